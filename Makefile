@@ -5,45 +5,48 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .bench-venv
 
+# Tests start hundreds of Python processes. Without byte code on disk, each compiles all modules again and takes twice as long.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-faults kube test-kube tools test-deploy fuzz fuzz-inputs chaos chaos-kube soak check format proto client docs bench study clean
 
 demo: $(STAMP)
 	@$(BIN)/spill demo
 
-# In several processes at once, a file of tests in each: many tests wait for servers and not for a core.
+# Runs test files in parallel: many tests wait for servers, not for a core.
 WORKERS ?= 2
 test: $(STAMP)
 	@$(BIN)/python -m pytest -m "not slow and not kube" -n $(WORKERS) --dist loadfile
 
-# Servers, agents and disks that fail while real jobs run: some minutes, and best on a machine that does nothing else.
+# Servers, agents and disks fail while real jobs run. Takes some minutes; best on an idle machine.
 test-faults: $(STAMP)
 	@$(BIN)/python -m pytest -m "slow and not kube"
 
-# Stories of faults between the server and its agents; the first that goes wrong is told in its shortest form.
+# Random faults between the server and its agents. Prints the first failing case in its shortest form.
 SEEDS ?= 1000
 FIRST ?= 1
 fuzz: $(STAMP)
 	@$(BIN)/python -m tests.support.fuzz --seeds $(SEEDS) --first $(FIRST)
 
-# Odd input of every source (or of SOURCE=agents, clusters, requests, files, plugins, clocks) against a real server; the first story that goes
-# wrong is printed whole, in its shortest form.
+# Malformed input from every source (or SOURCE=agents, clusters, requests, files, plugins, clocks) to a real server.
+# Prints the first failing case in its shortest form.
 SOURCE ?=
 fuzz-inputs: SEEDS = 200
 fuzz-inputs: $(STAMP)
 	@$(BIN)/python -m tests.support.inputs --seeds $(SEEDS) --first $(FIRST) $(if $(SOURCE),--source $(SOURCE))
 
-# Real agents, killed, stopped and cut off while so many jobs run.
+# Kills, stops and disconnects real agents while JOBS jobs run.
 JOBS ?= 20000
 chaos: $(STAMP)
 	@CHAOS_JOBS=$(JOBS) $(BIN)/python -m pytest tests/e2e/test_chaos.py --timeout 1200
 
-# The same on two Kubernetes clusters: the server, API servers and etcd fail, and a proxy spoils what goes between them.
+# The same on two Kubernetes clusters: the server, API servers and etcd fail, and a proxy corrupts the traffic between them.
 SEED ?= 20261115
 chaos-kube: JOBS = 2000
 chaos-kube: kube
 	@CHAOS_JOBS=$(JOBS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest tests/kube/test_chaos.py
 
-# A real server under mixed load: what it needs, its log, its jobs and its pauses are checked in the end.
+# Runs a real server under mixed load, then checks its memory, log, jobs and pauses.
 MINUTES ?= 20
 PAUSE ?= 1
 soak: SEED = 1
@@ -54,7 +57,7 @@ soak: $(STAMP)
 test-deploy: $(STAMP)
 	@SPILL_TEST_IMAGE=1 $(BIN)/python -m pytest tests/e2e/test_deploy_image.py -v
 
-# A control plane of Kubernetes, and KWOK for its nodes, built into a cache (SPILL_KUBE_CACHE): some seven minutes on two idle cores, once.
+# Builds a Kubernetes control plane, and KWOK for its nodes, into a cache (SPILL_KUBE_CACHE). Takes about seven minutes on two cores, once.
 kube: $(STAMP)
 	@$(BIN)/python -m tests.support.kube.building
 
@@ -62,7 +65,7 @@ kube: $(STAMP)
 test-kube: kube
 	@$(BIN)/python -m pytest -m kube tests/kube
 
-# Programs of Debian that some tests use; a test that lacks its program says so and is left out.
+# Installs Debian packages that some tests use. A test without its program is skipped and says so.
 tools:
 	@missing=$$(for each in podman:podman runc:runc busybox:busybox-static ip:iproute2; do \
 	  command -v $${each%%:*} >/dev/null || echo $${each##*:}; done); \
@@ -83,19 +86,19 @@ format: $(STAMP)
 proto: $(STAMP)
 	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/spillover/wire/agents.proto src/spillover/wire/clusters.proto src/spillover/wire/jobs.proto
 
-# The client that blocks is made from the one for asyncio; a test checks that it was.
+# Generates the blocking client from the asyncio client. A test checks that it is up to date.
 client: $(STAMP)
 	@$(BIN)/python -m tests.support.unasync
 
-# Figures and tables that the code already says; a test checks that they were written.
+# Generates figures and tables from the code. A test checks that they are up to date.
 docs: $(STAMP)
 	@$(BIN)/python docs/generate.py
 
-# Peers are measured from an environment of their own; what cannot be installed is said and left out.
+# Installs peers into their own environment. Names and skips those that cannot be installed.
 bench: $(STAMP) $(PEERS)/.installed
 	@$(BIN)/python -m bench $(BENCH)
 
-# Simulates what docs/studies.md tells and writes its tables; goes on where it was interrupted.
+# Runs the simulations of docs/studies.md and writes its tables. Resumes where it was interrupted.
 study: $(STAMP)
 	@$(BIN)/python -m bench.study $(STUDY)
 

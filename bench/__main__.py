@@ -1,6 +1,7 @@
-"""`python -m bench`: all measurements, or those that are named, one after the other.
+"""`python -m bench`: runs all measurements, or the named ones, one after the other.
 
-The tables go to standard output, and with the command and the machine to bench/results/latest.md when nothing is left out.
+Prints the tables. If nothing is left out, also writes them to bench/results/latest.md, with the command and the
+machine.
 """
 
 import argparse
@@ -34,16 +35,19 @@ RESULTS: Final = Path(__file__).resolve().parent / "results"
 
 
 def main() -> int:
-    """Run each topic as a program of its own; whether its goals hold is said in its report."""
+    """Run each topic as a separate program. Its report says which goals hold."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench", description="Measure Spillover beside floors and peers."
+        prog="python -m bench",
+        description="Measure Spillover, and compare it with floors and with other schedulers.",
     )
-    parser.add_argument("topics", nargs="*", metavar="TOPIC", help=f"of {', '.join(TOPICS)}; default: all")
-    parser.add_argument("--quick", action="store_true", help="smaller and fewer rounds: not to be quoted")
     parser.add_argument(
-        "--long", action="store_true", help="also what takes minutes, of the topics that have such"
+        "topics", nargs="*", metavar="TOPIC", help=f"one of {', '.join(TOPICS)}; default: all"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument(
+        "--quick", action="store_true", help="smaller and fewer rounds; do not publish such results"
+    )
+    parser.add_argument("--long", action="store_true", help="also run measurements that take minutes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to FILE")
     given = parser.parse_args()
     unknown = [topic for topic in given.topics if topic not in TOPICS]
     if unknown:

@@ -1,7 +1,7 @@
-"""What an agent costs for a short task: its state, its spool and its nursery, without a server.
+"""Measures what a short task costs an agent: its state, spool and nursery, without a server.
 
-Beside it, in alternating rounds: the floor, a C program that does nothing but start the same processes. The agent is the real
-one; only the link to a server is left out: leases are handed to its state, and what it would report is answered at once.
+Alternates with the floor, a C program that only starts the same processes. The agent is real except for its link: the
+benchmark hands leases to its state, and answers its reports at once.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from typing import Final
 from bench.reporting import Goal, Options, Report, Table, main, tell
 from bench.servers import Cpu, cpu_below, folder
 from bench.throughput import SLOTS, Round, floor
-from spillover.agent.finding import InFolder
+from spillover.agent.connection.finding import InFolder
+from spillover.agent.leases.values import Answered, Grant, Task, Welcome
 from spillover.agent.options import AgentOptions
 from spillover.agent.run import Agent
-from spillover.agent.values import Answered, Grant, Task, Welcome
 from spillover.core.events import Lease
 from spillover.core.proposals import Verdict
 from spillover.model.ids import JobId

@@ -1,4 +1,4 @@
-"""The floor of running Jobs on Kubernetes: they are made over plain HTTP, so many at a time, and watched until they are complete."""
+"""The floor of running Jobs on Kubernetes: creates them over plain HTTP and watches them until they are complete."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ class _Change(Struct, frozen=True):
 
 
 def run_bare(homes: Sequence[tuple[Cluster, str]], job: dict[str, Any], count: int) -> float:
-    """Take so many Jobs to Complete, as many in each namespace; the seconds from the first request on."""
+    """Run so many Jobs, spread evenly over the namespaces; return the seconds since the first request."""
     return asyncio.run(_run(homes, job, count))
 
 
@@ -54,7 +54,7 @@ async def _run(homes: Sequence[tuple[Cluster, str]], job: dict[str, Any], count:
 
 
 async def _on(cluster: Cluster, namespace: str, job: dict[str, Any], count: int) -> None:
-    """All of one cluster."""
+    """Run all Jobs of one cluster."""
     url = f"{cluster.url}/apis/batch/v1/namespaces/{namespace}/jobs"
     trust = ssl.create_default_context(cafile=str(cluster.ca))
     async with aiohttp.ClientSession(
@@ -83,7 +83,7 @@ async def _on(cluster: Cluster, namespace: str, job: dict[str, Any], count: int)
 
 
 async def _watch(session: aiohttp.ClientSession, url: str, version: str, count: int) -> None:
-    """Return when so many are complete; a watch that a server ends goes on where it was."""
+    """Wait until so many Jobs are complete. Continue a watch that the server ends."""
     decoder = msgspec.json.Decoder(_Change)
     complete: set[str] = set()
     while len(complete) < count:

@@ -1,4 +1,4 @@
-"""Python calls a second in warm workers, durable, and how soon a call or a command begins on an idle agent; Dask and Ray beside it."""
+"""Measures durable Python calls per second and the start latency of calls and commands, compared with Dask and Ray."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ class Round(Struct, frozen=True):
 
 
 def ours(path: Path, count: int, samples: int) -> Round:
-    """`spill up` with one local agent of two slots."""
+    """Measure `spill up` with one local agent of two slots."""
     (path / "data").mkdir(parents=True)
     with (
         serving(path / "data", "--slots", str(SLOTS)) as server,
@@ -56,13 +56,13 @@ def ours(path: Path, count: int, samples: int) -> Round:
 
 
 def _start(client: Client) -> float:
-    """Milliseconds until a call begins."""
+    """Return the milliseconds until a call begins."""
     sent = time.monotonic()
     return (client.call(time.monotonic).result() - sent) * 1e3
 
 
 def _commands(server: Running, path: Path, samples: int) -> list[float]:
-    """Milliseconds until commands begin, by what they write about it themselves."""
+    """Return the milliseconds until commands begin, from the times that they write."""
     found = []
     with contextlib.closing(server.connect()) as http:
         for number in range(samples):
@@ -78,7 +78,7 @@ def _commands(server: Running, path: Path, samples: int) -> list[float]:
 
 
 def peer(name: str, count: int, samples: int) -> Round:
-    """A peer that does the same."""
+    """Measure another scheduler."""
     script = HERE / "peers" / f"{SCRIPTS.get(name, name)}_calls.py"
     told: dict[str, Any] = json.loads(output_of([str(PEERS), str(script), str(count), str(samples)]))
     return Round(count / told["seconds"], told["starts"])

@@ -1,8 +1,8 @@
-"""Agents whose tasks are over at once, or after a stated time: what is left is what the server and the protocol cost.
+"""Runs agents whose tasks end at once or after a given time, to measure only the server and the protocol.
 
-`python -m bench.fake_agents DATA CLUSTER COUNT SLOTS` keeps COUNT agents until it is told to stop. They are real but for the tasks: state, link
-and messages are those of every agent, and each has a connection of its own; nothing is started and nothing is kept on disk.
-With `--status FILE` it tells every moment how they are.
+`python -m bench.fake_agents DATA CLUSTER COUNT SLOTS` runs COUNT agents until it is stopped. They are real except for
+the tasks: state, link and messages are those of every agent, and each has its own connection. They start no processes
+and store nothing. With `--status FILE`, it regularly writes their status.
 """
 
 import argparse
@@ -17,12 +17,12 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from spillover.agent import convert
-from spillover.agent.finding import InFolder
-from spillover.agent.link import Link
-from spillover.agent.output import Key, Outputs
-from spillover.agent.state import AgentState
-from spillover.agent.values import Exit, Instruction, Reconnect, StartTask
+from spillover.agent.connection import convert
+from spillover.agent.connection.finding import InFolder
+from spillover.agent.connection.link import Link
+from spillover.agent.files.output import Key, Outputs
+from spillover.agent.leases.state import AgentState
+from spillover.agent.leases.values import Exit, Instruction, Reconnect, StartTask
 from spillover.core.events import Lease, Usage
 from spillover.model.resources import Resources
 from spillover.wire import agents_pb2 as pb
@@ -32,7 +32,7 @@ TOLD: Final = 0.25
 
 
 class Status(Struct, frozen=True):
-    """How all agents of a process are."""
+    """The status of all agents of a process."""
 
     connected: int
     """Agents that are registered, as far as they know."""
@@ -47,14 +47,14 @@ class Status(Struct, frozen=True):
 
 
 class Broken(logging.Handler):
-    """Counts why connections end, which agents tell their log."""
+    """Counts why connections end, from the log of the agents."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.whys: Counter[str] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One that is told."""
+        """Count a log record."""
         self.whys[record.getMessage()[:100]] += 1
 
 
@@ -82,7 +82,7 @@ class FakeAgent:
         self.link = Link(self, introduction, InFolder(data / "server.json", data / "token"))
 
     def act(self, instructions: list[Instruction]) -> Reconnect | None:
-        """Note which tasks are to be run; all else needs no doing."""
+        """Record which tasks to run, and ignore all other instructions."""
         reconnect = None
         for each in instructions:
             if isinstance(each, StartTask):
@@ -96,7 +96,7 @@ class FakeAgent:
         return reconnect
 
     def _end(self) -> None:
-        """What was begun is over, and so is all that begins because of that."""
+        """End all tasks that have begun, and those that begin as a result."""
         now = time.monotonic_ns()
         out: list[Instruction] = []
         for lease in self._over:  # grows meanwhile
@@ -108,10 +108,10 @@ class FakeAgent:
         self.act([each for each in out if not isinstance(each, StartTask)])
 
     def flush(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: nothing is stored."""
 
     async def wait_stopped(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no task runs."""
 
 
 def _nothing(_: Key) -> Lease | None:
@@ -123,7 +123,7 @@ async def _named(_: Lease) -> None:
 
 
 async def tell(agents: list[FakeAgent], broken: Broken, path: Path) -> None:
-    """Write every moment how agents are."""
+    """Write the status of the agents regularly."""
     while True:
         status = Status(
             sum(agent.link.connected for agent in agents),
@@ -139,24 +139,24 @@ async def tell(agents: list[FakeAgent], broken: Broken, path: Path) -> None:
 
 
 async def _join(agent: FakeAgent, after: float) -> None:
-    """Start an agent in its turn: this process would not be through with its own part of all of them in time."""
+    """Start an agent in its turn, because this process cannot start all of them at once in time."""
     await asyncio.sleep(after)
     await agent.link.run()
 
 
 async def main() -> None:
-    """Keep agents until told to stop."""
-    parser = argparse.ArgumentParser(description="Agents whose tasks take no time.")
+    """Run agents until stopped."""
+    parser = argparse.ArgumentParser(description="Run agents whose tasks take no time.")
     parser.add_argument("data", type=Path)
     parser.add_argument("cluster")
     parser.add_argument("count", type=int)
     parser.add_argument("slots", type=int)
-    parser.add_argument("--first", type=int, default=0, help="the number of the first, which is in its name")
+    parser.add_argument("--first", type=int, default=0, help="number of the first agent, part of its name")
     parser.add_argument(
-        "--calls", action="store_true", help="renew with calls, as agents did before they had a stream"
+        "--calls", action="store_true", help="renew leases with unary calls, as old agents do"
     )
-    parser.add_argument("--rate", type=float, default=1e6, help="agents that are started in a second")
-    parser.add_argument("--status", type=Path, help="file to tell how they are")
+    parser.add_argument("--rate", type=float, default=1e6, help="agents to start per second")
+    parser.add_argument("--status", type=Path, help="file for their status")
     given = parser.parse_args()
     broken = Broken()
     logging.getLogger("spillover.agent").addHandler(broken)

@@ -1,4 +1,4 @@
-"""Jobs a second through two Kubernetes clusters, beside a bare client on the same clusters; and what a cluster of thousands of nodes costs."""
+"""Measures jobs per second on two Kubernetes clusters, beside a bare client, and the cost of thousands of nodes."""
 
 import contextlib
 import statistics
@@ -44,7 +44,7 @@ class Round(Struct, frozen=True):
 
 
 class Life(Struct, frozen=True):
-    """One life of a server above a big cluster."""
+    """One run of a server above a large cluster."""
 
     ready: float
     """Seconds until it was ready."""
@@ -57,19 +57,19 @@ class Life(Struct, frozen=True):
 
 
 def manifest(cluster: str | None = None) -> dict[str, Any]:
-    """The Job that all run: one pod, over almost at once."""
+    """Return the Job that all run: one pod that ends almost at once."""
     return a_job(notes=None if cluster is None else {"where.cluster": cluster}, runs_for=RUNS_FOR)
 
 
 def plane_cpu(several: Sequence[Cluster]) -> float:
-    """Seconds that all programs of clusters have used so far."""
+    """Return the CPU seconds that all programs of the clusters have used so far."""
     times = [psutil.Process(part.pid).cpu_times() for each in several for part in each.components]
     return sum(each.user + each.system for each in times)
 
 
 @contextlib.contextmanager
 def homes_on(several: Sequence[Cluster]) -> Iterator[list[tuple[Cluster, str]]]:
-    """A new namespace on each cluster; when it is over, all that was in them is gone too."""
+    """Create a namespace on each cluster, and delete it with its content at the end."""
     homes = [(cluster, cluster.namespace("bench")) for cluster in several]
     yield homes
     for cluster, name in homes:
@@ -83,7 +83,7 @@ def _is_gone(cluster: Cluster, namespace: str) -> bool:
 
 
 def bare(several: Sequence[Cluster], count: int, _: Path) -> Round:
-    """Jobs made and watched by a client that does nothing else."""
+    """Measure Jobs of a client that only creates and watches them."""
     with homes_on(several) as homes:
         before = plane_cpu(several)
         seconds = run_bare(homes, manifest(), count)
@@ -91,7 +91,7 @@ def bare(several: Sequence[Cluster], count: int, _: Path) -> Round:
 
 
 def ours(several: Sequence[Cluster], count: int, path: Path) -> Round:
-    """The same Jobs, submitted in one request; as many for each cluster."""
+    """Measure the same Jobs, submitted in one request, as many for each cluster."""
     with homes_on(several) as homes, above(homes, path) as (server, http):
         jobs = [manifest(several[number % len(several)].name) for number in range(count)]
         with Client(data=server.data) as client:
@@ -108,7 +108,7 @@ def ours(several: Sequence[Cluster], count: int, path: Path) -> Round:
 
 @contextlib.contextmanager
 def above(homes: Sequence[tuple[Cluster, str]], path: Path) -> Iterator[tuple[Running, Connection]]:
-    """A server that uses these namespaces, ready to place jobs there."""
+    """Run a server that uses these namespaces, ready to place jobs there."""
     path.mkdir(parents=True, exist_ok=True)
     (path / "data").mkdir(exist_ok=True)
     config = path / "spill.yaml"
@@ -161,7 +161,7 @@ def throughput(report: Report, options: Options) -> None:
 
 
 def scale(report: Report, options: Options) -> None:
-    """A big cluster that others use, and a server above it that has next to nothing to do."""
+    """Measure a server with almost no jobs on a large cluster that others use."""
     nodes, pods, idle = (100, 500, 10) if options.quick else (2000, 10_000, 60)
     tell("a big cluster starts")
     with Cluster("big", lease=LEASE) as cluster, folder("kubernetes-big") as path:
@@ -189,7 +189,7 @@ def scale(report: Report, options: Options) -> None:
 
 
 def lived(home: Sequence[tuple[Cluster, str]], path: Path, nodes: int, idle: float) -> Life:
-    """Start a server, have one job placed as soon as one can be, and leave it alone."""
+    """Start a server, place one job as soon as possible, and then leave the server idle."""
     begin = time.monotonic()
     with above(home, path) as (server, _), Client(data=server.data) as client:
         [job] = client.submit([manifest()])
@@ -206,7 +206,7 @@ def lived(home: Sequence[tuple[Cluster, str]], path: Path, nodes: int, idle: flo
 
 
 def _bind(cluster: Cluster, nodes: Sequence[str], count: int) -> None:
-    """Somebody else's pods, on these nodes from the beginning; they run for ever."""
+    """Create pods of others on these nodes, which run forever."""
     namespace = cluster.namespace("others")
     path = f"/api/v1/namespaces/{namespace}/pods"
 
@@ -225,7 +225,7 @@ def _bind(cluster: Cluster, nodes: Sequence[str], count: int) -> None:
 
 
 def _read_all(cluster: Cluster) -> tuple[float, int]:
-    """Seconds and bytes of all nodes and pods."""
+    """Read all nodes and pods; return the seconds and bytes."""
     begin, size = time.monotonic(), 0
     for path in ("/api/v1/nodes", "/api/v1/pods"):
         params = {"limit": "1000"}
@@ -240,7 +240,7 @@ def _read_all(cluster: Cluster) -> tuple[float, int]:
 
 
 def measure(options: Options) -> Report:
-    """Throughput, then a big cluster."""
+    """Measure throughput, then a large cluster."""
     report = Report("Kubernetes clusters")
     try:
         find_binaries()

@@ -1,7 +1,7 @@
-"""`python -m bench.loop_pauses FILE WORDS...`: `spill WORDS` with a task beside it that measures the longest pause of its event loop.
+"""`python -m bench.loop_pauses FILE WORDS...`: runs `spill WORDS` and measures the longest pause of its event loop.
 
-The file holds one number, the seconds of the longest pause since somebody wrote 0 there: it is shared memory, so that asking costs
-the server nothing.
+The file holds one number, the longest pause in seconds since a reader wrote 0 there. It is shared memory, so that
+reading costs the server nothing.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _FORM: Final = struct.Struct("d")
 
 
 class Pauses:
-    """The number that both sides share."""
+    """The number that server and reader share."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -30,7 +30,7 @@ class Pauses:
 
     @property
     def longest(self) -> float:
-        """Seconds."""
+        """The longest pause in seconds."""
         return float(_FORM.unpack_from(self._shared)[0])
 
     @longest.setter
@@ -38,12 +38,12 @@ class Pauses:
         _FORM.pack_into(self._shared, 0, seconds)
 
     def take(self) -> float:
-        """The longest so far, which begins anew."""
+        """Return the longest pause, and reset it."""
         longest, self.longest = self.longest, 0.0
         return longest
 
     async def watch(self) -> None:
-        """Measure how late a sleep ends, again and again."""
+        """Measure repeatedly how late a sleep ends."""
         clock = asyncio.get_running_loop().time
         while True:
             due = clock() + LOOK
@@ -52,7 +52,7 @@ class Pauses:
 
 
 def _watched(pauses: Pauses) -> None:
-    """Have servers watched that this process runs."""
+    """Watch the event loop of each server that this process runs."""
     serve = up._serve  # noqa: SLF001 - nothing public knows when a server's event loop runs
 
     async def watched(*arguments: Any, **more: Any) -> int:

@@ -1,6 +1,7 @@
-"""What 10,000 agents cost one server, beside 100: to come back after it was killed, to be heard from, and to be given jobs.
+"""Measures what 10,000 agents cost a server, compared with 100: reconnection after a kill, heartbeats, and jobs.
 
-Agents are real but for their tasks, which are over at once (`fake_agents`): each has a connection, a session and its heartbeats.
+Agents are real except for their tasks, which end at once (`fake_agents`): each has a connection, a session and
+heartbeats.
 """
 
 import contextlib
@@ -24,8 +25,8 @@ from bench.loop_pauses import Pauses
 from bench.reporting import Goal, Options, Report, Table, main, tell
 from bench.servers import Running, folder, job, serving, until
 from spillover.core.events import Usage
-from spillover.core.jobs import Placed
 from spillover.core.proposals import NewJob, Outcome, Register, Result, StartEpoch, Submit
+from spillover.core.records.jobs import Placed
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.model.cluster import ClusterSpec, Role
@@ -60,7 +61,7 @@ PATIENCE: Final = 600.0
 
 
 class Round(Struct, frozen=True):
-    """One measurement; CPU is that of the server."""
+    """One measurement; CPU means that of the server."""
 
     joining: float
     """CPU seconds until all agents were there for the first time."""
@@ -84,7 +85,7 @@ class Round(Struct, frozen=True):
 
 
 class Fakes:
-    """Agents in processes of their own."""
+    """Agents in separate processes."""
 
     def __init__(self, data: Path, path: Path, count: int, *, calls: bool) -> None:
         self.count = count
@@ -108,7 +109,7 @@ class Fakes:
                 self._processes.append(subprocess.Popen(command, stderr=log, start_new_session=True))
 
     def status(self) -> Status:
-        """How all of them are."""
+        """Return the status of all agents."""
         each = [msgspec.json.decode(file.read_bytes(), type=Status) for file in self._files if file.exists()]
         broken: Counter[str] = Counter()
         for one in each:
@@ -122,13 +123,13 @@ class Fakes:
         )
 
     def all_there(self) -> bool:
-        """Whether all are registered."""
+        """Return whether all agents are registered."""
         if any(process.poll() is not None for process in self._processes):
             raise RuntimeError("agents are gone: see fakes*.log")
         return self.status().connected == self.count
 
     def close(self) -> None:
-        """End them."""
+        """Stop all agents."""
         for process in self._processes:
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -141,7 +142,7 @@ def _fakes(server: Running, path: Path, count: int, *, calls: bool) -> Iterator[
 
 
 def measured(path: Path, count: int, seconds: float, jobs: int, *, calls: bool) -> Round:
-    """All of it with so many agents, heartbeats for so many seconds."""
+    """Measure everything with so many agents, and heartbeats for so many seconds."""
     (path / "data").mkdir(parents=True)
     (path / "spill.yaml").write_text(CONFIG, encoding="utf-8")
     pauses = Pauses(path / "pauses")
@@ -172,7 +173,7 @@ def measured(path: Path, count: int, seconds: float, jobs: int, *, calls: bool) 
             time.sleep(seconds)
             heartbeats = (server.cpu().own - start) / (time.monotonic() - begin)
             steady_pause = pauses.take()
-            tell(f"{count:,} agents: heartbeats take {heartbeats * 100:.1f} % of a core")
+            tell(f"{count:,} agents: heartbeats take {heartbeats * 100:.1f}% of a core")
             deciding = _decide(server, fakes, jobs, heartbeats)
             tell(f"{count:,} agents: {deciding:.2f} ms of CPU a job")
             return Round(
@@ -191,7 +192,7 @@ def measured(path: Path, count: int, seconds: float, jobs: int, *, calls: bool) 
 
 
 def _settle(server: Running) -> None:
-    """Wait until what came with the registrations is done: a checkpoint, and terms that are told anew."""
+    """Wait until the work of the registrations is done: a checkpoint, and new terms for agents."""
     until(lambda: _busy(server) < 0.5, 60, 0)
 
 
@@ -202,7 +203,7 @@ def _busy(server: Running) -> float:
 
 
 def _decide(server: Running, fakes: Fakes, count: int, idle: float) -> float:
-    """CPU milliseconds that a job costs the server, without what it uses all the time."""
+    """Return the CPU milliseconds of the server for one job, without its idle use."""
     with contextlib.closing(server.connect()) as http:
         start, begin, done = server.cpu().own, time.monotonic(), fakes.status().ended
         for at in range(0, count, BATCH):
@@ -215,7 +216,7 @@ def _decide(server: Running, fakes: Fakes, count: int, idle: float) -> float:
 
 
 def alone(agents: int) -> float:
-    """CPU microseconds of the engine for a job on one of so many agents, from its submission to its end: nothing else is in the way."""
+    """Return the CPU microseconds of the engine alone for a job on one of so many agents, from submission to end."""
     now, engine = START, Engine(State(), load, now=START)
     engine.step(now, [StartEpoch(1, (SPEC,), PolicySet())])
     for first in range(0, agents, BATCH):
@@ -243,7 +244,7 @@ def _all_ended(fakes: Fakes, count: int) -> bool:
 
 
 def measure(options: Options) -> Report:
-    """Few and many; and some with one stream for each agent beside the calls that were before it."""
+    """Measure few and many agents; and compare one stream for each agent with the older unary calls."""
     some, many, seconds, jobs = (200, 1_000, 10, 200) if options.quick else (SOME, 10_000, 60, 1_000)
     report = Report("Many agents on one server")
     found: list[Round] = []

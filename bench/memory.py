@@ -1,7 +1,8 @@
-"""What a queued job costs in memory, and how long a restart takes when there is much to come back to.
+"""Measures the memory of a queued job, and how long a restart with many jobs takes.
 
-Jobs are submitted over HTTP, without keys, to a real server whose agent has no room for them. Memory is what the server has resident
-above what it had when it was empty. A restart is timed until `ready`, beside reading the same rows from the database.
+Submits jobs over HTTP, without keys, to a real server whose agent has no room for them. Memory is the growth of the
+resident size since the server was empty. A restart is timed until `ready`, and compared with reading the same rows from
+the database.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ FINISHED: Final = 1_000_000
 
 
 def _requests(http: Connection, count: int, start: int = 0) -> Iterator[bytes]:
-    """Requests that submit so many jobs of some shapes and many runtimes, too large for the agent's one CPU."""
+    """Yield requests that submit so many jobs of some shapes and many runtimes, too large for the agent's one CPU."""
     for first in range(start, start + count, CHUNK):
         jobs = [
             job(
@@ -49,7 +50,7 @@ def _requests(http: Connection, count: int, start: int = 0) -> Iterator[bytes]:
 
 
 def submit(server: Running, count: int, start: int = 0) -> float:
-    """Submit so many jobs; jobs a second."""
+    """Submit so many jobs; return jobs per second."""
     begin = time.monotonic()
     with contextlib.closing(server.connect()) as http:
         for request in _requests(http, count, start):
@@ -61,7 +62,7 @@ def submit(server: Running, count: int, start: int = 0) -> float:
 
 
 def settle(server: Running) -> int:
-    """Bytes resident once the server has nothing more to do."""
+    """Return the resident bytes once the server is idle."""
     process = psutil.Process(server.process.pid)
     calm = 0
 
@@ -75,7 +76,7 @@ def settle(server: Running) -> int:
 
 
 def queued_memory(report: Report, sizes: tuple[int, ...]) -> None:
-    """Bytes a queued job, for queues of growing length in one server."""
+    """Measure the bytes per queued job, for queues of growing length in one server."""
     table = Table(
         f"resident memory above an empty server; {SHAPES} shapes, {RUNTIMES:,} runtimes, no keys",
         ("queued jobs", "resident MiB", "above empty MiB", "bytes a job", "submitted/s"),
@@ -100,7 +101,7 @@ def queued_memory(report: Report, sizes: tuple[int, ...]) -> None:
 
 
 async def _archive(data: Path, count: int) -> None:
-    """Put finished jobs where a server that ran them would have."""
+    """Store finished jobs as a server that ran them would."""
     store = await open_store("sqlite", data)
     try:
         epoch = await store.election.campaign("bench", "http://127.0.0.1:1")
@@ -117,7 +118,7 @@ async def _archive(data: Path, count: int) -> None:
 
 
 def _finished(number: int, now: int) -> Finished:
-    """A job that ran for a second."""
+    """Return a job that ran for a second."""
     return Finished(
         job=JobId(f"{number:012d}".translate(str.maketrans("0123456789", "abcdefghij"))),
         number=number + 1,
@@ -146,7 +147,7 @@ def _finished(number: int, now: int) -> Finished:
 
 
 def _read_rows(data: Path) -> tuple[float, int]:
-    """Seconds to read what a server starts from, and how many bytes that is."""
+    """Read what a server starts from; return the seconds and bytes."""
     begin = time.monotonic()
     size = 0
     connection = apsw.Connection(
@@ -164,13 +165,13 @@ def _read_rows(data: Path) -> tuple[float, int]:
 
 
 def _start(data: Path) -> float:
-    """Seconds until a server on these data is ready."""
+    """Return the seconds until a server on this data is ready."""
     with serving(data, "--slots", "1") as server:
         return server.ready_after
 
 
 def restart(report: Report, live: int, finished: int, rounds: int) -> None:
-    """Start on an empty folder, with live jobs, and with many finished ones too."""
+    """Measure starts with an empty folder, with live jobs, and also with many finished ones."""
     table = Table(
         f"start until `ready`; best of {rounds} alternating rounds",
         ("", "seconds", "above an empty start", "reading its rows", "ratio", "MB read"),
@@ -212,7 +213,7 @@ def restart(report: Report, live: int, finished: int, rounds: int) -> None:
 
 
 def measure(options: Options) -> Report:
-    """Memory, then restarts."""
+    """Measure memory, then restarts."""
     report = Report("Memory and restart")
     queued_memory(report, (20_000,) if options.quick else (100_000, 1_000_000))
     restart(

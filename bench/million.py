@@ -1,8 +1,8 @@
-"""What a server with a million queued jobs is asked: how long each answer takes, and for how long nothing else gets its turn.
+"""Measures requests to a server with a million queued jobs: latency, and how long each blocks the event loop.
 
-The inside of a server on SQLite, in this process, so that the event loop itself can be watched: a task that asks to be woken every
-millisecond notes the longest time it was not. The same is done with 10,000 jobs, in the same run; what is to be found, changed or
-shown is of the same size in both.
+Runs the core of a server on SQLite in this process, to watch its event loop: a task that wakes every millisecond
+records the longest delay. The same run repeats everything with 10,000 jobs. Results and changes have the same size in
+both.
 """
 
 import asyncio
@@ -19,21 +19,21 @@ from prometheus_client import generate_latest
 from bench.reporting import Goal, Options, Report, Table, main, tell
 from bench.servers import folder
 from spillover.clusters.agents.hub import Hub
-from spillover.control.clock import SystemClock
-from spillover.control.commands import Commands, Parts
 from spillover.control.controllers.archiving import Archiving
 from spillover.control.controllers.files import FileKeeping
 from spillover.control.controllers.indexing import Indexing
 from spillover.control.controllers.keeping import Keeping, Retention
-from spillover.control.lookup import Lookup
-from spillover.control.loop import Loop
-from spillover.control.specs import Specs
-from spillover.control.submitting import Submitting
+from spillover.control.live.clock import SystemClock
+from spillover.control.live.loop import Loop
+from spillover.control.live.specs import Specs
+from spillover.control.requests.commands import LiveCommands, Parts
+from spillover.control.requests.lookup import Lookup
+from spillover.control.requests.submitting import Submitting
 from spillover.core.apply import apply
 from spillover.core.events import JobState, JobSubmitted
 from spillover.core.proposals import SetPriority, StartEpoch
 from spillover.core.state import State
-from spillover.forms.jobs import JobForm, read_job
+from spillover.forms.jobs.reading import JobForm, read_job
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, job_id
 from spillover.model.job import JobSpec, Range, Shape, Shell, Terms
@@ -74,12 +74,12 @@ OWNED: Final = ClusterSpec(ClusterName("site"), "agents", Role.OWNED)
 
 
 def _id(number: int) -> JobId:
-    """Ids as they are drawn: in no order."""
+    """Return an id as a server draws it: in no order."""
     return job_id((number * 0x9E3779B97F4A7C15) & (2**60 - 1))
 
 
 def _submitted(number: int, specs: Sequence[bytes], now: int) -> JobSubmitted:
-    """One of many jobs; the first are of a name, a project and a user of their own."""
+    """Return one of many jobs. The first ones have their own name, project and user."""
     rare = number < RARE
     return JobSubmitted(
         _id(number),
@@ -97,7 +97,7 @@ def _submitted(number: int, specs: Sequence[bytes], now: int) -> JobSubmitted:
 
 
 async def fill(data: Path, count: int) -> None:
-    """Put queued jobs where a server that took them would have: in the journal and in a checkpoint."""
+    """Store queued jobs as a server that accepted them would: in the journal and in a checkpoint."""
     store = await open_store("sqlite", data)
     try:
         epoch = await store.election.campaign("bench", "http://127.0.0.1:1")
@@ -124,7 +124,7 @@ async def fill(data: Path, count: int) -> None:
 
 
 class Taken(NamedTuple):
-    """Seconds that something took."""
+    """Duration of an operation in seconds."""
 
     whole: float
     pause: float
@@ -134,13 +134,13 @@ class Taken(NamedTuple):
 
 
 class Probe:
-    """Notes for how long the event loop did nothing else."""
+    """Records for how long the event loop was blocked."""
 
     def __init__(self) -> None:
         self._pause = self._busy = 0.0
 
     async def run(self) -> None:
-        """Look all the time, until cancelled."""
+        """Measure until cancelled."""
         last, used = time.perf_counter(), time.thread_time()
         while True:
             await asyncio.sleep(0.001)
@@ -149,7 +149,7 @@ class Probe:
             last, used = time.perf_counter(), time.thread_time()
 
     async def of(self, work: Callable[[], Awaitable[Any]]) -> Taken:
-        """What something takes."""
+        """Measure one operation."""
         await asyncio.sleep(0.01)
         self._pause, self._busy, begin = 0.0, 0.0, time.perf_counter()
         await work()
@@ -159,7 +159,7 @@ class Probe:
 
 
 class Inside:
-    """The inside of a server on a data folder."""
+    """The core of a server on a data folder."""
 
     def __init__(self, store: Store, data: Path) -> None:
         self.store = store
@@ -172,13 +172,13 @@ class Inside:
         self.metrics = Metrics(self.loop)
         self.files = FileKeeping(self.loop, self.specs, FileBlobs(data / "blobs"), 90 * DAY)
         submitting = Submitting(self.loop, store.archive, lookup, self.specs)
-        self.commands = Commands(
+        self.commands = LiveCommands(
             Parts(self.loop, store.journal, store.archive, Hub(1 << 30), self.specs, lookup, submitting)
         )
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Lead; what was loaded stays."""
+        """Lead with the loaded state."""
         epoch = await self.store.election.campaign("bench", "http://127.0.0.1:1")
         if not isinstance(epoch, int):
             raise TypeError(f"the store is held by {epoch.name}")
@@ -193,30 +193,30 @@ class Inside:
             await self.store.election.resign(epoch)
 
     async def listed(self, **query: Any) -> None:
-        """One page of a list."""
+        """Return one page of a list."""
         page = await self.commands.jobs(JobQuery(**query))
         if not page.jobs:
             raise RuntimeError(f"nothing was listed for {query}")
 
     async def pages(self, count: int) -> None:
-        """Some pages from the middle of a list on."""
+        """Read some pages from the middle of a list."""
         cursor = None
         for _ in range(count):
             page = await self.commands.jobs(JobQuery(limit=1000, cursor=cursor))
             cursor = page.next
 
     async def history(self, job: JobId) -> None:
-        """All events of one job."""
+        """Read all events of one job."""
         async for _ in self.commands.events(0, follow=False, job=job):
             pass
 
     async def change(self, jobs: Sequence[JobId], priority: int) -> None:
-        """Give jobs another priority, in one commit."""
+        """Change the priority of jobs in one commit."""
         await self.loop.propose(*[SetPriority(job, priority, "bench") for job in jobs])
 
 
 def _form(name: str) -> JobForm:
-    """A job that waits like all others."""
+    """Return a job that waits like all others."""
     document = {
         "apiVersion": "spillover/v1",
         "kind": "Job",
@@ -227,7 +227,7 @@ def _form(name: str) -> JobForm:
 
 
 async def _operations(inside: Inside, count: int) -> list[tuple[str, Callable[[], Awaitable[Any]]]]:
-    """What is asked, in order."""
+    """Yield the operations, in order."""
     commands, loop, store = inside.commands, inside.loop, inside.store
     middle = _id(count // 2)
     some = [_id(number) for number in range(count - CHANGED, count)]
@@ -283,7 +283,7 @@ async def _operations(inside: Inside, count: int) -> list[tuple[str, Callable[[]
 
 
 async def _followers(inside: Inside, count: int) -> float:
-    """CPU seconds of a commit that concerns none of so many followers of jobs."""
+    """Return the CPU seconds of a commit that concerns none of so many followers."""
     tasks: list[asyncio.Task[None]] = []
 
     async def follow(job: JobId) -> None:
@@ -309,7 +309,7 @@ Found = dict[str, Taken]
 
 
 async def _measured(data: Path, count: int) -> tuple[Found, tuple[float, float]]:
-    """Seconds and longest pause of each operation; and what a commit costs without followers and with them."""
+    """Measure the seconds and longest pause of each operation, and the cost of a commit with and without followers."""
     gc.freeze()  # as a server does, and as seldom as it does
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
     store = await open_store("sqlite", data)
@@ -334,7 +334,7 @@ async def _measured(data: Path, count: int) -> tuple[Found, tuple[float, float]]
 
 
 def measure(options: Options) -> Report:
-    """Few jobs, then many."""
+    """Measure few jobs, then many."""
     report = Report("A million queued jobs")
     many = MANY // 10 if options.quick else MANY
     results: dict[int, Found] = {}

@@ -1,7 +1,7 @@
-"""How long one step of the engine keeps everybody else waiting, however many jobs are queued: the engine alone, in CPU time.
+"""Measures how long one step of the engine takes for queues of any length: the engine alone, in CPU time.
 
-A live server does all of its work between two steps. What a step cannot do in short it leaves to the next, so the longest
-step counts, beside the same with a hundredth of the jobs, and beside all of it at once, as a replay does it.
+A live server does all other work between two steps. A step leaves to the next what it cannot do in a short time, so the
+longest step counts. It is compared with a hundredth of the jobs, and with all work in one step, as in a replay.
 """
 
 import gc
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from bench.reporting import Goal, Options, Report, Table, main, tell
-from spillover.control.collecting import Spared
+from spillover.control.live.garbage import FrozenState
 from spillover.core.proposals import (
     AgentGone,
     Forget,
@@ -56,7 +56,7 @@ BUDGETS: Final = (Budget(Of.PROJECT, "*", Per.DAY, MONEY),)
 
 
 class Pause(NamedTuple):
-    """CPU milliseconds."""
+    """One measurement in CPU milliseconds."""
 
     longest: float
     """Of the steps that it takes, the longest."""
@@ -66,13 +66,13 @@ class Pause(NamedTuple):
 
 
 class Queue:
-    """An engine with so many jobs queued on full nodes: of some kinds, or one array."""
+    """An engine with many queued jobs on full nodes: of several kinds, or one array."""
 
     def __init__(self, jobs: int, lanes: int) -> None:
         self.now = START
         self.engine = Engine(State(), load, now=START)
         self._lanes, self._submitted, self._epoch = lanes, 0, 1
-        self._spared = Spared()  # as a server does
+        self._frozen = FrozenState()  # as a server does
         registrations = [
             Register(OWNED.name, NodeName(f"n{each}"), each + 1, Resources(1000, 2**40), (), {}, 0, ())
             for each in range(NODES)
@@ -100,27 +100,27 @@ class Queue:
         self.engine.step(self.now, [Submit(tuple(self._new() for _ in range(many)), "ada")])
 
     def step(self, *proposals: Proposal, short: bool = True) -> Pause:
-        """What is proposed, with all that follows from it."""
+        """Step with these proposals until nothing more follows."""
         longest = whole = 0.0
         steps, more = 0, True
         while more:
             begin = time.process_time()
             more = self.engine.step(self.now, proposals, short=short).more
-            made_anew = not self.engine.is_ready or not short
-            self._spared.look(len(self.engine.state.jobs), made_anew=made_anew, goes_on=more)
+            rebuilt = not self.engine.is_ready or not short
+            self._frozen.look(len(self.engine.state.jobs), rebuilt=rebuilt, goes_on=more)
             took = (time.process_time() - begin) * 1e3
             longest, whole, steps, proposals = max(longest, took), whole + took, steps + 1, ()
         return Pause(longest, steps, whole)
 
     def configure(self, clusters: tuple[ClusterSpec, ...], budgets: tuple[Budget, ...]) -> Pause:
-        """A server starts with other clusters or budgets, and agents come back."""
+        """Start as a server with other clusters or budgets, to which the agents return."""
         self._epoch += 1
         policies = self.engine.state.policies.configured
         start = StartEpoch(self._epoch, clusters, policies, 0, budgets)
         return self.step(start)
 
     def asked(self, ask: Callable[[], object]) -> Pause:
-        """Something that is answered between two steps."""
+        """Measure a question that the server answers between two steps."""
         begin = time.process_time()
         ask()
         took = (time.process_time() - begin) * 1e3
@@ -131,7 +131,7 @@ class Queue:
         assert not isinstance(tried, Refusal)
 
     def run(self) -> dict[str, Pause]:
-        """Everything that once looked at all jobs."""
+        """Run every operation that looked at all jobs in earlier versions."""
         last = next(reversed(self.engine.state.jobs.values()))
         gone = NodeName("n7")
         found = {
@@ -160,7 +160,7 @@ def _serve(pipe: Connection, make: Callable[[], Queue]) -> None:
 
 
 def _measured(make: Callable[[], Queue]) -> dict[str, Pause]:
-    """In a process of its own: no queue pays for another's memory."""
+    """Measure in a separate process, so that one queue does not slow another down."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, make), daemon=True)
@@ -172,7 +172,7 @@ def _measured(make: Callable[[], Queue]) -> dict[str, Pause]:
 
 
 def measure(options: Options) -> Report:
-    """The longest step of each operation, for three queues of two lengths."""
+    """Measure the longest step of each operation, for three queues of two lengths."""
     many = 50_000 if options.quick else 1_000_000
     few = many // 100
     report = Report("pauses")

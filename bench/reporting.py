@@ -1,4 +1,4 @@
-"""What a measurement found: tables whose columns line up, goals that hold or do not, and the same as JSON."""
+"""Formats the results of measurements: aligned tables, goals that hold or not, and JSON."""
 
 import argparse
 import os
@@ -14,19 +14,19 @@ from msgspec import Struct, field
 
 
 class Table(Struct):
-    """Figures side by side."""
+    """A table of figures."""
 
     title: str
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]] = field(default_factory=list)
 
     def add(self, *cells: Any) -> None:
-        """One more row."""
+        """Add a row."""
         self.rows.append(tuple(shown(cell) for cell in cells))
 
 
 class Goal(Struct, frozen=True):
-    """Something that is to hold."""
+    """A limit that a figure must keep."""
 
     what: str
     measured: float
@@ -36,12 +36,12 @@ class Goal(Struct, frozen=True):
 
     @property
     def holds(self) -> bool:
-        """Whether it does."""
+        """Whether the figure keeps the limit."""
         return self.measured <= self.limit if self.at_most else self.measured >= self.limit
 
 
 class Report(Struct):
-    """What one topic found."""
+    """The results of one topic."""
 
     topic: str
     tables: list[Table] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Report(Struct):
 
 
 def shown(cell: Any) -> str:
-    """A figure with as many digits as mean something."""
+    """Format a number with its significant digits."""
     if not isinstance(cell, float):
         return f"{cell:,}" if isinstance(cell, int) else str(cell)
     size = abs(cell)
@@ -61,7 +61,7 @@ def shown(cell: Any) -> str:
 
 
 def as_markdown(report: Report) -> str:
-    """A report as aligned Markdown, which reads well on a terminal too."""
+    """Format a report as aligned Markdown, which is also readable on a terminal."""
     parts = [f"## {report.topic}"]
     for table in report.tables:
         widths = [
@@ -96,7 +96,7 @@ def _goal(goal: Goal) -> str:
 
 
 def machine() -> str:
-    """The machine that figures are of, in one line."""
+    """Describe this machine in one line."""
     model = "unknown processor"
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
@@ -110,12 +110,12 @@ def machine() -> str:
 
 
 def tell(text: str) -> None:
-    """Show on standard error what is being done."""
+    """Print progress to standard error."""
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 
 class Options(Struct, frozen=True):
-    """How a topic is to be measured."""
+    """The options of a measurement."""
 
     quick: bool
     """Smaller and fewer rounds: to see that it works, not to quote."""
@@ -124,11 +124,11 @@ class Options(Struct, frozen=True):
 
 
 def main(measure: Callable[[Options], Report], description: str) -> None:
-    """Run one topic as a program of its own."""
+    """Run one topic as a program."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="smaller and fewer rounds")
-    parser.add_argument("--long", action="store_true", help="also what takes minutes")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--long", action="store_true", help="also run measurements that take minutes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE")
     given = parser.parse_args()
     tell(machine())
     report = measure(Options(quick=given.quick, long=given.long))

@@ -1,7 +1,7 @@
-"""What one decision costs as the queue grows: the engine alone, on a virtual clock, with nothing else in the way.
+"""Measures the cost of one decision as the queue grows: the engine alone, on a virtual clock.
 
-In every cycle one task ends on one of a hundred busy nodes and one queued job takes its room. Queues are measured in turns, so that
-a change of the machine's pace meets all of them.
+In every cycle one task ends on one of a hundred busy nodes, and one queued job takes its place. The queues take turns,
+so that a change in the speed of the machine affects all of them.
 """
 
 import multiprocessing
@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from bench.reporting import Goal, Options, Report, Table, main, tell
 from spillover.core.events import JobPlaced, Usage
-from spillover.core.jobs import Placed
 from spillover.core.proposals import Archived, NewJob, Outcome, Register, Result, Started, StartEpoch, Submit
+from spillover.core.records.jobs import Placed
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.model.cluster import ClusterSpec, Role
@@ -43,7 +43,7 @@ START: Final = 1_800_000_000 * SECOND
 
 
 class Cost(NamedTuple):
-    """CPU microseconds."""
+    """Costs in CPU microseconds."""
 
     placing: float
     """From the end of a task to the placement of another, or until all that may be tried was."""
@@ -52,7 +52,7 @@ class Cost(NamedTuple):
 
 
 class Queue:
-    """A scheduler with so many jobs queued on full nodes."""
+    """A scheduler with many queued jobs on full nodes."""
 
     def __init__(self, jobs: int, *, shapes: int, depth: int, fitting: bool = True) -> None:
         self._numbers = count()
@@ -75,7 +75,7 @@ class Queue:
         self.decided = 0
 
     def _spec(self, number: int) -> JobSpec:
-        """One of the shapes, all of one CPU, and one of the runtimes."""
+        """Return a job of one CPU, with one of the shapes and runtimes."""
         memory = (1 + number % self._shapes) * 2**20
         needs = () if self._fitting else (NOBODY,)  # seen only by trying: no sum of what is free rules it out
         terms = Terms(estimate=(1 + number * 7919 % RUNTIMES) * SECOND)
@@ -112,7 +112,7 @@ class Queue:
         )
 
     def run(self, cycles: int) -> Cost:
-        """What it takes until room that was freed is taken by a job, and to take a job in; the mean over some."""
+        """Return the mean cost of placing a job on freed capacity, and of submitting one."""
         placing = taking = 0.0
         for _ in range(cycles):
             self.now += SECOND
@@ -141,7 +141,7 @@ class Queue:
 
 
 def _serve(pipe: Connection, make: Callable[[], Queue]) -> None:
-    """Keep a queue, and measure it whenever asked, in a process of its own: no queue pays for another's memory."""
+    """Measure a queue on request, in a separate process, so that one queue does not slow another down."""
     queue = make()
     pipe.send(None)
     while cycles := pipe.recv():
@@ -149,7 +149,7 @@ def _serve(pipe: Connection, make: Callable[[], Queue]) -> None:
 
 
 def _rounds(makers: dict[str, Callable[[], Queue]], cycles: int, rounds: int) -> dict[str, Cost]:
-    """The median of alternating rounds for each queue."""
+    """Return the median of alternating rounds for each queue."""
     context = multiprocessing.get_context("fork")
     pipes: dict[str, Connection] = {}
     for name, make in makers.items():
@@ -176,7 +176,7 @@ def _rounds(makers: dict[str, Callable[[], Queue]], cycles: int, rounds: int) ->
 
 
 def measure(options: Options) -> Report:
-    """Long queues, then many shapes."""
+    """Measure long queues, then many shapes."""
     report = Report("Cost of a decision")
     _long_queues(report, options)
     _many_shapes(report, options)
@@ -184,7 +184,7 @@ def measure(options: Options) -> Report:
 
 
 def _long_queues(report: Report, options: Options) -> None:
-    """A job is placed in every cycle, however many wait."""
+    """Measure cycles that place a job each, for queues of any length."""
     cycles, rounds = (200, 3) if options.quick else (1000, 7)
     sizes = (1000, 10_000, 100_000) if options.quick else (1000, 10_000, 100_000, 1_000_000)
     cost = _rounds(
@@ -205,7 +205,7 @@ def _long_queues(report: Report, options: Options) -> None:
 
 
 def _many_shapes(report: Report, options: Options) -> None:
-    """Nothing that waits fits what was freed: it is tried as far as `depth` says, and no further."""
+    """Measure cycles in which no waiting job fits; they try `depth` lanes."""
     many = 20_000 if options.quick else 100_000
     cycles, rounds = (20, 3) if options.quick else (50, 5)
     table = Table(

@@ -1,4 +1,4 @@
-"""What a job costs the server, with one agent and with many, where tasks take no time: CPU and bytes on disk."""
+"""Measures what a job costs the server in CPU and disk, with one agent and with many, for tasks that take no time."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ class Round(Struct, frozen=True):
 
 
 def measured(path: Path, agents: int, count: int) -> Round:
-    """Run jobs on so many agents, of 64 slots together."""
+    """Run jobs on so many agents with 64 slots in total."""
     (path / "data").mkdir(parents=True)
     (path / "spill.yaml").write_text(CONFIG, encoding="utf-8")
     with (
@@ -61,7 +61,7 @@ def measured(path: Path, agents: int, count: int) -> Round:
 
 @contextlib.contextmanager
 def _fakes(server: Running, agents: int) -> Iterator[None]:
-    """Agents in a process of their own."""
+    """Run agents in a separate process."""
     words = [sys.executable, "-m", "bench.fake_agents", str(server.data), CLUSTER, str(agents)]
     process = subprocess.Popen([*words, str(max(1, 64 // agents))], start_new_session=True)
     try:
@@ -72,18 +72,18 @@ def _fakes(server: Running, agents: int) -> Iterator[None]:
 
 
 def _left(http: Connection) -> int:
-    """Jobs that are queued, placed or running."""
+    """Return how many jobs are queued, placed or running."""
     now = http.get("/v1/server")
     return int(now["queued"] + now["running"])
 
 
 def _size(data: Path) -> int:
-    """Bytes of the store."""
+    """Return the bytes of the store."""
     return sum(each.stat().st_size for each in data.glob("spill.db*"))
 
 
 def measure(options: Options) -> Report:
-    """One agent and many, in alternating rounds."""
+    """Measure one agent and many, in alternating rounds."""
     count, rounds = (2_000, 1) if options.quick else (20_000, 3)
     report = Report("What a job costs the server")
     found: dict[int, list[Round]] = {1: [], 64: []}

@@ -1,4 +1,4 @@
-"""Real servers to measure: `spill up` as a process, asked over bare sockets so that the asking costs next to nothing."""
+"""Runs real servers to measure: `spill up` as a process, with cheap requests over bare sockets."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ FREE: Final = "127.0.0.1:0"
 
 
 class Cpu(NamedTuple):
-    """CPU seconds, of a process and of those it has waited for."""
+    """CPU seconds of a process and of the children that it has waited for."""
 
     own: float
     children: float
@@ -33,7 +33,7 @@ class Cpu(NamedTuple):
 
 
 class Connection:
-    """One kept connection that speaks just enough HTTP."""
+    """One persistent connection with a minimal HTTP client."""
 
     def __init__(self, host: str, port: int, token: str) -> None:
         self._socket = socket.create_connection((host, port))
@@ -42,16 +42,16 @@ class Connection:
         self._left = b""
 
     def close(self) -> None:
-        """Let go."""
+        """Close the connection."""
         self._socket.close()
 
     def request(self, method: str, path: str, body: bytes = b"") -> bytes:
-        """A whole request as it is sent."""
+        """Return a complete request as bytes."""
         kind = f"content-type: application/json\r\ncontent-length: {len(body)}\r\n" if body else ""
         return f"{method} {path} HTTP/1.1\r\n{self._head}{kind}\r\n".encode() + body
 
     def ask(self, request: bytes) -> bytes:
-        """Send a request and return the body of its answer, which must be a good one."""
+        """Send a request and return the body of the answer; raise if the request failed."""
         self._socket.sendall(request)
         said = self._left
         while (end := said.find(b"\r\n\r\n")) < 0:
@@ -69,7 +69,7 @@ class Connection:
         return whole[:size]
 
     def get(self, path: str) -> Any:
-        """The value that a path holds."""
+        """Return the decoded answer of a path."""
         return json.loads(self.ask(self.request("GET", path)))
 
     def _more(self) -> bytes:
@@ -92,15 +92,15 @@ class Running:
         self.token = (data / "token").read_text(encoding="utf-8").strip()
 
     def connect(self) -> Connection:
-        """A new connection."""
+        """Open a connection."""
         return Connection(self.host, self.port, self.token)
 
     def cpu(self) -> Cpu:
-        """What the server used so far, its agents not counted."""
+        """Return the CPU time of the server so far, without its agents."""
         return cpu_of(self.process.pid)
 
     def agents(self) -> list[psutil.Process]:
-        """Its agents."""
+        """Return the processes of its agents."""
         name = str(self.data)
         return [
             each
@@ -109,30 +109,30 @@ class Running:
         ]
 
     def resident(self) -> int:
-        """Bytes of memory that only the server has."""
+        """Return the bytes of memory of the server alone."""
         return int(psutil.Process(self.process.pid).memory_info().rss)
 
     def wait_for_agents(self, count: int = 1) -> None:
-        """Return once its agents are ready."""
+        """Wait until its agents are ready."""
         with contextlib.closing(self.connect()) as connection:
             until(lambda: sum(each["state"] == "ready" for each in connection.get("/v1/agents")) >= count, 30)
 
 
 def cpu_of(process: int) -> Cpu:
-    """What a process used so far."""
+    """Return the CPU time that a process has used so far."""
     times = psutil.Process(process).cpu_times()
     return Cpu(times.user + times.system, times.children_user + times.children_system)
 
 
 def cpu_below(process: int) -> Cpu:
-    """What a process and the helpers that it keeps used so far, and what those used that they started and waited for."""
+    """Return the CPU time of a process and its helpers so far, including ended children."""
     whole = psutil.Process(process)
     each = [cpu_of(one.pid) for one in (whole, *whole.children())]
     return Cpu(sum(one.own for one in each), sum(one.children for one in each))
 
 
 def until(holds: Any, seconds: float, every: float = 0.02) -> None:
-    """Return once something holds."""
+    """Wait until a condition holds."""
     end = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > end:
@@ -142,7 +142,7 @@ def until(holds: Any, seconds: float, every: float = 0.02) -> None:
 
 @contextlib.contextmanager
 def folder(name: str) -> Iterator[Path]:
-    """An empty folder that is gone afterwards."""
+    """Create an empty folder, and delete it at the end."""
     BUILD.mkdir(parents=True, exist_ok=True)
     path = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=BUILD))
     try:
@@ -153,7 +153,7 @@ def folder(name: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def serving(data: Path, *words: str, program: Sequence[str] = ("-m", "spillover.cli")) -> Iterator[Running]:
-    """`spill up` on a data folder, or another program that is called likewise."""
+    """Run `spill up` on a data folder, or another program with the same arguments."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SPILL_")}
     environment["PYTHONPATH"] = str(ROOT)  # a program of ours is found from another folder too
     command = [
@@ -197,5 +197,5 @@ def serving(data: Path, *words: str, program: Sequence[str] = ("-m", "spillover.
 
 
 def job(name: str = "bench", **spec: Any) -> dict[str, Any]:
-    """A job document."""
+    """Return a job document."""
     return {"apiVersion": "spillover/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}

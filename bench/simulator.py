@@ -1,7 +1,7 @@
-"""What a simulation costs: jobs a CPU-second, memory and growth, beside the original simulator and the least that the same rules take.
+"""Measures simulations: jobs per CPU second, memory and growth, compared with the original simulator and a floor.
 
-Everything counts but the start of the interpreter: reading, deciding, statistics. A run is a process of its own, `spill simulate` as
-anybody would call it; the floor is one too.
+Everything counts except the start of the interpreter: reading, deciding, statistics. Each run is a separate process,
+`spill simulate` as users call it; so is the floor, the least that the same rules take.
 """
 
 import gc
@@ -26,7 +26,7 @@ from spillover.forms.policystring import read_policies
 from spillover.sim import runner
 from spillover.sim.fleet import read_owned, read_rented
 from spillover.sim.setting import RENTED
-from spillover.sim.study import Study, read_jobs, run
+from spillover.sim.studies.study import Study, read_jobs, run
 
 HERE: Final = Path(__file__).resolve().parent
 SHARED: Final = HERE.parents[1] / "shared"
@@ -38,7 +38,7 @@ FIRST_FIT: Final = "place=first_fit"
 
 
 class Contest(NamedTuple):
-    """A run of which three simulators give the same outcome."""
+    """A run for which three simulators give the same outcome."""
 
     policy: str
     bare: tuple[str, str, str]
@@ -57,7 +57,7 @@ CONTESTS: Final = {
 
 
 class Cost(NamedTuple):
-    """What a process took."""
+    """What a process used."""
 
     cpu: float
     """Seconds, of user and system."""
@@ -67,7 +67,7 @@ class Cost(NamedTuple):
 
 
 def measure(options: Options) -> Report:
-    """One topic after the other."""
+    """Measure one topic after the other."""
     report = Report("Simulator")
     with tempfile.TemporaryDirectory() as folder, compiled(folder):
         _measure(report, options)
@@ -76,7 +76,7 @@ def measure(options: Options) -> Report:
 
 @contextmanager
 def compiled(folder: str) -> Iterator[None]:
-    """Let measured processes find all modules compiled, as in any installation, whatever the environment says about writing them."""
+    """Compile all modules for the measured processes, as an installation does."""
     given = {name: os.environ.pop(name, None) for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")}
     os.environ["PYTHONPYCACHEPREFIX"] = folder
     try:
@@ -108,7 +108,7 @@ def _measure(report: Report, options: Options) -> None:
 
 
 def spill(trace: str, owned: str, policy: str, *more: str) -> list[str]:
-    """The command of one simulation."""
+    """Return the command of one simulation."""
     given = ["--trace", trace, "--owned", owned, "--rented", "gpu=1", "--policy", policy, "--json"]
     return [SPILL, "simulate", *given, *more]
 
@@ -127,7 +127,7 @@ def cost_of(command: Sequence[str]) -> Cost:
 
 
 def rounds_of(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str, list[Cost]]:
-    """Each in turns, so that a change of the machine's pace meets all."""
+    """Run each in turns, so that a change of the machine's speed affects all."""
     found: dict[str, list[Cost]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, command in commands.items():
@@ -136,7 +136,7 @@ def rounds_of(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str, l
 
 
 def cpu(costs: Sequence[Cost], start: Sequence[Cost]) -> float:
-    """The median CPU seconds above those of an interpreter that does nothing."""
+    """Return the median CPU seconds, without those of an idle interpreter."""
     return statistics.median(each.cpu for each in costs) - statistics.median(each.cpu for each in start)
 
 
@@ -188,7 +188,7 @@ def _contests(report: Report, rounds: int) -> None:
 
 
 def _check_same(source: str, contest: Contest) -> None:
-    """Refuse to compare what is not the same."""
+    """Raise if the outcomes differ."""
     study = Study(source, read_owned("64x8gpu"), read_rented("gpu=1"))
     trace = read_jobs(study)
     _, ours = run(study, trace.jobs, read_policies(contest.policy))
@@ -230,7 +230,7 @@ def _growth(report: Report, sizes: Sequence[int], rounds: int) -> None:
 
 
 class _Timed(Engine):
-    """An engine that notes its slowest step."""
+    """An engine that records its slowest step."""
 
     worst = 0.0
 
@@ -242,7 +242,7 @@ class _Timed(Engine):
 
 
 def _philly(report: Report, rounds: int) -> None:
-    """Under one policy and another, and what looking ahead costs."""
+    """Measure two policies, and the cost of looking ahead."""
     policies = {
         "zero": "wait=zero",
         "compute": "wait=compute(0.076)",
@@ -286,7 +286,7 @@ def _philly(report: Report, rounds: int) -> None:
 
 
 def _frontier(report: Report) -> None:
-    """A frontier of 40 points on two cores, as anybody would draw it."""
+    """Measure a sweep of 40 points on two cores."""
     tell("a frontier of 40 points")
     with tempfile.TemporaryDirectory() as folder:
         command = [

@@ -1,4 +1,4 @@
-"""How fast the command line starts, beside an interpreter that does nothing."""
+"""Measures how fast the command line starts, compared with an interpreter that does nothing."""
 
 import statistics
 import subprocess

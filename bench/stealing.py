@@ -1,4 +1,4 @@
-"""How long a heavy-tailed batch takes on 16 agents whose queues were filled unevenly: with stealing, without it, and at best."""
+"""Measures a heavy-tailed batch on 16 agents with uneven queues: with stealing, without it, and in the best case."""
 
 import contextlib
 import heapq
@@ -20,7 +20,7 @@ WARM: Final = 64
 
 
 def config(*, stealing: bool) -> str:
-    """Sixteen agents of one slot, of which a quarter is preferred."""
+    """Return sixteen agents of one slot, of which a quarter is preferred."""
     local = ", ".join(f"{{name: n{number}, cpu: 1, memory: 1Gi}}" for number in range(AGENTS))
     return (
         "apiVersion: spillover/v1\nkind: Config\n"
@@ -31,13 +31,13 @@ def config(*, stealing: bool) -> str:
 
 
 def runtimes(count: int) -> list[float]:
-    """Seconds: most are short, a few take most of the time."""
+    """Return runtimes in seconds: most are short, a few take most of the time."""
     dice = random.Random(SEED)
     return [min(4.0, max(0.02, 0.12 * dice.paretovariate(1.3))) for _ in range(count)]
 
 
 def perfect(seconds: list[float]) -> float:
-    """Longest first onto whoever is free: within a few per cent of what any schedule could do."""
+    """Return the makespan with the longest tasks first, within a few per cent of the optimum."""
     free = [0.0] * AGENTS
     for one in sorted(seconds, reverse=True):
         heapq.heappushpop(free, free[0] + one)
@@ -45,7 +45,7 @@ def perfect(seconds: list[float]) -> float:
 
 
 def in_order(seconds: list[float]) -> float:
-    """In the order they came, each onto whoever is free first: the best without knowing how long each takes."""
+    """Return the makespan in order of arrival: the best possible without known runtimes."""
     free = [0.0] * AGENTS
     for one in seconds:
         heapq.heappushpop(free, free[0] + one)
@@ -53,7 +53,7 @@ def in_order(seconds: list[float]) -> float:
 
 
 def makespan(path: Path, seconds: list[float], *, stealing: bool) -> tuple[float, int]:
-    """Seconds from submission until the last has ended, and how many leases moved."""
+    """Return the seconds from submission to the last end, and how many leases moved."""
     (path / "data").mkdir(parents=True)
     (path / "spill.yaml").write_text(config(stealing=stealing), encoding="utf-8")
     with (
@@ -78,7 +78,7 @@ def makespan(path: Path, seconds: list[float], *, stealing: bool) -> tuple[float
 
 
 def measure(options: Options) -> Report:
-    """Alternate with and without."""
+    """Alternate runs with and without stealing."""
     count, rounds = (300, 1) if options.quick else (1000, 3)
     report = Report("Stealing on a skewed load")
     seconds = runtimes(count)

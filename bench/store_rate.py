@@ -1,4 +1,4 @@
-"""What the store does without a server: the same bytes, the same durability, nothing else."""
+"""Measures the store without a server: the same bytes with the same durability, and nothing else."""
 
 import time
 from pathlib import Path
@@ -33,7 +33,7 @@ class Written(Struct, frozen=True):
 
 
 async def written_for_one(data: Path) -> Written:
-    """What a server, which is gone, wrote for the first submission that came alone."""
+    """Return what a stopped server wrote for the first submission in a commit of its own."""
     store = await open_store("sqlite", data)
     try:
         events: list[bytes] = []
@@ -52,7 +52,7 @@ async def written_for_one(data: Path) -> Written:
 
 
 async def store_alone(written: Written, together: int, count: int) -> Round:
-    """Append the events of so many submissions, some together in a commit."""
+    """Append the events of so many submissions, with several in each commit."""
     with folder("store") as path:
         store = await open_store("sqlite", path)
         try:

@@ -1,6 +1,6 @@
-"""Acknowledged submissions a second: each answer means that the job is durable in SQLite.
+"""Measures acknowledged submissions per second; an answer means that the job is durable in SQLite.
 
-Beside it, in alternating rounds, what the store alone does with the very same events: one submission a commit, 64, and 10,000.
+Alternates with the store alone, which writes the same events with 1, 64 and 10,000 submissions per commit.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ DOCUMENT: Final = job("bench", command=["/bin/true"], workdir="/", needs=["a-wor
 
 
 def one_by_one(server: Running, count: int) -> Round:
-    """One client, which asks again once it was answered."""
+    """Measure one client that sends a request after each answer."""
     before, used = server.cpu().own, time.process_time()
     with contextlib.closing(server.connect()) as http:
         request = http.request("POST", "/v1/jobs", json.dumps(DOCUMENT).encode())
@@ -40,7 +40,7 @@ def one_by_one(server: Running, count: int) -> Round:
 
 
 def library(server: Running, count: int) -> Round:
-    """The same through `spillover.Client`."""
+    """Measure the same through `spillover.Client`."""
     with Client(f"http://{server.host}:{server.port}", server.token) as client:
         client.submit(DOCUMENT)
         before, used = server.cpu().own, time.process_time()
@@ -54,7 +54,7 @@ def library(server: Running, count: int) -> Round:
 
 
 def bulk(server: Running, count: int) -> Round:
-    """All of them in one request."""
+    """Measure all submissions in one request."""
     before, used = server.cpu().own, time.process_time()
     with contextlib.closing(server.connect()) as http:
         request = http.request("POST", "/v1/jobs", json.dumps({"jobs": [DOCUMENT] * count}).encode())
@@ -74,7 +74,7 @@ def _round(server: Running, before: float, used: float, begin: float, count: int
 
 
 def at_once(server: Running, count: int) -> Round:
-    """64 clients, each of which asks again once it was answered, spread over two processes."""
+    """Measure 64 clients in two processes. Each sends a request after each answer."""
     context = multiprocessing.get_context("fork")
     ready = context.Barrier(GENERATORS + 1)
     results = context.SimpleQueue()
@@ -106,7 +106,7 @@ def at_once(server: Running, count: int) -> Round:
 
 
 class _Asking(asyncio.Protocol):
-    """A connection that asks again once it was answered; the answers are all alike, so their size is enough."""
+    """A connection that sends the next request after each answer; it only counts bytes, as all answers have one size."""
 
     def __init__(self, request: bytes, go_on: Callable[[float], bool], ended: Callable[[], None]) -> None:
         self._request, self._go_on, self._ended = request, go_on, ended
@@ -119,7 +119,7 @@ class _Asking(asyncio.Protocol):
         self._transport = transport
 
     def ask(self) -> None:
-        """Ask for the next one."""
+        """Send the next request."""
         assert self._transport is not None
         self._asked = time.monotonic()
         self._transport.write(self._request)
@@ -142,7 +142,7 @@ class _Asking(asyncio.Protocol):
 async def _generate(
     place: tuple[str, int, str], clients: int, count: int, ready: Callable[[], object]
 ) -> tuple[float, float]:
-    """Ask from several connections; CPU seconds used, and the median of how long an answer took."""
+    """Send requests from several connections; return the CPU seconds used, and the median latency."""
     host, port, token = place
     body = json.dumps(DOCUMENT).encode()
     head = f"POST /v1/jobs HTTP/1.1\r\nhost: {host}:{port}\r\nauthorization: Bearer {token}\r\n"
@@ -217,7 +217,7 @@ def measure(options: Options) -> Report:
 
 
 def _median(rounds: list[Round]) -> Round:
-    """The round in the middle."""
+    """Return the median round."""
     return sorted(rounds, key=lambda one: one.rate)[len(rounds) // 2]
 
 

@@ -1,6 +1,6 @@
-"""How many short jobs run in a second, from a bulk submission until every result is durable.
+"""Measures how many short jobs run per second, from a bulk submission until every result is durable.
 
-Beside it, in alternating rounds: the floor (a C program that does nothing but start the same processes), Ray, Parsl, Dask and Slurm.
+Alternates with the floor (a C program that only starts the same processes), Ray, Parsl, Dask and Slurm.
 """
 
 import contextlib
@@ -51,14 +51,14 @@ def build_floor() -> Path:
 
 
 def floor(path: Path, count: int) -> Round:
-    """Start and wait, nothing else."""
+    """Only start processes and wait for them."""
     told = json.loads(output_of([str(build_floor()), str(path), str(count)]))
     cpu = {"spawning": told["own_cpu"] / count * 1e6, "children": told["children_cpu"] / count * 1e6}
     return Round(count / told["seconds"], cpu)
 
 
 def peer(name: str, path: Path, count: int) -> Round:
-    """A peer that runs the same."""
+    """Measure another scheduler with the same tasks."""
     told = json.loads(
         output_of([str(PEERS), str(HERE / "peers" / f"{name}_tasks.py"), str(path), str(count)])
     )
@@ -66,12 +66,12 @@ def peer(name: str, path: Path, count: int) -> Round:
 
 
 def slurm(path: Path, count: int) -> Round:
-    """Slurm, with fewer jobs: it needs a second for some fifty."""
+    """Measure Slurm with fewer jobs, as it runs some fifty a second."""
     return peer("slurm", path, min(count, MOST_SLURM))
 
 
 def ours(path: Path, count: int) -> Round:
-    """`spill up` with one local agent of two slots."""
+    """Measure `spill up` with one local agent of two slots."""
     (path / "data").mkdir()
     with (
         serving(path / "data", "--slots", str(SLOTS)) as server,
@@ -94,7 +94,7 @@ def ours(path: Path, count: int) -> Round:
 
 
 def ended(http: Connection) -> int:
-    """How many jobs have succeeded, durably."""
+    """Return how many jobs have succeeded durably."""
     for line in http.ask(http.request("GET", "/metrics")).splitlines():
         if line.startswith(b'spill_jobs_ended_total{state="SUCCEEDED"}'):
             return int(float(line.split()[1]))
@@ -108,7 +108,7 @@ def _split(used: tuple[Cpu, Cpu], count: int) -> dict[str, float]:
 
 
 def output_of(command: list[str]) -> str:
-    """The last line that a program prints."""
+    """Return the last line that a program prints."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{command[:2]} failed: {done.stderr[-500:]}")
@@ -116,7 +116,7 @@ def output_of(command: list[str]) -> str:
 
 
 def available(name: str) -> str | None:
-    """None if a peer is installed, else why it is left out."""
+    """Return None if a peer is installed, else why it is left out."""
     if not PEERS.exists():
         return f"{name} is left out: there is no environment for peers; `make bench` creates it"
     done = subprocess.run([str(PEERS), "-c", f"import {name}"], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Python functions on the cluster: one call, and one for each of many items. Run it where `spill up` was started."""
+"""Calls Python functions on the cluster: once, and for each of many items. Run it in the folder of `spill up`."""
 
 import random
 
@@ -6,7 +6,7 @@ from spillover import Client
 
 
 def inside(points: int) -> int:
-    """How many of some random points of a square are within its circle."""
+    """Return how many of some random points of a square are inside its circle."""
     dice = random.Random()  # noqa: S311 - nothing here is secret
     return sum(dice.random() ** 2 + dice.random() ** 2 <= 1 for _ in range(points))
 

@@ -1,7 +1,7 @@
-"""Submit a job over gRPC, watch it to its end across restarts of the server, and say how it ended.
+"""Submit a job over gRPC, watch it until it ends, also across restarts of the server, and print how it ended.
 
-Needs grpcio, and messages made from the published protocol: `python -m grpc_tools.protoc -I... --python_out=. jobs.proto`; those that
-are installed with Spillover are used here.
+Needs grpcio, and messages generated from jobs.proto: `python -m grpc_tools.protoc -I... --python_out=. jobs.proto`.
+This program uses the messages that Spillover installs.
 
     python grpc_client.py 127.0.0.1:7071 spill-data/token 'echo hello'
 """
@@ -19,7 +19,7 @@ ENDED = {pb.JOB_STATE_SUCCEEDED, pb.JOB_STATE_FAILED, pb.JOB_STATE_CANCELLED, pb
 
 
 class Jobs:
-    """The service, as this program needs it."""
+    """The calls of the service that this program needs."""
 
     def __init__(self, channel: grpc.Channel, token: str) -> None:
         self._metadata = (("authorization", f"Bearer {token}"), ("spill-user", "example"))
@@ -35,7 +35,7 @@ class Jobs:
         )
 
     def submit(self, job: pb.Job) -> str:
-        """The id of a job, which has a key: asking again, whatever went wrong, submits it once."""
+        """Submit a job and return its id. The job has a key, so repeated requests create it only once."""
         while True:
             try:
                 reply = self._submit(pb.SubmitJobRequest(jobs=[pb.NewJob(job=job)]), metadata=self._metadata)
@@ -44,7 +44,7 @@ class Jobs:
                 time.sleep(pause(error))
 
     def end(self, job: str) -> pb.JobChange:
-        """How a job ended; a watch that breaks off is taken up after the last revision that was seen."""
+        """Return how a job ended. A broken watch continues after the last revision seen."""
         request = pb.WatchJobsRequest(jobs=[job])
         while True:
             try:
@@ -61,7 +61,7 @@ class Jobs:
 
 
 def pause(error: grpc.RpcError) -> float:
-    """Seconds until asking again may help; raises the error if it never does."""
+    """Return the seconds to wait before the next try; raise the error if no retry can help."""
     if error.code() not in {
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -72,7 +72,7 @@ def pause(error: grpc.RpcError) -> float:
 
 
 def main(address: str, token: str, command: str) -> int:
-    """Run one command; its exit code is ours."""
+    """Run a command, and return its exit code."""
     with grpc.insecure_channel(address) as channel:
         jobs = Jobs(channel, Path(token).read_text().strip())
         key = f"example-{time.time_ns()}"

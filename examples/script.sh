@@ -1,5 +1,5 @@
 #!/bin/sh
-# A script is a job too: submit it as it is. These lines say what a job file would.
+# A script is a job too. The #SPILL lines have the same options as a job file.
 #SPILL --name count-words --cpu 1 --memory 128Mi
 #SPILL --walltime 5m --estimate 10s --label kind=example
 set -eu

@@ -1,7 +1,8 @@
-"""The least that a simulation of waiting policies takes in plain Python: one loop for GPUs on equal nodes and nothing else.
+"""The floor of the simulator: the least that a simulation of wait policies takes in plain Python.
 
-No events, no plans, no reasons, no other resources, policies or orders: the floor of the simulator. The rules are those of the scheduler:
-at one instant ends come first, then waits that are over, then arrivals, then placement in order, first fit.
+One loop for GPUs on equal nodes, without events, plans, reasons, other resources, policies or orders. The rules are
+those of the scheduler: at one instant, ends come first, then waits that are over, then arrivals, then placement in
+order, first fit.
 
 `bare_loop.py TRACE NODES WAIT COEFFICIENT strict|out_of_order` prints one line of JSON.
 """
@@ -26,7 +27,7 @@ Job = tuple[int, int, int]
 
 
 def read(path: str) -> list[Job]:
-    """The jobs of a list whose times are in hours."""
+    """Read the jobs of a list whose times are in hours."""
     with gzip.open(path, "rt") as file:
         rows = [
             (
@@ -43,7 +44,7 @@ def read(path: str) -> list[Job]:
 def run(
     jobs: Sequence[Job], nodes: int, wait: Callable[[int, int], int], *, strict: bool
 ) -> list[tuple[int, bool]]:
-    """When each job starts, and whether it is rented; jobs that are larger than a node are not known here."""
+    """Return when each job starts and whether it is rented. No job may be larger than a node."""
     free, queue = [NODE] * nodes, list[int]()
     ends: list[tuple[int, int, int]] = []
     waits: list[tuple[int, int]] = []
@@ -93,7 +94,7 @@ def run(
 
 
 def waiting(name: str, coefficient: str) -> Callable[[int, int], int]:
-    """A wait policy by its name; hours for constant."""
+    """Return a wait policy by its name; hours for constant."""
     up, down = Decimal(coefficient).as_integer_ratio()
     if name == "compute":
         return lambda runtime, gpus: up * gpus * runtime // down
@@ -102,7 +103,7 @@ def waiting(name: str, coefficient: str) -> Callable[[int, int], int]:
 
 
 def main() -> None:
-    """Simulate, and sum up."""
+    """Simulate, and print a summary."""
     path, nodes, name, coefficient, fill = sys.argv[1:]
     jobs = read(path)
     found = run(jobs, int(nodes), waiting(name, coefficient), strict=fill == "strict")

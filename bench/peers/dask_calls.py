@@ -1,7 +1,7 @@
-"""Dask distributed calling a function that does nothing, and how long a call takes to begin. Run in the peers' environment.
+"""Measures Dask: calls of an empty function, and the start latency of a call. Runs in the peers' environment.
 
-`dask_calls.py COUNT SAMPLES` prints one line of JSON: seconds for COUNT calls, and milliseconds from submission to start of SAMPLES
-single ones on idle workers.
+`dask_calls.py COUNT SAMPLES` prints one line of JSON: seconds for COUNT calls, and milliseconds from submission to start of
+SAMPLES single calls on idle workers.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Dask distributed doing what a batch scheduler does: one process a task, its output in files. Run in the peers' environment.
+"""Runs Dask like a batch scheduler: one process per task, output in files. Runs in the peers' environment.
 
 `dask_tasks.py FOLDER COUNT` prints one line of JSON: seconds from the first submission until every result is known.
 """

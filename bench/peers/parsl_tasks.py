@@ -1,7 +1,7 @@
-"""Parsl's HighThroughputExecutor doing what a batch scheduler does: one process a task, its output in files.
+"""Runs Parsl's HighThroughputExecutor like a batch scheduler: one process per task, output in files.
 
-`parsl_tasks.py FOLDER COUNT` prints one line of JSON: seconds from the first submission until every result is known. Run in the
-peers' environment.
+`parsl_tasks.py FOLDER COUNT` prints one line of JSON: seconds from the first submission until every result is known.
+Runs in the peers' environment.
 """
 
 import json
@@ -19,7 +19,7 @@ SLOTS = 2
 
 
 def run(folder: str, index: int) -> int:
-    """One task; it imports what it needs because it is shipped to a worker by value."""
+    """Run one task. It imports what it needs, because Parsl sends it to a worker by value."""
     import subprocess  # noqa: PLC0415 - see above
 
     with open(f"{folder}/{index}.out", "wb") as out, open(f"{folder}/{index}.err", "wb") as err:  # noqa: PTH123 - see above

@@ -1,4 +1,4 @@
-"""Ray doing what a batch scheduler does: one process a task, its output in files. Run in the peers' environment.
+"""Runs Ray like a batch scheduler: one process per task, output in files. Runs in the peers' environment.
 
 `ray_tasks.py FOLDER COUNT` prints one line of JSON: seconds from the first submission until every result is known.
 """

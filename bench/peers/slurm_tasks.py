@@ -1,7 +1,7 @@
-"""Slurm doing what a batch scheduler does: one array of jobs `true`, output in files; its own daemons on loopback, tuned for short jobs.
+"""Runs an array of `true` jobs on Slurm, output in files; with its own daemons on loopback, tuned for short jobs.
 
-`slurm_tasks.py FOLDER COUNT` prints one line of JSON: seconds from the submission until the last job has ended. Needs the programs of
-Debian's slurm-wlm and munge, and root, as Slurm's own daemon does.
+`slurm_tasks.py FOLDER COUNT` prints one line of JSON: seconds from the submission until the last job has ended. Needs
+the Debian packages slurm-wlm and munge, and root, like Slurm's own daemon.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def _run(count: int) -> None:
-    """Submit so many jobs and see the last of them end."""
+    """Submit so many jobs, and wait for the last end."""
     while count > 0:
         some = min(count, LARGEST_ARRAY)
         words = ["sbatch", "--quiet", f"--array=0-{some - 1}", "--output=%A_%a.out", "--error=%A_%a.err"]
@@ -79,7 +79,7 @@ def _run(count: int) -> None:
 
 @contextlib.contextmanager
 def _daemons(folder: Path) -> Iterator[None]:
-    """Slurm's daemons, stopped again."""
+    """Run Slurm's daemons, and stop them at the end."""
     for name in ("state", "spool", "out"):
         (folder / name).mkdir()
     key = folder / "munge.key"
@@ -111,7 +111,7 @@ def _daemons(folder: Path) -> Iterator[None]:
 
 
 def _until_up() -> None:
-    """Return once its node takes jobs."""
+    """Wait until its node accepts jobs."""
     for _ in range(100):
         told = subprocess.run(["sinfo", "-h", "-o", "%t"], capture_output=True, text=True, check=False)
         if told.stdout.strip() == "idle":

@@ -1,6 +1,7 @@
-"""`python -m bench.study`: simulates what docs/studies.md tells, and writes its tables.
+"""`python -m bench.study`: runs the simulations of docs/studies.md, and writes its tables.
 
-Each part of the page stands between `<!-- study: NAME -->` and `<!-- end -->`. Results are kept in bench/results/study.jsonl.
+Each part of the page is between `<!-- study: NAME -->` and `<!-- end -->`. Results are stored in
+bench/results/study.jsonl.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from typing import Final
 from bench.reporting import tell
 from bench.study.chapters import CHAPTERS
 from bench.study.simulating import Results
-from spillover.sim.workers import cores
+from spillover.sim.studies.workers import cores
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 KEPT: Final = ROOT / "bench" / "results" / "study.jsonl"
@@ -23,14 +24,16 @@ def main() -> int:
     """Simulate what is missing, chapter by chapter, and write the tables of those that are complete."""
     parser = argparse.ArgumentParser(prog="python -m bench.study", description=__doc__.splitlines()[0])
     parser.add_argument(
-        "chapters", nargs="*", metavar="CHAPTER", help=f"of {', '.join(CHAPTERS)}; default: all"
+        "chapters", nargs="*", metavar="CHAPTER", help=f"one of {', '.join(CHAPTERS)}; default: all"
     )
-    parser.add_argument("--processes", type=int, default=cores(), help="default: one for each core")
-    parser.add_argument("--out", type=Path, default=KEPT, help="results as they come; known ones are kept")
-    parser.add_argument("--page", type=Path, default=PAGE, help="where the tables go")
     parser.add_argument(
-        "--tables", action="store_true", help="write tables of what is known; simulate nothing"
+        "--processes", type=int, default=cores(), help="worker processes; default: one for each core"
     )
+    parser.add_argument(
+        "--out", type=Path, default=KEPT, help="file for results; cases that it has are not simulated again"
+    )
+    parser.add_argument("--page", type=Path, default=PAGE, help="page to write the tables to")
+    parser.add_argument("--tables", action="store_true", help="only write tables of existing results")
     given = parser.parse_args()
     unknown = [name for name in given.chapters if name not in CHAPTERS]
     if unknown:
@@ -54,7 +57,7 @@ def main() -> int:
 
 
 def _write(page: Path, name: str, table: str) -> None:
-    """Put a table where the page has its place."""
+    """Write a table to its place on the page."""
     text = page.read_text(encoding="utf-8") if page.exists() else ""
     part = re.compile(rf"(<!-- study: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
     page.write_text(

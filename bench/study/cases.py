@@ -1,4 +1,4 @@
-"""What is simulated: one trace on one fleet under one set of policies, and what the scheduler is told."""
+"""Defines a case: one trace on one fleet under one set of policies, with the knowledge of the scheduler."""
 
 import hashlib
 from functools import cache
@@ -38,7 +38,7 @@ class Case(Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """The trace as the simulator takes it."""
+        """The trace in the notation of the simulator."""
         return self.trace if self.trace.startswith(SYNTHETIC) else str(self.path)
 
     @property
@@ -51,12 +51,12 @@ class Case(Struct, frozen=True):
 
     @property
     def missing(self) -> bool:
-        """Whether its file is not there."""
+        """Whether its file is missing."""
         return self.path is not None and not self.path.exists()
 
     @property
     def key(self) -> str:
-        """Digest of everything that its result depends on, but for the code of this version."""
+        """Digest of everything that its result depends on, except the code."""
         content = "" if self.path is None else _digest(self.path)
         parts = msgspec.msgpack.encode((__version__, content, self))
         return hashlib.blake2b(parts, digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""The chapters of the study: which cases each asks for, and the table that it makes of their results."""
+"""Defines the chapters of the study: their cases, and the table of each."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -24,23 +24,23 @@ class Chapter(NamedTuple):
 
 
 class Contest(NamedTuple):
-    """break_even with several coefficients against compute with one."""
+    """break_even with several coefficients, compared with compute with one."""
 
     compute: Case
     curve: tuple[Case, ...]
 
     def gain(self, results: Results) -> Gain:
-        """What break_even brings."""
+        """Return the gain of break_even."""
         return gain(results[self.compute].statistics, [results[case].statistics for case in self.curve])
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """All of its simulations."""
+        """All simulations of the contest."""
         return (self.compute, *self.curve)
 
 
 def contest(base: Case, coefficient: float, curve: Iterable[float], scale: float = 1.0) -> Contest:
-    """A contest; coefficients are divided by `scale`."""
+    """Return a contest, with coefficients divided by `scale`."""
     return Contest(
         replace(base, policy=f"wait=compute({coefficient / scale:.8g}),{OOO}", variant=""),
         tuple(replace(base, policy=f"wait=break_even({each / scale:.8g}),{OOO}") for each in curve),
@@ -48,18 +48,18 @@ def contest(base: Case, coefficient: float, curve: Iterable[float], scale: float
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table."""
+    """Format a table."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """A share in percent; a dash where it is not known."""
+    """Format a share in percent; a dash if it is unknown."""
     return "-" if share is None else f"{100 * share:.{digits}f}"
 
 
 def both(found: Gain) -> str:
-    """Less waiting at equal cost / less cost at equal time."""
+    """Format how much less waiting at equal cost / how much less cost at equal time."""
     return f"{percent(found.wait, 0)} / {percent(found.cost, 0)}"
 
 
@@ -100,7 +100,7 @@ _PHILLY: Final = {
 
 
 def _against_zero(results: Results, name: str, nodes: int) -> tuple[float, float]:
-    """Share of the cost that is saved, and of completion time that is added."""
+    """Return the share of cost saved, and of completion time added."""
     zero = results[_PHILLY["zero", nodes]].statistics
     found = results[_PHILLY[name, nodes]].statistics
     return 1 - found.rented_cost / zero.rented_cost, found.mean_completion_s / zero.mean_completion_s - 1
@@ -120,7 +120,7 @@ def _philly(results: Results) -> str:
 
 
 def _check_compute(results: Results) -> str:
-    """Whether compute saves more than constant where owned capacity is short."""
+    """Check that compute saves more than constant where owned capacity is short."""
     worse = [
         str(nodes)
         for nodes in COMPARED
@@ -162,7 +162,7 @@ def _contests(results: Results) -> str:
 
 
 def _idle(results: Results, case: Case) -> str:
-    """Owned capacity that stands idle, as a share of what is rented meanwhile: what a better choice could fill."""
+    """Return the idle owned capacity as a share of what is rented at the same time."""
     found = results[case].statistics
     return percent((1 - found.owned_utilization) / (found.system_utilization - found.owned_utilization), 0)
 
@@ -201,7 +201,7 @@ WALLTIME: Final = "walltime"
 
 
 def _other(base: Case, scale: float, level: str) -> list[Contest]:
-    """One trace at one level of knowledge."""
+    """Return one trace at one level of knowledge."""
     told = replace(base, told=WALLTIME) if level == WALLTIME else replace(base, lognormal=LEVELS[level])
     return [contest(told, coefficient, WIDE, scale) for coefficient in COEFFICIENTS]
 

@@ -1,7 +1,7 @@
-"""Two policies compared where they cost the same, and where they take the same time.
+"""Compares two policies at equal cost, and at equal waiting time.
 
-A policy has a coefficient, and with it a curve of cost against waiting. Between two points that were simulated a curve is read off on
-a straight line from cost to the logarithm of the wait.
+The coefficient of a policy gives a curve of cost against waiting. Between two simulated points, the curve is
+interpolated linearly, from cost to the logarithm of the wait.
 """
 
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from itertools import pairwise
 from math import exp, log
 from typing import NamedTuple
 
-from spillover.sim.statistics import Statistics
+from spillover.sim.reports.statistics import Statistics
 
 LEAST = 1e-9
 """A wait that has a logarithm, seconds."""
 
 
 class Gain(NamedTuple):
-    """What a curve brings over a point, as shares; None where the curve does not reach."""
+    """The gain of a curve over a point, as shares; None where the curve does not reach."""
 
     wait: float | None
     """Less waiting at equal cost."""
@@ -25,7 +25,7 @@ class Gain(NamedTuple):
 
 
 def gain(point: Statistics, curve: Sequence[Statistics]) -> Gain:
-    """Of a curve over a point."""
+    """Return the gain of a curve over a point."""
     wait = wait_at(curve, point.rented_cost)
     cost = cost_at(curve, point.mean_wait_s)
     return Gain(
@@ -35,20 +35,20 @@ def gain(point: Statistics, curve: Sequence[Statistics]) -> Gain:
 
 
 def wait_at(curve: Sequence[Statistics], cost: float) -> float | None:
-    """The mean wait in seconds where a curve costs this much."""
+    """Return the mean wait in seconds where a curve has this cost."""
     points = sorted((one.rented_cost, log(one.mean_wait_s + LEAST)) for one in curve)
     found = _between(points, cost)
     return None if found is None else exp(found)
 
 
 def cost_at(curve: Sequence[Statistics], wait: float) -> float | None:
-    """The cost where jobs wait this many seconds on average."""
+    """Return the cost where jobs wait this many seconds on average."""
     points = sorted((log(one.mean_wait_s + LEAST), one.rented_cost) for one in curve)
     return _between(points, log(wait + LEAST))
 
 
 def _between(points: Sequence[tuple[float, float]], at: float) -> float | None:
-    """The ordinate on the line between the two points around an abscissa; None outside."""
+    """Interpolate between the two points around an abscissa; None outside."""
     for (left, low), (right, high) in pairwise(points):
         if left <= at <= right:
             share = (at - left) / (right - left) if right > left else 0.0

@@ -1,4 +1,4 @@
-"""Simulates cases on some cores, and keeps every result as it comes: a study that was interrupted goes on where it was."""
+"""Simulates cases on several cores, and stores every result at once, so that an interrupted study can continue."""
 
 import random
 import time
@@ -18,14 +18,14 @@ from spillover.forms.policystring import read_policies
 from spillover.model.units import SECOND
 from spillover.sim.estimates import Told
 from spillover.sim.fleet import read_owned, read_rented
-from spillover.sim.statistics import Statistics
-from spillover.sim.study import Study, read_jobs, run
+from spillover.sim.reports.statistics import Statistics
+from spillover.sim.studies.study import Study, read_jobs, run
+from spillover.sim.studies.workers import end_with_parent
 from spillover.sim.trace import TraceJob
-from spillover.sim.workers import end_with_parent
 
 
 class Found(Struct, frozen=True):
-    """What came of one case."""
+    """The result of one case."""
 
     statistics: Statistics
     waited: float
@@ -33,7 +33,7 @@ class Found(Struct, frozen=True):
 
 
 class Kept(Struct, frozen=True):
-    """A result as it stands in the file, a line each."""
+    """A stored result, one per line."""
 
     key: str
     case: Case
@@ -41,7 +41,7 @@ class Kept(Struct, frozen=True):
 
 
 def simulate(case: Case) -> Found:
-    """One case."""
+    """Simulate one case."""
     study = Study(
         case.source,
         read_owned(case.owned),
@@ -60,7 +60,7 @@ def simulate(case: Case) -> Found:
 
 @lru_cache(maxsize=1)
 def _jobs(source: str, owned: str, jitter: int) -> Sequence[TraceJob]:
-    """Read once for the cases that follow each other."""
+    """Read a trace once for consecutive cases."""
     jobs = read_jobs(Study(source, read_owned(owned), read_rented("gpu=1"))).jobs
     if not jitter:
         return jobs
@@ -70,7 +70,7 @@ def _jobs(source: str, owned: str, jitter: int) -> Sequence[TraceJob]:
 
 
 class Results:
-    """The file of results: whatever is whole in it counts."""
+    """A file of results; ignores incomplete lines."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -91,7 +91,7 @@ class Results:
         return self._kept[case.key]
 
     def complete(self, cases: Iterable[Case], processes: int) -> None:
-        """Simulate those that are not there yet."""
+        """Simulate the cases that have no result yet."""
         todo = list(dict.fromkeys(case for case in cases if case not in self))
         if not todo:
             return

@@ -1,4 +1,4 @@
-"""break_even with steps of it left out, to see what each brings: done to a process that simulates nothing else meanwhile."""
+"""Patches break_even to leave out some of its steps, and so measures each; for a process that runs nothing else."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,7 +18,7 @@ NEITHER: Final = "neither"
 
 @contextmanager
 def as_variant(name: str) -> Iterator[None]:
-    """Within, break_even is that variant."""
+    """Make break_even that variant within the block."""
     with ExitStack() as stack:
         if name in {ALL_COUNTS, NEITHER}:
             stack.enter_context(patch.object(break_even, "SUNK", 1))

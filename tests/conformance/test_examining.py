@@ -29,7 +29,7 @@ async def test_an_empty_database_of_postgresql_stays_empty(
 ) -> None:
     url = await postgresql.fresh()
     for look in (open_journal, version_of):
-        with pytest.raises(StoreError, match="there are no data in"):
+        with pytest.raises(StoreError, match="there is no data in"):
             await look(url, tmp_path)
     connection = await asyncpg.connect(url)
     try:

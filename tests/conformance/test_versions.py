@@ -148,11 +148,11 @@ async def test_an_upgrade_that_fails_changes_nothing(old: Old) -> None:
 async def test_data_of_a_newer_version_are_refused(old: Old) -> None:
     await old.execute("UPDATE meta SET value = '4' WHERE name = 'version'")
     with pytest.raises(
-        TooNew, match=r"are of version 4; this Spillover knows up to 3: use a newer Spillover"
+        TooNew, match=r"have version 4; this Spillover supports up to 3; use a newer one"
     ) as refused:
         await old.open()
     if old.where == "sqlite":
-        assert str(refused.value).startswith(f"data in {old.folder} are")
+        assert str(refused.value).startswith(f"the data in {old.folder} have")
     await old.execute("UPDATE meta SET value = '0' WHERE name = 'version'")
     await (await old.open()).close()
 

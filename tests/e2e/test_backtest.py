@@ -3,13 +3,13 @@
 import csv
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.fork_server import fork_server
 from tests.support.processes import ServerProcess, clean_environment, wait_until
 
 CLUSTERS: list[dict[str, Any]] = [
@@ -33,15 +33,8 @@ JobID|User|Account|Submit|Start|End|State|AllocTRES|ReqMem|Timelimit|NNodes
 
 
 def spill(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "spillover.cli", "backtest", *arguments],
-        cwd=folder,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    words = ("backtest", *arguments)
+    return fork_server().run(words, folder=folder, environment=clean_environment(), timeout=60)
 
 
 def some_jobs(count: int) -> str:
@@ -108,13 +101,13 @@ def test_what_a_server_did_is_simulated_again_and_under_other_policies(
     assert text.returncode == 0, text.stderr
     assert text.stdout.startswith("history     36 jobs from ")
     assert "left out    1 job that never ran" in text.stdout
-    assert " at first; changed once, and so in the simulation" in text.stdout
-    assert "How far the simulation of what really ran is from what happened:" in text.stdout
-    assert "Projects under policy, against what happened:" in text.stdout
+    assert " at first, then changed once; the simulation changes too" in text.stdout
+    assert "Difference between the simulation of the real policies and what happened:" in text.stdout
+    assert "Projects under policy, compared with what happened:" in text.stdout
     alone = server.spill("backtest", "--until", "1h")
     assert (alone.returncode, alone.stdout) == (2, "")
     assert alone.stderr == (
-        "spill: no job ran and ended in this span; choose another one with --since and --until\n"
+        "spill: no job ran and ended in this time range; choose another one with --since and --until\n"
     )
 
 
@@ -137,36 +130,42 @@ def test_what_slurm_did_is_compared_with_renting(tmp_path: Path) -> None:
     )
     assert (vision["project"], vision["verdict"]) == ("vision", "same")
     text = spill(tmp_path, *where, "--policy", "wait=zero")
-    assert "(assumed; --really says otherwise)" in text.stdout
+    assert "(assumed; set it with --really)" in text.stdout
     assert "mean wait  as it happened" in text.stdout
     row = next(line for line in text.stdout.splitlines() if line.startswith("speech"))
     assert row.split() == ["speech", "2", "1h", "0s", "-1h", "0.00", "10.00", "+10.00", "wins"]
 
 
 BAD = [
-    (("--sacct", "sacct.txt"), "--sacct needs the machines that its jobs ran on; write --owned 64x8gpu too"),
-    (("--owned", "1x4gpu"), "--owned goes with --sacct; a server knows its own machines"),
-    (("--skip-bad",), "--skip-bad goes with --sacct"),
-    (("--since", "1d", "--until", "2d"), "--since is not before --until; write the earlier time as --since"),
-    (("--since", "soon"), "argument --since: 'soon' is not a time; write how long ago"),
-    (("--estimates", "truth"), "argument --estimates: 'truth' is not known; write then, runtime"),
+    (
+        ("--sacct", "sacct.txt"),
+        "--sacct needs --owned, the machines that the jobs ran on, such as --owned 64x8gpu",
+    ),
+    (("--owned", "1x4gpu"), "--owned is only allowed with --sacct"),
+    (("--skip-bad",), "--skip-bad is only allowed with --sacct"),
+    (("--since", "1d", "--until", "2d"), "--since must be earlier than --until"),
+    (("--since", "soon"), "argument --since: 'soon' is not a time; write an age"),
+    (("--estimates", "truth"), "argument --estimates: 'truth' is not valid; write then, runtime"),
     (("--sacct", "none.txt", "--owned", "1x4gpu"), "none.txt: No such file or directory"),
     (("--sacct", "sacct.txt", "--owned", "four"), "--owned: 'four' is not a number of machines"),
     (
         ("--sacct", "sacct.txt", "--owned", "1x4gpu", "--policy", "wait=soon"),
-        "--policy: wait: 'soon' is not a policy of wait",
+        "--policy: wait: 'soon' is not a policy of the axis wait",
     ),
-    (("--sacct", "sacct.txt", "--owned", "1x4gpu", "--really", "nice"), "--really: 'nice' names no axis"),
-    (("--sacct", "sacct.txt", "--owned", "1x4gpu", "--warmup", "2"), "--warmup: 2 leaves none of 3 jobs"),
+    (("--sacct", "sacct.txt", "--owned", "1x4gpu", "--really", "nice"), "--really: 'nice' has no axis"),
+    (("--sacct", "sacct.txt", "--owned", "1x4gpu", "--warmup", "2"), "--warmup: 2 leaves none of the 3 jobs"),
     (
         ("--sacct", "sacct.txt", "--owned", "1x4gpu", "--since", "2026-04-01"),
-        "there are no jobs that ran in this span",
+        "no job ran in this time range",
     ),
     (
         ("--sacct", "jobs.csv", "--owned", "1x4gpu"),
-        "jobs.csv does not say when jobs really ran; use spill simulate",
+        "jobs.csv has no start times of jobs; use spill simulate",
     ),
-    (("--sacct", "sacct.txt", "--owned", "1x4gpu", "--jobs", "no/jobs.csv"), "--jobs: there is no folder no"),
+    (
+        ("--sacct", "sacct.txt", "--owned", "1x4gpu", "--jobs", "no/jobs.csv"),
+        "--jobs: folder no does not exist",
+    ),
     (("--data", "nowhere"), "no server"),
 ]
 

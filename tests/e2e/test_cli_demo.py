@@ -38,7 +38,7 @@ def test_the_demo_spills_over_and_leaves_nothing_behind(tmp_path: Path) -> None:
     out, errors = demo.communicate(timeout=90)
     assert (demo.returncode, errors) == (0, "")
     assert time.monotonic() - began < 60
-    assert "spills over to cloud: its wait was over" in out
+    assert "spills over to cloud: its wait ended" in out
     assert "runs on onprem: owned capacity had room" in out
     assert "41, of which 40 succeeded" in out
     assert "\nnext:\n" in out

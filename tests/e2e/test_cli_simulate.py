@@ -108,7 +108,7 @@ def test_a_published_run_is_matched_job_for_job(path: Path, label: str, tmp_path
     assert told["system_utilization"] == pytest.approx(stats["system_utilization"], rel=1e-9)
     # Of a run with a warm-up, the original counts one job more.
     assert told["mean_wait_s"] == pytest.approx(stats["avg_waiting"] * 3600, rel=1e-3, abs=1e-6)
-    # Of two neighbours the original takes the lower one as its percentile; ours is what 99 % of the jobs do not exceed.
+    # Of two neighbours the original takes the lower one as its percentile; ours is what 99% of the jobs do not exceed.
     left = settings.get("warmup_jobs", 0)
     counted = list(found.values())[left : len(found) - left]
     waits = sorted(float(row["start_s"]) - float(row["submit_s"]) for row in counted)
@@ -149,7 +149,7 @@ def test_a_sweep_draws_and_a_second_one_simulates_only_what_is_new(tmp_path: Pat
     again = spill(
         tmp_path, *SMALL, *SWEEP, "--sweep", "wait=never(max_queue=0..5/2)", "--out", "frontier.jsonl"
     )
-    assert "6 results are known already" in again.stderr
+    assert "6 results exist already" in again.stderr
     assert "2 simulations" in again.stderr
     assert again.stdout.splitlines()[:7] == first.stdout.splitlines()[:7] or "dominated" in again.stdout
     told = json.loads(spill(tmp_path, *SMALL, *SWEEP, "--out", "frontier.jsonl", "--json").stdout)
@@ -160,7 +160,10 @@ def test_a_sweep_draws_and_a_second_one_simulates_only_what_is_new(tmp_path: Pat
     assert told[0]["rented_cost"] == told[1]["rented_cost"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow)],
+)
 def test_an_interrupted_sweep_leaves_nothing_running_and_goes_on_where_it_was(
     number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
@@ -192,10 +195,13 @@ def test_an_interrupted_sweep_leaves_nothing_running_and_goes_on_where_it_was(
     kept = len((tmp_path / "results.jsonl").read_text().splitlines())
     assert 1 <= kept < 13
     if number is signal.SIGINT:
-        assert f"spill: {kept} of 13 done, in results.jsonl; run it again to go on" in rest.splitlines()
+        assert (
+            f"spill: {kept} of 13 done, in results.jsonl; run the command again to continue"
+            in rest.splitlines()
+        )
     typed = spill(tmp_path, *arguments)
     assert typed.returncode == 0, typed.stderr
-    assert f"{kept} result{'s are' if kept > 1 else ' is'} known already" in typed.stderr
+    assert f"{kept} result{'s exist' if kept > 1 else ' exists'} already" in typed.stderr
     assert f"{13 - kept} simulation" in typed.stderr
 
 
@@ -216,7 +222,7 @@ def test_wrong_rows_are_refused_and_can_be_skipped(tmp_path: Path) -> None:
     assert refused.stdout == ""
     assert refused.stderr.splitlines() == [
         "spill: t.csv:3: runtime_s: 'x' is not a number",
-        "spill: t.csv: nothing was simulated; --skip-bad leaves such rows out",
+        "spill: t.csv: nothing was simulated; use --skip-bad to skip such rows",
     ]
     skipped = spill(tmp_path, *arguments, "--skip-bad", "--json")
     told = json.loads(skipped.stdout)
@@ -240,20 +246,26 @@ def test_jobs_larger_than_a_machine_are_split_and_larger_than_all_are_rented(tmp
         (("--trace", "no.csv", *SMALL[2:]), ["no.csv: No such file or directory"]),
         (
             ("--trace", "x", "--owned", "4", "--rented", "2"),
-            ["--owned: '4' is not a number of machines", "--rented: '2' says no price"],
+            ["--owned: '4' is not a number of machines", "--rented: '2' is not a price"],
         ),
-        ((*SMALL, "--policy", "wait=comptue(1)"), ["--policy: wait: 'comptue' is not a policy of wait"]),
+        (
+            (*SMALL, "--policy", "wait=comptue(1)"),
+            ["--policy: wait: 'comptue' is not a policy of the axis wait"],
+        ),
         (
             (*SMALL, "--sweep", "wait=constant(1h..2h)"),
-            ["--sweep: 'wait=constant(1h..2h)' has a range without its number of points"],
+            ["--sweep: 'wait=constant(1h..2h)' has a range without a number of points"],
         ),
-        ((*SMALL, "--policy", "wait=zero", "--policy", "wait=never"), ["--policy is written twice"]),
-        ((*SMALL, *SWEEP, "--processes", "0"), ["argument --processes: '0' is not a whole number from 1"]),
-        ((*SMALL, "--plot", "x.svg"), ["--plot is for a sweep"]),
+        ((*SMALL, "--policy", "wait=zero", "--policy", "wait=never"), ["--policy is given twice"]),
+        (
+            (*SMALL, *SWEEP, "--processes", "0"),
+            ["argument --processes: '0' is not a whole number of at least 1"],
+        ),
+        ((*SMALL, "--plot", "x.svg"), ["--plot needs --sweep"]),
         ((*SMALL, *SWEEP, "--plot", "x.pdf"), ["--plot: x.pdf is neither .svg nor .png"]),
-        ((*SMALL, *SWEEP, "--jobs", "x.csv"), ["--jobs is for one set of policies"]),
-        ((*SMALL, "--warmup", "200"), ["--warmup: 200 leaves none of 400 jobs; the most is 199"]),
-        ((*SMALL, "--warmup", "-1"), ["argument --warmup: '-1' is not a whole number from 0"]),
+        ((*SMALL, *SWEEP, "--jobs", "x.csv"), ["--jobs is not allowed with --sweep"]),
+        ((*SMALL, "--warmup", "200"), ["--warmup: 200 leaves none of the 400 jobs; the maximum is 199"]),
+        ((*SMALL, "--warmup", "-1"), ["argument --warmup: '-1' is not a whole number of at least 0"]),
         ((*SMALL, "--estimate-error", "big"), ["argument --estimate-error: 'big' is not an error"]),
         (("--owned", "4x8gpu"), ["the following arguments are required: --trace, --rented"]),
     ],

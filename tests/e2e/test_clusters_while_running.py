@@ -10,6 +10,7 @@ import grpc
 import pytest
 import yaml
 
+from spillover.clusters.kinds import BUILT_IN
 from spillover.core.events import ClusterAdded, ClusterRemoved, ClustersConfigured, JobRequeued
 from spillover.wire import clusters_pb2 as pb
 from tests.support.processes import ServerProcess, read_journal, wait_until
@@ -45,9 +46,9 @@ def ok(server: ServerProcess, *words: str, typed: str | None = None) -> str:
     return str(done.stdout)
 
 
-def refused(server: ServerProcess, *words: str) -> str:
+def refused(server: ServerProcess, *words: str, lines: int = 1) -> str:
     done = server.spill(*words)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert (done.returncode, done.stderr.count("\n")) == (2, lines), done.stderr
     return str(done.stderr)
 
 
@@ -124,13 +125,15 @@ def read_journal_live(server: ServerProcess) -> list[dict[str, Any]]:
 
 def test_what_makes_no_sense_is_told_in_one_line(servers: Servers, tmp_path: Path) -> None:
     server = servers(clusters=[ONPREM]).up()
-    assert "there is a cluster 'onprem' already" in refused(server, "clusters", "add", "onprem=agents")
-    assert "there is no cluster 'nope' here; known: onprem" in refused(server, "clusters", "drain", "nope")
-    assert "the configuration names 'onprem'" in refused(server, "clusters", "remove", "onprem")
-    assert "'nomad' is not agents or kubernetes" in refused(server, "clusters", "add", "x=nomad")
-    assert "say which cluster to add" in refused(server, "clusters", "add")
-    assert "name the clusters to drain" in refused(server, "clusters", "drain")
-    assert "leave it out" in refused(server, "clusters", "drain", "onprem", "--move")
+    assert "cluster 'onprem' already exists" in refused(server, "clusters", "add", "onprem=agents")
+    assert "there is no cluster 'nope'; known clusters: onprem" in refused(
+        server, "clusters", "drain", "nope"
+    )
+    assert "'onprem' is in the configuration file" in refused(server, "clusters", "remove", "onprem")
+    assert f"'nomad' must be {' or '.join(BUILT_IN)}" in refused(server, "clusters", "add", "x=nomad")
+    assert "no cluster to add" in refused(server, "clusters", "add")
+    assert "no cluster to drain" in refused(server, "clusters", "drain")
+    assert "--move is only allowed with" in refused(server, "clusters", "drain", "onprem", "--move")
     file = tmp_path / "lab.yaml"
     file.write_text(yaml.safe_dump({"name": "lab", "local": [{"name": "n1", "cpu": 1}]}))
     assert "'n1' is the name of an agent of onprem" in refused(server, "clusters", "add", "-f", str(file))
@@ -153,6 +156,10 @@ def test_the_configuration_is_applied_without_a_restart(servers: Servers, tmp_pa
     config = yaml.safe_load(file.read_text())
     assert shown(server, "config", "diff")["changes"][0]["change"] == "kept"
     ok(server, "config", "check", str(file))
+    file.write_text(yaml.safe_dump({**config, "clusters": [ONPREM, LAB, {"name": "extra"}]}))
+    (extra,) = shown(server, "config", "diff")["changes"]
+    assert extra["text"].startswith("now managed by the configuration file (")
+    assert extra["text"].endswith(" added it)")
     config["clusters"] = [
         {**ONPREM, "labels": {"room": "one"}},
         {"name": "cloud", "role": "rented", "price": {"cpu_hour": 1}},
@@ -182,11 +189,15 @@ def test_the_configuration_is_applied_without_a_restart(servers: Servers, tmp_pa
     assert onprem["labels"] == {"room": "one"}
     assert "order=priority" in shown(server, "policy", "show")["policy"]
     assert {each["change"] for each in shown(server, "config", "diff")["changes"]} == {"kept", "restart"}
-    file.write_text(file.read_text() + "colour: red\n")
-    assert "colour: unknown field" in refused(server, "config", "check", str(file))
-    assert "colour: unknown field" in refused(server, "config", "apply")
+    file.write_text(file.read_text() + "colour: red\nsize: 1\n")
+    checked = refused(server, "config", "check", str(file), lines=2)
+    line = len(file.read_text().splitlines())
+    assert f"{file}:{line - 1}: colour: unknown field" in checked
+    assert f"{file}:{line}: size: unknown field" in checked
+    for action in ("diff", "apply"):
+        assert refused(server, "config", action, lines=2) == checked
     server.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "the configuration was not applied" in server.last_words(), "it says so")
+    wait_until(lambda: "did not apply the configuration" in server.last_words(), "it says so")
     assert submit(server, "after", "true", "onprem", "--wait") == 0
 
 
@@ -233,7 +244,7 @@ def test_so_it_is_over_grpc(servers: Servers) -> None:
         code, told = refusal("RemoveClusters", remove, pb.RemoveClustersReply)
         assert (code, told) == (
             grpc.StatusCode.NOT_FOUND,
-            "there is no cluster 'lab' here; known: onprem",
+            "there is no cluster 'lab'; known clusters: onprem",
         )
         code, told = refusal("RemoveClusters", remove, pb.RemoveClustersReply, submitter)
         assert (code, told.endswith("role admin")) == (grpc.StatusCode.PERMISSION_DENIED, True)
@@ -243,4 +254,4 @@ def test_so_it_is_over_grpc(servers: Servers) -> None:
         bad = pb.AddClusterRequest(document='{"name": "x", "colour": "red"}')
         code, told = refusal("AddCluster", bad, pb.AddClusterReply)
         assert code == grpc.StatusCode.INVALID_ARGUMENT
-        assert told.startswith("colour: unknown field; known are name")
+        assert told.startswith("colour: unknown field; expected one of name")

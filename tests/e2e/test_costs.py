@@ -114,6 +114,6 @@ def test_a_job_without_a_walltime_is_stopped_when_its_cap_is_used_up(
     wait_until(lambda: said(server, "show", job)["state"] == "RUNNING", "its start", 20)
     shown = said(server, "show", job)
     assert (shown["given_walltime_s"], shown["held_cost"]) == (62.0, 92.0)
-    assert "1m2s, which is what its cap pays for" in server.spill("show", job).stdout
+    assert "1m2s, limited by its cost cap" in server.spill("show", job).stdout
     assert server.spill("cancel", job).returncode == 0
     assert server.spill("wait", job).returncode == 1

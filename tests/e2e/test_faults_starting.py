@@ -85,8 +85,8 @@ def test_data_of_a_newer_version_are_left_alone(servers: Callable[..., ServerPro
     connection.close()
     before = content(server.data)
     line = refused(server)
-    assert "of version 999" in line
-    assert "use a newer Spillover" in line
+    assert "have version 999" in line
+    assert "use a newer one" in line
     assert content(server.data) == before
 
 
@@ -95,7 +95,7 @@ def test_data_that_are_no_database_are_left_alone(servers: Callable[..., ServerP
     server.data.mkdir()
     (server.data / "spill.db").write_bytes(b"something else entirely" * 100)
     before = content(server.data)
-    assert "damaged or not a database of Spillover" in refused(server)
+    assert "damaged or not a Spillover database" in refused(server)
     assert content(server.data) == before
 
 

@@ -11,6 +11,7 @@ import pytest
 from spillover.client import Client
 from spillover.core.events import Back, JobEnded, JobRequeued, JobStarted
 from tests.support.processes import ServerProcess, command_lines, processes_of, read_journal, wait_until
+from tests.support.tiers import few_of
 
 STOPS_WITHIN = 5.0
 CLUSTER = {
@@ -25,7 +26,7 @@ def runs(client: Client, job: str) -> bool:
     return client.job(job).state == "RUNNING"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", few_of(1, [signal.SIGTERM, signal.SIGINT]))
 def test_a_signal_stops_the_server_and_its_tasks_within_five_seconds(
     servers: Callable[..., ServerProcess], number: signal.Signals
 ) -> None:

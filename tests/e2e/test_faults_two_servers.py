@@ -55,7 +55,7 @@ def test_a_stopped_leader_is_replaced_and_cannot_write_when_it_wakes(
                 old.submit(run="true", key="too late")
             assert first.await_end() == 2
             last = first.last_words().strip().splitlines()[-1]
-            assert last == "spill: another server leads now; this one stopped"
+            assert last == "spill: another server took over; this one stopped"
             assert "Traceback" not in first.last_words()
             [again] = client.submit(run="true", key="later")
             assert client.wait(again, timeout=20)[0].state == "SUCCEEDED"

@@ -96,11 +96,11 @@ def test_inputs_are_brought_there_and_outputs_back(server: ServerProcess, tmp_pa
     assert (tmp_path / "results/out/ä copy.json").read_text() == '{"x": 1}\n'
     assert not (tmp_path / "results/out/link").exists()
     # What is there is not written again, and what differs is not written over.
-    assert "all files are there" in server.spill("fetch", job, "results").stderr
+    assert "all files exist" in server.spill("fetch", job, "results").stderr
     (tmp_path / "results/out/count.txt").write_text("mine")
     done = server.spill("fetch", job, "results")
     assert done.returncode == 2
-    assert "would be written over; give another folder, or --force\n" in done.stderr
+    assert "would be overwritten; choose another folder, or use --force\n" in done.stderr
     assert (tmp_path / "results/out/count.txt").read_text() == "mine"
     assert server.spill("fetch", job, "results", "--force").returncode == 0
     assert (tmp_path / "results/out/count.txt").read_text().strip() == "6"
@@ -128,7 +128,7 @@ def test_the_same_files_are_not_sent_twice_and_a_key_means_one_job(
 
 
 def _documents(folder: Path) -> list[dict[str, Any]]:
-    from spillover.forms.jobs import read_jobs, to_doc  # noqa: PLC0415 - as the command line does
+    from spillover.forms.jobs.reading import read_jobs, to_doc  # noqa: PLC0415 - as the command line does
 
     return [to_doc(form) for form in read_jobs((folder / "job.yaml").read_bytes(), "job.yaml", str(folder))]
 
@@ -141,12 +141,12 @@ def test_what_is_wrong_with_files_is_told_in_one_line(
     (tmp_path / "inside").write_text("x")
     (tmp_path / "link").symlink_to("/etc/hostname")
     refusals = {
-        "big": "with big (2Mi) the inputs have 2Mi; the most is 1Mi (files.max_inputs of the server)",
-        "missing": "'missing' is not there in",
+        "big": "big (2Mi) makes the inputs 2Mi; the maximum is 1Mi (files.max_inputs of the server)",
+        "missing": "'missing' does not exist in",
         "*.none": "'*.none' matches no file",
         "../x": "leads out of the folder",
         "/etc/passwd": "is absolute",
-        "link": "'link' is a link that leads out of the folder",
+        "link": "'link' is a symbolic link to outside the folder",
         "inside:a/../../b": "leads out of the folder",
     }
     for given, said in refusals.items():
@@ -187,10 +187,10 @@ def test_run_fetches_what_it_made_and_failed_and_cancelled_jobs_bring_back_what_
         done = server.spill("run", "--wait", *fetch, "--output", "none.txt", "--", "true")
         assert done.returncode == 0
         [newest, *_] = json.loads(server.spill("ls", "--json").stdout)
-        assert done.stderr == f"spill: {newest['id']} brought back no files\n"
+        assert done.stderr == f"spill: {newest['id']} has no output files\n"
     done = server.spill("run", "--wait", "--output", "made", "--", "touch", "made")
     [newest, *_] = json.loads(server.spill("ls", "--json").stdout)
-    assert done.stderr == f"spill: `spill fetch {newest['id']}` brings its outputs here\n"
+    assert done.stderr == f"spill: run `spill fetch {newest['id']}` to download its outputs\n"
     with server.client() as client:
         retry = {"exit": 1}
         [failed] = client.submit(run="echo try $SPILL_ATTEMPT > log; exit 3", outputs=["log"], retry=retry)
@@ -221,7 +221,7 @@ def test_run_fetches_what_it_made_and_failed_and_cancelled_jobs_bring_back_what_
     (server.folder / "linked/4").symlink_to(tmp_path / "elsewhere")
     done = server.spill("fetch", "sweep", "linked")
     assert done.returncode == 2
-    assert "linked/4 is a link, which may lead out of linked" in done.stderr
+    assert "linked/4 is a symbolic link that may lead out of linked" in done.stderr
     assert not list((tmp_path / "elsewhere").iterdir())
 
 

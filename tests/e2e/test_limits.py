@@ -46,13 +46,17 @@ def test_a_full_queue_takes_all_of_a_submission_or_none(limited: Callable[..., S
     server = limited(queued=10, queued_per_project=8)
     with Client(data=server.data) as client:
         client.submit([document(array="1-6"), document("two")])
-        with pytest.raises(Unavailable, match="holds 7 of at most 8 jobs; 2 more would pass that") as caught:
+        with pytest.raises(
+            Unavailable, match="holds 7 of at most 8 jobs; 2 more would exceed that"
+        ) as caught:
             client.submit([document("three"), document("four")])
         assert (caught.value.kind, caught.value.retry_after) == ("limited", 5.0)
         assert client.server().queued == 7
         other = document("other", array="1-4")
         other["metadata"]["project"] = "vision"
-        with pytest.raises(Unavailable, match="the queue holds 7 of at most 10 jobs; 4 more would pass that"):
+        with pytest.raises(
+            Unavailable, match="the queue holds 7 of at most 10 jobs; 4 more would exceed that"
+        ):
             client.submit(other)
         client.cancel("two")
         client.submit(document("three"))
@@ -70,7 +74,8 @@ def test_the_command_line_says_so_in_a_line(limited: Callable[..., ServerProcess
     done = server.spill("run", "--detach", "--array", "1-5", "--", "true")
     assert done.returncode == 2
     assert done.stderr == (
-        "spill: the queue holds 0 of at most 1 jobs; 5 more would pass that, so none was taken; try again when some have started\n"
+        "spill: the queue holds 0 of at most 1 jobs; 5 more would exceed that, so none was accepted; try "
+        "again when some have started\n"
     )
 
 

@@ -114,7 +114,10 @@ def test_the_example_is_installed_and_decides(
     server = servers(clusters=CLUSTERS).up()
     both_agents(server)
     refused = server.spill("policy", "set", "order=small_first")
-    assert (refused.returncode, "'small_first' is not a policy of order" in refused.stderr) == (2, True)
+    assert (refused.returncode, "'small_first' is not a policy of the axis order" in refused.stderr) == (
+        2,
+        True,
+    )
     install(copy, site)
     line = "order=small_first,wait=stepped(short=1s,short_wait=0s,long_wait=1h)"
     done = server.spill("policy", "set", line)
@@ -170,7 +173,7 @@ def test_a_slow_policy_is_disabled_by_an_event_and_the_journal_replays_to_the_sa
     reason = shown(server, "why", "third")["reason"]
     assert reason["code"] == "policy_failed"
     assert "wait.slow failed: it took" in reason["message"]
-    assert "a policy is slow and is disabled" in server.last_words()
+    assert "a policy was too slow and is disabled" in server.last_words()
     assert shown(server, "policy", "history")[0]["how"] == "disabled"
     server.stop()
     server.up()
@@ -192,7 +195,7 @@ def test_a_failing_policy_does_not_stop_the_server(site: Path, servers: Callable
     wait_until(lambda: shown(server, "show", "first")["state"] == "RUNNING", "the first job")
     server.spill("run", "--name", "second", "--detach", "--", "true")
     why = server.spill("why", "second").stdout
-    assert "the policy wait.failing failed: KeyError: 'prices'" in why
+    assert "policy wait.failing failed: KeyError: 'prices'" in why
     wait = axis(server, "wait")
     assert (wait["failures"] >= 1, wait["error"]) == (True, "KeyError: 'prices'")
     assert "KeyError: 'prices'" in server.spill("policy", "show").stdout
@@ -215,7 +218,7 @@ def test_a_server_whose_policy_was_uninstalled_starts_and_says_so(
     wait = axis(server, "wait")
     assert (wait["policy"], wait["disabled"]) == ("never", "failing(max_wait=1h)")
     assert "there is no wait policy 'failing'" in wait["error"]
-    assert "a policy is missing; the fallback decides" in server.last_words()
+    assert "a policy is missing; using the fallback" in server.last_words()
     changed = shown(server, "policy", "history")
     assert [one["how"] for one in changed] == ["disabled", "set"]
     assert server.spill("policy", "reset").returncode == 0
@@ -231,7 +234,7 @@ def test_a_configuration_that_names_what_cannot_be_made_is_refused(
 ) -> None:
     write_package(site, wait_slow=SLOW)
     for policy, told in (
-        ({"wait": "gone"}, "policy.wait: 'gone' is not a policy of wait"),
+        ({"wait": "gone"}, "policy.wait: 'gone' is not a policy of the axis wait"),
         (
             {"wait": {"slow": {"speed": 3}}},
             "policy.wait: policy wait: slow does not take these options: speed",

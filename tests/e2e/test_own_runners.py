@@ -69,7 +69,7 @@ def test_without_a_runner_a_job_waits_and_says_why(
     why = json.loads(server.spill("why", "greeter", "--json").stdout)
     assert (why["reason"]["code"], why["reason"]["never"]) == ("not_offered", True)
     assert "no cluster offers container: " in why["sentence"]
-    assert "neither podman nor docker is on PATH" in why["sentence"]
+    assert "PATH has neither podman nor docker" in why["sentence"]
 
 
 def test_a_runner_that_cannot_be_made_is_left_out(

@@ -196,7 +196,7 @@ def test_results_outlive_the_server(server: ServerProcess, monkeypatch: pytest.M
         assert after.call_of(call.job).result(60) == "kept"
         assert after.map_of(calls.job).results(60) == [1, 2]
         assert after.call_of(calls[1].job).result(60) == 2
-        with pytest.raises(Refused, match="no array"):
+        with pytest.raises(Refused, match="is not an array"):
             after.map_of(call.job)
 
 

@@ -15,6 +15,7 @@ import pytest
 from spillover.client import Client
 from spillover.server.certificates import make_certificates
 from spillover.wire.api import AgentView
+from tests.support.fork_server import fork_server
 from tests.support.processes import (
     ServerProcess,
     clean_environment,
@@ -155,7 +156,7 @@ def test_name_cluster_and_capacity_are_those_of_the_machine_and_the_server_unles
     assert view.cluster == "onprem"
     assert view.capacity["cpu"] >= 1
     assert view.capacity["memory"] > 2**20
-    assert f"everybody on this machine can read {token}" in agent.log()
+    assert f"all users of this machine can read {token}" in agent.log()
 
 
 def test_an_agent_survives_a_restart_of_the_server_and_another_port(
@@ -201,17 +202,17 @@ def test_an_agent_that_names_no_cluster_waits_for_its_server(
     assert server.stop() == 0
     words = ("--server", url, "--token-file", str(token), "--slots", "1")
     agent = agents(*words, "--name", "far").start()
-    wait_until(lambda: "waiting for it" in agent.log(), "the agent saying that it waits")
+    wait_until(lambda: "waiting for the server" in agent.log(), "the agent saying that it waits")
     wrong = agents(*words, "--name", "odd", "--cache", "much", folder="odd").start()
     assert wrong.end() == 2, "what is wrong is told before anything is waited for"
     stranger = tmp_path / "strange.token"
     stranger.write_text("spill_nobody")
     stranger.chmod(0o600)
     refused = agents("--server", url, "--token-file", str(stranger), "--name", "no", folder="no").start()
-    wait_until(lambda: "waiting for it" in refused.log(), "the other one saying so")
+    wait_until(lambda: "waiting for the server" in refused.log(), "the other one saying so")
     server.up()
     assert joined(server, "far").cluster == "onprem"
-    assert agent.log().count("waiting for it") == 1
+    assert agent.log().count("waiting for the server") == 1
     assert refused.end() == 2
     assert "Traceback" not in refused.log()
     agent.signal()
@@ -266,6 +267,7 @@ def test_what_does_not_end_in_time_is_stopped_and_tried_again(
         assert client.job(job).attempt == 2
 
 
+@pytest.mark.slow  # a refused agent asks again every five seconds
 def test_a_revoked_token_ends_the_agent_s_session_and_a_new_one_is_taken_up(
     server: ServerProcess, agents: Callable[..., RemoteAgent], tmp_path: Path
 ) -> None:
@@ -302,7 +304,7 @@ def test_over_tls_with_a_private_authority(
         *common, "--name", "wrong", "--cluster", "onprem", "--ca", str(strange / "ca.pem"), folder="wrong"
     )
     wrong.start()
-    wait_until(lambda: "does not vouch for it" in wrong.log(), "the agent saying whom it does not trust")
+    wait_until(lambda: "did not sign it" in wrong.log(), "the agent saying whom it does not trust")
     agents(*common, "--name", "far", "--ca", str(tls / "ca.pem")).start()
     joined(server, "far")
     ran = server.spill("run", "--wait", "--", "echo", "secure")
@@ -320,7 +322,7 @@ def test_what_keeps_an_agent_from_joining_is_told_and_not_fatal(
     other = agents(*common, "--name", "a", "--cluster", "cloud", folder="a").start()
     wait_until(lambda: "is for agents of cluster 'onprem', not 'cloud'" in other.log(), "the refusal")
     assert "WARNING" in other.log()
-    assert other.log().rstrip().endswith("; trying again every 5 s")
+    assert other.log().rstrip().endswith("; retrying every 5 s")
     assert "PERMISSION_DENIED" not in other.log()
     people = tmp_path / "people.token"
     people.write_text(server.spill("token", "create", "--role", "submit").stdout)
@@ -340,7 +342,7 @@ def test_what_keeps_an_agent_from_joining_is_told_and_not_fatal(
 
 
 def test_options_that_make_no_sense_are_one_line_and_exit_code_2(
-    server: ServerProcess, agents: Callable[..., RemoteAgent], tmp_path: Path
+    server: ServerProcess, tmp_path: Path
 ) -> None:
     token = token_file(server, tmp_path / "agent.token")
     people, empty = tmp_path / "people.token", tmp_path / "empty.token"
@@ -348,26 +350,30 @@ def test_options_that_make_no_sense_are_one_line_and_exit_code_2(
     empty.touch(0o600)
     good = ("--server", server.url, "--token-file", str(token), "--cluster", "onprem")
     cases: list[tuple[tuple[str, ...], str]] = [
-        (("--token-file", str(token)), "name the server with --server URL or SPILL_SERVER"),
-        (("--server", server.url), "name the file of its token with --token-file FILE or SPILL_TOKEN_FILE"),
+        (("--token-file", str(token)), "no server; set --server URL or SPILL_SERVER"),
+        (("--server", server.url), "no token; set --token-file FILE or SPILL_TOKEN_FILE"),
         (("--server", server.url, "--token-file", "none"), "--token-file none: No such file"),
         (("--server", server.url, "--token-file", str(people)), "a token of role submit may not do this"),
         (("--server", server.url, "--token-file", str(empty)), "holds no token"),
-        (("--server", "ftp://x", "--token-file", str(token)), "which is not one"),
+        (("--server", "ftp://x", "--token-file", str(token)), "which is not a URL"),
         (
             ("--server", "http://x:1", *good[2:]),
-            "without TLS others could read the token on its way there; write https://x:1",
+            "which would send the token without TLS; write https://x:1",
         ),
-        ((*good, "--slots", "2", "--cpu", "2"), "--slots is short for --cpu"),
+        ((*good, "--slots", "2", "--cpu", "2"), "--slots and --cpu mean the same"),
         ((*good, "--cpu", "many"), "--cpu: 'many' is not a number of CPUs"),
         ((*good, "--drain-timeout", "soon"), "--drain-timeout"),
         ((*good, "--name", "a b"), "--name 'a b' is not"),
         ((*good, "--label", "x"), "--label 'x' is not KEY=VALUE"),
     ]
-    started = [agents(*words, folder=f"wrong{at}").start() for at, (words, _) in enumerate(cases)]
-    for agent, (words, says) in zip(started, cases, strict=True):
-        assert agent.end() == 2, words
-        (line,) = agent.log().splitlines()
+    for words, says in cases:
+        done = fork_server().run(
+            ("agent", *words),
+            folder=tmp_path,
+            environment=clean_environment() | {"XDG_STATE_HOME": str(tmp_path / "state")},
+        )
+        assert done.returncode == 2, words
+        (line,) = done.stderr.splitlines()
         assert line.startswith("spill: ")
         assert says in line
 

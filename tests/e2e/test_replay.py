@@ -98,7 +98,7 @@ def test_a_journal_of_a_real_server_is_replayed_and_one_changed_event_is_seen(
     plans = sum(type(each) is Decided for each in events)
     assert view == {"first": 1, "last": len(events), "plans": plans, "same": True, "difference": None}
     said = typed(server, "replay")
-    assert said == f"events 1 to {len(events)}: {plans} plans, all as they were stored\n"
+    assert said == f"events 1 to {len(events)}: {plans} plans, all equal to the stored ones\n"
 
     at, placed = next((at, each) for at, each in enumerate(events) if isinstance(each, JobPlaced))
     changed = tmp_path / "changed"
@@ -107,7 +107,7 @@ def test_a_journal_of_a_real_server_is_replayed_and_one_changed_event_is_seen(
     assert done.returncode == 1
     first, *rest = done.stdout.splitlines()
     assert first.startswith(f"event {at + 1}, at ")
-    assert first.endswith(": job_placed is no part of the plan before it")
+    assert first.endswith(": job_placed is not part of the plan before it")
     assert f"  {placed.job} on {placed.cluster}/n9 (room_owned)" in rest
     assert f"  {placed.job} on {placed.cluster}/{placed.node} (room_owned)" in rest
 
@@ -115,5 +115,5 @@ def test_a_journal_of_a_real_server_is_replayed_and_one_changed_event_is_seen(
 def test_a_journal_that_is_not_there_is_one_line(server: ServerProcess, tmp_path: Path) -> None:
     done = server.spill("replay", "--data", str(tmp_path / "nowhere"))
     assert done.returncode == 2
-    assert done.stderr == f"spill: there are no data in {tmp_path / 'nowhere'}\n"
+    assert done.stderr == f"spill: there is no data in {tmp_path / 'nowhere'}\n"
     assert not (tmp_path / "nowhere").exists()

@@ -7,7 +7,6 @@ import socket
 import ssl
 import stat
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ import pytest
 
 from spillover.client import Client
 from spillover.server.certificates import make_certificates
+from tests.support.fork_server import fork_server
 from tests.support.processes import ServerProcess, clean_environment, free_ports, wait_until
 
 CLUSTERS = [{"name": "onprem", "local": [{"name": "n1", "cpu": 1}]}]
@@ -25,15 +25,7 @@ CLUSTERS = [{"name": "onprem", "local": [{"name": "n1", "cpu": 1}]}]
 
 def spill(folder: Path, *words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Type a command somewhere, with nothing but some variables set."""
-    return subprocess.run(
-        [sys.executable, "-m", "spillover.cli", *words],
-        cwd=folder,
-        env=clean_environment() | environment,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    return fork_server().run(words, folder=folder, environment=clean_environment() | environment)
 
 
 def refused(done: "subprocess.CompletedProcess[str]", says: str) -> None:
@@ -76,11 +68,11 @@ def test_certificates_are_made_once_for_their_owner_alone(certificates: Path) ->
     assert modes["ca-key.pem"] == modes["server-key.pem"] == 0o600
     assert set(modes) == {"ca.pem", "ca-key.pem", "server.pem", "server-key.pem"}
     before = {path: path.read_bytes() for path in certificates.iterdir()}
-    refused(spill(certificates.parent, "cert", "init", "--out", "tls"), "is there already")
+    refused(spill(certificates.parent, "cert", "init", "--out", "tls"), "already exists")
     assert {path: path.read_bytes() for path in certificates.iterdir()} == before
     refused(
         spill(certificates.parent, "cert", "init", "--out", "x", "--host", "a b"),
-        "is not the name or address",
+        "is not a host name or address",
     )
     refused(spill(certificates.parent, "cert", "init", "--out", "x", "--days", "9999"), "--days")
 
@@ -148,11 +140,9 @@ def test_what_is_wrong_with_trust_is_one_clear_line(
     def ls(url: str, *options: str) -> "subprocess.CompletedProcess[str]":
         return spill(tmp_path, "ls", "--server", url, *options, SPILL_TOKEN=token)
 
-    refused(
-        ls(server.url), "is not trusted, as nobody who is known vouches for it; name its authority with --ca"
-    )
-    refused(ls(server.url, "--ca", str(stranger / "ca.pem")), "does not vouch for it")
-    refused(ls(server.url, "--ca", str(junk)), f"{junk} holds no certificate")
+    refused(ls(server.url), "is not trusted, because no CA of this system signed it; name its CA with --ca")
+    refused(ls(server.url, "--ca", str(stranger / "ca.pem")), "did not sign it")
+    refused(ls(server.url, "--ca", str(junk)), f"{junk} has no CA certificate")
     refused(ls(server.url, "--ca", str(tmp_path / "none.pem")), "No such file")
     refused(
         ls(server.url.replace("https", "http"), "--ca", str(certificates / "ca.pem")),
@@ -216,9 +206,9 @@ def test_a_server_does_not_start_with_what_cannot_work(
     junk.write_text("no certificate")
     good = tls_of(certificates)
     cases: list[tuple[dict[str, object], str]] = [
-        ({"http": "0.0.0.0:0"}, "'0.0.0.0' is beyond loopback, which needs TLS"),
-        ({"grpc": "[::]:0"}, "'::' is beyond loopback, which needs TLS"),
-        ({"http": "192.0.2.7:0"}, "is beyond loopback, which needs TLS"),
+        ({"http": "0.0.0.0:0"}, "'0.0.0.0' is not a loopback address and needs TLS"),
+        ({"grpc": "[::]:0"}, "'::' is not a loopback address and needs TLS"),
+        ({"http": "192.0.2.7:0"}, "is not a loopback address and needs TLS"),
         (
             {"tls": good | {"cert": "none.pem"}},
             "tls.cert: none.pem: No such file or directory; `spill cert init` makes one",
@@ -228,7 +218,7 @@ def test_a_server_does_not_start_with_what_cannot_work(
         ({"tls": good | {"ca": str(junk)}}, "is not a PEM file of the right kind"),
         ({"tls": tls_of(old)}, "expired on"),
         ({"tls": {"cert": "x"}}, "key"),
-        ({"tls": good, "hosts": ["a b"]}, "'a b' is not the name or address of a host"),
+        ({"tls": good, "hosts": ["a b"]}, "'a b' is not a host name or address"),
     ]
     started = []
     for at, (settings, _) in enumerate(cases):
@@ -244,7 +234,7 @@ def test_a_server_does_not_start_with_what_cannot_work(
     server.launch("--http", "0.0.0.0:0")
     assert server.await_end(20) == 2
     (line,) = server.log.read_text().splitlines()
-    assert line.startswith("spill: --http: '0.0.0.0' is beyond loopback")
+    assert line.startswith("spill: --http: '0.0.0.0' is not a loopback address")
 
 
 def test_a_host_that_is_configured_is_answered_and_any_other_is_not(

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from spillover.client import Client, Refused
+from tests.support.fork_server import fork_server
 from tests.support.processes import ServerProcess, clean_environment, wait_until, write_config
 
 CLUSTERS = [
@@ -45,15 +45,8 @@ def make(server: ServerProcess, *options: str) -> str:
 
 def spill_with(server: ServerProcess, token: str, *words: str) -> "subprocess.CompletedProcess[str]":
     """Type a command on a machine that has nothing but the address and a token."""
-    return subprocess.run(
-        [sys.executable, "-m", "spillover.cli", *words],
-        cwd=server.folder,
-        env=clean_environment() | {"SPILL_SERVER": server.url, "SPILL_TOKEN": token},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    environment = clean_environment() | {"SPILL_SERVER": server.url, "SPILL_TOKEN": token}
+    return fork_server().run(words, folder=server.folder, environment=environment)
 
 
 def spill_each(
@@ -105,10 +98,10 @@ def test_a_project_s_token_sees_submits_and_changes_jobs_of_the_project_alone(
             refused(done, f"there is no job '{name}'")
     refused(
         spill_with(standing, token, "run", "--detach", "--project", "nlp", "--", "true"),
-        "your token is for project 'vision'; it may not submit to 'nlp'",
+        "your token is for project 'vision'; it cannot submit to 'nlp'",
     )
-    refused(spill_with(standing, token, "policy", "set", "order=lifo"), "it takes one of role admin")
-    refused(spill_with(standing, token, "token", "list"), "it takes one of role admin")
+    refused(spill_with(standing, token, "policy", "set", "order=lifo"), "use one of role admin")
+    refused(spill_with(standing, token, "token", "list"), "use one of role admin")
     open_to_all = (("clusters",), ("agents",), ("policy", "show"), ("cost",), ("budgets",))
     for done in spill_each(standing, token, *open_to_all):
         assert done.returncode == 0, done
@@ -148,10 +141,10 @@ def test_an_admin_s_token_makes_others_and_all_of_them_outlive_a_restart(server:
     ]
     assert listed[0]["used_at"] is not None
     assert spill_with(server, admin, "token", "revoke", told["id"]).returncode == 0
-    refused(spill_with(server, told["token"], "ls"), f"the token {told['id']} was revoked")
+    refused(spill_with(server, told["token"], "ls"), f"token {told['id']} was revoked")
     server.stop()
     server.up()
-    refused(spill_with(server, told["token"], "ls"), f"the token {told['id']} was revoked")
+    refused(spill_with(server, told["token"], "ls"), f"token {told['id']} was revoked")
     table = server.spill("token", "list").stdout
     assert "revoked" in table
     assert "for the operators" in table
@@ -182,7 +175,7 @@ def test_whoever_follows_history_is_told_nothing_once_their_token_is_revoked(sta
         assert standing.spill("token", "revoke", token.split("_")[1]).returncode == 0
         after = standing.spill("run", "--", "true").stdout.strip()
         told: list[str | None] = []
-        with pytest.raises(Refused, match=r"was revoked|is not valid any more") as refusal:
+        with pytest.raises(Refused, match=r"was revoked|is no longer valid") as refusal:
             told.extend(event.job for event in following)
         assert refusal.value.status == 401
         assert after not in told
@@ -192,9 +185,9 @@ def test_whoever_follows_history_is_told_nothing_once_their_token_is_revoked(sta
 WRONG = [
     (("create",), "--role"),
     (("create", "--role", "king"), "invalid choice"),
-    (("create", "--role", "agent", "--project", "p"), "is not for one project"),
-    (("create", "--role", "submit", "--cluster", "onprem"), "is not for one cluster"),
-    (("create", "--role", "agent", "--cluster", "moon"), "known: onprem, cloud"),
+    (("create", "--role", "agent", "--project", "p"), "cannot be limited to a project"),
+    (("create", "--role", "submit", "--cluster", "onprem"), "cannot be limited to a cluster"),
+    (("create", "--role", "agent", "--cluster", "moon"), "known clusters: onprem, cloud"),
     (("create", "--role", "submit", "--project", "a b"), "is not a name"),
     (("create", "--role", "submit", "--expires", "soon"), "--expires"),
     (("create", "--role", "submit", "--note", "x" * 300), "note"),

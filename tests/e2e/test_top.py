@@ -92,7 +92,7 @@ def test_frames_come_keys_work_and_q_leaves(server: ServerProcess, terminal: Cal
     top = terminal("top", "--data", str(server.data), "--interval", "0.2")
     top.until("1 all")
     assert ENTERED in top.seen
-    assert "leads in epoch 1" in top.seen
+    assert "leader, epoch 1" in top.seen
     top.until("third")  # a frame at the latest when it is queued
     top.type("2")
     top.until("queue: 1")
@@ -113,11 +113,11 @@ def test_a_restart_is_told_and_survived(
 ) -> None:
     server = start_server("--slots", "2")
     top = terminal("top", "--data", str(server.data), "--interval", "0.2")
-    top.until("leads in epoch 1")
+    top.until("leader, epoch 1")
     server.stop()
-    top.until("still asking")
+    top.until("retrying")
     start_server("--slots", "2")  # on another port
-    top.until("leads in epoch 2")
+    top.until("leader, epoch 2")
     top.process.send_signal(signal.SIGTERM)
     top.until(LEFT)
     assert top.process.wait(timeout=10) == 0

@@ -218,4 +218,4 @@ async def test_without_an_engine_the_agent_says_why(
         await server.connected()
     (told,) = server.registrations[:1]
     assert "container" not in told.offers
-    assert told.labels["without.container"] == "neither podman nor docker is on PATH"
+    assert told.labels["without.container"] == "PATH has neither podman nor docker"

@@ -233,6 +233,7 @@ async def test_leases_that_the_server_does_not_keep_are_stopped(
         assert (await result(later, kept)).exit_code == 3
 
 
+@pytest.mark.slow  # it waits for the ends of leases
 async def test_a_server_that_stands_still_costs_unacknowledged_tasks_first(tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "data")
     server.short_term = 2 * SECOND
@@ -285,6 +286,7 @@ async def test_a_heartbeat_without_an_answer_costs_no_task_of_a_short_term(
         assert task.is_running()
 
 
+@pytest.mark.slow  # it waits for the ends of leases
 async def test_a_stopped_agent_that_wakes_after_its_terms_has_nothing_running(tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "data")
     server.short_term = 2 * SECOND
@@ -378,7 +380,7 @@ async def test_a_server_of_a_lower_epoch_is_refused(tmp_path: Path) -> None:
             await old.until(lambda: len(old.registrations) >= 2)
             assert len(tasks_of(agent)) == 1
             assert old.heartbeats == 0
-            assert "refused a server of epoch 4" in agent.said()
+            assert "rejected a server of epoch 4" in agent.said()
         async with successor(server, epoch=6) as new:
             await new.connected()
             assert [held.lease.job for held in new.registrations[-1].held] == ["a"]
@@ -398,7 +400,7 @@ async def test_an_agent_with_a_wrong_token_waits_for_the_right_one(tmp_path: Pat
     async with server, AgentProcess(server.data) as agent:
         right = (server.data / "token").read_text()
         (server.data / "token").write_text("wrong")
-        await in_file(server.data / "n1.log", b"not connected: no valid token; trying again every 5 s\n")
+        await in_file(server.data / "n1.log", b"not connected: no valid token; retrying every 5 s\n")
         assert not server.registrations
         (server.data / "token").write_text(right)
         await server.connected()

@@ -290,7 +290,7 @@ async def test_a_request_for_an_impossible_job_is_answered_with_an_error(
 ) -> None:
     server.read(pb.OutputRead(id=1, job="../../etc/passwd", attempt=1))
     await server.until(lambda: 1 in server.output_ended)
-    assert "no id" in server.output_ended[1]
+    assert "not an id" in server.output_ended[1]
 
 
 async def test_output_of_one_task_never_shows_in_another(server: ScriptedServer, agent: AgentProcess) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
-from spillover.agent.files import Files, Unfetched
-from spillover.agent.transfers import Full, ServerAway, ServerTransfers, TransferRefused
+from spillover.agent.connection.transfers import Full, ServerAway, ServerTransfers, TransferRefused
+from spillover.agent.files.cache import Files, Unfetched
 from spillover.api.grpc.blobs import send_blob, take_blob
 from spillover.ports.blobs import BlobBounds
 from spillover.stores.blobs import FileBlobs

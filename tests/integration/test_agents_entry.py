@@ -11,11 +11,11 @@ from spillover.api.grpc.agent_checks import PROTOCOL
 from spillover.api.grpc.agents import SERVICE, AgentsService, serve_agents
 from spillover.api.grpc.entry import SESSION
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk
-from spillover.control.runner import LeaseSender
-from spillover.control.tokens import Tokens
+from spillover.control.agents.lease_sender import LeaseSender
+from spillover.control.agents.requests import AgentRequests
+from spillover.control.requests.tokens import Tokens
 from spillover.core.events import Lease
-from spillover.core.jobs import Placed
+from spillover.core.records.jobs import Placed
 from spillover.model.ids import JobId
 from spillover.model.units import DAY
 from spillover.ports.cluster import OutputAsked
@@ -116,7 +116,9 @@ async def house() -> AsyncIterator[House]:
         hub, tokens = Hub(), Tokens(OWN, control.loop)
         runner = LeaseSender(control.loop, hub, control.specs)
         running = asyncio.create_task(runner.run())
-        service = AgentsService(Desk(control.loop, hub, DAY), hub, tokens, lambda: control.loop.epoch)
+        service = AgentsService(
+            AgentRequests(control.loop, hub, DAY), hub, tokens, lambda: control.loop.epoch
+        )
         server, port = await serve_agents(service, "127.0.0.1:0")
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             yield House(control, tokens, hub, channel)
@@ -161,7 +163,7 @@ async def test_no_call_without_a_token_nor_with_one_that_is_not_for_agents(house
     text = await house.token("submit", project="vision")
     shown = (("authorization", f"Bearer {text}"), (SESSION, bytes(40)))
     told = await denied(house.call(method, request, shown), grpc.StatusCode.PERMISSION_DENIED)
-    assert told.startswith("a token of role submit is not for agents")
+    assert told.startswith("agents cannot use a token of role submit")
     assert text not in told
 
 
@@ -181,7 +183,7 @@ async def test_no_call_without_the_session_of_a_registration(house: House, metho
     told = await denied(
         house.call(method, request, (bearer, (SESSION, forged))), grpc.StatusCode.PERMISSION_DENIED
     )
-    assert told == "this registration is another agent's"
+    assert told == "this registration belongs to another agent"
 
 
 async def test_sessions_of_two_registrations_differ_and_each_is_good_for_its_own(house: House) -> None:
@@ -276,7 +278,7 @@ async def test_revoking_a_token_ends_the_sessions_of_its_agents_and_of_no_others
     other = asyncio.ensure_future(lasting.read())
     await connected(house, "n1", "n2")
     await house.tokens.revoke(gone.token.split("_")[1], "ada")
-    assert await denied(reading, grpc.StatusCode.UNAUTHENTICATED) == "the token is not valid any more"
+    assert await denied(reading, grpc.StatusCode.UNAUTHENTICATED) == "the token is no longer valid"
     told = await denied(gone.heartbeat(), grpc.StatusCode.UNAUTHENTICATED)
     assert "was revoked" in told
     await denied(house.join("n1", gone.token), grpc.StatusCode.UNAUTHENTICATED)
@@ -299,7 +301,7 @@ async def test_a_stream_ends_with_the_token_of_its_agent(house: House) -> None:
     await house.tokens.revoke(gone.split("_")[1], "ada")
     for stream in streams:
         told = await denied(stream.read(), grpc.StatusCode.UNAUTHENTICATED)
-        assert told == "the token is not valid any more"
+        assert told == "the token is no longer valid"
 
 
 async def test_an_agent_whose_token_expires_is_given_nothing_more(house: House) -> None:
@@ -309,7 +311,7 @@ async def test_an_agent_whose_token_expires_is_given_nothing_more(house: House) 
     await connected(house, "n1")
     house.control.clock.pass_by(61)
     await house.control.submit("train")
-    assert await denied(reading, grpc.StatusCode.UNAUTHENTICATED) == "the token is not valid any more"
+    assert await denied(reading, grpc.StatusCode.UNAUTHENTICATED) == "the token is no longer valid"
     assert "has expired" in await denied(agent.heartbeat(), grpc.StatusCode.UNAUTHENTICATED)
 
 

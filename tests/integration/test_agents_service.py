@@ -17,11 +17,11 @@ from spillover.api.grpc.agents import SERVICE, AgentsService, serve_agents
 from spillover.api.grpc.entry import SESSION
 from spillover.api.grpc.methods import MOST_MESSAGE
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk
-from spillover.control.runner import LeaseSender
+from spillover.control.agents.lease_sender import LeaseSender
+from spillover.control.agents.requests import AgentRequests
 from spillover.core.events import JobState
-from spillover.core.jobs import Ended, Placed
 from spillover.core.proposals import Act, AgentGone, Change, Register
+from spillover.core.records.jobs import Ended, Placed
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
@@ -144,7 +144,9 @@ async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
         runner = LeaseSender(control.loop, hub, control.specs)
         running = asyncio.create_task(runner.run())
         blobs = FileBlobs(tmp_path / "blobs")
-        service = AgentsService(Desk(control.loop, hub, DAY), hub, TOKEN, lambda: control.loop.epoch, blobs)
+        service = AgentsService(
+            AgentRequests(control.loop, hub, DAY), hub, TOKEN, lambda: control.loop.epoch, blobs
+        )
         server, port = await serve_agents(service, "127.0.0.1:0")
         options = (("grpc.max_receive_message_length", MOST_MESSAGE),)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
@@ -263,7 +265,7 @@ async def test_a_stream_ends_when_its_agent_was_given_up(wire: Wire) -> None:
         await renew(stream)
     assert (refused.value.code(), refused.value.details()) == (
         grpc.StatusCode.UNAVAILABLE,
-        "register anew",
+        "register again",
     )
 
 
@@ -273,7 +275,7 @@ async def test_what_is_no_heartbeat_ends_the_stream_that_it_came_on_and_no_other
     await renew(bad)
     bad._request_serializer = bytes
     await bad.write(b"\xff\xff\xff")
-    with pytest.raises(grpc.aio.AioRpcError, match="no HeartbeatRequest"):
+    with pytest.raises(grpc.aio.AioRpcError, match="not a valid HeartbeatRequest"):
         await bad.read()
     assert not (await renew(good)).renewed.fenced
     good.cancel()
@@ -316,7 +318,7 @@ async def test_one_stream_is_enough_to_register_and_to_be_given_work(wire: Wire)
 @pytest.mark.parametrize(
     ("first", "told"),
     [
-        (pb.HeartbeatRequest(incarnation=1), "no introduction"),
+        (pb.HeartbeatRequest(incarnation=1), "exactly one introduction"),
         (pb.HeartbeatRequest(introduction=pb.RegisterRequest(protocol=PROTOCOL, name="!")), "not a name"),
         (
             pb.HeartbeatRequest(introduction=pb.RegisterRequest(name="x" * (8 << 20))),
@@ -326,7 +328,7 @@ async def test_one_stream_is_enough_to_register_and_to_be_given_work(wire: Wire)
             pb.HeartbeatRequest(introduction=pb.RegisterRequest(held=[pb.Held()] * 100_001)),
             "at most 100000 fields",
         ),
-        (None, "begins with an introduction"),
+        (None, "must begin with an introduction"),
     ],
     ids=["none", "wrong", "large", "long", "nothing"],
 )
@@ -351,7 +353,7 @@ async def test_who_joins_and_does_not_say_who_it_is_is_not_waited_for(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agents, "FIRST_MESSAGE", 0.05)
-    with pytest.raises(grpc.aio.AioRpcError, match="no introduction came"):
+    with pytest.raises(grpc.aio.AioRpcError, match="the agent sent no introduction"):
         await wire.join().read()
 
 
@@ -372,7 +374,7 @@ async def test_a_sender_that_stops_is_told_so_and_leaves_nothing_behind(
 
     with pytest.raises(grpc.aio.AioRpcError) as ended:
         await wire.send_blob(pieces())
-    said = "nothing more of the blob arrived within 0.2 s; send it again"
+    said = "the upload stalled for 0.2 s; send the blob again"
     assert (ended.value.code(), ended.value.details()) == (grpc.StatusCode.DEADLINE_EXCEEDED, said)
     assert files_below(tmp_path) == []
     monkeypatch.undo()
@@ -409,7 +411,7 @@ async def test_an_offer_that_no_job_could_need_is_refused(wire: Wire, offer: str
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await wire.register("onprem", "n1", offers=("gpu:a100", offer))
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "is not a word to match" in (refused.value.details() or "")
+    assert "is not a valid word" in (refused.value.details() or "")
 
 
 async def test_a_result_that_cannot_be_used_costs_its_own_job_and_is_answered(wire: Wire) -> None:
@@ -430,8 +432,8 @@ async def test_a_result_that_cannot_be_used_costs_its_own_job_and_is_answered(wi
     assert [job.state for job in ended] == ["SUCCEEDED", "FAILED", "FAILED"]
     why = [str(job.phase.why) for job in ended[1:] if isinstance(job.phase, Ended)]
     assert why[0] == (
-        "it ended, and the result that onprem/n1 reported cannot be used: "
-        "value_digest is '/etc/passwd', which is not the SHA-256 of anything"
+        "it ended, but onprem/n1 reported an invalid result: value_digest is '/etc/passwd', which is not a "
+        "SHA-256"
     )
     again = await wire.report(report)
     assert [answer.verdict for answer in again.results] == [pb.DUPLICATE] * 3 + [pb.FENCED]
@@ -472,7 +474,7 @@ async def test_an_agent_of_a_later_epoch_is_refused_and_no_other(wire: Wire) -> 
     request = pb.RegisterRequest(
         protocol=PROTOCOL, cluster="onprem", name="n1", capacity=pb.Resources(cpu=1), epoch=2**63 - 1
     )
-    with pytest.raises(grpc.aio.AioRpcError, match="has begun; this server is of") as refused:
+    with pytest.raises(grpc.aio.AioRpcError, match="has started; this server is in epoch") as refused:
         await wire.unary("Register", request, pb.RegisterReply, METADATA)
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
     assert await wire.register("onprem", "n2")

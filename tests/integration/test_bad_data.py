@@ -14,15 +14,15 @@ import pytest
 
 from spillover.config.config import Config
 from spillover.config.read import read_config
-from spillover.control.agents import Introduction
-from spillover.control.clock import SystemClock
+from spillover.control.agents.requests import Introduction
 from spillover.control.controllers import archiving, keeping
 from spillover.control.controllers.files import FileKeeping
 from spillover.control.controllers.keeping import Keeping
-from spillover.control.leader import Leader
+from spillover.control.live.clock import SystemClock
+from spillover.control.live.leader import Leader
 from spillover.core.events import Usage
-from spillover.core.jobs import Job, Placed
 from spillover.core.proposals import Outcome, Refusal, Result
+from spillover.core.records.jobs import Job, Placed
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
@@ -56,7 +56,7 @@ class Serving:
         self._data = data
 
     async def register(self) -> None:
-        await self.server._desk.register(
+        await self.server._agent_requests.register(
             Introduction(ClusterName("onprem"), NODE, Resources(8000, 2**40), (), {}, 0, (), 0)
         )
 
@@ -234,6 +234,6 @@ async def test_a_journal_that_cannot_be_read_is_told_in_one_line(
     (line,) = ended.stderr.splitlines()
     assert re.fullmatch(
         rf"spill: event \d+ of the journal cannot be read \(.*{re.escape(why)}.*\); "
-        r"`spill doctor` checks the data folder: mend it, or restore a backup \(docs/operations.md\)",
+        r"check the data folder with `spill doctor`; repair it, or restore a backup \(docs/operations.md\)",
         line,
     ), line

@@ -14,9 +14,9 @@ from spillover.api.grpc.entry import SESSION, GrpcEntry
 from spillover.api.grpc.jobs import MOST_JOB, MOST_JOBS, JobsService
 from spillover.api.grpc.jobs import SERVICE as JOBS
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk
-from spillover.control.commands import Commands, Parts
-from spillover.control.limits import Gauge
+from spillover.control.agents.requests import AgentRequests
+from spillover.control.requests.commands import LiveCommands, Parts
+from spillover.control.requests.limits import Gauge
 from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY
 from spillover.ports.callers import ADMIN, Caller, Stranger
@@ -42,7 +42,7 @@ class Known:
             "agent": Caller(TokenRole.AGENT, "t2"),
         }
         if shown not in known:
-            raise Stranger("the token is wrong")
+            raise Stranger("the token is invalid")
         return known[shown]
 
     def is_valid(self, token: str) -> bool:
@@ -82,8 +82,8 @@ async def call(received: list[int], gauge: Gauge) -> AsyncIterator[Call]:
             control.lookup,
             control.submitting,
         )
-        agents = AgentsService(Desk(control.loop, hub, DAY), hub, known, lambda: control.loop.epoch)
-        jobs = JobsService(Commands(parts).of, known, gauge)
+        agents = AgentsService(AgentRequests(control.loop, hub, DAY), hub, known, lambda: control.loop.epoch)
+        jobs = JobsService(LiveCommands(parts).of, known, gauge)
         server, port = await serve_agents(agents, "127.0.0.1:0", None, [jobs])
         options = (("grpc.max_send_message_length", -1),)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
@@ -160,7 +160,7 @@ async def test_what_is_no_message_is_refused_with_one_line(
         assert error.code() is grpc.StatusCode.PERMISSION_DENIED
         return
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert error.details().startswith("the request is no ")
+    assert error.details().startswith("the request is not a valid ")
 
 
 async def test_the_limit_of_a_request_is_that_of_its_bytes(call: Call, gauge: Gauge) -> None:
@@ -184,7 +184,7 @@ async def test_a_fault_of_ours_costs_one_call_and_is_in_the_log(
         error = await call(AGENTS, method, b"", "agent")
     assert error.code() is grpc.StatusCode.INTERNAL
     (entry,) = logs
-    assert error.details() == f"this is a fault of the server, which has logged it as {entry['fault']}"
+    assert error.details() == f"internal server error; the server logged it as {entry['fault']}"
     assert entry["method"] == f"/{AGENTS}/{method}"
     monkeypatch.undo()
     assert (await call(AGENTS, "Register", b"", "agent")).code() is grpc.StatusCode.INVALID_ARGUMENT

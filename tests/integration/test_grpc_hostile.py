@@ -13,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from spillover.api.grpc.jobs import SERVICE, JobsService
 from spillover.clusters.agents.hub import Hub
-from spillover.control.commands import Commands, Parts
+from spillover.control.requests.commands import LiveCommands, Parts
 from spillover.ports.callers import OneToken
 from spillover.wire import jobs_pb2 as pb
 from tests.support.inside import leading
@@ -114,7 +114,7 @@ async def asking() -> AsyncIterator[Asking]:
             control.lookup,
             control.submitting,
         )
-        yield Asking(JobsService(Commands(parts).of, OneToken(TOKEN)))
+        yield Asking(JobsService(LiveCommands(parts).of, OneToken(TOKEN)))
 
 
 def jobs() -> Iterator[pb.Job]:

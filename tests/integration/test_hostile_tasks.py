@@ -12,16 +12,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from spillover.agent.isolation import RECORD
+from spillover.agent.tasks.isolation import RECORD
 from spillover.model.units import SECOND
 from spillover.wire import agents_pb2 as pb
 from tests.support.agent_process import AgentProcess, a_grant
 from tests.support.processes import alive
 from tests.support.scripted_server import ScriptedServer
+from tests.support.tiers import few_of
 from tests.support.waiting import until
 
 MIB = 1 << 20
-ALL = ("auto", "cgroup-v2", "watch")
+ALL = few_of(2, ["auto", "watch", "cgroup-v2"])
+"""What tasks are isolated by. `auto` is a version of control groups wherever there is one."""
 PYTHON = sys.executable
 
 

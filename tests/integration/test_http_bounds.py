@@ -141,7 +141,7 @@ async def test_a_head_that_does_not_end_is_refused(house: House, part: bytes) ->
     peer.send(part)
     answer = (await peer.rest()).decode()
     assert answer.startswith("HTTP/1.1 408 Request Timeout\r\n")
-    assert "the address and headers of a request have to come within 0.3 s" in answer
+    assert "the request line and headers did not arrive within 0.3 s" in answer
 
 
 @pytest.mark.parametrize("drop", [b"x", b"\r\n"])
@@ -207,7 +207,7 @@ async def test_connections_beyond_the_most_are_told_so(house: House) -> None:
     answer = (await late.rest()).decode()
     assert answer.startswith("HTTP/1.1 503 Service Unavailable\r\n")
     assert "retry-after: 1\r\n" in answer
-    assert "the server has 3 connections, which is the most (limits.connections); try again" in answer
+    assert "the server has 3 connections, the maximum (limits.connections); try again" in answer
     assert house.refused == 1
     await peers[0].close()
     answer = ""

@@ -14,14 +14,14 @@ import pytest
 from spillover.api.http import build_app
 from spillover.clusters.agents.hub import Hub
 from spillover.config.config import Config
-from spillover.control.commands import Commands, Parts
+from spillover.control.agents.lease_sender import LeaseSender
+from spillover.control.agents.tickets import Tickets
 from spillover.control.driving.drivers import Drivers
-from spillover.control.files import FileDesk
-from spillover.control.runner import LeaseSender
-from spillover.control.submitting import Submitting
-from spillover.control.tickets import Tickets
-from spillover.control.tokens import Tokens
-from spillover.server.administration import ClusterAdministration
+from spillover.control.requests.commands import LiveCommands, Parts
+from spillover.control.requests.files import JobFiles
+from spillover.control.requests.submitting import Submitting
+from spillover.control.requests.tokens import Tokens
+from spillover.server.administration import ServerAdministration
 from spillover.server.clusters import ClusterParts, OpenClusters
 from spillover.server.lives import ClusterLives
 from spillover.stores.blobs import MemoryBlobs
@@ -34,6 +34,7 @@ from spillover.wire.endpoints import ENDPOINTS, JSON, Endpoint
 from tests.support.http import path_of
 from tests.support.inside import leading
 from tests.support.postgresql import PostgresqlServer
+from tests.support.tiers import few_of
 
 OWN = "the-token-of-the-server"
 HUGE: Final = 10**400
@@ -169,7 +170,7 @@ def postgresql() -> Iterator[PostgresqlServer]:
     server.stop()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=few_of(1, ["sqlite", "postgresql"]))
 async def http(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     where = request.param
     if where == "postgresql":
@@ -177,7 +178,7 @@ async def http(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     kept = await open_store(where, tmp_path)
     async with contextlib.aclosing(_Closing(kept)), leading(kept) as control:
         store, blobs = control.store, MemoryBlobs()
-        files = FileDesk(blobs)
+        files = JobFiles(blobs)
         submitting = Submitting(control.loop, store.archive, control.lookup, control.specs, files=files)
         names = (OWNED.name, RENTED.name)
         config = Config((OWNED, RENTED), dict.fromkeys(names, LocalAgentsDoc()), dict.fromkeys(names, "{}"))
@@ -194,9 +195,9 @@ async def http(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             submitting,
             tokens=Tokens(OWN, control.loop),
             files=files,
-            clusters=ClusterAdministration(config, control.loop, clusters, lives, lambda: config),
+            clusters=ServerAdministration(config, control.loop, clusters, lives, lambda: config),
         )
-        app = build_app(Commands(parts), OWN, None, blobs=blobs, address=AgentsAddress(None, 7071))
+        app = build_app(LiveCommands(parts), OWN, None, blobs=blobs, address=AgentsAddress(None, 7071))
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(app),
             base_url="http://127.0.0.1:7070",

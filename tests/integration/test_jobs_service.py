@@ -13,10 +13,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from spillover.api.grpc.agents import AgentsService, serve_agents
 from spillover.api.grpc.jobs import PROBLEMS, RETRY_AFTER, SERVICE, JobsService
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk, Introduction
-from spillover.control.commands import Commands, Parts
+from spillover.control.agents.requests import AgentRequests, Introduction
+from spillover.control.requests.commands import LiveCommands, Parts
 from spillover.core.events import SeenNode, Usage
-from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import (
     DRIVER,
     Outcome,
@@ -27,6 +26,7 @@ from spillover.core.proposals import (
     Started,
     StartEpoch,
 )
+from spillover.core.records.jobs import Placed, Running
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import PolicySet
@@ -53,7 +53,7 @@ class Known:
 
     def caller(self, shown: str) -> Caller:
         if shown not in CALLERS:
-            raise Stranger("the token is wrong")
+            raise Stranger("the token is invalid")
         return CALLERS[shown]
 
     def is_valid(self, token: str) -> bool:
@@ -118,11 +118,11 @@ class Program:
 async def program() -> AsyncIterator[Program]:
     async with leading() as control:
         hub = Hub()
-        desk = Desk(control.loop, hub, DAY)
+        requests = AgentRequests(control.loop, hub, DAY)
         machine = Introduction(
             ClusterName("onprem"), NodeName("n1"), Resources(2000, 2**40), (), {}, 0, (), 0
         )
-        await desk.register(machine)
+        await requests.register(machine)
         parts = Parts(
             control.loop,
             control.store.journal,
@@ -133,8 +133,8 @@ async def program() -> AsyncIterator[Program]:
             control.submitting,
         )
         known = Known()
-        service = JobsService(Commands(parts).of, known)
-        agents = AgentsService(desk, hub, "of-agents", lambda: control.loop.epoch)
+        service = JobsService(LiveCommands(parts).of, known)
+        agents = AgentsService(requests, hub, "of-agents", lambda: control.loop.epoch)
         server, port = await serve_agents(agents, "127.0.0.1:0", None, [service])
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -311,10 +311,10 @@ async def test_a_server_that_cannot_write_says_when_to_ask_again(program: Progra
 
 
 async def test_a_fault_of_ours_is_not_shown(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Commands, "job", None)
+    monkeypatch.setattr(LiveCommands, "job", None)
     code, told, _ = await refused(program.status("train"))
     assert code is grpc.StatusCode.INTERNAL
-    assert told.startswith("this is a fault of the server, which has logged it as ")
+    assert told.startswith("internal server error; the server logged it as ")
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ async def test_a_watch_ends_with_its_token(program: Program) -> None:
     program.known.revoked.add("t1")
     await program.submit(job("own", project="vision"))
     code, told, _ = await refused(watching.read())
-    assert (code, told) == (grpc.StatusCode.UNAUTHENTICATED, "the token is not valid any more")
+    assert (code, told) == (grpc.StatusCode.UNAUTHENTICATED, "the token is no longer valid")
 
 
 async def test_jobs_are_watched_from_what_they_are_to_their_end(program: Program) -> None:
@@ -480,7 +480,7 @@ async def test_many_changes_come_in_few_messages(program: Program) -> None:
 async def test_a_revision_that_was_not_reached_is_refused(program: Program) -> None:
     code, told, trailing = await refused(program.watch(after=10**6).read())
     assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert "has not been reached" in told
+    assert "is in the future" in told
     assert pb.Problems.FromString(trailing[PROBLEMS]).problems[0].path == "after"
 
 
@@ -490,4 +490,4 @@ async def test_history_that_is_gone_is_told(program: Program) -> None:
     await program.control.store.journal.compact(program.control.loop.applied, program.control.loop.epoch)
     code, told, _ = await refused(program.watch(after=1).read())
     assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert "is not kept any more" in told
+    assert "was deleted" in told

@@ -14,11 +14,14 @@ from typing import Any, Self
 import pytest
 from aiohttp import web
 
-from spillover.clusters.kubernetes import api, driver, logs, watching
+from spillover.clusters.kubernetes import driver
+from spillover.clusters.kubernetes.api import requests as api
+from spillover.clusters.kubernetes.api import watching
+from spillover.clusters.kubernetes.api.kubeconfig import Access, User
+from spillover.clusters.kubernetes.attempts import logs
+from spillover.clusters.kubernetes.attempts.jobs import job_of
+from spillover.clusters.kubernetes.attempts.naming import EPOCH, name_of
 from spillover.clusters.kubernetes.driver import Kubernetes
-from spillover.clusters.kubernetes.jobs import job_of
-from spillover.clusters.kubernetes.kubeconfig import Access, User
-from spillover.clusters.kubernetes.naming import EPOCH, name_of
 from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.core.events import Lease
 from spillover.model.ids import ClusterName
@@ -258,7 +261,7 @@ async def test_an_answer_that_cannot_be_read_leaves_open_what_was_made(
     server.then("POST", JOBS, *[unreadable] * api.TRIES)
     answer = await cluster.start(START)
     assert answer.made is Made.UNKNOWN
-    assert "does not answer as Kubernetes does" in answer.message
+    assert "did not answer like a Kubernetes API server" in answer.message
     server.then("POST", JOBS, says(409))
     server.then("GET", f"{JOBS}/{name_of(LEASE)}", unreadable)
     assert (await cluster.start(START)).made is Made.UNKNOWN
@@ -315,7 +318,7 @@ async def test_a_job_that_is_none_of_ours_is_not_taken_for_ours(
     server.then("POST", JOBS, says(409))
     answer = await cluster.start(START)
     assert answer.made is Made.REFUSED
-    assert "none of ours" in answer.message
+    assert "that this server did not create" in answer.message
     await cluster.stop(LEASE, 0)
     assert server.deleted == []
 
@@ -382,7 +385,7 @@ async def test_a_token_that_is_none_is_told_and_not_shown(server: Scripted, toke
         answer = await cluster.start(START)
     finally:
         await cluster.close()
-    assert line == "the token of the test has characters that no token has"
+    assert line == "the token of the test has invalid characters"
     assert answer.made is Made.UNSENT
 
 
@@ -402,7 +405,7 @@ async def test_a_server_deletes_nothing_that_a_later_one_made(
 ) -> None:
     server.jobs = [a_job()]
     lead.epoch = 2
-    with pytest.raises(DriverError, match="was made by a server of epoch 3, and this one is of 2"):
+    with pytest.raises(DriverError, match="was created by a server of epoch 3, and this one has epoch 2"):
         await cluster.stop(LEASE, 0)
     assert not server.deleted
     for epoch in (3, 4):
@@ -429,7 +432,7 @@ async def test_a_server_whose_lead_ends_while_it_tries_again_makes_and_deletes_n
 
     server.jobs = [a_job()]
     server.then("DELETE", f"{JOBS}/{name_of(LEASE)}", too_late)
-    with pytest.raises(DriverError, match="does not surely lead"):
+    with pytest.raises(DriverError, match="may no longer be the leader"):
         await cluster.stop(LEASE, 0)
     assert not server.deleted
     assert (await cluster.start(START)).made is Made.UNSENT
@@ -447,14 +450,14 @@ async def test_what_cannot_be_read_is_no_reason_to_think_that_nothing_is_there(
     server: Scripted, cluster: Kubernetes
 ) -> None:
     server.then("GET", f"{JOBS}/{name_of(LEASE)}", unreadable)
-    with pytest.raises(DriverError, match="does not answer as Kubernetes does"):
+    with pytest.raises(DriverError, match="did not answer like a Kubernetes API server"):
         await cluster.stop(LEASE, 0)
 
 
 async def test_what_is_no_kubernetes_is_told_in_one_line(server: Scripted, cluster: Kubernetes) -> None:
     server.then("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", unreadable)
     (line,) = await cluster.check()
-    assert line.startswith(f"{server.url} does not answer as Kubernetes does")
+    assert line.startswith(f"{server.url} did not answer like a Kubernetes API server")
 
 
 async def test_what_could_not_be_deleted_is_told(server: Scripted, cluster: Kubernetes) -> None:

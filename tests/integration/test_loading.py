@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from spillover.control import collecting, loading
-from spillover.control import leader as leader_module
-from spillover.control.loop import Loop
+from spillover.control.live import garbage as collecting
+from spillover.control.live import leader as leader_module
+from spillover.control.live import loading
+from spillover.control.live.loop import Loop
 from spillover.core import rebuild as rebuilding
 from spillover.policies.loading import load
 from spillover.ports.journal import Changed, Journal, Record
@@ -112,7 +113,7 @@ async def test_a_server_that_loses_the_lead_while_it_loads_ends_with_a_clear_lin
     task = servers.up()
     await until(lambda: servers.journals and servers.journals[0].read, "loading")
     servers.shelf.epoch += 1  # as a successor would
-    with pytest.raises(up.CannotStart, match="another server leads now; this one stopped"):
+    with pytest.raises(up.CannotStart, match="another server took over; this one stopped"):
         async with asyncio.timeout(10):
             await task
     assert servers.journals[0].read < 12

@@ -3,13 +3,13 @@
 import pytest
 from structlog.testing import capture_logs
 
-from spillover.control.clock import OtherClocks
 from spillover.control.controllers.keeping import Keeping, Retention
-from spillover.control.overview import clock_view
-from spillover.control.tokens import Tokens
+from spillover.control.live.clock import OtherClocks
+from spillover.control.requests.tokens import Tokens
+from spillover.control.views.overview import clock_view
 from spillover.core.events import ClockJumped, JobPlaced, JobState, JobStopping
-from spillover.core.jobs import Placed
 from spillover.core.proposals import Act, Change, Started
+from spillover.core.records.jobs import Placed
 from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import HOUR, MINUTE, SECOND
@@ -135,7 +135,7 @@ async def test_a_clock_that_is_ten_years_ahead_for_a_moment_changes_nothing() ->
             for _ in range(3):
                 live.clock.pass_by(seconds=1)
                 await live.look()
-        assert [each["ahead_s"] for each in logged if "too far to be believed" in each["event"]] == [YEARS]
+        assert [each["ahead_s"] for each in logged if "too far and is ignored" in each["event"]] == [YEARS]
         assert live.loop.now() == before + 3 * SECOND
         assert live.job("due").state is JobState.QUEUED
         live.clock.set_wall(seconds=-YEARS)
@@ -218,5 +218,5 @@ async def test_a_server_says_that_its_journal_ends_in_the_future() -> None:
         live.clock.set_wall(seconds=-YEARS)
         with capture_logs() as logged:
             live.loop.begin(live.loop.epoch, await live.loop.load())
-        assert [each["ahead_s"] for each in logged if "the journal ends later" in each["event"]] == [YEARS]
+        assert [each["ahead_s"] for each in logged if "the journal ends after" in each["event"]] == [YEARS]
         assert clock_view(live.loop).state == "behind"

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control import loop as loop_module
-from spillover.control.agents import Desk
-from spillover.control.gate import Gate
-from spillover.control.leader import Leader
+from spillover.control.agents.requests import AgentRequests
+from spillover.control.live import loop as loop_module
+from spillover.control.live.gate import Gate
+from spillover.control.live.leader import Leader
 from spillover.core.events import ClockJumped, JobSubmitted
 from spillover.core.proposals import Submitted
 from spillover.deciding.engine import Engine
@@ -126,7 +126,7 @@ async def test_time_away_counts_once_if_the_loop_is_held_as_it_is_written(
 
         async def held_meanwhile(after: int, batch: Batch, epoch: int) -> int:
             revision = await append(after, batch, epoch)
-            live.loop.hold("the lead was not renewed in time")
+            live.loop.hold("leadership was not renewed in time")
             return revision
 
         live.journal.fault = "before"
@@ -195,13 +195,13 @@ async def test_who_reads_what_is_not_durable_once_the_lead_is_lost_is_told_so() 
 
 async def test_a_loop_that_is_held_answers_no_agent_and_goes_on_where_it_was() -> None:
     async with a_live_loop(POLICIES) as live:
-        desk = Desk(live.loop, Hub(), 0)
+        requests = AgentRequests(live.loop, Hub(), 0)
         await live.agent("cloud", cpus=4)
         await live.submit(a_job("waits"))
         live.loop.hold("the store does not answer")
         assert "the store does not answer" in (await refused(live, "other", "key")).message
         with pytest.raises(CommandError, match="the store does not answer"):
-            await desk.heartbeat(1)
+            await requests.heartbeat(1)
         live.clock.pass_by(seconds=3600)
         async with asyncio.timeout(5):
             assert list((await live.loop.read()).state.jobs) == ["waits"]

@@ -9,12 +9,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from spillover.agent import convert
-from spillover.agent.files import Files
-from spillover.agent.finding import Target
-from spillover.agent.peers import SERVICE, Listening, Peers
-from spillover.agent.transfers import ServerAway, ServerTransfers
-from spillover.agent.values import Fetch, Source, Task
+from spillover.agent.connection import convert
+from spillover.agent.connection.finding import Target
+from spillover.agent.connection.peers import SERVICE, Listening, Peers
+from spillover.agent.connection.transfers import ServerAway, ServerTransfers
+from spillover.agent.files.cache import Files
+from spillover.agent.leases.values import Fetch, Source, Task
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
 from spillover.model.job import Shell
@@ -39,7 +39,7 @@ class Server(ServerTransfers):
         wanted = [convert.lease_in(lease) for lease in leases]  # type: ignore[attr-defined]
         self.asked += wanted
         if self.away:
-            raise ServerAway("the server is away")
+            raise ServerAway("the server is not reachable")
         task = pb.Task(shell="from the server")
         return [pb.Grant(lease=convert.lease_out(lease), task=task) for lease in wanted if self.knows]
 

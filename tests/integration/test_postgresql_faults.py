@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 import pytest
 
-from spillover.control.clock import SystemClock
-from spillover.control.leader import Leader
+from spillover.control.live.clock import SystemClock
+from spillover.control.live.leader import Leader
 from spillover.ports.election import Holder
 from spillover.ports.journal import Fenced, Moved, Unreadable, Unwritable
 from spillover.stores.open import open_store

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from spillover.agent.files import Files
+from spillover.agent.files.cache import Files
+from spillover.agent.leases.values import Exit, Task
 from spillover.agent.nursery.clock import boottime
-from spillover.agent.process import ProcessEnded, Returned, Seen
 from spillover.agent.runners.port import RunnerContext, Sight
 from spillover.agent.runners.python import PythonCalls
-from spillover.agent.values import Exit, Task
+from spillover.agent.tasks.process import ProcessEnded, Returned, Seen
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
 from spillover.model.job import Argv, PythonCall

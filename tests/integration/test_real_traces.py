@@ -6,9 +6,10 @@ import pytest
 
 from spillover.forms.policystring import read_policies
 from spillover.sim.fleet import read_owned, read_rented
-from spillover.sim.statistics import Statistics
-from spillover.sim.study import Study, read_jobs, run
+from spillover.sim.reports.statistics import Statistics
+from spillover.sim.studies.study import Study, read_jobs, run
 from spillover.sim.trace import TraceJob
+from tests.support.tiers import few_of
 
 PHILLY = Path(__file__).parents[3] / "shared" / "traces" / "philly_2017.csv.gz"
 SOME = 8000
@@ -32,7 +33,7 @@ def _under(jobs: tuple[TraceJob, ...], nodes: int, policy: str) -> Statistics:
     return run(_study(nodes), jobs, read_policies(policy))[0].statistics
 
 
-@pytest.mark.parametrize("nodes", [56, 64, 84])
+@pytest.mark.parametrize("nodes", few_of(1, [64, 56, 84]))
 def test_compute_saves_more_than_constant(jobs: tuple[TraceJob, ...], nodes: int) -> None:
     compute = _under(jobs, nodes, "wait=compute(0.076,max_queue=30),backfill=out_of_order")
     constant = _under(jobs, nodes, "wait=constant(1h),backfill=strict")
@@ -46,6 +47,7 @@ def test_break_even_wastes_less_waiting_than_compute_and_waits_less(jobs: tuple[
     assert ahead.wasted_wait < compute.wasted_wait / 2
 
 
+@pytest.mark.slow  # the whole trace
 def test_budget_lets_all_jobs_together_wait_as_long_as_it_says() -> None:
     study = _study(64)
     _, outcomes = run(study, read_jobs(study).jobs, read_policies("wait=budget(0.05)"))

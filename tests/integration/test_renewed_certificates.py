@@ -17,7 +17,7 @@ from spillover.api.grpc.agents import SERVICE, AgentsService, serve_agents
 from spillover.api.http.app import build_app
 from spillover.api.http.serving import serving
 from spillover.config.config import Tls
-from spillover.control.agents import Desk
+from spillover.control.agents.requests import AgentRequests
 from spillover.model.units import DAY
 from spillover.server import tls
 from spillover.server.certificates import make_certificates
@@ -105,7 +105,7 @@ async def server(tmp_path: Path, old: Path) -> AsyncIterator[Listening]:
         async with serving(app, sock, (identity.cert, identity.key)) as http:
             renewal.on_change(partial(_show, http.config.ssl, app))
             loop, hub = inside.control.loop, inside.hub
-            service = AgentsService(Desk(loop, hub, DAY), hub, TOKEN, lambda: loop.epoch)
+            service = AgentsService(AgentRequests(loop, hub, DAY), hub, TOKEN, lambda: loop.epoch)
             agents, port = await serve_agents(service, "127.0.0.1:0", renewal.pair)
             yield Listening(folder, sock.getsockname()[1], port, renewal)
             await agents.stop(0)

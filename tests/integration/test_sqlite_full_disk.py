@@ -222,14 +222,14 @@ async def test_old_data_that_cannot_be_upgraded_are_a_clear_error(small: Small) 
     connection.execute(OLD.read_text()).fetchall()
     connection.close()
     small.remount("ro")
-    refused = f"data in {small.data} are of version 0 and must be upgraded, but cannot be written"
+    refused = f"the data in {small.data} have version 0 and need an upgrade, but cannot be written"
     with pytest.raises(Unreadable, match=refused):
         await open_store("sqlite", small.data)
 
 
 async def test_a_file_that_is_no_database_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "spill.db").write_bytes(b"something else entirely" * 100)
-    with pytest.raises(Unreadable, match=r"spill\.db: it is damaged or not a database of Spillover"):
+    with pytest.raises(Unreadable, match=r"spill\.db: it is damaged or not a Spillover database"):
         await open_store("sqlite", tmp_path)
     assert (tmp_path / "spill.db").read_bytes().startswith(b"something else")
 

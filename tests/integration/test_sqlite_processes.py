@@ -145,7 +145,7 @@ async def test_a_leader_that_is_stopped_within_a_commit_is_killed_once_its_term_
         clock.now = 10
         assert await store.election.campaign("two", "") == 2
         assert leader.wait() == -signal.SIGKILL
-        assert f"killing process {leader.pid}, a server that was stopped while it wrote" in caplog.text
+        assert f"killing process {leader.pid}, a server that stopped while writing" in caplog.text
         assert await store.journal.append(0, a_batch(b"mine"), 2) == 1
         await store.close()
 
@@ -170,7 +170,7 @@ async def test_a_process_that_is_not_surely_a_stopped_leader_is_named_and_left_a
         assert isinstance(await store.election.campaign("two", ""), Holder)
         clock.now = 10
         who = "child" if unsure == "it is of another boot" else f"process {leader.pid}"
-        with pytest.raises(Unwritable, match=rf"{who}, which led .*kill -CONT"):
+        with pytest.raises(Unwritable, match=rf"{who}, the leader .*kill -CONT"):
             await store.election.campaign("two", "")
         assert leader.poll() is None
         await store.close()

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from structlog.testing import capture_logs
 
-from spillover.control import leader as leader_module
+from spillover.control.live import leader as leader_module
 from spillover.ports.election import Holder
 from spillover.ports.journal import Loaded, StoreError, Unreadable, Unwritable
 from spillover.server import server as server_module
@@ -166,7 +166,7 @@ async def test_a_standby_goes_on_when_the_store_can_be_neither_written_nor_read_
             standby.election.fault = None
         await standby.other.election.resign(standby.epoch)
         assert await answers(await standby.says("ready"))
-    assert standby.logged("cannot see who leads; standing by") == 1, "which is said once"
+    assert standby.logged("cannot see which server leads; standing by") == 1, "which is said once"
 
 
 async def test_a_server_that_shows_data_leads_when_they_can_be_written(

@@ -24,7 +24,7 @@ Join: TypeAlias = "Callable[..., subprocess.Popen[bytes]]"
 CLUSTER = {"name": "lab", "role": "owned"}
 AGENT = "from spillover.agent.__main__ import main; main()"
 LIAR = f"""
-from spillover.agent.peers import Peers
+from spillover.agent.connection.peers import Peers
 async def nowhere(self):
     return "127.0.0.1:1"
 Peers.open = nowhere
@@ -122,7 +122,7 @@ def test_a_peer_that_cannot_be_reached_is_made_up_for_by_the_server(
     assert len((server.folder / "ran").read_text().split()) == 8
     server.stop()
     assert moved(server)
-    assert "agent at 127.0.0.1:1 did not give" in (server.folder / "idle.log").read_text()
+    assert "agent at 127.0.0.1:1 did not send" in (server.folder / "idle.log").read_text()
 
 
 def test_a_thief_that_is_killed_loses_no_job(server: ServerProcess, join: Join) -> None:
@@ -156,7 +156,7 @@ def test_an_agent_is_drained_resumed_and_forgotten_by_name(server: ServerProcess
         assert "draining" in shown.stdout
         refused = server.spill("agents", "forget", "one")
         assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-        assert "it can be forgotten once it is lost" in refused.stderr
+        assert "stop it and wait until it is lost, then forget it" in refused.stderr
         assert server.spill("agents", "drain", "nobody").returncode != 0
         assert server.spill("agents", "resume", "lab/one").returncode == 0
         assert client.wait(job, timeout=30)[0].state == "SUCCEEDED"

@@ -10,11 +10,11 @@ import grpc
 import httpx
 import pytest
 
-from spillover.agent.finding import Target
-from spillover.agent.link import LinkEnvironment
+from spillover.agent.connection.finding import Target
+from spillover.agent.connection.link import LinkEnvironment
 from spillover.api.grpc.agents import SERVICE, AgentsService, serve_agents
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk
+from spillover.control.agents.requests import AgentRequests
 from spillover.model.units import DAY
 from spillover.wire.keepalive import GRPC_ASKING, KEPT_ALIVE, kept_alive
 from tests.support.http import http_server
@@ -76,7 +76,9 @@ async def test_http(own: bool) -> None:
 async def test_grpc_between_server_and_agent() -> None:
     async with leading() as control:
         hub = Hub()
-        service = AgentsService(Desk(control.loop, hub, DAY), hub, "token", lambda: control.loop.epoch)
+        service = AgentsService(
+            AgentRequests(control.loop, hub, DAY), hub, "token", lambda: control.loop.epoch
+        )
         server, port = await serve_agents(service, "127.0.0.1:0")
         async with LinkEnvironment().dial(Target(f"127.0.0.1:{port}", "token")) as channel:
             with pytest.raises(grpc.aio.AioRpcError):

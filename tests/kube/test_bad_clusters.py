@@ -68,22 +68,24 @@ def test_a_cluster_that_is_not_there(onprem: Cluster, tmp_path: Path) -> None:
 def test_a_token_that_is_not_one(onprem: Cluster, tmp_path: Path, kind: str) -> None:
     token = "no-token-at-all" if kind == "wrong" else a_token(onprem, ends_in=-3600)
     [line] = refused(tmp_path, reached(tmp_path / "kubeconfig", replace(onprem.access, token=token)))
-    assert line.startswith("spill: cluster onprem: the API server does not know us (401 Unauthorized)")
-    assert "is wrong or has expired" in line
+    assert line.startswith(
+        "spill: cluster onprem: the API server rejected the credentials (401 Unauthorized)"
+    )
+    assert "is invalid or has expired" in line
     assert token not in line
 
 
 def test_a_certificate_that_is_not_of_its_authority(onprem: Cluster, cloud: Cluster, tmp_path: Path) -> None:
     [line] = refused(tmp_path, reached(tmp_path / "kubeconfig", replace(onprem.access, ca=cloud.ca)))
-    assert line.startswith(f"spill: cluster onprem: {onprem.url} shows a certificate that is not trusted")
+    assert line.startswith(f"spill: cluster onprem: {onprem.url} has a certificate that is not trusted")
 
 
 def test_a_namespace_that_is_missing(onprem: Cluster, tmp_path: Path) -> None:
     option = reached(tmp_path / "kubeconfig", replace(onprem.access, namespace="nowhere"))
     [line] = refused(tmp_path, option)
     assert line == (
-        "spill: cluster onprem: there is no namespace 'nowhere'; "
-        "make it with `kubectl create namespace nowhere`, or name another with `namespace`"
+        "spill: cluster onprem: there is no namespace 'nowhere'; create it with `kubectl create namespace "
+        "nowhere`, or set `namespace`"
     )
 
 
@@ -100,9 +102,9 @@ def test_what_may_not_be_done_is_named_verb_by_verb(onprem: Cluster, namespace: 
     option = reached(tmp_path / "kubeconfig", replace(onprem.access, token=token, namespace=namespace))
     lines = refused(tmp_path, option)
     told = "".join(f"{line}\n" for line in lines)
-    assert f"cluster onprem: we may not create jobs in namespace '{namespace}'" in told
-    assert f"cluster onprem: we may not delete pods in namespace '{namespace}'" in told
-    assert "cluster onprem: we may not watch nodes in all namespaces" in told
+    assert f"cluster onprem: no permission to create jobs in namespace '{namespace}'" in told
+    assert f"cluster onprem: no permission to delete pods in namespace '{namespace}'" in told
+    assert "cluster onprem: no permission to watch nodes in all namespaces" in told
     assert "list pods" not in told
 
 
@@ -112,14 +114,14 @@ def test_a_context_that_is_not_known(
     path = write_kubeconfig(tmp_path / "kubeconfig", [cluster.access for cluster in both])
     monkeypatch.setenv("KUBECONFIG", str(path))
     lines = refused(tmp_path, "a=kubernetes:context=nobody", "b=kubernetes:context=onprem")
-    assert lines == [f"spill: cluster a: {path} has no context 'nobody'; it knows cloud, onprem"]
+    assert lines == [f"spill: cluster a: {path} has no context 'nobody'; known contexts: cloud, onprem"]
 
 
 def test_two_clusters_with_one_name(tmp_path: Path) -> None:
     lines = refused(tmp_path, "onprem=kubernetes:owned", "onprem=kubernetes:rented")
     [line] = lines
     assert "--cluster onprem=kubernetes:rented" in line
-    assert "is the name of another cluster too" in line
+    assert "is already the name of another cluster" in line
 
 
 def test_all_clusters_that_cannot_be_used_are_told_at_once(
@@ -145,9 +147,9 @@ def test_a_cluster_that_locks_us_out_later_says_so_and_the_server_starts_all_the
         served.launch()
         why = served.await_state("onprem", "DEGRADED", "FAILED").why
         assert why is not None
-        assert "is wrong or has expired" in why
+        assert "is invalid or has expired" in why
         [job] = served.submit(a_job())
-        assert "is wrong or has expired" in served.reason(job, "cluster_down")
+        assert "is invalid or has expired" in served.reason(job, "cluster_down")
         listed = served.server.spill("clusters", timeout=PATIENCE)
         assert listed.returncode == 0
         assert "401 Unauthorized" in listed.stdout + listed.stderr

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from spillover.clusters.kubernetes.api import Api
+from spillover.clusters.kubernetes.api.requests import Api
 from spillover.clusters.kubernetes.driver import Kubernetes
 from spillover.clusters.kubernetes.opening import open_cluster
 from spillover.clusters.kubernetes.options import KubernetesOptions
@@ -143,7 +143,7 @@ async def test_a_verb_that_is_taken_away_is_named(
         assert await checked(driver, lambda found: not found) == []
         rules(kind, less)
         [problem] = await checked(driver, lambda found: len(found) == 1)
-        assert problem.startswith(f"we may not {verb} {resource} {where}; have that granted to ")
+        assert problem.startswith(f"no permission to {verb} {resource} {where}; grant it to ")
 
 
 def test_a_server_without_rights_names_all_of_them(
@@ -167,7 +167,7 @@ def test_a_server_without_rights_names_all_of_them(
         server.clear()
     said = server.log.read_text()
     for verb, _, resource in granted():
-        assert f"spill: cluster onprem: we may not {verb} {resource} in " in said
+        assert f"spill: cluster onprem: no permission to {verb} {resource} in " in said
 
 
 async def test_a_driver_uses_every_verb_and_no_other(

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 import yaml
 
+from spillover.clusters.kubernetes.attempts.naming import name_of
 from spillover.clusters.kubernetes.driver import Kubernetes
-from spillover.clusters.kubernetes.naming import name_of
 from spillover.clusters.kubernetes.opening import open_cluster
 from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.core.events import Lease, SeenNode
@@ -378,7 +378,7 @@ async def test_a_pod_that_somebody_else_deletes_is_lost(
     onprem.admin.delete(f"/api/v1/namespaces/{namespace}/pods").raise_for_status()
     ending = await watcher.ending(start.lease)
     assert ending.outcome is Outcome.LOST
-    assert "deleted by somebody else" in ending.message
+    assert "deleted by someone else" in ending.message
 
 
 async def test_a_driver_that_begins_finds_what_another_left(
@@ -426,7 +426,7 @@ async def test_a_watch_that_is_too_old_begins_with_a_list(onprem: Cluster, watch
     before = watcher.lists
     for each in watcher.driver._watched:
         each._version = "1"
-        each.begin_anew()
+        each.restart()
     await watcher.until(
         lambda: watcher.lists >= before + 3 and watcher.driver.connection().link is DriverLink.UP
     )
@@ -438,7 +438,7 @@ async def test_a_watch_that_is_too_old_begins_with_a_list(onprem: Cluster, watch
 async def test_an_api_server_that_stands_still_is_noticed_and_what_was_asked_is_not_known(
     onprem: Cluster, namespace: str, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("api.ANSWER", "api.CONNECT", "driver.PATIENCE", "driver.SLOW"):
+    for name in ("api.requests.ANSWER", "api.requests.CONNECT", "driver.PATIENCE", "driver.SLOW"):
         monkeypatch.setattr(f"spillover.clusters.kubernetes.{name}", 2.0)
     start = a_start(manifest(runs_for="100ms"))
     await asyncio.to_thread(onprem.apiserver.pause)
@@ -471,7 +471,7 @@ async def test_what_a_task_wrote_is_had_from_a_byte_on(onprem: Cluster, watcher:
     await watcher.ending(start.lease)
     assert await output(6, follow=False) == b"line\nsecond line\n"
     assert await output(1000, follow=False) == b""
-    with pytest.raises(OutputGone, match="there is no pod"):
+    with pytest.raises(OutputGone, match="it has no pod"):
         [chunk async for chunk in watcher.driver.output(a_lease(), 0, 0, follow=True)]
 
 
@@ -486,7 +486,7 @@ async def test_a_namespace_that_is_not_there_is_named(onprem: Cluster) -> None:
     driver = a_driver(onprem, "nowhere")
     try:
         (problem,) = await driver.check()
-        assert problem.startswith("there is no namespace 'nowhere'; make it with")
+        assert problem.startswith("there is no namespace 'nowhere'; create it with")
         answer = await driver.start(a_start(manifest()))
         assert answer.made is Made.NOT_NOW
         assert 'namespaces "nowhere" not found' in answer.message
@@ -498,8 +498,8 @@ async def test_a_wrong_token_is_told(onprem: Cluster, namespace: str, tmp_path: 
     driver = a_driver(onprem, namespace, kubeconfig=with_token(onprem, "wrong", tmp_path))
     try:
         (problem,) = await driver.check()
-        assert "does not know us (401 Unauthorized)" in problem
-        assert "is wrong or has expired" in problem
+        assert "rejected the credentials (401 Unauthorized)" in problem
+        assert "is invalid or has expired" in problem
         assert (await driver.start(a_start(manifest()))).made is Made.NOT_NOW
     finally:
         await driver.close()
@@ -510,9 +510,12 @@ async def test_what_is_not_allowed_is_named(onprem: Cluster, namespace: str, tmp
     driver = a_driver(onprem, namespace, kubeconfig=with_token(onprem, token, tmp_path))
     try:
         problems = await driver.check()
-        assert any(problem.startswith("we may not list nodes in all namespaces;") for problem in problems)
         assert any(
-            problem.startswith(f"we may not create jobs in namespace '{namespace}';") for problem in problems
+            problem.startswith("no permission to list nodes in all namespaces;") for problem in problems
+        )
+        assert any(
+            problem.startswith(f"no permission to create jobs in namespace '{namespace}';")
+            for problem in problems
         )
         answer = await driver.start(a_start(manifest()))
         assert answer.made is Made.NOT_NOW
@@ -580,7 +583,7 @@ async def test_a_server_that_nobody_vouches_for_is_not_trusted(
 ) -> None:
     other = {"certificate-authority": str(cloud.ca), "certificate-authority-data": ""}
     (problem,) = await problems_with(onprem, with_user(onprem, tmp_path, {"token": onprem.token}, **other))
-    assert problem.startswith(f"{onprem.url} shows a certificate that is not trusted: ")
+    assert problem.startswith(f"{onprem.url} has a certificate that is not trusted: ")
     unchecked = other | {"insecure-skip-tls-verify": True}
     assert (
         await problems_with(onprem, with_user(onprem, tmp_path, {"token": onprem.token}, **unchecked)) == []

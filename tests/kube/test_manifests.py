@@ -311,6 +311,6 @@ def test_files_are_not_brought_to_kubernetes_and_that_is_the_reason(served: Serv
     why = served.why(job)
     assert why.reason is not None
     assert why.reason.never
-    assert "are brought to agents" in why.reason.message
+    assert "work on agents only" in why.reason.message
     assert served.says(job) == {"onprem": "cannot_run"}
     served.client.cancel(job)

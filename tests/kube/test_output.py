@@ -50,4 +50,4 @@ def test_of_several_pods_the_output_of_the_first_is_kept(served: Serving, onprem
     assert written(served, ended.id, stderr=True) == b""
     said = served.server.spill("logs", ended.id, "--task", "1")
     assert said.returncode != 0
-    assert "its output was not kept" in said.stderr
+    assert "its output was not saved" in said.stderr

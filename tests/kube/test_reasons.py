@@ -22,7 +22,7 @@ def nodes(onprem: Cluster) -> Iterator[list[str]]:
 @pytest.fixture(scope="module")
 def served(onprem: Cluster, nodes: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A server that has no patience with what does not start, and knows one cluster by two of its namespaces."""
-    hasty = {"kubernetes": {"bind_within": "2s", "start_within": "2s", "shun_for": "1h"}}
+    hasty = {"kubernetes": {"bind_within": "2s", "start_within": "2s", "backoff": "1h"}}
     clusters = {"onprem": (onprem, hasty), "annex": (onprem, hasty)}
     with Serving(tmp_path_factory.mktemp("reasons"), clusters) as serving:
         yield serving
@@ -268,7 +268,7 @@ def test_a_job_that_somebody_else_deletes_is_lost_and_runs_again(served: Serving
     [made] = served.jobs("onprem", job)
     served.delete("onprem", "jobs", made["metadata"]["name"])
     again = runs_again(served, job)
-    assert "was deleted by somebody else" in again
+    assert "was deleted by someone else" in again
     served.client.cancel(job)
 
 
@@ -288,7 +288,7 @@ def test_a_job_whose_pod_somebody_else_deletes_is_lost_and_runs_again(served: Se
     served.running(job)
     [pod] = served.pods("onprem", job)
     served.delete("onprem", "pods", pod["metadata"]["name"])
-    assert "its pod was deleted by somebody else" in runs_again(served, job)
+    assert "its pod was deleted by someone else" in runs_again(served, job)
     served.client.cancel(job)
 
 
@@ -310,8 +310,8 @@ def test_a_job_that_somebody_suspends_before_it_starts_goes_back_to_the_queue(se
     served.clusters["onprem"].admin.patch(
         path, content=b'{"spec": {"suspend": true}}', headers=MERGE
     ).raise_for_status()
-    assert "suspended its Job" in served.reason(job, "not_starting")
-    handed_back(served, job, "suspended its Job")
+    assert "its Job is suspended" in served.reason(job, "not_starting")
+    handed_back(served, job, "its Job is suspended")
 
 
 def test_jobs_of_a_namespace_that_somebody_deletes_are_lost_and_the_cluster_says_what_is_missing(

@@ -17,7 +17,7 @@ _pools = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def served(onprem: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    hasty = {"kubernetes": {"bind_within": "2s", "shun_for": "4s", "keep": "0s"}}
+    hasty = {"kubernetes": {"bind_within": "2s", "backoff": "4s", "keep": "0s"}}
     with Serving(tmp_path_factory.mktemp("room"), {"onprem": (onprem, hasty)}) as serving:
         yield serving
 
@@ -191,12 +191,12 @@ def test_a_node_takes_no_more_pods_than_it_may(
     beside(node, "100m")
     first = pool.runs()
     second = pool.submit()
-    served.reason(second, "no_room")
+    served.reason(second, "at_limit")
     served.client.cancel(first)
     assert served.ended(second).state == "SUCCEEDED"
 
 
-def test_the_book_follows_where_pods_really_are(served: Serving, pool: Pool) -> None:
+def test_the_state_follows_where_pods_really_are(served: Serving, pool: Pool) -> None:
     [one] = pool.add(cpu="4")
     [other] = pool.add(cpu="4")
 

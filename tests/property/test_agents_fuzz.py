@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from spillover.agent.link import SLOW_DELAY
-from spillover.agent.state import AgentState
+from spillover.agent.connection.link import SLOW_DELAY
+from spillover.agent.leases.state import AgentState
 from spillover.model.units import SECOND
 from tests.support.faults import agents
 from tests.support.faults.bugs import BUGS
@@ -19,9 +19,10 @@ from tests.support.faults.shrinking import shrink
 from tests.support.faults.situations import Counts, Situation
 from tests.support.faults.stories import Outcome, play
 from tests.support.fuzz import main, planted, play_seed, report
+from tests.support.tiers import few_of
 
 SEEDS = 300
-FEW = 75
+FEW = 50
 """Seeds that every change is tried with."""
 CHUNK = 25
 WITHIN = 1_000
@@ -41,10 +42,7 @@ def read(path: Path) -> Story:
 
 @pytest.mark.parametrize(
     "first",
-    [
-        pytest.param(first, marks=() if first <= FEW else pytest.mark.slow)
-        for first in range(1, SEEDS + 1, CHUNK)
-    ],
+    few_of(FEW // CHUNK, range(1, SEEDS + 1, CHUNK)),
 )
 def test_what_must_hold_of_agents_holds_whatever_happens(first: int) -> None:
     for seed in range(first, first + CHUNK):
@@ -74,6 +72,7 @@ def test_a_story_that_once_went_wrong_goes_well(path: Path) -> None:
     assert not outcome.breaches, "\n".join(report(outcome))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
 def test_a_story_goes_wrong_with_the_bug_that_it_was_kept_for(
     path: Path, monkeypatch: pytest.MonkeyPatch
@@ -85,6 +84,7 @@ def test_a_story_goes_wrong_with_the_bug_that_it_was_kept_for(
     assert outcome.breaches, f"it shows nothing any more; this finds another one: {again}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", sorted(BUGS.keys() - {path.stem for path in STORIES}))
 def test_a_planted_bug_is_found(bug: str) -> None:
     found = next((seed for seed in range(1, WITHIN + 1) if play_seed(seed, bug).breaches), None)

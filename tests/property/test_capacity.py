@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spillover.core.nodes import Node
+from spillover.core.records.nodes import Node
 from spillover.deciding.capacity.amounts import TASKS
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
@@ -18,11 +18,11 @@ from spillover.model.cluster import Taint
 from spillover.model.ids import JobId, NodeName, task_key
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
-from spillover.policies.place import BestFit, FirstFit, Spread
+from spillover.policies.place import BestFit, FirstFit, SpreadOut
 from spillover.testing.world import OWNED
 
 WATCHED = replace(OWNED, kind="kubernetes")
-PLACES: list[Place] = [FirstFit(), BestFit(), Spread()]
+PLACES: list[Place] = [FirstFit(), BestFit(), SpreadOut()]
 
 
 class Run(NamedTuple):
@@ -193,7 +193,7 @@ def test_what_starts_later_fits_then_and_changes_nothing_now(
         if shape.tasks == 1:
             held = future.place_one(shape, dict.fromkeys(cluster.machines, cluster), place)
         else:
-            held = future.place_gang(shape, cluster, cluster.machines, place)
+            held = future.place_gang(shape, cluster, future.fitting(cluster, shape), place)
         assert (held is not None) == wanted
         for each in held or ():
             amounts_held = dict(each.wants)

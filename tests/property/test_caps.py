@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from spillover.core.events import CostHeld, JobEnded, JobRequeued, MemberPlaced, Usage
-from spillover.core.jobs import Ended, Job, Placed, Running
 from spillover.core.proposals import (
     Act,
     Archived,
@@ -25,7 +24,8 @@ from spillover.core.proposals import (
     StartEpoch,
     Submit,
 )
-from spillover.core.tasks import JobTask
+from spillover.core.records.jobs import Ended, Job, Placed, Running
+from spillover.core.records.tasks import JobTask
 from spillover.deciding.cycle import cycle
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.budget import Budget, Caps, Of, Per

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spillover.control import checkpoints
-from spillover.control.loop import Loop
+from spillover.control.live import checkpoints
+from spillover.control.live.loop import Loop
 from spillover.core.proposals import Act, Archived, Change, SetPriority
 from spillover.core.transitions import TERMINAL
 from spillover.model.ids import JobId

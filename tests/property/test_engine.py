@@ -21,7 +21,6 @@ from spillover.core.events import (
     SeenNode,
     Usage,
 )
-from spillover.core.jobs import Ended, Placed, Running
 from spillover.core.proposals import (
     DRIVER,
     Act,
@@ -52,6 +51,7 @@ from spillover.core.proposals import (
     Yield,
     Yielded,
 )
+from spillover.core.records.jobs import Ended, Placed, Running
 from spillover.core.state import State
 from spillover.core.transitions import JOB, TERMINAL
 from spillover.deciding.cycle import cycle
@@ -218,7 +218,7 @@ class Life(RuleBasedStateMachine):
     def same_plan(self) -> None:
         state, engine, now = self.world.state, self.world.engine, self.world.now
         anew = cycle.run(state, SchedulingIndex(state, engine.policies), engine.policies, now, 0).plan
-        if engine.index.stirred(now):
+        if engine.index.may_decide(now):
             assert cycle.run(state, engine.index, engine.policies, now, 0).plan == anew
         else:
             assert not anew, anew

@@ -9,8 +9,8 @@ from msgspec import structs
 
 from spillover.core.apply import apply
 from spillover.core.events import AnyEvent, Decided
-from spillover.core.jobs import Job
 from spillover.core.proposals import Act, DisablePolicy, SetPolicies
+from spillover.core.records.jobs import Job
 from spillover.core.state import State
 from spillover.deciding.cycle import cycle
 from spillover.deciding.cycle.plan import digest_of

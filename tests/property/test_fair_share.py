@@ -6,8 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spillover.core.jobs import Kind
-from spillover.core.usage import Meter
+from spillover.core.learned.usage import Meter
+from spillover.core.proposals import Archived
+from spillover.core.records.jobs import Kind
 from spillover.deciding.explain.explain import explain
 from spillover.deciding.queue.lanes import Entry, Lane
 from spillover.deciding.queue.ranking import RankedJobQueue, Ranking
@@ -36,10 +37,12 @@ def compete(world: World, runtimes: dict[str, int], minutes: int) -> dict[str, i
     got = dict.fromkeys(runtimes, 0)
     numbers = count()
     for minute in range(minutes):
-        for job in [job for job, end in ends.items() if end <= minute]:
+        ended = [job for job, end in ends.items() if end <= minute]
+        for job in ended:
             got[world.job(job).kind.project] += runtimes[world.job(job).kind.project]
             world.finish(job)
             del ends[job]
+        world.propose(Archived(tuple(map(JobId, ended))))  # or every step would check all jobs that ever ran
         for project in runtimes:
             waiting = [job for job in world.state.jobs.values() if job.state == "QUEUED"]
             missing = ALWAYS - sum(job.kind.project == project for job in waiting)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spillover.client.errors import Refused
 from spillover.client.fetching import plan
 from spillover.client.packing import pack
-from spillover.forms.matching import Folder, fixed
+from spillover.forms.jobs.matching import Folder, fixed
 from spillover.model.files import MOST_PART, MOST_PATH, clash, wrong_path
 from spillover.wire.api import FilesView, FileView
 

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spillover.config.read import read_config
-from spillover.forms.arrays import format_array, parse_array
-from spillover.forms.jobs import BadForm, JobForm, from_doc, read_job, read_jobs, to_doc
+from spillover.forms.jobs.arrays import format_array, parse_array
+from spillover.forms.jobs.reading import BadForm, JobForm, from_doc, read_job, read_jobs, to_doc
 from spillover.forms.schema import job_schema
 from spillover.model.units import parse_duration, parse_memory, write_duration, write_memory
 from spillover.wire.jobfile import JobDoc, Metadata, SpecDoc

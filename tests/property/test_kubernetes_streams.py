@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spillover.clusters.kubernetes.api.objects import KubeJob, Pod
 from spillover.clusters.kubernetes.mirror import Mirror
-from spillover.clusters.kubernetes.objects import KubeJob, Pod
 from spillover.core.events import Lease
 from spillover.core.proposals import Outcome
 from spillover.ports.driver import Ending, Stage

@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spillover.agent.runners.manifests import UnrunnableManifest, plan_of
-from spillover.clusters.kubernetes.jobs import job_of
+from spillover.clusters.kubernetes.attempts.jobs import job_of
 from spillover.clusters.kubernetes.options import KubernetesOptions
-from spillover.forms.jobs import BadForm, read_job, to_doc
+from spillover.forms.jobs.reading import BadForm, read_job, to_doc
 from spillover.forms.problems import FormProblem
 from spillover.model.admission import PODS
 from spillover.model.ids import ClusterName

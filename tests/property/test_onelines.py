@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spillover.config.clusteroption import read_options
-from spillover.forms.arrays import ArrayError, parse_array
+from spillover.forms.jobs.arrays import ArrayError, parse_array
 from spillover.forms.oneline import Piece
 from spillover.forms.policies import REQUIRED
 from spillover.forms.policystring import named_axes, points, read_policies

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillover.core.appliers.queue import live_of
-from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Act, QueueBounds, Refusal, RefusalKind, Submit, Submitted
+from spillover.core.records.jobs import Placed, Running
 from spillover.model.ids import job_id
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
@@ -106,10 +106,13 @@ def test_a_refusal_has_the_numbers() -> None:
     more = Submit((a_job(job_id(2)).array(1, 8).project("other").build(),), "ada", bounds=BOUNDS)
     reply = world.propose(more)
     assert isinstance(reply, Refusal)
-    assert reply.message == "the queue holds 5 of at most 12 jobs; 8 more would pass that, so none was taken"
+    assert (
+        reply.message
+        == "the queue holds 5 of at most 12 jobs; 8 more would exceed that, so none was accepted"
+    )
     reply = world.propose(Submit((a_job(job_id(2)).array(1, 4).build(),), "ada", bounds=BOUNDS))
     assert isinstance(reply, Refusal)
     assert (
         reply.message
-        == "the queue of project 'default' holds 5 of at most 8 jobs; 4 more would pass that, so none was taken"
+        == "the queue of project 'default' holds 5 of at most 8 jobs; 4 more would exceed that, so none was accepted"
     )

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillover.core import ranges
-from spillover.core.ranges import Ranges
+from spillover.model import ranges
 from spillover.model.job import Range
+from spillover.model.ranges import Ranges
 
 INDEXES = st.sets(st.integers(0, 60), max_size=40)
 

@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillover.core.book import ahead_of
 from spillover.core.events import Lease
-from spillover.core.jobs import Placed
+from spillover.core.holding import ahead_of
 from spillover.core.proposals import Register, StartEpoch
+from spillover.core.records.jobs import Placed
 from spillover.deciding.cycle.draws import two_of
 from spillover.deciding.guard import ShownMachine
 from spillover.deciding.replay import Replay

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from spillover.agent.state import AgentState
-from spillover.agent.values import (
+from spillover.agent.leases.state import AgentState
+from spillover.agent.leases.values import (
     Answered,
     Exit,
     Fetch,
@@ -38,7 +38,6 @@ from spillover.core.events import (
     StealRefused,
     Usage,
 )
-from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import (
     Act,
     AskSteal,
@@ -58,6 +57,7 @@ from spillover.core.proposals import (
     Yielded,
 )
 from spillover.core.proposals import Result as Said
+from spillover.core.records.jobs import Placed, Running
 from spillover.deciding.replay import Replay
 from spillover.deciding.stealing import choose
 from spillover.model.ids import ClusterName, NodeName, node_key
@@ -68,6 +68,7 @@ from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, World
+from tests.support.tiers import few_of
 
 LAB = ClusterName("onprem")
 ROUTES = ("least_loaded", "round_robin", "power_of_two", "biased")
@@ -352,7 +353,7 @@ class Story:
                 break
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", few_of(3, range(8)))
 def test_no_job_is_lost_or_doubled(block: int) -> None:
     for seed in range(block * 25, block * 25 + 25):
         story = Story(seed)

@@ -23,7 +23,6 @@ from spillover.core.events import (
     TasksStarted,
     Usage,
 )
-from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import (
     Act,
     Change,
@@ -37,6 +36,7 @@ from spillover.core.proposals import (
     StartEpoch,
     Verdict,
 )
+from spillover.core.records.jobs import Placed, Running
 from spillover.model.ids import JobId, NodeKey, NodeName, node_key, split_task
 from spillover.model.job import Retry
 from spillover.model.resources import Resources

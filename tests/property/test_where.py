@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from spillover.core.events import AnyEvent, GangPlaced, JobPlaced, MemberPlaced, SeenNode
-from spillover.core.jobs import Job, Placed, Queued, Running
-from spillover.core.nodes import Node
 from spillover.core.proposals import Proposal, SeeCluster, SeeNodes
+from spillover.core.records.jobs import Job, Placed, Queued, Running
+from spillover.core.records.nodes import Node
 from spillover.deciding.engine import Engine, Step
 from spillover.deciding.explain.explain import explain
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Price, Role, Taint

@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 from spillover.core.events import JobState
-from spillover.core.jobs import Job, Placed, Queued, Running
 from spillover.core.proposals import Act
+from spillover.core.records.jobs import Job, Placed, Queued, Running
 from spillover.deciding.explain.explain import Explanation, explain
 from spillover.model.job import Burst, On
 from spillover.model.policy import Choice, PolicySet

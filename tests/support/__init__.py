@@ -1,1 +1,1 @@
-"""What tests are made with: real servers, agents and clusters, and worlds on a virtual clock."""
+"""Helpers for tests: real servers, agents and clusters, and whole systems on a virtual clock."""

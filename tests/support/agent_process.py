@@ -1,4 +1,4 @@
-"""A real agent process for tests, and leases to hand to it."""
+"""Runs a real agent process for tests, and builds leases for it."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from spillover.wire import agents_pb2 as pb
 
 
 class AgentProcess:
-    """`python -m spillover.agent` on a data folder; leaves nothing running behind it."""
+    """Runs `python -m spillover.agent` on a data folder; leaves nothing running."""
 
     def __init__(self, data: Path, *words: str, name: str = "n1", cpu: str = "2") -> None:
         self.folder = data / "agents" / name
@@ -31,7 +31,7 @@ class AgentProcess:
         await self.stop()
 
     async def start(self) -> None:
-        """Start it, or start it again."""
+        """Start the agent, or start it again."""
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
@@ -40,27 +40,27 @@ class AgentProcess:
 
     @property
     def pid(self) -> int:
-        """Of the agent itself."""
+        """Pid of the agent itself."""
         assert self.process is not None
         return self.process.pid
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send a signal to the agent."""
         os.kill(self.pid, number)
 
     async def kill(self) -> None:
-        """`kill -9`."""
+        """Kill the agent with SIGKILL."""
         self.signal(signal.SIGKILL)
         await self.wait()
 
     async def wait(self, seconds: float = 20) -> int:
-        """Its exit code, once it has one."""
+        """Wait for the agent to exit; return its exit code."""
         assert self.process is not None
         async with asyncio.timeout(seconds):
             return await self.process.wait()
 
     async def stop(self) -> int:
-        """Have it end in peace, if it still lives."""
+        """Stop the agent in order, if it still runs."""
         assert self.process is not None
         if self.process.returncode is None:
             self.signal(signal.SIGCONT)
@@ -72,7 +72,7 @@ class AgentProcess:
             raise
 
     def said(self) -> str:
-        """Its log."""
+        """Return its log."""
         return self._log.read_text()
 
 
@@ -91,7 +91,7 @@ def a_grant(
     lost_after: int = 5 * MINUTE,
     env: dict[str, str] | None = None,
 ) -> pb.Grant:
-    """A lease of a job's first attempt with a line for the shell, or with words."""
+    """Return a lease for the first attempt of a job, with a shell command or an argv."""
     task = pb.Task(
         env=env or {},
         workdir=workdir,

@@ -1,4 +1,4 @@
-"""An engine for containers with everything in one folder, and an image that is made on the spot."""
+"""Runs a container engine with all its data in one folder, and builds an image for it."""
 
 import hashlib
 import io
@@ -39,7 +39,7 @@ netns = "none"
 
 
 def missing() -> str | None:
-    """What keeps containers from being run here; None if nothing does."""
+    """Return what prevents containers from running here; None if nothing does."""
     absent = [name for name in ("podman", "runc", "busybox") if shutil.which(name) is None]
     if absent:
         return f"containers need {', '.join(absent)}: apt-get install podman runc busybox-static, then run this again"
@@ -47,7 +47,7 @@ def missing() -> str | None:
 
 
 class ContainerEngine:
-    """Podman, with settings, images and containers of its own."""
+    """Podman with its own settings, images and containers."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ class ContainerEngine:
         }
 
     def load(self) -> None:
-        """Make the image and give it to the engine."""
+        """Build the image and load it into the engine."""
         policy = self._folder / "policy.json"
         policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
         archive = self._folder / "image.tar"
@@ -71,7 +71,7 @@ class ContainerEngine:
         archive.unlink()
 
     def run(self, *words: str) -> str:
-        """What the engine answers."""
+        """Run a podman command and return its output."""
         done = subprocess.run(
             ["podman", *words],
             env=os.environ | self.env,
@@ -84,17 +84,17 @@ class ContainerEngine:
         return done.stdout
 
     def containers(self) -> list[str]:
-        """Names of all that there are, also of those that have ended."""
+        """Return the names of all containers, including ended ones."""
         return self.run("ps", "--all", "--format", "{{.Names}}").split()
 
     def clear(self) -> None:
-        """Leave nothing."""
+        """Remove everything."""
         self.run("rm", "--force", "--all")
         self.run("system", "reset", "--force")
 
 
 def _image() -> bytes:
-    """A docker-archive of busybox and nothing else."""
+    """Return a docker-archive with nothing but busybox."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for folder in ("bin", "tmp", "etc"):
@@ -126,7 +126,7 @@ def _image() -> bytes:
 def _add(
     tar: tarfile.TarFile, name: str, data: bytes = b"", *, kind: bytes = tarfile.REGTYPE, link: str = ""
 ) -> None:
-    """Put something into an archive."""
+    """Add an entry to an archive."""
     info = tarfile.TarInfo(name)
     info.size, info.mode, info.type, info.linkname = len(data), 0o755, kind, link
     tar.addfile(info, io.BytesIO(data))

@@ -1,4 +1,4 @@
-"""`python -m tests.support.fuzz`: many stories of faults, one for each number, and the shortest form of the first that goes wrong."""
+"""Runs many fault stories, one for each seed, and prints the shortest form of the first that fails."""
 
 import argparse
 import contextlib
@@ -25,7 +25,7 @@ SHOWN = 1.0
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run seeds until one goes wrong or all are done; 1 if one went wrong."""
+    """Run seeds until one fails or all are done; return 1 if one failed."""
     options = _options().parse_args(words)
     seeds = range(options.first, options.first + options.seeds)
     failed, counts = None, Counts()
@@ -50,7 +50,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def report(told: Outcome, bug: str = "") -> Iterator[str]:
-    """What went wrong in a story, and how to see it again."""
+    """Yield what went wrong in a story, and how to reproduce it."""
     yield from tell_story(told.story)
     yield ""
     yield "What happened, in seconds:"
@@ -62,7 +62,7 @@ def report(told: Outcome, bug: str = "") -> Iterator[str]:
 
 
 def tell_story(story: Story) -> Iterator[str]:
-    """The setting, the jobs and the faults of a story."""
+    """Yield the setting, the jobs and the faults of a story."""
     setting = story.setting
     yield (
         f"Story of seed {story.seed}: heartbeat {setting.heartbeat / SECOND:g} s, lost after "
@@ -83,13 +83,13 @@ def tell_story(story: Story) -> Iterator[str]:
 
 @contextlib.contextmanager
 def planted(bug: str) -> Iterator[None]:
-    """With a bug of this name; none if it is empty."""
+    """Plant the bug with this name; none if it is empty."""
     with BUGS[bug]() if bug else contextlib.nullcontext():
         yield
 
 
 def play_seed(seed: int, bug: str = "") -> Outcome:
-    """What becomes of the story of a number."""
+    """Play the story of a seed."""
     with planted(bug):
         return play(draw(seed))
 
@@ -99,7 +99,7 @@ def _play(seed_and_bug: tuple[int, str]) -> Outcome:
 
 
 def _outcomes(seeds: range, processes: int, bug: str) -> Iterator[Outcome]:
-    """Of all seeds, in no order."""
+    """Yield the outcomes of all seeds, in no order."""
     asked = [(seed, bug) for seed in seeds]
     if processes == 1:
         yield from map(_play, asked)
@@ -109,7 +109,7 @@ def _outcomes(seeds: range, processes: int, bug: str) -> Iterator[Outcome]:
 
 
 def _progress(outcomes: Iterator[Outcome], total: int, to: TextIO) -> Iterator[Outcome]:
-    """Say how far it is, now and then."""
+    """Print the progress from time to time."""
     begun = shown = time.monotonic()
     for done, outcome in enumerate(outcomes, 1):
         yield outcome

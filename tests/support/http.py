@@ -1,4 +1,4 @@
-"""A real HTTP server around some commands, on a free port of this machine: in this event loop, or in a thread of its own."""
+"""Serves commands by a real HTTP server on a free port, in this event loop or in a thread."""
 
 import asyncio
 import hashlib
@@ -20,7 +20,7 @@ S = TypeVar("S", bound="Asked")
 
 
 def path_of(endpoint: Endpoint[Any, Any, Any], **parts: str) -> str:
-    """A path to an endpoint; what is not given of it is the digest of nothing, or a 1, which is a number and a name."""
+    """Return a path to an endpoint; missing parts become the digest of no bytes, or 1, which is a number and a name."""
     usual = {"digest": hashlib.sha256().hexdigest()}
     return endpoint.path.format(
         **{name: parts.get(name) or usual.get(name, "1") for name in endpoint.in_path}
@@ -28,7 +28,7 @@ def path_of(endpoint: Endpoint[Any, Any, Any], **parts: str) -> str:
 
 
 def listen(port: int = 0) -> socket.socket:
-    """A socket that listens on loopback, so that whoever connects before the server answers is kept waiting."""
+    """Return a socket that listens on loopback already, so that early connections wait for the server."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", port))
@@ -43,7 +43,7 @@ async def http_server(
     port: int = 0,
     address: AgentsAddress | None = None,
 ) -> AsyncIterator[str]:
-    """Serve in this event loop; gives the URL."""
+    """Serve in this event loop; yield the URL."""
     sock = listen(port)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     async with serving(build_app(commands, TOKEN, figures, address=address), sock):
@@ -51,11 +51,11 @@ async def http_server(
 
 
 class Asked(Protocol):
-    """Something with commands to serve."""
+    """An object with commands to serve."""
 
     @property
     def commands(self) -> Commands:
-        """What the HTTP API calls."""
+        """The commands that the HTTP API calls."""
         ...
 
 
@@ -68,7 +68,7 @@ class Threaded(Generic[S]):
         self._loop = loop
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run something in the server's event loop, and wait for it."""
+        """Run a coroutine in the event loop of the server, and wait for its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
 
@@ -76,7 +76,7 @@ class Threaded(Generic[S]):
 def threaded_server(
     inside: Callable[[], AbstractAsyncContextManager[S]], address: AgentsAddress | None = None
 ) -> Iterator[Threaded[S]]:
-    """Serve in a thread until the block is left."""
+    """Serve in a thread until the block ends."""
     started: list[Threaded[S]] = []
     ready, stop = threading.Event(), asyncio.Event()
 

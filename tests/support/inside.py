@@ -1,18 +1,18 @@
-"""The inside of a server: the live loop on a store, in memory as a rule, and a clock that is set by hand, nothing around it."""
+"""Runs only the core of a server: the live loop on a store, usually in memory, with a clock that tests set."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from spillover.control.controllers.archiving import Archiving
-from spillover.control.lookup import Lookup
-from spillover.control.loop import Loop
-from spillover.control.specs import Specs
-from spillover.control.submitting import Submitting
+from spillover.control.live.loop import Loop
+from spillover.control.live.specs import Specs
+from spillover.control.requests.lookup import Lookup
+from spillover.control.requests.submitting import Submitting
 from spillover.core.events import Lease
-from spillover.core.jobs import Placed
 from spillover.core.proposals import Proposal, Reply, StartEpoch
-from spillover.forms.jobs import JobForm, read_job
+from spillover.core.records.jobs import Placed
+from spillover.forms.jobs.reading import JobForm, read_job
 from spillover.model.ids import JobId, job_id
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
@@ -23,28 +23,28 @@ from spillover.testing.world import OWNED, RENTED
 
 
 class HandClock:
-    """Two clocks that stand still until they are moved."""
+    """A wall clock and a monotonic clock that move only when a test moves them."""
 
     def __init__(self) -> None:
         self.at = 1_800_000_000 * SECOND
         self.ran = 5_000 * SECOND
 
     def wall(self) -> int:
-        """Nanoseconds UTC."""
+        """Return nanoseconds UTC."""
         return self.at
 
     def monotonic(self) -> int:
-        """Nanoseconds since some moment."""
+        """Return nanoseconds since an arbitrary time."""
         return self.ran
 
     def pass_by(self, seconds: float) -> None:
-        """Both go on."""
+        """Advance both clocks."""
         self.at += int(seconds * SECOND)
         self.ran += int(seconds * SECOND)
 
 
 class Inside:
-    """A server's inside, without its outside."""
+    """The core of a server, without network and processes."""
 
     def __init__(self, store: Store | None = None) -> None:
         self.clock = HandClock()
@@ -61,34 +61,34 @@ class Inside:
         return job_id(self._drawn << 20)
 
     async def begin(self) -> None:
-        """Lead."""
+        """Take the lead."""
         epoch = await self.store.election.campaign("test", "http://test")
         assert isinstance(epoch, int)
         self.loop.begin(epoch, await self.loop.load())
 
     def lease(self, job: str) -> Lease:
-        """The lease under which a job is placed."""
+        """Return the lease of a placed job."""
         found = self.loop.state.jobs[JobId(job)]
         assert isinstance(found.phase, Placed), found
         return found.lease
 
     async def propose(self, proposal: Proposal) -> Reply:
-        """Propose one thing."""
+        """Propose one thing and return its reply."""
         (reply,) = await self.loop.propose(proposal)
         return reply
 
     async def submit(self, *names: str, **fields: object) -> tuple[str, ...]:
-        """Submit jobs of these names."""
+        """Submit jobs with these names."""
         return await self.submitting.submit([form(name, **fields) for name in names], "ada")
 
     async def archive(self) -> None:
-        """Move what ended to the archive, as far as it is durable."""
+        """Archive ended jobs, as far as they are durable."""
         while await self.archiving.some():
             pass
 
 
 def form(name: str, **fields: object) -> JobForm:
-    """A job file."""
+    """Return a parsed job file."""
     return read_job(
         {
             "apiVersion": "spillover/v1",
@@ -101,7 +101,7 @@ def form(name: str, **fields: object) -> JobForm:
 
 @asynccontextmanager
 async def leading(store: Store | None = None, at: int | None = None) -> AsyncIterator[Inside]:
-    """A server that leads two clusters, without agents; on the store in memory unless another is given, at a time that may be given."""
+    """Lead two clusters without agents, on this store (default: in memory) and from this time on."""
     inside = Inside(store)
     inside.clock.at = at or inside.clock.at
     await inside.begin()

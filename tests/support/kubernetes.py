@@ -1,4 +1,4 @@
-"""Objects of Kubernetes for tests, as an API server would tell them."""
+"""Builds Kubernetes objects for tests, as an API server would send them."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from spillover.clusters.kubernetes.naming import INDEX, labels_of, name_of
-from spillover.clusters.kubernetes.objects import KubeEvent, KubeJob, KubeNode, Pod
+from spillover.clusters.kubernetes.api.objects import KubeEvent, KubeJob, KubeNode, Pod
+from spillover.clusters.kubernetes.attempts.naming import INDEX, labels_of, name_of
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
 from spillover.model.units import time_of
@@ -16,12 +16,12 @@ OWNER: Final = "0123456789ab"
 NAMESPACE: Final = "batch"
 LEASE: Final = Lease(JobId("abcdefghijkl"), 1, 2)
 START: Final = datetime(2027, 1, 31, 12, tzinfo=UTC)
-"""When the stories of tests begin."""
+"""Time at which stories begin."""
 _versions = count(1000)
 
 
 class Leading:
-    """The lead of a server, as a test has it."""
+    """The lead of a server, as set by a test."""
 
     def __init__(self, epoch: int = 3) -> None:
         self.epoch = epoch
@@ -33,19 +33,19 @@ class Leading:
 
 
 def at(seconds: float) -> datetime:
-    """A time of a story."""
+    """Return the time at some seconds after START."""
     return START + timedelta(seconds=seconds)
 
 
 def when(seconds: float) -> int:
-    """The same as we count."""
+    """Return the same time in nanoseconds."""
     return time_of(at(seconds))
 
 
 def a_condition(
     kind: str, reason: str = "", message: str = "", *, holds: bool = True, since: float = 0
 ) -> Any:
-    """A condition of an object."""
+    """Return a condition of an object."""
     return {
         "type": kind,
         "status": "True" if holds else "False",
@@ -56,13 +56,13 @@ def a_condition(
 
 
 def a_container(name: str = "main", restarts: int = 0, before: Any = None, **state: Any) -> Any:
-    """The status of a container: `running`, `waiting` or `terminated`, and how it was before it was restarted."""
+    """Return the status of a container (`running`, `waiting` or `terminated`), and its state before a restart."""
     said: dict[str, Any] = {"name": name, "state": state, "restartCount": restarts}
     return said if before is None else said | {"lastState": {"terminated": before}}
 
 
 def ended(code: int, start: float = 1, end: float = 5, reason: str = "", message: str = "") -> Any:
-    """How a container ended."""
+    """Return the end of a container."""
     return {
         "exitCode": code,
         "reason": reason or ("Completed" if code == 0 else "Error"),
@@ -87,7 +87,7 @@ def a_pod(
     finalizers: tuple[str, ...] = (),
     **status: Any,
 ) -> Pod:
-    """A pod; without a lease it is none of ours."""
+    """Return a pod; without a lease it belongs to somebody else."""
     labels = labels_of(lease, OWNER) if lease is not None else {}
     labels |= {} if index is None else {INDEX: str(index)}
     stem = name_of(lease) if lease is not None else "other"
@@ -116,7 +116,7 @@ def a_pod(
 def a_job(
     *conditions: Any, lease: Lease = LEASE, uid: str = "", deleted: float | None = None, **status: Any
 ) -> KubeJob:
-    """A Job of ours."""
+    """Return a Job of ours."""
     meta: dict[str, Any] = {
         "name": name_of(lease),
         "namespace": NAMESPACE,
@@ -137,7 +137,7 @@ def a_node(
     allocatable: dict[str, str] | None = None,
     **spec: Any,
 ) -> KubeNode:
-    """A node."""
+    """Return a node."""
     conditions = [a_condition("Ready", holds=ready)]
     has = {"cpu": "4", "memory": "8Gi", "pods": "110"} if allocatable is None else allocatable
     return msgspec.convert(
@@ -151,7 +151,7 @@ def a_node(
 
 
 def a_note(reason: str, message: str, about: str, since: float = 0) -> KubeEvent:
-    """Something that Kubernetes noted about an object."""
+    """Return an event of Kubernetes about an object."""
     return msgspec.convert(
         {
             "metadata": {"name": f"{about}.{reason}"},

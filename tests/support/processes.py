@@ -1,6 +1,6 @@
-"""Real servers as processes: started as a person would, then killed, stopped, continued and started again on the same data.
+"""Runs real servers as processes that tests can kill, stop, continue and restart on the same data.
 
-What was acknowledged is held against what the journal says afterwards, so a server here is only ever seen from outside.
+Tests compare what the server acknowledged with its journal, so they see a server only from outside.
 """
 
 import asyncio
@@ -18,55 +18,56 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
-from spillover.agent.isolation import RECORD, remove_groups
+from spillover.agent.tasks.isolation import RECORD, remove_groups
 from spillover.client import Client
 from spillover.client.flows import ENDED
 from spillover.core.events import AnyEvent
 from spillover.stores.open import open_store
 from spillover.wire.journal import decode_event
+from tests.support.fork_server import fork_server
 
 T = TypeVar("T")
 
 READY: Final = 20.0
-"""Seconds that a server may take until it is ready."""
+"""Seconds for a server to become ready."""
 STOP: Final = 10.0
-"""Seconds that it may take to stop; what is promised is less, and tested where that is the point."""
+"""Seconds for a server to stop. The documented limit is shorter, and has its own tests."""
 LEFT: Final = 5.0
-"""Seconds that what a server started may take to be gone after it."""
+"""Seconds for the children of a server to end after it."""
 
 
 class NotReady(AssertionError):
-    """A server that ended, or took too long, before it was ready."""
+    """A server ended, or took too long, before it was ready."""
 
 
 class ServerProcess:
-    """`spill up` on one data folder, with its command line."""
+    """Runs `spill up` on one data folder."""
 
     def __init__(self, folder: Path, *options: str, data: Path | None = None) -> None:
         self.folder = folder
-        """Where commands are typed."""
+        """Working directory of commands."""
         self.data = data or folder / "data"
         self.log = folder / "server.log"
-        """What all its lives wrote to standard error."""
+        """Standard error of all its processes."""
         self.url = ""
         self.program = "spillover.cli"
-        """The module that is run; another one may look into what it runs."""
+        """The module to run; a test may wrap the usual one."""
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def process(self) -> "subprocess.Popen[bytes]":
-        """The process of this life, or of the last."""
+        """The current process, or the last one."""
         assert self._process is not None, "it was never started"
         return self._process
 
-    # --- its life
+    # --- lifecycle
 
     def launch(self, *options: str, limits: Callable[[], None] | None = None) -> None:
-        """Start it and do not wait; `limits` are set in the new process before it begins."""
+        """Start the server without waiting; `limits` runs in the new process first."""
         environment = dict(clean_environment())
         if not self.program.startswith("spillover."):
-            environment["PYTHONPATH"] = str(Path(__file__).parents[2])  # where `tests` is
+            environment["PYTHONPATH"] = str(Path(__file__).parents[2])  # for imports of `tests`
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", self.program, "up", *self._options, *options],
@@ -75,17 +76,17 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                preexec_fn=limits,  # noqa: PLW1509 - sets a limit of the new process and nothing else
+                preexec_fn=limits,  # noqa: PLW1509 - only sets a limit of the new process
             )
 
     def up(self, *options: str, limits: Callable[[], None] | None = None) -> "ServerProcess":
-        """Start it and wait until it accepts work."""
+        """Start the server and wait until it accepts work."""
         self.launch(*options, limits=limits)
         self.await_ready()
         return self
 
     def await_ready(self, seconds: float = READY, word: str = "ready") -> str:
-        """The address that it prints, behind a word, once it accepts work."""
+        """Return the address that the server prints after this word when it accepts work."""
         process, said = self.process, b""
         assert process.stdout is not None
         until = time.monotonic() + seconds
@@ -104,33 +105,33 @@ class ServerProcess:
         )
 
     def kill(self) -> None:
-        """`kill -9`, and nothing else."""
+        """Kill the server process with SIGKILL, and nothing else."""
         self.process.kill()
         self._reap()
 
     def pause(self) -> None:
-        """Stop it where it stands, as a debugger or a frozen machine would."""
+        """Stop the process with SIGSTOP, like a debugger or a frozen machine."""
         self.process.send_signal(signal.SIGSTOP)
         state = self._state
         wait_until(lambda: state() == "T", "stopping the process")
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue a stopped process."""
         self.process.send_signal(signal.SIGCONT)
 
     def stop(self, number: int = signal.SIGTERM, seconds: float = STOP) -> int:
-        """Ask it to stop; its exit code."""
+        """Ask the server to stop; return its exit code."""
         self.process.send_signal(number)
         return self.await_end(seconds)
 
     def await_end(self, seconds: float = STOP) -> int:
-        """Its exit code, once it ended by itself."""
+        """Wait until the server ends by itself; return its exit code."""
         code = self.process.wait(seconds)
         self._reap()
         return code
 
     def clear(self) -> None:
-        """End it and whatever it started, however it is; raises if it had to be forced."""
+        """End the server and everything it started, in any state; raise if it had to be killed."""
         process = self._process
         stubborn = False
         if process is not None and process.poll() is None:
@@ -147,13 +148,13 @@ class ServerProcess:
         assert not stubborn, f"the server did not stop in time; its log ends {self.last_words()!r}"
 
     def end_agents(self) -> None:
-        """Kill whatever lives of this data folder."""
+        """Kill every process of this data folder."""
         for pid in processes_of(self.data):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         nothing_left(self.data)
         for record in self.data.glob(f"agents/*/{RECORD}"):
-            remove_groups(record.parent)  # nobody was left to do it
+            remove_groups(record.parent)  # no agent is left to do it
 
     def _reap(self) -> None:
         self.process.wait()
@@ -161,32 +162,29 @@ class ServerProcess:
             self.process.stdout.close()
 
     def _state(self) -> str:
-        """The letter that the system gives it: R, S, T, ..."""
+        """Return the process state as in /proc: R, S, T, ..."""
         return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
-    # --- what is seen of it
+    # --- observation
 
     def client(self, patience: float = 0.0) -> Client:
-        """A client of this data folder."""
+        """Return a client for this data folder."""
         return Client(data=self.data, patience=patience)
 
     def spill(
         self, *arguments: str, typed: str | None = None, timeout: float = 30.0
     ) -> "subprocess.CompletedProcess[str]":
-        """Type a command."""
-        return subprocess.run(
-            [sys.executable, "-m", "spillover.cli", *arguments],
-            cwd=self.folder,
-            env=clean_environment() | {"SPILL_DATA": str(self.data)},
-            input=typed,
-            capture_output=True,
-            text=True,
+        """Run a command to its end."""
+        return fork_server().run(
+            arguments,
+            folder=self.folder,
+            environment=clean_environment() | {"SPILL_DATA": str(self.data)},
+            typed=typed,
             timeout=timeout,
-            check=False,
         )
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
-        """Start a command that goes on; whoever starts it ends it."""
+        """Start a command that keeps running; the caller ends it."""
         return subprocess.Popen(
             [sys.executable, "-m", "spillover.cli", *arguments],
             cwd=self.folder,
@@ -197,21 +195,21 @@ class ServerProcess:
         )
 
     def last_words(self) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         return self.log.read_text()[-2000:] if self.log.exists() else ""
 
     def agents(self) -> list[int]:
-        """Processes of its local agents."""
+        """Return the pids of its local agents."""
         return [pid for pid in processes_of(self.data) if b"spillover.agent\0" in _read(pid, "cmdline")]
 
     def tasks(self) -> list[int]:
-        """Processes of tasks that run on its local agents."""
+        """Return the pids of tasks on its local agents."""
         mark = f"SPILL_AGENT={self.data}/".encode()
         return [pid for pid in _pids() if mark in _read(pid, "environ")]
 
 
 def write_config(folder: Path, **settings: Any) -> tuple[str, str]:
-    """A configuration with free ports, as options of `spill up`; what is not given is the default."""
+    """Write a configuration with free ports; return it as options of `spill up`."""
     http, grpc = free_ports(2)
     document: dict[str, Any] = {
         "apiVersion": "spillover/v1",
@@ -226,7 +224,7 @@ def write_config(folder: Path, **settings: Any) -> tuple[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Return ports that are free now."""
     with contextlib.ExitStack() as stack:
         ports = []
         for _ in range(count):
@@ -237,7 +235,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def read_journal(data: Path, store: str = "sqlite") -> list[AnyEvent]:
-    """All events, oldest first, of a server that is not running."""
+    """Read all events of a stopped server, oldest first."""
 
     async def read() -> list[AnyEvent]:
         opened = await open_store(store, data)
@@ -250,7 +248,7 @@ def read_journal(data: Path, store: str = "sqlite") -> list[AnyEvent]:
 
 
 def wait_until(ask: Callable[[], T], what: str, seconds: float = 15.0, every: float = 0.02) -> T:
-    """Ask until the answer is true, and return it."""
+    """Poll until the answer is true, and return it."""
     until = time.monotonic() + seconds
     while not (answer := ask()):
         assert time.monotonic() < until, f"{what} did not happen within {seconds:g} seconds"
@@ -259,7 +257,7 @@ def wait_until(ask: Callable[[], T], what: str, seconds: float = 15.0, every: fl
 
 
 def await_ends(client: Client, seconds: float = 120.0) -> dict[str, str]:
-    """The states of all jobs, once every one of them has ended."""
+    """Wait until every job has ended; return the states."""
 
     def ended() -> dict[str, str]:
         states = {job.id: job.state for job in client.jobs()}
@@ -270,7 +268,7 @@ def await_ends(client: Client, seconds: float = 120.0) -> dict[str, str]:
 
 
 def processes_of(data: Path) -> list[int]:
-    """Processes, other than this one, that were started with a data folder or for it: servers, agents and tasks."""
+    """Return other processes whose arguments or environment name a data folder: servers, agents and tasks."""
     marks = [f"{data}\0".encode(), f"{data}/".encode()]
     found = []
     for pid in _pids():
@@ -281,32 +279,32 @@ def processes_of(data: Path) -> list[int]:
 
 
 def nothing_left(data: Path) -> None:
-    """Raise if a process of a data folder lives on, after a moment to be gone in."""
+    """Raise if a process of a data folder is still there after a short time."""
     wait_until(lambda: not processes_of(data), f"the end of all processes of {data}", LEFT)
 
 
 def clean_environment() -> dict[str, str]:
-    """That of the tests, without what tells the command line where to go."""
+    """Return our environment without variables that configure `spill`."""
     return {name: value for name, value in os.environ.items() if not name.startswith("SPILL_")}
 
 
 def command_lines(pids: Sequence[int]) -> Mapping[int, str]:
-    """What processes are, for messages."""
+    """Return the command lines of processes, for messages."""
     return {pid: _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace") for pid in pids}
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be looked after does not."""
+    """Tell whether a process runs; a zombie does not."""
     state = _read(pid, "stat").rpartition(b")")[2].split()[:1]
     return state not in ([], [b"Z"], [b"X"])
 
 
 def _pids() -> Iterator[int]:
-    return (int(entry) for entry in os.listdir("/proc") if entry.isdigit())  # noqa: PTH208 - names alone, often
+    return (int(entry) for entry in os.listdir("/proc") if entry.isdigit())  # noqa: PTH208 - called often, and needs only names
 
 
 def _read(pid: int, what: str) -> bytes:
-    """A file about a process; empty when it is gone, or not ours to look at."""
+    """Read a file about a process; empty if the process is gone or inaccessible."""
     try:
         return Path(f"/proc/{pid}/{what}").read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether two states say the same, however each came about."""
+"""Compares two states by content, regardless of how each was produced."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from spillover.wire.journal import changed_records, load_state
 
 
 def said_by(state: State) -> dict[str, Any]:
-    """All that a state says: records and indexes, in the order that deciding looks at them."""
+    """Return the content of a state: records and indexes, in the order in which decisions read them."""
     return {
         "facts": msgspec.to_builtins(state.facts),
         "jobs": {job.id: msgspec.to_builtins(job) for job in state.jobs.values()},
@@ -34,7 +34,7 @@ def said_by(state: State) -> dict[str, Any]:
 
 
 def indexed_by(index: SchedulingIndex) -> object:
-    """All of an index that could change a plan, or when the next one is made."""
+    """Return everything in an index that can affect a plan or its time."""
     return (
         sorted(index.fresh),
         sorted(index.patient),
@@ -47,13 +47,13 @@ def indexed_by(index: SchedulingIndex) -> object:
 
 
 class Checkpoints:
-    """Records as a store keeps them, brought up to date with what changed."""
+    """Records as a store keeps them, updated by checkpoints."""
 
     def __init__(self) -> None:
         self._records: dict[tuple[str, str], bytes] = {}
 
     def write(self, state: State) -> None:
-        """One checkpoint."""
+        """Write one checkpoint."""
         for key, body in changed_records(state, state.dirty).items():
             if body is None:
                 self._records.pop(key, None)
@@ -62,5 +62,5 @@ class Checkpoints:
         state.dirty = Dirty()
 
     def load(self) -> State:
-        """The state as a server would start with it."""
+        """Load the state as a server would at its start."""
         return load_state([(kind, key, body) for (kind, key), body in sorted(self._records.items())])

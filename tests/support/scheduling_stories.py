@@ -1,4 +1,4 @@
-"""Random stories of one server: jobs, agents, policies and configurations that come, change and go."""
+"""Generates random stories of one server, with changing jobs, agents, policies and configurations."""
 
 from collections.abc import Iterator
 from random import Random
@@ -6,8 +6,6 @@ from random import Random
 from msgspec.structs import replace
 
 from spillover.core.events import JobState, SeenNode, Usage
-from spillover.core.jobs import Job, Placed, Running
-from spillover.core.nodes import Node
 from spillover.core.proposals import (
     Act,
     AddCluster,
@@ -35,6 +33,8 @@ from spillover.core.proposals import (
     Submit,
     UpdateCluster,
 )
+from spillover.core.records.jobs import Job, Placed, Running
+from spillover.core.records.nodes import Node
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Leave, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeName, split_task
@@ -72,16 +72,16 @@ OTHERS = (
     (RENTED, TOGETHER, OWNED),
     (OWNED, replace(RENTED, price=Price(cpu_hour=7_200_000), gangs=True)),
 )
-"""Clusters that a server may start with next."""
+"""Sets of clusters that a restarted server may have."""
 
 
 class Story:
-    """Things that happen to a world, by dice."""
+    """Draws random events for a world."""
 
     def __init__(self, seed: int) -> None:
         self.dice = dice = Random(seed)
         self.returns = seed % 2 == 1
-        """Whether jobs may come back from rented capacity; if not, they may have deadlines."""
+        """Whether jobs may return from rented capacity; if not, they may have deadlines."""
         self.waits = [wait for wait in WAITS if self.returns or wait.name != "star"]
         policies = PolicySet(
             order=Choice(dice.choice(ORDERS)),
@@ -101,7 +101,7 @@ class Story:
         self._submitted = 0
 
     def next(self) -> list[Proposal]:
-        """What happens next, at a time that passes with it."""
+        """Return the next proposals, and advance the clock."""
         happens = list(self._happens(self.dice.random()))
         self.world.now += self.dice.choice([0, 1, 30, 300, 1800]) * SECOND
         return happens
@@ -131,7 +131,7 @@ class Story:
         return [job.id for job in self.world.state.jobs.values() if job.state in states]
 
     def _job(self) -> JobBuilder:
-        """A job of any kind."""
+        """Draw a job of any kind."""
         dice = self.dice
         self._submitted += 1
         job = a_job("j" + "".join("abcdefghij"[int(digit)] for digit in str(self._submitted)))
@@ -156,7 +156,7 @@ class Story:
         return job
 
     def _result(self, job: Job) -> Result:
-        """A task ends somehow."""
+        """Draw the end of a task."""
         dice, phase = self.dice, job.phase
         assert isinstance(phase, Placed | Running)
         outcome = dice.choice([*[Outcome.EXITED] * 4, Outcome.LOST, Outcome.STOPPED, Outcome.NOT_STARTED])
@@ -170,7 +170,7 @@ class Story:
 
 
 class WilderStory(Story):
-    """The same, in which policies of all axes, agents and the configuration change too."""
+    """A story in which policies of all axes, agents and the configuration change too."""
 
     def _happens(self, which: float) -> Iterator[Proposal]:
         dice, state = self.dice, self.world.state
@@ -218,7 +218,7 @@ class WilderStory(Story):
                 yield Forget(node.cluster, node.name, "x")
 
     def _back(self, node: Node, incarnation: int) -> Register:
-        """An agent comes back, with all or nothing of what it held."""
+        """Register an agent again, with all or none of its leases."""
         jobs = self.world.state.jobs
         tasks = [split_task(each) for each in node.held] if self.dice.random() < 0.7 else []
         held = [jobs[job].lease_of(rank) for job, _, rank in tasks]
@@ -229,7 +229,7 @@ class WilderStory(Story):
 
 
 class ClustersStory(Story):
-    """The same, in which clusters are added, changed, drained, resumed and removed."""
+    """A story in which clusters are added, changed, drained, resumed and removed."""
 
     def _happens(self, which: float) -> Iterator[Proposal]:
         dice, state = self.dice, self.world.state
@@ -303,7 +303,7 @@ class ClustersStory(Story):
 
 
 class TightStory(Story):
-    """The same with few kinds of jobs, most of which caps and deadlines keep from starting."""
+    """A story with few kinds of jobs, most of which caps and deadlines keep from starting."""
 
     def _job(self) -> JobBuilder:
         dice = self.dice

@@ -1,4 +1,4 @@
-"""A server for agents that does as a test says: real gRPC, no scheduler behind it."""
+"""A server for agents that follows the script of a test: real gRPC, no scheduler."""
 
 import asyncio
 import json
@@ -21,12 +21,12 @@ Key = tuple[str, int, int, int]
 
 
 def key_of(lease: pb.Lease) -> Key:
-    """A lease as something that can be counted."""
+    """Return a lease as a hashable key."""
     return (lease.job, lease.attempt, lease.seq, lease.task)
 
 
 class ScriptedServer:
-    """Keeps what agents said, and says what it was told to."""
+    """Records what agents report, and answers as scripted."""
 
     def __init__(self, data: Path, *, epoch: int = 1) -> None:
         self.data = data
@@ -34,19 +34,19 @@ class ScriptedServer:
         self.heartbeat = SECOND // 5
         self.short_term = 30 * SECOND
         self.keeps: Callable[[pb.Lease], bool] = lambda _: True
-        """Which of the named leases remain with the agent."""
+        """Which of the reported leases the agent may keep."""
         self.verdict: Callable[[pb.TaskResult], int] | None = None
-        """What becomes of a result; None accepts the first of each lease."""
+        """The verdict on a result; None accepts the first result of each lease."""
         self.acknowledges = True
         """Whether starts are acknowledged."""
         self.silent = False
-        """Whether heartbeats and registrations are left without an answer."""
+        """Whether heartbeats and registrations get no answer."""
         self.streams = True
-        """Whether agents may renew on the stream on which they listen; no server could once."""
+        """Whether agents may renew on their stream; older servers do not support it."""
         self.attended = 0
-        """How many such streams there were."""
+        """Number of such streams so far."""
         self.next_heartbeat: list[pb.HeartbeatReply] = []
-        """Answers for the heartbeats to come; after them, plain ones."""
+        """Answers to the next heartbeats; plain answers follow."""
         self.registrations: list[pb.RegisterRequest] = []
         self.heartbeats = 0
         self.last_heartbeat = pb.HeartbeatRequest()
@@ -55,15 +55,15 @@ class ScriptedServer:
         self.results: dict[Key, pb.TaskResult] = {}
         """The first result of each lease."""
         self.told: Counter[Key] = Counter()
-        """How often the result of each lease was told."""
+        """How often each result was reported."""
         self.released: Counter[Key] = Counter()
         self.output: dict[int, bytearray] = {}
         self.output_ended: dict[int, str] = {}
-        """Ended requests for output, with their error."""
+        """Ended requests for output, with their errors."""
         self.uploads = 0
-        """Files that agents began to bring."""
+        """Number of uploads that agents began."""
         self.taking = asyncio.Event()
-        """While it is not set, these are not answered."""
+        """While it is not set, uploads get no answer."""
         self.taking.set()
         self.incarnation = 0
         self._queues: dict[int, asyncio.Queue[pb.FromServer | None]] = {}
@@ -80,7 +80,7 @@ class ScriptedServer:
         await self.stop()
 
     async def start(self) -> None:
-        """Listen on a free port, and say where."""
+        """Listen on a free port, and publish the address."""
         server = grpc.aio.server()
         unary: dict[str, tuple[Any, Any]] = {
             "Register": (self._register, pb.RegisterRequest),
@@ -115,13 +115,13 @@ class ScriptedServer:
         new.replace(self.data / "server.json")
 
     async def stop(self) -> None:
-        """Be gone at once, as after `kill -9`."""
+        """Stop at once, as if killed."""
         if self._server is not None:
             await self._server.stop(0)
             self._server = None
 
     async def until(self, holds: Callable[[], bool], seconds: float = 20) -> None:
-        """Wait until something holds; it is looked at whenever an agent said something."""
+        """Wait until a condition holds; check it after every message of an agent."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(holds)
 
@@ -130,22 +130,22 @@ class ScriptedServer:
         await self.until(lambda: self.incarnation > 0 and self.incarnation in self._queues)
 
     def grant(self, *grants: pb.Grant, incarnation: int | None = None, epoch: int | None = None) -> None:
-        """Hand out leases, on the current stream unless told otherwise."""
+        """Send leases, by default on the current stream."""
         message = pb.FromServer(epoch=self.epoch if epoch is None else epoch, grants=grants)
         self._queues[incarnation or self.incarnation].put_nowait(message)
 
     def read(self, read: pb.OutputRead) -> None:
-        """Ask for output."""
+        """Request output."""
         self.output[read.id] = bytearray()
         self._queues[self.incarnation].put_nowait(pb.FromServer(epoch=self.epoch, reads=[read]))
 
     def order(self, reply: pb.HeartbeatReply) -> None:
-        """Answer the next heartbeat with this, and ask for it now."""
+        """Answer the next heartbeat with this, and request it now."""
         self.next_heartbeat.append(reply)
         self._queues[self.incarnation].put_nowait(pb.FromServer(epoch=self.epoch, heartbeat_now=True))
 
     def replace(self) -> None:
-        """Have another agent of the same name register."""
+        """Simulate the registration of another agent with the same name."""
         self._queues[self.incarnation].put_nowait(None)
         self.incarnation += 1
 
@@ -194,7 +194,7 @@ class ScriptedServer:
     async def _answer(
         self, heartbeats: AsyncIterator[pb.HeartbeatRequest], queue: "asyncio.Queue[pb.FromServer | None]"
     ) -> None:
-        """Answer what comes on a stream."""
+        """Answer the heartbeats of a stream."""
         async for request in heartbeats:
             if not self.silent:
                 reply = await self._renewed(request)
@@ -254,18 +254,18 @@ class ScriptedServer:
         return pb.BlobReply()
 
     async def _check(self, context: Any) -> None:
-        """Refuse strangers; say nothing at all when told to be silent."""
+        """Refuse callers without the token; never answer while silent."""
         if ("authorization", f"Bearer {TOKEN}") not in tuple(context.invocation_metadata()):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "no valid token")
         if self.silent:
             await asyncio.Event().wait()
 
     async def _notify(self) -> None:
-        """Something was said."""
+        """Wake those who wait in `until`."""
         async with self._changed:
             self._changed.notify_all()
 
 
 def _serialize(message: Any) -> bytes:
-    """A message as bytes."""
+    """Serialize a message."""
     return bytes(message.SerializeToString())

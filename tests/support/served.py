@@ -1,7 +1,7 @@
-"""What people ask of a server, answered by the real commands: on the live loop, the store in memory and the hub of agents.
+"""Runs the real commands of a server on the live loop, with a store in memory and the hub of agents.
 
-Tests of the API, of the client and of the command line put it behind the HTTP server. There are no jobs and no agents at first. One
-agent can be there, which is told by the test what its tasks do.
+Tests of the API, the client and the command line put it behind the HTTP server. It starts without jobs and agents. A
+test can connect one agent, and controls what its tasks do.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk, Introduction
-from spillover.control.commands import Commands, Parts
-from spillover.control.files import FileDesk
-from spillover.control.runner import LeaseSender
-from spillover.control.tokens import Tokens
+from spillover.control.agents.lease_sender import LeaseSender
+from spillover.control.agents.requests import AgentRequests, Introduction
+from spillover.control.requests.commands import LiveCommands, Parts
+from spillover.control.requests.files import JobFiles
+from spillover.control.requests.tokens import Tokens
 from spillover.core.events import AnyEvent, JobStopping, Usage
-from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import Outcome, Result, Started
+from spillover.core.records.jobs import Job, Placed, Running
 from spillover.model.files import File
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
@@ -38,7 +38,7 @@ from tests.support.waiting import turn, until
 
 
 class Agent:
-    """The agent n1 of the cluster onprem, at the other end of the real hub: it runs nothing, and says what it is told to."""
+    """The agent n1 of the cluster onprem, connected to the real hub; it runs nothing, and reports what tests say."""
 
     def __init__(self, control: Inside, hub: Hub, incarnation: int) -> None:
         self._control = control
@@ -47,25 +47,25 @@ class Agent:
         self._written: dict[tuple[str, bool], bytes] = {}
         """Output by job and whether it is stderr."""
         self._reads: dict[int, pb.OutputRead] = {}
-        """Output that is asked for and not all sent."""
+        """Requests for output that are not complete."""
         self._said: list[asyncio.Task[None]] = []
-        """What it says because it was told to stop something."""
+        """Reports that it sends because jobs were stopped."""
         self._listening: asyncio.Task[None] | None = None
         control.loop.listen(self._see)
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
-        """Stop what is to be stopped."""
+        """Stop the tasks that the server stops."""
         for event in events:
             if type(event) is JobStopping:
                 self._said.append(asyncio.create_task(self.end(event.job, None, Outcome.STOPPED)))
 
     async def join(self) -> None:
-        """Be connected from now on."""
+        """Connect."""
         self._listening = asyncio.create_task(self._listen())
         await turn()
 
     async def leave(self) -> None:
-        """Be connected no more."""
+        """Disconnect."""
         tasks = [*self._said, *([self._listening] if self._listening is not None else [])]
         for task in tasks:
             task.cancel()
@@ -85,7 +85,7 @@ class Agent:
             await self._send()
 
     async def _send(self) -> None:
-        """Send what there is to those who asked for it; those who follow are told the end of it when the job ended."""
+        """Send output to its readers; end a followed stream when its job has ended."""
         for read in list(self._reads.values()):
             data = self._written.get((read.job, read.stderr), b"")[read.offset :]
             job = self._control.loop.state.jobs[JobId(read.job)]
@@ -99,24 +99,24 @@ class Agent:
                 self._reads.pop(read.id, None)
 
     async def asked_for_output(self) -> None:
-        """Return once somebody follows the output of a task."""
+        """Wait until a client follows the output of a task."""
         await until(lambda: self._reads, "a reader of output", every=0.001)
 
     async def start(self, job: str) -> None:
-        """A task runs."""
+        """Report that a task runs."""
         found = self._held(job)
         assert isinstance(found.phase, Placed)
         await self._control.propose(Started(found.phase.key, found.lease, 0))
 
     async def write(self, job: str, data: bytes, *, stderr: bool = False) -> None:
-        """A task writes something."""
+        """Let a task write output."""
         self._written[job, stderr] = self._written.get((job, stderr), b"") + data
         await self._send()
 
     async def end(
         self, job: str, code: int | None = 0, outcome: Outcome = Outcome.EXITED, outputs: str = ""
     ) -> None:
-        """A task is over."""
+        """Report the end of a task."""
         found = self._held(job)
         assert isinstance(found.phase, Placed | Running)
         usage = Usage(SECOND)
@@ -129,17 +129,17 @@ class Agent:
 
 
 class Served:
-    """The commands of a server that leads two clusters, with what a test does to it."""
+    """The commands of a server that leads two clusters, with controls for tests."""
 
     def __init__(self, control: Inside, journal: FaultyJournal) -> None:
         self.control = control
         self.journal = journal
-        """What is written fails while it is told to."""
+        """The journal, whose writes fail on demand."""
         self.blobs = MemoryBlobs()
         self.hub = Hub()
-        files = FileDesk(self.blobs)
+        files = JobFiles(self.blobs)
         store = control.store
-        self.commands = Commands(
+        self.commands = LiveCommands(
             Parts(
                 control.loop,
                 store.journal,
@@ -156,51 +156,51 @@ class Served:
         self._agents: list[Agent] = []
 
     async def agent(self, cpus: int = 2) -> Agent:
-        """An agent registers and is connected from now on."""
-        desk = Desk(self.control.loop, self.hub, DAY)
+        """Register and connect an agent."""
+        requests = AgentRequests(self.control.loop, self.hub, DAY)
         intro = Introduction(
             ClusterName("onprem"), NodeName("n1"), Resources(cpus * 1000, 2**40), (), {}, 0, (), 0
         )
-        agent = Agent(self.control, self.hub, (await desk.register(intro)).incarnation)
+        agent = Agent(self.control, self.hub, (await requests.register(intro)).incarnation)
         self._agents.append(agent)
         await agent.join()
         return agent
 
     async def happen(self, what: str) -> int:
-        """One more event: a token is created, with a note. Returns its revision."""
+        """Cause one more event, by creating a token with a note; return its revision."""
         await self.commands.create_token(TokenRequest("submit", note=what), "test")
         return self.control.loop.gate.durable
 
     async def kept(self, files: Sequence[File]) -> str:
-        """A list of files that a task brought back, as its agent keeps it on the server."""
+        """Store a list of output files on the server, as an agent does; return its digest."""
         listed = msgspec.json.encode(list(files))
         name = hashlib.sha256(listed).hexdigest()
         await self.blobs.put(name, one_piece(listed))
         return name
 
     async def waited_for(self, job: str) -> None:
-        """Return once somebody waits for the end of a job."""
+        """Wait until a client waits for the end of a job."""
         await until(lambda: job in self.commands._waiting, f"a wait for {job}", every=0.001)
 
     async def followed(self, job: str | None = None) -> None:
-        """Return once somebody follows history, or what becomes of a job."""
+        """Wait until a client follows all events, or those of a job."""
         told = self.control.loop.subscribers
         await until(lambda: told._to_all if job is None else job in told._to_jobs, "a follower", every=0.001)
 
     @property
     def jobs(self) -> dict[JobId, Job]:
-        """The jobs that there are, oldest first."""
+        """All live jobs, oldest first."""
         return self.control.loop.state.jobs
 
     async def close(self) -> None:
-        """Let agents go."""
+        """Disconnect the agents."""
         for agent in self._agents:
             await agent.leave()
 
 
 @asynccontextmanager
 async def served(at: int | None = None) -> AsyncIterator[Served]:
-    """A server that can be asked; its clock stands still, at `at` (nanoseconds UTC) if that is given."""
+    """Run such a server; its clock stands still, at `at` (nanoseconds UTC) if given."""
     store = open_memory()
     journal = FaultyJournal(store.journal)
     async with leading(replace(store, journal=journal), at) as control:
@@ -212,7 +212,7 @@ async def served(at: int | None = None) -> AsyncIterator[Served]:
 
 
 def failing(*errors: Exception, then: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """A command that fails so often, each time as it is told, and then does what it does otherwise; for what no request brings about."""
+    """Return a command that raises these errors in turn and then works; for errors that no request can cause."""
     left = list(errors)
 
     def fail(*arguments: Any, **options: Any) -> Any:

@@ -1,7 +1,8 @@
-"""Tours of the README and the docs, typed: their commands in their order, which must print what is shown.
+"""Runs the tours of the README and the docs: executes their commands in order and compares the output.
 
-A block of `yaml` or `python` that begins with `# NAME` is a file. In a block of `console`, `$` begins a command, and what follows is
-its output, in which numbers, times and ids may differ. `[...]` stands for what is left out: lines, or the rest of one.
+A block of `yaml` or `python` that begins with `# NAME` is a file. In a block of `console`, `$` begins a command and its
+output follows. Numbers, times and ids in the output may differ. `[...]` stands for omitted lines, or the rest of a
+line.
 """
 
 import os
@@ -35,7 +36,7 @@ _PATTERNS: Final = {
 
 
 class Shell:
-    """A person at a prompt, who has at most one server in the background."""
+    """A user at a prompt, with at most one server in the background."""
 
     def __init__(self, folder: Path, more: Mapping[str, str] | None = None) -> None:
         self.folder = folder
@@ -55,7 +56,7 @@ class Shell:
             self.server.communicate(timeout=20)
 
     def tour(self, text: str) -> int:
-        """Write the files of a text and type its commands, each of which must print what is shown; how many there were."""
+        """Write the files of a text and run its commands; each must print what is shown. Return their number."""
         typed = 0
         for kind, body in _BLOCK.findall(text):
             if (name := _FILE.match(body)) is not None:
@@ -71,7 +72,7 @@ class Shell:
         return typed
 
     def type(self, line: str) -> str:
-        """Type a command, which must succeed; returns all that it printed."""
+        """Run a command, which must succeed; return its output."""
         if line == "kill %1":
             return self.stop()
         if line.startswith("spill up") and line.endswith("&"):
@@ -91,7 +92,7 @@ class Shell:
         return done.stdout
 
     def up(self, words: list[str], log_name: str) -> str:
-        """Start the server on ports of its own; returns the line that says it is ready."""
+        """Start the server on free ports; return its ready line."""
         with (self.folder / log_name).open("a") as log:
             self.server = subprocess.Popen(
                 [*words, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"],
@@ -105,7 +106,7 @@ class Shell:
         return self.server.stdout.readline()
 
     def stop(self) -> str:
-        """Stop the server, which leaves in good order."""
+        """Stop the server, which must exit in order."""
         assert self.server is not None
         server, self.server = self.server, None
         server.terminate()
@@ -115,14 +116,14 @@ class Shell:
 
 
 def section(text: str, heading: str) -> str:
-    """What is below a heading of a page, to the next one like it."""
+    """Return the section below a heading of a page."""
     _, found, rest = text.partition(f"\n## {heading}\n")
     assert found, f"there is no heading {heading!r}"
     return rest.partition("\n## ")[0] + "\n"
 
 
 def steps(block: str) -> list[tuple[str, list[str]]]:
-    """The commands of a block, each with the lines that are shown for it."""
+    """Return the commands of a block, each with its expected output."""
     found: list[tuple[str, list[str]]] = []
     for line in block.splitlines():
         if line.startswith("$ "):
@@ -133,14 +134,14 @@ def steps(block: str) -> list[tuple[str, list[str]]]:
 
 
 def output_of(shown: list[str]) -> re.Pattern[str]:
-    """What the output of a command may look like another time, from its first line to its last."""
+    """Return a pattern for the output of a command."""
     return re.compile(
         "".join(r"(?:.*\n)*?" if line == CUT else rf" *{pattern_of(line)} *\n" for line in shown)
     )
 
 
 def pattern_of(line: str) -> str:
-    """What a line of output may look like another time."""
+    """Return a pattern for a line of output."""
     return "".join(_parts(line))
 
 

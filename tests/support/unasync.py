@@ -1,7 +1,8 @@
-"""Generates the client that blocks from the one for asyncio, so that both are written once: `make client`.
+"""Generates the blocking client from the asyncio client: `make client`.
 
-The two differ in words only: nothing is awaited, names lose their `Async`, and a few calls have a twin that blocks. What is more than
-that belongs into the generators of steps that both carry out (`client/steps.py`). A test compares what is generated with what is there.
+The two differ only in words: the blocking one awaits nothing, names lose their `Async`, and a few calls have a blocking
+counterpart. Any other difference belongs in the generators of steps that both carry out (`client/steps.py`). A test
+compares the generated files with the stored ones.
 """
 
 import re
@@ -18,12 +19,11 @@ TARGET: Final = CLIENT / "synchronous"
 MODULES: Final = ("calls.py", "client.py", "sender.py")
 _RULES: Final = (
     (r"for asyncio\b", "for code that blocks"),
-    (r"; what may take the disk is done in a thread", ""),
     (r"\bclient\.asynchronous\b", "client.synchronous"),
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),
     (r"  # noqa: ASYNC\d+.*", ""),
-    # Users are given what they can iterate over. Inside, a generator is closed by who reads it.
+    # Users get an iterator. Inside, the reader closes its generator.
     (r"\bAsyncGenerator\[(.+), None\]", r"Iterator[\1]"),
     (r"\bimport AsyncGenerator\b", "import Generator, Iterator"),
     (r"\bAsync([A-Z])", r"\1"),
@@ -33,11 +33,11 @@ _RULES: Final = (
     (r"\basyncio\.sleep\b", "time.sleep"),
     (r"\bimport asyncio\b", "import time"),
 )
-"""What is replaced by what, one after the other."""
+"""Replacements, in this order."""
 
 
 def generated(module: str) -> str:
-    """A module of the client that blocks, as its source makes it."""
+    """Generate a module of the blocking client."""
     text = (SOURCE / module).read_text()
     for pattern, replacement in _RULES:
         text = re.sub(pattern, replacement, text)
@@ -48,7 +48,7 @@ def generated(module: str) -> str:
 
 
 def _ruff(text: str, name: str, *command: str) -> str:
-    """What ruff makes of a text: imports in order, `yield from` where that is possible now, and short lines joined."""
+    """Run ruff on a text: sorts imports, uses `yield from` where possible, and joins short lines."""
     ruff = [sys.executable, "-m", "ruff", *command, f"--stdin-filename={name}", "-"]
     return subprocess.run(ruff, input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
 

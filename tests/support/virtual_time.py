@@ -1,6 +1,6 @@
-"""An event loop on a virtual clock: when nobody has anything left to do, time goes on to the next moment at which somebody has.
+"""An event loop on a virtual clock: when no task can continue, time jumps to the next timer.
 
-What runs on it is the real thing, with its timers and tasks; hours pass in milliseconds, and the same way every time.
+It runs real code with its timers and tasks. Hours pass in milliseconds, and always in the same way.
 """
 
 import asyncio
@@ -14,19 +14,19 @@ T = TypeVar("T")
 
 
 class Outside(Protocol):
-    """What happens by itself, besides the timers of the loop."""
+    """A source of events beside the timers of the loop."""
 
     def next_time(self) -> int:
-        """When the next thing happens, nanoseconds; FOREVER if nothing will."""
+        """Return the time of its next event in nanoseconds; FOREVER if there is none."""
         ...
 
     def happen(self, now: int) -> None:
-        """Let it happen. It is seen before the timers that ring at the same moment."""
+        """Run the events that are due, before timers of the same time."""
         ...
 
 
 class VirtualTime(asyncio.SelectorEventLoop):
-    """The loop, and the clock that it goes by."""
+    """The loop and its clock."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -35,7 +35,7 @@ class VirtualTime(asyncio.SelectorEventLoop):
         super().__init__(_Patient(self._go_on))
 
     def time(self) -> float:
-        """Seconds, as the loop counts them."""
+        """Return seconds on the clock of the loop."""
         return self.now / SECOND
 
     def wall(self) -> int:
@@ -47,7 +47,7 @@ class VirtualTime(asyncio.SelectorEventLoop):
         return self.now
 
     def _go_on(self, seconds: float | None) -> None:
-        """Nobody has anything to do for this long; None is for ever."""
+        """Advance the clock; no task can continue for this many seconds (None: for ever)."""
         until = FOREVER if seconds is None else round((self.time() + seconds) * SECOND)
         due = FOREVER if self.outside is None else self.outside.next_time()
         if due >= FOREVER and until >= FOREVER:
@@ -58,14 +58,14 @@ class VirtualTime(asyncio.SelectorEventLoop):
 
 
 class _Patient(selectors.DefaultSelector):
-    """Looks at files without waiting for them."""
+    """A selector that never blocks."""
 
     def __init__(self, idle: Callable[[float | None], None]) -> None:
         super().__init__()
         self._idle = idle
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What is ready now; time goes on if nothing is."""
+        """Return what is ready; if nothing is, advance the clock."""
         ready = super().select(0)
         if not ready and (timeout is None or timeout > 0):
             self._idle(timeout)
@@ -73,7 +73,7 @@ class _Patient(selectors.DefaultSelector):
 
 
 def run_virtually(main: Callable[[VirtualTime], Coroutine[Any, Any, T]]) -> T:
-    """Run something on a clock of its own, which begins at 0."""
+    """Run a coroutine on a new virtual clock, which begins at 0."""
     loop = VirtualTime()
     try:
         return loop.run_until_complete(main(loop))

@@ -1,4 +1,4 @@
-"""Networks that real agents are behind: namespaces of their own where the machine allows, and a proxy that cuts and slows."""
+"""Connects real agents through faulty networks: namespaces if possible, and a proxy that cuts and delays."""
 
 import asyncio
 import contextlib
@@ -11,46 +11,46 @@ from typing import Any, Final
 
 CHUNK: Final = 1 << 16
 ROAD: Final = "10.77"
-"""The first half of addresses in namespaces."""
+"""First half of the addresses in namespaces."""
 
 
 class Wire:
-    """What one agent reaches the server through: a host of its own, with the server's ports."""
+    """The connection of one agent to the server: an address with the ports of the server."""
 
     def __init__(self, host: str, namespace: str | None, device: str | None) -> None:
         self.host = host
         self.namespace = namespace
-        """The network namespace of the agent; None if it shares that of the machine."""
+        """Network namespace of the agent; None if it shares that of the machine."""
         self._device = device
         self._delay = 0.0
         self._open = asyncio.Event()
         self._open.set()
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """A command, as it is run on the far side of the wire."""
+        """Return a command that runs on the agent's side of the wire."""
         if self.namespace is None:
             return list(words)
         return ["ip", "netns", "exec", self.namespace, *words]
 
     def cut(self) -> None:
-        """Let nothing pass, and tell nobody."""
+        """Drop all traffic silently."""
         self._open.clear()
         if self._device is not None:
             _ip("link", "set", self._device, "down")
 
     def mend(self) -> None:
-        """Let everything pass."""
+        """Let all traffic pass, without delay."""
         if self._device is not None:
             _ip("link", "set", self._device, "up")
         self._open.set()
         self._delay = 0.0
 
     def slow(self, seconds: float) -> None:
-        """Have every piece of data take this long."""
+        """Delay all data by this many seconds."""
         self._delay = seconds
 
     async def serve(self, ports: Sequence[int]) -> list[asyncio.Server]:
-        """Pass on what comes to these ports to the same ports of the server."""
+        """Forward connections on these ports to the same ports of the server."""
 
         def connected(port: int) -> Any:
             async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -61,7 +61,7 @@ class Wire:
         return [await asyncio.start_server(connected(port), self.host, port) for port in ports]
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
-        """One connection, for as long as both ends want it."""
+        """Forward one connection until one end closes it."""
         with contextlib.suppress(OSError):
             await self._open.wait()
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
@@ -73,7 +73,7 @@ class Wire:
         writer.close()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One direction; ends in an error, which ends the other."""
+        """Forward one direction; its end raises an error, which ends the other direction."""
         while data := await reader.read(CHUNK):
             if self._delay:
                 await asyncio.sleep(self._delay)
@@ -84,24 +84,24 @@ class Wire:
 
 
 class Wires:
-    """Several wires, carried by a thread."""
+    """Several wires, served by a thread."""
 
     def __init__(self, count: int) -> None:
         self.apart = _can_be_apart()
-        """Whether agents have namespaces of their own."""
+        """Whether agents have their own namespaces."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._servers: list[asyncio.Server] = []
         self.wires = [self._wire(number) for number in range(1, count + 1)]
 
     def open(self, ports: Sequence[int]) -> None:
-        """Begin to carry."""
+        """Start forwarding."""
         self._thread.start()
         for wire in self.wires:
             self._servers += self._do(wire.serve(ports))
 
     def call(self, what: Any, *arguments: Any) -> None:
-        """Have something done to a wire where it is carried."""
+        """Call a function in the thread of the wires."""
 
         async def do() -> None:
             what(*arguments)
@@ -109,7 +109,7 @@ class Wires:
         self._do(do())
 
     def close(self) -> None:
-        """Carry nothing more, and leave nothing behind."""
+        """Stop forwarding, and clean up."""
         if self._thread.is_alive():
             self._do(self._stop())
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -132,7 +132,7 @@ class Wires:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     def _wire(self, number: int) -> Wire:
-        """Make one, with what it needs of the machine."""
+        """Create a wire with its namespace and devices."""
         if not self.apart:
             return Wire(f"127.0.0.{10 + number}", None, None)
         name = f"sp{os.getpid() % 100_000}-{number}"
@@ -150,7 +150,7 @@ class Wires:
 
 
 def _can_be_apart() -> bool:
-    """Whether this machine lets us make namespaces and the wires between them."""
+    """Tell whether we may create namespaces and virtual links on this machine."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return False
     name = f"sp{os.getpid() % 100_000}-0"

@@ -16,18 +16,22 @@ from msgspec import inspect
 from prometheus_client import CollectorRegistry
 
 from spillover.client import AsyncClient, Client, SpillError
-from spillover.clusters.kinds import load_kinds
+from spillover.clusters.kinds import BUILT_IN, load_kinds
+from spillover.config.clusteroption import read_options
 from spillover.config.read import read_config
-from spillover.control.clock import SystemClock
-from spillover.control.loop import Loop
-from spillover.core.events import AnyEvent, JobState
+from spillover.control.live.clock import SystemClock
+from spillover.control.live.loop import Loop
+from spillover.core.events import AnyEvent, JobState, SeenNode
 from spillover.core.transitions import AGENT
 from spillover.deciding import protocols
-from spillover.forms.jobs import read_jobs
+from spillover.forms.jobs.reading import read_jobs
 from spillover.forms.policies import installed
 from spillover.model import reasons
+from spillover.model.cluster import ClusterHealth, ClusterLife
 from spillover.model.policy_options import OPTIONS
 from spillover.policies.loading import load
+from spillover.ports.cluster import Start
+from spillover.ports.driver import Driver
 from spillover.server.metrics import Metrics
 from spillover.stores.blobs import MemoryBlobs
 from spillover.stores.counted import CountedBlobs
@@ -88,6 +92,36 @@ def test_every_setting_and_no_other_is_on_its_page() -> None:
     settings = set(fields_of(inspect.type_info(load_kinds().config_doc)))
     written = {cell for cell in first_cells("configuration.md") if cell.upper() != cell}
     assert written == settings
+
+
+def test_every_kind_of_cluster_and_no_other_is_in_the_table_of_kinds() -> None:
+    (table,) = re.findall(
+        r"^## Kinds of clusters\n(.*?)^## ", text_of("clusters.md"), re.MULTILINE | re.DOTALL
+    )
+    assert re.findall(r"^\| `([^`|]+)` \|", table, re.MULTILINE) == [*BUILT_IN]
+
+
+def test_all_that_a_driver_has_and_is_given_is_on_the_page_of_clusters() -> None:
+    _, section = text_of("clusters.md").split("### The driver")
+    cells = re.findall(r"^\| (`[^|]+`) \|", section, re.MULTILINE)
+    written = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+    methods = [name for name in vars(Driver) if not name.startswith("_")]
+    fields = (*Start.__struct_fields__, *SeenNode.__struct_fields__)
+    assert sorted(written) == sorted([*Driver.__annotations__, *methods, *fields])
+    assert all(f"`{name}`" in section for name in ("OutputGone", "DriverError"))
+
+
+def test_every_state_of_a_cluster_is_on_its_page() -> None:
+    states = {health.upper() for health in ClusterHealth} | {"REQUESTED", "PROVISIONING", "DRAINING"}
+    assert states == {cell for cell in first_cells("clusters.md") if cell.isalpha() and cell.isupper()}
+    assert set(ClusterLife) | set(ClusterHealth) <= first_cells("clusters.md")
+
+
+def test_clusters_of_a_command_line_are_read_as_the_page_writes_them() -> None:
+    _, section = text_of("clusters.md").split("## Clusters on the command line")
+    form, *examples = _FENCE.findall(section)[0][1].splitlines()
+    assert form == "NAME=KIND[:OPTION,...]"
+    assert len(read_options(examples).specs) == 2
 
 
 def test_every_variable_that_is_read_is_on_the_page_of_settings() -> None:
@@ -174,11 +208,50 @@ def test_every_state_of_jobs_and_agents_is_on_its_page() -> None:
     assert states - {"unknown"} <= first_cells("agents.md")
 
 
+@pytest.mark.parametrize(
+    ("page", "heading"), [("../CONTRIBUTING.md", "How to add ..."), ("architecture.md", "Where to add what")]
+)
+def test_every_file_that_a_recipe_names_is_there(page: str, heading: str) -> None:
+    _, recipes = text_of(page).split(f"## {heading}\n")
+    named = set(re.findall(r"`((?:\w+/)+(?:\w+\.(?:py|md))?)`", recipes.split("\n## ")[0]))
+    assert len(named) > 20
+    assert [
+        name for name in named if not any((at / name).exists() for at in (ROOT, ROOT / "src/spillover"))
+    ] == []
+
+
+def test_the_recipe_of_an_endpoint_names_the_tests_that_read_its_declaration() -> None:
+    _, recipe = text_of("../CONTRIBUTING.md").split("**An HTTP endpoint**")
+    named = set(re.findall(r"`(tests/[\w/]+\.py)`", recipe.split("\n**")[0]))
+    guards = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tests/unit").rglob("test_*.py")
+        if re.search(r"import .*\bENDPOINTS\b", path.read_text())
+    }
+    assert guards <= named
+
+
 @cache
 def anchors_of(page: Path) -> set[str]:
     """What links may name of a page: its headings, as GitHub spells them."""
     headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_package_and_no_other_is_on_the_page_of_the_architecture() -> None:
+    package = ROOT / "src" / "spillover"
+    packages = {f"{found.parent.relative_to(package)}/" for found in package.glob("*/**/__init__.py")} - {
+        "api/"
+    }
+    rows = re.findall(r"^\| (`[a-z/`, ]+/`) \| (.*) \|$", text_of("architecture.md"), re.MULTILINE)
+    assert {name for folders, _ in rows for name in re.findall(r"[a-z/]+", folders)} == packages
+    for folders, contents in rows:
+        inside = {
+            each.name for name in re.findall(r"[a-z/]+", folders) for each in (package / name).iterdir()
+        }
+        assert set(re.findall(r"`([a-z_]+\.py)`", contents)) <= inside, folders
+    paths = re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", text_of("architecture.md"))
+    assert [path for path in paths if not (package / path).exists() and not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,4 +1,4 @@
-"""The driver by itself: what a server would ask of it, and what it says that it sees."""
+"""Tests the driver alone: what a server asks of it, and what it reports."""
 
 import asyncio
 from pathlib import Path
@@ -12,8 +12,9 @@ from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import JobSpec, Shape, Shell
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
-from spillover.ports.cluster import OutputGone, Start
-from spillover.ports.driver import Ending, Made, Stage
+from spillover.ports.cluster import Start
+from spillover.ports.driver import Ending, Stage
+from spillover.testing.driver_suite import DriverSuite, OpenDriver, an_opening
 from spillover_subprocesses import Subprocesses, SubprocessesForm, SubprocessesKind
 
 SCRATCH = ClusterName("scratch")
@@ -26,7 +27,7 @@ def a_start(line: str, folder: Path) -> Start:
 
 
 async def ended(driver: Subprocesses) -> Ending:
-    """What the driver says of the only attempt once it has ended."""
+    """Return what the driver reports of the only attempt once it has ended."""
     async with asyncio.timeout(10):
         while True:
             for seen in driver.take().attempts:
@@ -43,32 +44,23 @@ def test_a_form_is_checked() -> None:
     assert flaw.path == ("ram",)
 
 
-def test_a_command_runs_and_its_output_is_there_until_it_is_forgotten(tmp_path: Path) -> None:
+class TestDriver(DriverSuite):
+    """What every driver must do."""
+
+    survives = False  # the processes end with the server
+
+    @pytest.fixture
+    def open_driver(self, tmp_path: Path) -> OpenDriver:
+        """Open a driver as a server does."""
+        return lambda: SubprocessesKind().open(SubprocessesForm(), an_opening(tmp_path))
+
+
+def test_a_process_knows_its_job_and_its_cluster(tmp_path: Path) -> None:
     async def story() -> None:
         driver = Subprocesses(SCRATCH, Resources(2000), tmp_path / "out")
-        whole = driver.take()
-        assert (whole.whole, [node.name for node in whole.nodes]) == (True, ["here"])
-        start = a_start("echo hello $SPILL_CLUSTER; exit 3", tmp_path)
-        assert (await driver.start(start)).made is Made.MADE
-        assert (await driver.start(start)).made is Made.MADE, "a second wish for the same is none"
-        ending = await ended(driver)
-        assert (ending.outcome, ending.exit_code) == (Outcome.EXITED, 3)
-        assert [piece async for piece in driver.output(LEASE, 0, 6, follow=True)] == [b"scratch\n"]
-        await driver.stop(LEASE, SECOND)
-        assert driver.take().gone == (LEASE,)
-        with pytest.raises(OutputGone):
-            await anext(driver.output(LEASE, 0, 0, follow=False))
-
-    asyncio.run(story())
-
-
-def test_a_process_that_does_not_listen_is_killed(tmp_path: Path) -> None:
-    async def story() -> None:
-        driver = Subprocesses(SCRATCH, Resources(2000), tmp_path / "out")
-        await driver.start(a_start("trap '' TERM; while :; do sleep 0.1; done", tmp_path))
-        await asyncio.sleep(0.2)
-        await driver.stop(LEASE, SECOND // 10)
-        assert LEASE in driver.take().gone or not driver.take().attempts
+        await driver.start(a_start("echo $SPILL_JOB_ID on $SPILL_CLUSTER", tmp_path))
+        await ended(driver)
+        assert [piece async for piece in driver.output(LEASE, 0, 0, follow=False)] == [b"job on scratch\n"]
 
     asyncio.run(story())
 

@@ -1,4 +1,4 @@
-"""The policies on the real scheduler, with a clock that is moved by hand: `python -m pytest` in this folder."""
+"""Tests the policies on the real scheduler and a virtual clock. Run `python -m pytest` in this folder."""
 
 from functools import partial
 
@@ -17,7 +17,7 @@ OURS = {"order.small_first": SmallFirst, "wait.stepped": Stepped}
 
 
 def a_world(**chosen: Choice) -> World:
-    """Four owned CPUs and four rented ones; policies need not be installed to be tried."""
+    """Return four owned CPUs and four rented ones. Policies need not be installed for tests."""
     world = World(partial(load, more=OURS), structs.replace(PolicySet(wait=Choice("never")), **chosen))
     world.agent("n1", cpus=4)
     world.agent("v1", cpus=4, cluster="cloud")

@@ -1,1 +1,1 @@
-"""The worker: a pure state machine and the I/O around it."""
+"""Runs tasks on one machine for a server. A pure state machine decides, and the I/O around it acts."""

@@ -1,4 +1,4 @@
-"""`python -m spillover.agent`: one agent beside its server, until it is told to stop. `spill agent` runs one anywhere."""
+"""Runs one agent on the machine of its server (`python -m spillover.agent`). `spill agent` runs one on any machine."""
 
 import argparse
 import asyncio
@@ -6,14 +6,14 @@ import logging
 import sys
 from pathlib import Path
 
-from spillover.agent.finding import InFolder
-from spillover.agent.folder import FolderTaken
+from spillover.agent.connection.finding import InFolder
+from spillover.agent.files.folder import FolderTaken
 from spillover.agent.options import AgentOptions, Defaults, add_options, read_options
 from spillover.agent.run import Agent
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run an agent; the exit code is 0 when it was told to stop and 2 when it could not begin."""
+    """Run an agent; return 0 when it stopped as requested, and exit with 2 when it could not start."""
     parser = _parser()
     given = parser.parse_args(words)
     data: Path = given.data.resolve()
@@ -30,31 +30,32 @@ def main(words: list[str] | None = None) -> int:
 
 
 def live(options: AgentOptions) -> None:
-    """Run an agent until it is told to stop; raises Taken or OSError if it cannot begin."""
+    """Run an agent until it is asked to stop; raise FolderTaken or OSError if it cannot start."""
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,
         format=f"%(asctime)s %(levelname)s agent={options.name} %(message)s",
     )
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it would tell of every look for the server
+    # Httpx logs each request, and a search for the server sends many.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     asyncio.run(_run(options))
 
 
 async def _run(options: AgentOptions) -> None:
-    """Make the agent inside the loop that it lives in."""
+    """Create the agent inside the event loop that runs it, and run it."""
     await Agent(options).run()
 
 
 def _parser() -> argparse.ArgumentParser:
-    """What may be said on the command line."""
-    parser = argparse.ArgumentParser(prog="python -m spillover.agent", description="Run tasks for a server.")
-    parser.add_argument("--data", type=Path, required=True, help="the server's data folder")
-    parser.add_argument("--name", required=True, help="of this agent, once in a cluster")
-    parser.add_argument("--cluster", required=True, help="that it is part of")
-    add_options(parser, Defaults())
-    parser.add_argument(
-        "--server-file", type=Path, help="where the server says where it is (DATA/server.json)"
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m spillover.agent", description="Run tasks for a Spillover server."
     )
+    parser.add_argument("--data", type=Path, required=True, help="the server's data folder")
+    parser.add_argument("--name", required=True, help="name of this agent, unique in its cluster")
+    parser.add_argument("--cluster", required=True, help="cluster to join")
+    add_options(parser, Defaults())
+    parser.add_argument("--server-file", type=Path, help="file with the server's address (DATA/server.json)")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""How an agent is started, and what may be said of that on the command line: the same whether a server starts it or people do."""
+"""Defines the options of an agent and reads them from the command line, for people and for servers."""
 
 import argparse
 import shutil
@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from spillover.agent import gpus
-from spillover.agent.files import CACHE
-from spillover.agent.finding import ServerFinder
-from spillover.agent.isolation import ISOLATIONS
+from spillover.agent.connection.finding import ServerFinder
+from spillover.agent.connection.peers import Listening
+from spillover.agent.files.cache import CACHE
 from spillover.agent.nursery.holes import LEAST_LIMIT
-from spillover.agent.peers import Listening
-from spillover.agent.process import OUTPUT_LIMIT
+from spillover.agent.tasks import gpus
+from spillover.agent.tasks.isolation import ISOLATIONS
+from spillover.agent.tasks.process import OUTPUT_LIMIT
 from spillover.forms.quantities import MOST_CPU, MOST_MEMORY, WORD_RULE, is_word
 from spillover.model.hosts import is_loopback
 from spillover.model.ids import NAME_RULE, is_name
@@ -26,37 +26,37 @@ DEFAULT_QUEUE = 256
 
 
 class AgentOptions(Struct, frozen=True):
-    """How an agent was started."""
+    """The settings of an agent."""
 
     folder: Path
-    """The agent's own."""
+    """The agent's own folder."""
     finder: ServerFinder
-    """Where its server is looked for."""
+    """Finds the server."""
     name: str
     cluster: str
     capacity: Resources
     queue: int
-    """Leases beyond those that run."""
+    """Number of prefetched leases, beyond those that run."""
     offers: tuple[str, ...] = ()
     labels: dict[str, str] = {}
     drain: float = 0.0
-    """Seconds that tasks may go on when the agent is told to stop."""
+    """Seconds for which tasks may keep running when the agent is asked to stop."""
     isolation: str = "auto"
-    """What keeps tasks apart and within what they asked for; one of ISOLATIONS."""
+    """How tasks are isolated and limited; one of ISOLATIONS."""
     output_limit: int = OUTPUT_LIMIT
-    """Bytes that are kept of each stream of a task."""
+    """Most bytes to keep of each output stream of a task."""
     cache: int = CACHE
-    """Bytes of files that are kept for tasks that need them."""
+    """Size of the cache of inputs in bytes."""
     devices: tuple[str, ...] = ()
     """Names of its GPUs, as many as its capacity has."""
     settings: dict[str, str] = {}
-    """For runners, by name."""
+    """Settings of runners, by name."""
     peers: Listening = Listening()
-    """Where other agents may ask for tasks that they took over from this one."""
+    """Where other agents fetch tasks that they took over from this one."""
 
 
 class Defaults(NamedTuple):
-    """What holds where nothing is said."""
+    """Defaults of options that differ between commands."""
 
     cpu: str = "1"
     memory: str = "1Gi"
@@ -64,18 +64,18 @@ class Defaults(NamedTuple):
 
 
 def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
-    """What an agent has, offers and bears."""
-    parser.add_argument("--cpu", default=defaults.cpu, help="CPUs that it may use, such as 2 or 500m")
-    parser.add_argument("--memory", default=defaults.memory, help="memory that it may use, such as 4Gi")
+    """Add the options of an agent to a parser."""
+    parser.add_argument("--cpu", default=defaults.cpu, help="CPUs to use, such as 2 or 500m")
+    parser.add_argument("--memory", default=defaults.memory, help="memory to use, such as 4Gi")
     parser.add_argument(
         "--gpu",
         type=int,
         default=None,
         metavar="N",
-        help="GPUs that it may use (default: those that are found)",
+        help="GPUs to use (default: all that are found)",
     )
     parser.add_argument(
-        "--queue", type=int, default=DEFAULT_QUEUE, metavar="N", help="leases to hold beyond those that run"
+        "--queue", type=int, default=DEFAULT_QUEUE, metavar="N", help="leases to hold beyond the running ones"
     )
     parser.add_argument(
         "--offer", action="append", default=[], metavar="WORD", help="a word that jobs may need"
@@ -84,44 +84,45 @@ def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
         "--label", action="append", default=[], metavar="KEY=VALUE", help="shown with the agent"
     )
     parser.add_argument(
-        "--isolation", choices=ISOLATIONS, default="auto", help="what keeps tasks within what they asked for"
+        "--isolation",
+        choices=ISOLATIONS,
+        default="auto",
+        help="how to enforce the resource requests of tasks",
     )
     parser.add_argument(
         "--output-limit",
         default="64Mi",
         metavar="SIZE",
-        help="the most that is kept of each stream of a task",
+        help="most bytes to keep of each output stream of a task",
     )
     parser.add_argument(
         "--cache",
         default="10Gi",
         metavar="SIZE",
-        help="how much of inputs is kept for other tasks that need them",
+        help="size of the cache of inputs",
     )
-    parser.add_argument(
-        "--python", metavar="PATH", help="the interpreter that makes Python calls (default: this one)"
-    )
+    parser.add_argument("--python", metavar="PATH", help="interpreter for Python calls (default: this one)")
     parser.add_argument(
         "--python-calls",
         type=int,
         default=None,
         metavar="N",
-        help="calls after which a process that makes them is replaced (default: 50000)",
+        help="calls after which a worker process is replaced (default: 50000)",
     )
     parser.add_argument(
-        "--engine", metavar="PATH", help="docker or podman, for containers (default: what PATH has)"
+        "--engine", metavar="PATH", help="docker or podman, for containers (default: found on PATH)"
     )
     parser.add_argument(
         "--engine-option",
         action="append",
         default=[],
         metavar="OPTION",
-        help="given to the engine with every container, as --engine-option=--network=none",
+        help="option for every container, such as --engine-option=--network=none",
     )
     parser.add_argument(
         "--peer",
         metavar="HOST:PORT",
-        help="where other agents may ask it for tasks that they took over (default: on loopback, beside the server)",
+        help="address where other agents fetch tasks that they stole (default: on loopback, if the server is local)",
     )
     parser.add_argument(
         "--peer-cert", type=Path, metavar="FILE", help="certificate for --peer, of the server's authority"
@@ -131,12 +132,12 @@ def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
         "--drain-timeout",
         default=defaults.drain,
         metavar="DURATION",
-        help=f"how long tasks may go on after SIGTERM (default: {defaults.drain})",
+        help=f"how long tasks may keep running after SIGTERM (default: {defaults.drain})",
     )
 
 
 def _listening(given: argparse.Namespace) -> Listening:
-    """Where other agents may ask; raises ValueError with what is wrong."""
+    """Read where to listen for other agents; raise ValueError with the problem."""
     if given.peer is None:
         if given.peer_cert or given.peer_key:
             raise ValueError("--peer-cert and --peer-key go with --peer HOST:PORT")
@@ -150,13 +151,13 @@ def _listening(given: argparse.Namespace) -> Listening:
         path = getattr(given, flag)
         if path is None or not path.is_file():
             name = f"--{flag.replace('_', '-')}"
-            told = f"{name} {path} is no file" if path else f"--peer {given.peer} needs {name} FILE"
-            raise ValueError(f"{told}: other agents are only spoken to over TLS beyond loopback")
+            problem = f"{name} {path} is not a file" if path else f"--peer {given.peer} needs {name} FILE"
+            raise ValueError(f"{problem}; agents talk to each other over TLS beyond loopback")
     return Listening(given.peer, given.peer_cert, given.peer_key)
 
 
 def read_options(given: argparse.Namespace, data: Path, finder: ServerFinder) -> AgentOptions:
-    """The options of an agent whose folder is in `data`; raises ValueError with all that is wrong, one line each."""
+    """Read the options of an agent whose folder is in `data`; raise ValueError with all problems, one a line."""
     wrong = [
         f"--{flag} {getattr(given, flag)!r} is not {NAME_RULE}"
         for flag in ("name", "cluster")
@@ -169,9 +170,9 @@ def read_options(given: argparse.Namespace, data: Path, finder: ServerFinder) ->
     if given.queue < 0:
         wrong.append(f"--queue {given.queue} must not be below 0")
     if given.queue > MOST_QUEUE:
-        wrong.append(f"--queue is {given.queue}; the most is {MOST_QUEUE}")
+        wrong.append(f"--queue is {given.queue}; the maximum is {MOST_QUEUE}")
     wrong += [
-        f"--offer {word[:100]!r} is not a word to match; write {WORD_RULE}"
+        f"--offer {word[:100]!r} is not a valid word; write {WORD_RULE}"
         for word in given.offer
         if not is_word(word)
     ]
@@ -222,7 +223,7 @@ def _quantity(
     least: int = 0,
     most: int | None = None,
 ) -> int:
-    """What an option says; 0 with what is wrong with it noted."""
+    """Parse the value of an option; on a problem add it to `wrong`."""
     try:
         value = parse(text)
     except UnitError as error:
@@ -232,7 +233,7 @@ def _quantity(
         wrong.append(
             f"{flag} {text} must be above 0"
             if least == 1
-            else f"{flag} {text}: the least is {format_memory(least)}"
+            else f"{flag} {text}: the minimum is {format_memory(least)}"
         )
     if most is not None and value > most:
         wrong.append(f"{flag} {text} is more than any machine has")
@@ -240,7 +241,7 @@ def _quantity(
 
 
 def _settings(given: argparse.Namespace) -> dict[str, str]:
-    """What runners are told, by name."""
+    """Return the settings of runners, by name."""
     if given.python_calls is not None and given.python_calls < 1:
         raise ValueError("--python-calls must be above 0")
     for flag in ("python", "engine"):

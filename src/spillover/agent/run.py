@@ -1,4 +1,4 @@
-"""Puts an agent together and lets it live until it is told to stop."""
+"""Assembles an agent and runs it until it is asked to stop."""
 
 import asyncio
 import logging
@@ -7,21 +7,21 @@ import secrets
 import signal
 from typing import Final
 
-from spillover.agent import folder
-from spillover.agent.files import Files
-from spillover.agent.introduction import add_offer, introduce
-from spillover.agent.link import Link
+from spillover.agent.connection.introduction import add_offer, introduce
+from spillover.agent.connection.link import Link
+from spillover.agent.connection.peers import Peers
+from spillover.agent.connection.transfers import ServerTransfers
+from spillover.agent.files import folder
+from spillover.agent.files.cache import Files
+from spillover.agent.files.spool import Spool
+from spillover.agent.leases.state import AgentState
 from spillover.agent.options import AgentOptions
-from spillover.agent.peers import Peers
-from spillover.agent.remains import end_earlier_life
 from spillover.agent.runtime import AgentRuntime
-from spillover.agent.spool import Spool
-from spillover.agent.state import AgentState
-from spillover.agent.task_runners import TaskRunners
-from spillover.agent.transfers import ServerTransfers
+from spillover.agent.tasks.remains import kill_leftovers
+from spillover.agent.tasks.task_runners import TaskRunners
 
 SWEEP: Final = 3600.0
-"""Seconds between two looks for output that is too old."""
+"""Seconds between two deletions of old output."""
 
 log = logging.getLogger("spillover.agent")
 
@@ -34,7 +34,7 @@ class Agent:
         self._lock = folder.lock(options.folder)
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
-        """Set when it was told to stop once more."""
+        """Set by the second request to stop."""
         self._spool = Spool(options.folder / "spool")
         state = AgentState(options.capacity, devices=options.devices)
         self.runtime = AgentRuntime(state, self._spool, options.folder / "output")
@@ -49,7 +49,7 @@ class Agent:
         self.runtime.begin(self.task_runners, self._peers, self._link)
 
     async def run(self) -> None:
-        """Live until told to stop."""
+        """Run until asked to stop."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop)
@@ -66,7 +66,7 @@ class Agent:
         try:
             await asyncio.wait({link, stop}, return_when=asyncio.FIRST_COMPLETED)
             if link.done():
-                link.result()  # only a mistake of ours ends it: show it
+                link.result()  # only a bug ends the link, so raise it
             if self._options.drain:
                 await self.runtime.drain(self._options.drain, self._hurry)
             await self.runtime.leave()
@@ -78,25 +78,25 @@ class Agent:
             await self._peers.close()
             await self.task_runners.close()
             self.runtime.close()
-            folder.undescribe(self._options.folder)
+            folder.delete_description(self._options.folder)
             os.close(self._lock)
 
     async def recover(self) -> None:
-        """End what an earlier run left running, and remember what it did not get answered."""
+        """Kill what an earlier run left running, and load its unanswered results."""
         pids = [(entry.pid, entry.birth) for entry in self._spool.left()]
-        killed = await asyncio.to_thread(end_earlier_life, self._options.folder, pids)
+        killed = await asyncio.to_thread(kill_leftovers, self._options.folder, pids)
         lost, untold = self.runtime.recover()
         if untold or killed:
             log.info(
-                "earlier run: %d processes killed, %d tasks lost, %d results to tell", killed, lost, untold
+                "earlier run: %d processes killed, %d tasks lost, %d results to report", killed, lost, untold
             )
 
     def _told_to_stop(self) -> None:
-        """Once lets tasks end, within the time that they have for that; twice does not."""
+        """Handle a signal to stop. The first lets tasks end within the drain time, the second stops at once."""
         (self._hurry if self._stop.is_set() else self._stop).set()
 
     async def _delete_old_output(self) -> None:
-        """Delete what is older than the server wants it kept."""
+        """Delete output that is older than the retention of the server, again and again."""
         runtime = self.runtime
         while True:
             await asyncio.sleep(SWEEP)

@@ -1,7 +1,6 @@
-"""One run of an agent: what its state decides is carried out here, and what is seen of tasks is told to it and kept on disk.
+"""Carries out what the agent's state decides, passes events of tasks to the state, and stores results on disk.
 
-Whoever runs tasks, speaks to the server and to other agents, and the clocks, are arguments. So stories of faults run the same agent
-on machines that are simulated.
+Task runners, connections and clocks are arguments. So tests of faults can run the same agent on simulated machines.
 """
 
 import asyncio
@@ -12,14 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from spillover.agent.link import Link
-from spillover.agent.nursery.clock import boottime
-from spillover.agent.output import Key, Outputs
-from spillover.agent.peers import Peers
-from spillover.agent.process import ProcessEnded, Returned, Sight, Spawned
-from spillover.agent.spool import Spool
-from spillover.agent.state import FAREWELL_GRACE, AgentState
-from spillover.agent.values import (
+from spillover.agent.connection.link import Link
+from spillover.agent.connection.peers import Peers
+from spillover.agent.files.output import Key, Outputs
+from spillover.agent.files.spool import Spool
+from spillover.agent.leases.state import FAREWELL_GRACE, AgentState
+from spillover.agent.leases.values import (
     Exit,
     Fetch,
     ForgetResult,
@@ -33,54 +30,56 @@ from spillover.agent.values import (
     Task,
     TaskResult,
 )
+from spillover.agent.nursery.clock import boottime
+from spillover.agent.tasks.process import ProcessEnded, Returned, Sight, Spawned
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Verdict
 
 FAREWELL: Final = 2.0
-"""Seconds for telling the last results to the server."""
+"""Seconds to report the last results to the server."""
 REAP_MARGIN: Final = 1.0
-"""Seconds that killed tasks may take to be gone."""
+"""Seconds that killed tasks may take to disappear."""
 LONGEST_TIMER: Final = 5_000_000_000
-"""Nanoseconds until it is looked anew at what is due: timers stand still while the machine is suspended, leases do not."""
+"""Most nanoseconds until the next check of what is due. Timers stop while the machine is suspended, leases do not."""
 FLUSH_AFTER: Final = 0.005
-"""Seconds that what happened may wait to be put on disk, unless it is told before."""
+"""Most seconds before records are written to disk, unless they are reported earlier."""
 
 log = logging.getLogger("spillover.agent")
 
 
 class TaskRunner(Protocol):
-    """Who runs tasks; what is seen of them is told to `AgentRuntime.seen`."""
+    """Runs tasks, and reports to `AgentRuntime.seen`."""
 
     def start(self, lease: Lease, task: Task, slot: int) -> None:
-        """Run a task, after those that were started before it in its slot."""
+        """Run a task, after those started earlier in its slot."""
         ...
 
     def prefetch(self, task: Task) -> None:
-        """Have the inputs of a task here that waits."""
+        """Fetch the inputs of a waiting task."""
         ...
 
     def recall(self, lease: Lease, task: Task) -> None:
-        """Have a task back that has not begun, if it is not too late."""
+        """Take back a task that has not begun, if it is not too late."""
         ...
 
     def signal(self, lease: Lease, task: Task, *, kill: bool) -> None:
-        """Terminate a task, or kill it; one that has not begun never will."""
+        """Terminate or kill a task. One that has not begun never will."""
         ...
 
     async def name_output(self, lease: Lease, task: Task) -> None:
-        """Return once the output of a task can be found under its name."""
+        """Return once the output of a task has its own name."""
         ...
 
 
 class Clocks(NamedTuple):
-    """Nanoseconds of the machine that an agent runs on."""
+    """The clocks of the agent's machine, in nanoseconds."""
 
     monotonic: Callable[[], int] = boottime
     wall: Callable[[], int] = time.time_ns
 
 
 class AgentRuntime:
-    """What an agent does from its start to its end; what the next one must know is in the spool."""
+    """One run of an agent. The spool holds what the next run must know."""
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class AgentRuntime:
         self.outputs = Outputs(output, self._held, self._name_output)
         self.log_retention = 0
         self.server_time = (0, 0)
-        """What time it is by the server, nanoseconds UTC, and when that was on the monotonic clock; 0 if it did not say."""
+        """The server's time in nanoseconds UTC, and the monotonic time at which it was received; 0 if unknown."""
         self._spool = spool
         self._monotonic, self._wall = clocks
         self._runner: TaskRunner
@@ -105,11 +104,11 @@ class AgentRuntime:
         self._flushing = False
 
     def begin(self, runner: TaskRunner, peers: Peers, link: Link) -> None:
-        """Work with these, each of which was made to tell the runtime what it sees."""
+        """Set the parts that need the runtime in their own constructors."""
         self._runner, self._peers, self._link = runner, peers, link
 
     def recover(self) -> tuple[int, int]:
-        """Count what an earlier run left running, which is gone by now, as lost; how many those are, and how many results are untold."""
+        """Record tasks of an earlier run as lost; return their number, and the number of unanswered results."""
         now, wall = self._monotonic(), self._wall()
         left = self._spool.left()
         for entry in left:
@@ -126,7 +125,7 @@ class AgentRuntime:
     # --- instructions
 
     def act(self, instructions: list[Instruction]) -> Reconnect | None:  # noqa: C901, PLR0912 - one case for each instruction
-        """Carry out instructions; the one about the connection is handed back."""
+        """Carry out instructions, and return the one that ends the connection, if any."""
         reconnect = None
         fetches: list[Fetch] = []
         running = self.state.running
@@ -137,7 +136,7 @@ class AgentRuntime:
                 case Prefetch(task):
                     self._runner.prefetch(task)
                 case Recall(lease):
-                    if (run := running.get(lease)) is not None:  # a runner may tell of its end at once
+                    if (run := running.get(lease)) is not None:  # a runner may report its end at once
                         self._runner.recall(lease, run.task)
                 case Signal(lease, kill):
                     if (run := running.get(lease)) is not None:
@@ -146,7 +145,7 @@ class AgentRuntime:
                     self._spool.forget(lease)
                     self._flush_soon()
                     if verdict is Verdict.FENCED:
-                        log.warning("the server does not want the result of %s", lease)
+                        log.warning("the server rejected the result of %s", lease)
                 case HandOver(lease, ticket):
                     self._peers.offer(lease, ticket)
                 case Fetch():
@@ -162,13 +161,13 @@ class AgentRuntime:
         self._set_timer()
         return reconnect
 
-    # --- what is seen
+    # --- events of tasks
 
     def seen(self, seen: Sequence[Sight]) -> None:
-        """Tasks began or ended, or are had back."""
+        """Process starts, ends and returns of tasks."""
         now, wall = self._monotonic(), self._wall()
         out: list[Instruction] = []
-        # First what is had back: the room of what ended beside it is not for those that came later.
+        # Returned tasks first. Otherwise later tasks would take the capacity that an end in the same batch frees.
         if back := [what.lease for what in seen if isinstance(what, Returned)]:
             out += self.state.returned(now, back)
             self._keep(now, wall, back)
@@ -182,37 +181,37 @@ class AgentRuntime:
         self.act(out)
 
     def _ended(self, now: int, wall: int, lease: Lease, end: Exit) -> list[Instruction]:
-        """One task is gone."""
+        """Process the end of one task."""
         out = self.state.ended(now, lease, end)
         self._keep(now, wall, (lease,))
         self.outputs.ended(lease)
         return out
 
     def fetched(self, lease: Lease, task: Task) -> None:
-        """A peer, or the server, told what a lease runs that was taken over."""
+        """Process a task that arrived for a lease that was taken over."""
         self.act(self.state.fetched(self._monotonic(), lease, task))
 
     def unfetched(self, lease: Lease) -> None:
-        """Nobody did."""
+        """Process the failure to fetch such a task."""
         self.act(self.state.unfetched(self._monotonic(), lease))
 
     def _keep(self, now: int, wall: int, leases: Iterable[Lease]) -> None:
-        """Remember the results of these, of those that have one."""
+        """Store the results of these leases, where there is one."""
         for lease in leases:
             if (result := self.state.results.get(lease)) is not None:
                 self._spool.keep(result, now, wall)
 
     def surely_past(self) -> int:
-        """A time that is past by our own clock and by the server's, either of which may be wrong; nanoseconds UTC."""
-        wall, (told, at) = self._wall(), self.server_time
-        return min(wall, told + self._monotonic() - at) if told else wall
+        """Return a time in the past of both our clock and the server's, in nanoseconds UTC. Either may be wrong."""
+        wall, (server, at) = self._wall(), self.server_time
+        return min(wall, server + self._monotonic() - at) if server else wall
 
-    # --- the end
+    # --- stopping
 
     async def drain(self, limit: float, hurry: asyncio.Event) -> None:
-        """Take nothing more, give back what has not started, and let what runs end: for so many seconds, unless there is hurry."""
+        """Take no more work, give back what has not started, and wait for tasks to end, up to a limit or `hurry`."""
         self.act(self.state.drain(self._monotonic()))
-        log.info("told to stop: %d tasks may end, for %gs", len(self.state.running), limit)
+        log.info("stopping: %d tasks have %gs to end", len(self.state.running), limit)
         waits = {asyncio.create_task(self.wait_stopped()), asyncio.create_task(hurry.wait())}
         try:
             await asyncio.wait(waits, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
@@ -222,8 +221,8 @@ class AgentRuntime:
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def leave(self) -> None:
-        """Stop all tasks, and tell the server."""
-        log.info("told to stop: %d tasks are running", len(self.state.running))
+        """Stop all tasks and report to the server."""
+        log.info("stopping with %d running tasks", len(self.state.running))
         self.act(self.state.leave(self._monotonic()))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_GRACE / 1e9 + REAP_MARGIN):
@@ -234,13 +233,13 @@ class AgentRuntime:
                     await self._link.drained()
 
     def close(self) -> None:
-        """Do nothing more by itself, and put the rest on disk."""
+        """Cancel the timer and write the rest to disk."""
         if self._timer is not None:
             self._timer.cancel()
         self._spool.close()
 
     async def wait_stopped(self) -> None:
-        """Return when no task runs."""
+        """Wait until no task runs."""
         while self.state.running:
             self._idle.clear()
             await self._idle.wait()
@@ -248,22 +247,22 @@ class AgentRuntime:
     # --- output
 
     def _held(self, key: Key) -> Lease | None:
-        """The lease under which a task waits or runs here."""
+        """Return the lease under which a task waits or runs here; None if there is none."""
         leases = (*self.state.running, *self.state.waiting)
         return next((lease for lease in leases if (lease.job, lease.attempt, lease.task) == key), None)
 
     async def _name_output(self, lease: Lease) -> None:
-        """Have the output of a task under its name."""
+        """Wait until the output of a task has its own name."""
         if (run := self.state.running.get(lease)) is not None:
             await self._runner.name_output(lease, run.task)
 
     # --- time and disk
 
     def _set_timer(self) -> None:
-        """Be woken when something is due by itself."""
+        """Set a timer for the next time at which something is due."""
         wake = self.state.wake()
         if wake is None or (self._timer is not None and self._timer_at <= wake):
-            return  # a timer that comes too early finds nothing to do, and sets the next
+            return  # a timer that fires too early finds nothing to do, and sets the next
         if self._timer is not None:
             self._timer.cancel()
         now = self._monotonic()
@@ -272,21 +271,21 @@ class AgentRuntime:
         self._timer = asyncio.get_running_loop().call_later(pause, self._tick)
 
     def _tick(self) -> None:
-        """Something may be due."""
+        """Act on everything that is due."""
         self._timer = None
         self.act(self.state.tick(self._monotonic()))
 
     def _flush_soon(self) -> None:
-        """Write once for all that happens within a moment; what is told is written before."""
+        """Write once for everything that happens within a moment. Reports flush earlier."""
         if not self._flushing:
             self._flushing = True
             asyncio.get_running_loop().call_later(FLUSH_AFTER, self.flush)
 
     def flush(self) -> None:
-        """Put on disk what must be there before it is told."""
+        """Write to disk what must be there before it is reported."""
         self._flushing = False
         try:
             self._spool.flush()
         except OSError as error:
-            # The results are in memory still and will be told; only a death of the agent would lose them.
-            log.error("cannot keep results on disk: %s", error)  # noqa: TRY400 - one line, no traceback
+            # The results are still in memory and will be reported. Only a crash of the agent would lose them.
+            log.error("cannot store results on disk: %s", error)  # noqa: TRY400 - one line, no traceback

@@ -1,1 +1,1 @@
-"""HTTP and gRPC: decode, call control, encode."""
+"""Serves HTTP and gRPC: decodes requests, calls control, encodes answers."""

@@ -1,4 +1,4 @@
-"""What nobody expected: it costs one request, is logged with all that is known of it, and is told under the name that it has in the log."""
+"""Handles unexpected errors. One costs a single request, and the caller gets the id under which it was logged."""
 
 import secrets
 
@@ -8,7 +8,7 @@ log = structlog.get_logger()
 
 
 def logged_fault(what: str, error: BaseException, **about: object) -> str:
-    """Log a fault of ours; returns what the caller is told."""
+    """Log an internal error; return the message for the caller."""
     name = secrets.token_hex(4)
     log.error(what, fault=name, exc_info=error, **about)
-    return f"this is a fault of the server, which has logged it as {name}"
+    return f"internal server error; the server logged it as {name}"

@@ -1,1 +1,1 @@
-"""Commands and output."""
+"""The command line, `spill`."""

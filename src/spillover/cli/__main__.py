@@ -1,4 +1,4 @@
-"""`python -m spillover.cli`, for where the `spill` script is not on the path."""
+"""Runs `python -m spillover.cli`, for machines where the `spill` script is not on the path."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Ctrl-C that meets only who waits: what is waited for goes on in threads, where no interrupt comes between a lock and its release."""
+"""Runs requests in threads, so that Ctrl-C interrupts the wait for a request and never the request itself."""
 
 import signal
 import threading
@@ -10,23 +10,23 @@ from typing import Any, Final, Self, TypeVar
 
 T = TypeVar("T")
 _MOMENT: Final = 0.5
-"""Seconds after which a signal is seen to that did not end the waiting."""
+"""Seconds between two checks for a signal that did not wake the wait."""
 
 
 class Aside:
-    """While it is entered, Ctrl-C raises KeyboardInterrupt in `result`, and nowhere else.
+    """Makes Ctrl-C raise KeyboardInterrupt in `result` and nowhere else while it is entered.
 
-    Connections are shared by threads. A KeyboardInterrupt that is raised in the middle of a request can leave a lock of theirs held for
-    ever, and then everybody waits.
+    Threads share connections. A KeyboardInterrupt in the middle of a request can leave a lock of a connection held for
+    ever, and then every thread blocks.
     """
 
     def __init__(self) -> None:
         self._news: SimpleQueue[Future[Any] | None] = SimpleQueue()
-        """What is done, and None for each Ctrl-C; the one queue that a signal handler may put something into."""
+        """Finished work, and None for each Ctrl-C. SimpleQueue is the only queue that a signal handler may put into."""
         self._before: Any = None
 
     def __enter__(self) -> Self:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # in the background it is ignored
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not set in the background
             self._before = signal.signal(signal.SIGINT, self._interrupted)
         return self
 
@@ -37,7 +37,7 @@ class Aside:
             signal.signal(signal.SIGINT, self._before)
 
     def result(self, work: Callable[[], T]) -> T:
-        """What comes of some work; at Ctrl-C it is left to end by itself."""
+        """Run some work in a thread and return its result; on Ctrl-C, raise and let the work end by itself."""
         future: Future[T] = Future()
         threading.Thread(target=self._do, args=(work, future), daemon=True).start()
         while (news := self._heard()) is not future:
@@ -46,7 +46,7 @@ class Aside:
         return future.result()
 
     def _heard(self) -> Future[Any] | None:
-        """The next of the news; a signal that comes as the waiting begins does not end it."""
+        """Return the next finished work, or None for a Ctrl-C; poll, as a signal just before `get` does not wake it."""
         while True:
             try:
                 return self._news.get(timeout=_MOMENT)
@@ -56,7 +56,7 @@ class Aside:
     def _do(self, work: Callable[[], T], future: Future[T]) -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - `result` raises it
             future.set_exception(error)
         self._news.put(future)
 

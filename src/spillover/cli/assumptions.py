@@ -1,4 +1,4 @@
-"""What `spill why --if` is to assume: `cpu=2`, `policy=wait=zero`, `machines=onprem:2x48cpu,8gpu`."""
+"""Reads the assumptions of `spill why --if`: `cpu=2`, `policy=wait=zero`, `machines=onprem:2x48cpu,8gpu`."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ _SOURCE: Final = "--if"
 
 
 def read_assumption(texts: list[str]) -> WhatIf:
-    """All that is to be assumed together; raises BadForm."""
+    """Combine all assumptions into one question; raise BadForm with every problem."""
     amounts: dict[str, str] = {}
     machines: list[MachinesDoc] = []
     policies: list[str] = []
@@ -24,7 +24,7 @@ def read_assumption(texts: list[str]) -> WhatIf:
         if value is None or name not in _NAMES:
             line.wrong(
                 line.whole,
-                f"{shown(text)} says nothing to assume; write NAME=VALUE with one of {', '.join(_NAMES)}",
+                f"{shown(text)} is not an assumption; write NAME=VALUE with one of {', '.join(_NAMES)}",
             )
         elif name == "policy":
             policies.append(value.text)
@@ -48,13 +48,13 @@ def read_assumption(texts: list[str]) -> WhatIf:
 
 
 def _machines(value: Piece, line: OneLine) -> list[MachinesDoc]:
-    """Machines more of one cluster, as `onprem:2` or `onprem:2x48cpu,8gpu`."""
+    """Parse additional machines of one cluster, `onprem:2` or `onprem:2x48cpu,8gpu`."""
     cluster, more = value.pair(":")
     number = "" if more is None else more.strip().text
     if not number or not cluster.strip().text:
         line.wrong(
             value,
-            f"{shown(value.text)} names no machines; write machines=CLUSTER:2 or machines=CLUSTER:2x48cpu,8gpu",
+            f"{shown(value.text)} is not a number of machines; write machines=CLUSTER:2 or machines=CLUSTER:2x48cpu,8gpu",
         )
         return []
     if number.isdecimal():

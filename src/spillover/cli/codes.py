@@ -6,20 +6,20 @@ OK: Final = 0
 NOT_SUCCEEDED: Final = 1
 """A job did not succeed."""
 DIFFERENT: Final = 1
-"""Of `replay`: the journal does not lead to what it stored."""
+"""`replay`: the journal does not give the stored plans."""
 POLICY_FAILED: Final = 1
-"""Of `simulate` and `backtest`: a policy of an installed package failed, so the numbers are not its own."""
+"""`simulate` and `backtest`: a policy of an installed package failed, so its numbers are not valid."""
 UNHEALTHY: Final = 1
-"""Of `doctor`: somebody has to see to something."""
+"""`doctor`: a check found a problem."""
 REFUSED: Final = 2
-"""Refused, unknown or unreachable."""
+"""The request was refused, its target is unknown, or the server is unreachable."""
 TIMED_OUT: Final = 124
-"""Timed out waiting; of `run`, the job reached its walltime or deadline."""
+"""A wait timed out; `run`: the job reached its walltime or deadline."""
 NEVER_RAN: Final = 125
-"""Of `run`: no process of the job ever ran."""
+"""`run`: no process of the job ever ran."""
 SIGNALLED: Final = 128
-"""Added to the number of a signal."""
+"""Base for a process that a signal killed; the number of the signal is added."""
 INTERRUPTED: Final = 130
 """Ctrl-C."""
 BROKEN_PIPE: Final = 141
-"""The reader went away, as a shell reports it."""
+"""The reader of our output has closed it; shells report SIGPIPE with this code."""

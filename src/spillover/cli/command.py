@@ -1,4 +1,4 @@
-"""What a command is: its options, what it does, and the example that its help ends with."""
+"""Defines what a command consists of, and the options that several commands share."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spillover.cli.output import Output
+    from spillover.cli.printing.output import Output
     from spillover.client import Client
 
 
 class UsageError(Exception):
-    """What was asked for cannot be done as it was written; each problem is one line."""
+    """The command line is invalid; each problem is one line."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("; ".join(problems))
@@ -22,47 +22,45 @@ class UsageError(Exception):
 
 
 class Context(NamedTuple):
-    """What a command works with."""
+    """The output and the server connection of a command."""
 
     out: "Output"
     connect: "Callable[[Namespace], Client]"
-    """Opens a client for the options that were given; nothing is sent before its first call."""
+    """Opens a client for the parsed options; sends nothing before the first call."""
 
 
 class Command(NamedTuple):
-    """One command; its module is loaded only when it is chosen."""
+    """One command; `spill` loads its module only when a user runs it."""
 
     about: str
-    """What it does, in a sentence or two."""
+    """One or two sentences for the help."""
     configure: Callable[[ArgumentParser], None]
     run: Callable[[Namespace, Context], int]
     """Returns the exit code."""
     example: str
-    """Lines that can be typed as they are."""
+    """Command lines that work as they are."""
+    action: str | None = None
+    """The action of a command line that names none; None if it must name one."""
 
 
 def add_connection(parser: ArgumentParser) -> None:
-    """Options that say which server is asked."""
+    """Add the options that select a server."""
     group = parser.add_argument_group("connection")
-    group.add_argument("--server", metavar="URL", help="address of the server (or SPILL_SERVER)")
+    group.add_argument("--server", metavar="URL", help="URL of the server (or SPILL_SERVER)")
     group.add_argument("--data", metavar="DIR", help="data folder of a server on this machine")
-    group.add_argument(
-        "--ca", metavar="FILE", help="authority that the server's certificate is of (or SPILL_CA)"
-    )
-    group.add_argument(
-        "--token-file", metavar="FILE", help="file of the token that lets you in (or SPILL_TOKEN_FILE)"
-    )
+    group.add_argument("--ca", metavar="FILE", help="CA certificate to verify the server with (or SPILL_CA)")
+    group.add_argument("--token-file", metavar="FILE", help="file with your token (or SPILL_TOKEN_FILE)")
 
 
 def warn_of_readers(out: "Output", token_file: "Path") -> None:
-    """Say that everybody on this machine can take a token; a file that cannot be looked at is told by whoever reads it."""
+    """Warn if all users of this machine can read the token; leave an unreadable file to the code that reads it."""
     with suppress(OSError):
         if token_file.stat().st_mode & S_IROTH:
-            out.note(f"everybody on this machine can read {token_file}; `chmod 600` keeps the token to you")
+            out.note(f"all users of this machine can read {token_file}; run `chmod 600 {token_file}`")
 
 
 def add_actions(parser: ArgumentParser) -> Callable[[str, str, str], ArgumentParser]:
-    """What a command does, by the word behind it; returns what adds one, by name, what it does, and the example that its help ends with."""
+    """Make a command take an action; return the function that adds one, from its name, description and example."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, help="what to do")
 
     def add(name: str, about: str, example: str) -> ArgumentParser:
@@ -79,23 +77,23 @@ def add_actions(parser: ArgumentParser) -> Callable[[str, str, str], ArgumentPar
 
 
 def ending(example: str) -> str:
-    """How help ends."""
+    """Return the last part of a help text."""
     indented = "\n".join(f"  {line}" for line in example.strip().splitlines())
     return f"example:\n{indented}"
 
 
 def add_json(parser: ArgumentParser) -> None:
-    """The option for programs that read what a command prints."""
-    parser.add_argument("--json", action="store_true", help="print one JSON value")
+    """Add `--json`."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_jobs(parser: ArgumentParser) -> None:
-    """One or more jobs to act on."""
+    """Add one or more jobs as arguments."""
     parser.add_argument(
-        "jobs", nargs="+", metavar="JOB", help="an id, a unique prefix of one, or a unique name"
+        "jobs", nargs="+", metavar="JOB", help="job id, unique prefix of an id, or unique name"
     )
 
 
 def add_job(parser: ArgumentParser) -> None:
-    """The one job that is asked about."""
-    parser.add_argument("job", metavar="JOB", help="an id, a unique prefix of one, or a unique name")
+    """Add exactly one job as an argument."""
+    parser.add_argument("job", metavar="JOB", help="job id, unique prefix of an id, or unique name")

@@ -1,4 +1,4 @@
-"""What may follow on a command line that is being typed: commands, options, their values, and the jobs and agents that are there."""
+"""Completes command lines for shells: commands, options, their values, and names of jobs and agents on the server."""
 
 from argparse import SUPPRESS, Action, ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from spillover.cli.arguments import state
 from spillover.cli.command import add_connection
 from spillover.cli.main import COMMANDS, load, make_parser
-from spillover.cli.shown import STATES
+from spillover.cli.printing.shown import STATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spillover.client import Client
 
 FILES: Final = ":files"
-"""Said in place of words where a file is wanted: the shell knows them better."""
+"""Asks the shell to complete file names itself."""
 FOLDERS: Final = ":folders"
 MOST_JOBS: Final = 200
 _FILES: Final = frozenset({"FILE", "FILE|synthetic:..."})
@@ -25,14 +25,14 @@ _SUMMARY: Final = 60
 
 
 class Word(NamedTuple):
-    """Something that may be typed next."""
+    """A possible next word."""
 
     text: str
     about: str = ""
 
 
 def complete(words: Sequence[str], connect: "Callable[[Namespace], Client]") -> list[Word]:
-    """What may stand in place of the last of these words, which is what was typed so far; the first is the command's name."""
+    """Return the words that can replace the last, incomplete one; the first word is the name of the command."""
     typed = words[-1] if words else ""
     if len(words) <= 1:
         known = [Word(name, entry.summary) for name, entry in COMMANDS.items()]
@@ -50,8 +50,8 @@ def complete(words: Sequence[str], connect: "Callable[[Namespace], Client]") -> 
 def _of_command(
     parser: ArgumentParser, before: Sequence[str], typed: str, connect: "Callable[[Namespace], Client]"
 ) -> list[Word]:
-    """What may follow behind a command and what was typed of it."""
-    options: dict[str, Action] = dict(parser._option_string_actions)  # noqa: SLF001 - argparse tells no other way
+    """Complete a word behind a command and its previous arguments."""
+    options: dict[str, Action] = dict(parser._option_string_actions)  # noqa: SLF001 - argparse has no public way
     places = [action for action in parser._actions if not action.option_strings]  # noqa: SLF001 - likewise
     given: dict[str, str] = {}
     waiting: Action | None = None
@@ -88,9 +88,9 @@ def _of_command(
 def _values(  # noqa: PLR0911 - one answer for each kind of word
     action: Action, typed: str, given: dict[str, str], connect: "Callable[[Namespace], Client]"
 ) -> list[Word]:
-    """What may be given to an option, or stand in a place."""
+    """Complete the value of an option or of a positional argument."""
     if isinstance(action, _SubParsersAction):
-        return _beginning([Word(each.dest, _about(each)) for each in action._choices_actions], typed)  # noqa: SLF001 - argparse tells no other way
+        return _beginning([Word(each.dest, _about(each)) for each in action._choices_actions], typed)  # noqa: SLF001 - argparse has no public way
     if action.choices is not None:
         return _beginning([Word(str(choice)) for choice in action.choices], typed)
     if action.type is state:
@@ -114,7 +114,7 @@ def _asked(
     connect: "Callable[[Namespace], Client]",
     ask: "Callable[[Client], list[Word]]",
 ) -> list[Word]:
-    """What the server knows; nothing if it does not answer, as nobody wants an error while typing."""
+    """Ask the server; return nothing on any error, because a shell must not print errors while a user types."""
     parser = ArgumentParser(add_help=False)
     add_connection(parser)
     usual = vars(parser.parse_args([]))
@@ -122,12 +122,12 @@ def _asked(
     try:
         with connect(args) as client:
             return ask(client)
-    except Exception:  # noqa: BLE001 - see above
+    except Exception:  # noqa: BLE001 - see the docstring
         return []
 
 
 def _jobs(client: "Client") -> list[Word]:
-    """Jobs by their ids, and by names that only one of them has."""
+    """Return the ids of jobs, and the names that are unique."""
     page = list(client.jobs(limit=MOST_JOBS))
     found = [Word(job.id, f"{job.name} {job.state}") for job in page]
     names = [job.name for job in page]
@@ -135,7 +135,7 @@ def _jobs(client: "Client") -> list[Word]:
 
 
 def _agents(client: "Client") -> list[Word]:
-    """Agents by names that only one of them has, and by those with their clusters."""
+    """Return the names of agents that are unique, and all names with their clusters."""
     found = client.agents()
     names = [agent.name for agent in found]
     short = [Word(agent.name, agent.state) for agent in found if names.count(agent.name) == 1]
@@ -143,11 +143,11 @@ def _agents(client: "Client") -> list[Word]:
 
 
 def _about(action: Action) -> str:
-    """The first words of an option's help."""
+    """Shorten the help of an option."""
     text = " ".join((action.help or "").split())
     return text if len(text) <= _SUMMARY else f"{text[: _SUMMARY - 1].rstrip()}…"
 
 
 def _beginning(words: Iterable[Word], typed: str) -> list[Word]:
-    """Those that begin with what was typed."""
+    """Return the words that begin with `typed`."""
     return [word for word in words if word.text.startswith(typed)]

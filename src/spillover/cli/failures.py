@@ -1,18 +1,18 @@
-"""What is said when a command fails: one line a problem, each with what to do."""
+"""Turns exceptions into messages: one line for each problem, with what to do."""
 
 import os
 
 from spillover.cli.command import UsageError
-from spillover.cli.output import clean
+from spillover.cli.printing.output import clean
 
 
 def lines_of(error: Exception) -> list[str]:
-    """The lines that a person sees instead of a traceback."""
+    """Return the lines that a user sees instead of a traceback."""
     return [clean(line) for line in _problems(error) if line.strip()]
 
 
 def _problems(error: Exception) -> list[str]:
-    """What is wrong, by the kind of error."""
+    """Describe an error according to its type."""
     if isinstance(error, UsageError):
         return list(error.problems)
     from spillover.client import SpillError  # noqa: PLC0415 - heavy, and only for errors of these kinds
@@ -25,11 +25,11 @@ def _problems(error: Exception) -> list[str]:
             return [_system(error)]
     told = " ".join(str(error).split())
     return [
-        f"this should not happen: {type(error).__name__}{': ' if told else ''}{told}; SPILL_DEBUG=1 shows where"
+        f"internal error: {type(error).__name__}{': ' if told else ''}{told}; set SPILL_DEBUG=1 to see where"
     ]
 
 
 def _system(error: OSError) -> str:
-    """What the system says about a file, without its number."""
+    """Describe a system error without its number."""
     said = os.strerror(error.errno) if error.errno else str(error)
     return f"{os.fsdecode(error.filename)}: {said}" if isinstance(error.filename, str | bytes) else said

@@ -1,4 +1,4 @@
-"""A job that somebody waits for at the prompt: its output as it comes, Ctrl-C as cancel, and its exit code as ours."""
+"""Follows a job at the prompt: streams its output, turns Ctrl-C into a cancellation, and returns its exit code."""
 
 import os
 import threading
@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
 from spillover.cli.aside import Aside
-from spillover.cli.listing import has_run, outcome
-from spillover.cli.output import Output
-from spillover.cli.shown import ENDED
+from spillover.cli.printing.listing import has_run, outcome
+from spillover.cli.printing.output import Output
+from spillover.cli.printing.shown import ENDED
 
 if TYPE_CHECKING:
     from spillover.client import Client
     from spillover.wire.api import JobView
 
 _PATIENCE: Final = 2.0
-"""Seconds after which a person is told why nothing happens yet."""
+"""Seconds before we explain why the job has not started."""
 _AGAIN: Final = 0.1
-"""Seconds until a job that is not running yet is looked at again."""
+"""Seconds between two looks at a job that does not run yet."""
 _NEVER_RAN: Final = frozenset({"could_not_start", "dependency_failed"})
-"""Reasons that say that no process ran, whatever else is known."""
+"""Reasons that prove that no process ran."""
 
 
 def follow(out: Output, client: "Client", job: str) -> int:
-    """Stream a job until it ends; returns the exit code that it stands for."""
+    """Stream the output of a job until it ends; return its exit code."""
     streams = [
         _Stream(client, job, out.out.fileno(), stderr=False),
         _Stream(client, job, out.err.fileno(), stderr=True),
@@ -43,10 +43,10 @@ def follow(out: Output, client: "Client", job: str) -> int:
             for stream in streams:
                 aside.result(stream.join)
         except KeyboardInterrupt:
-            out.note(f"left {job}; `spill logs {job} -f` follows it again")
+            out.note(f"stopped following {job}; run `spill logs {job} -f` to follow it again")
             return codes.INTERRUPTED
     for error in {str(stream.error) for stream in streams if stream.error is not None}:
-        out.note(f"some of its output is missing here: {error}; `spill logs {job}` has it")
+        out.note(f"some output is missing here: {error}; run `spill logs {job}` for all of it")
     if ended.state != "SUCCEEDED" and (out.terminal or ended.exit_code is None):
         out.note(outcome(ended))
     return exit_code(ended)
@@ -61,7 +61,7 @@ def exit_code(job: "JobView") -> int:
         case "TIMED_OUT":
             return codes.TIMED_OUT
     if job.array is not None:
-        return codes.NOT_SUCCEEDED  # its members ended each in its own way
+        return codes.NOT_SUCCEEDED  # its members ended in different ways
     if not has_run(job) or reason in _NEVER_RAN:
         return codes.NEVER_RAN
     if job.signal:
@@ -70,30 +70,30 @@ def exit_code(job: "JobView") -> int:
 
 
 def _cancelled(out: Output, client: "Client", job: str, aside: Aside) -> bool:
-    """Cancel a job; whether its end is worth waiting for."""
+    """Cancel a job; return whether to wait for its end."""
     from spillover.client import Refused, Unavailable, Unreachable  # noqa: PLC0415 - heavy
 
     if out.terminal:
         print(file=out.err)  # the terminal has just written ^C
-    out.note(f"cancelling {job}; Ctrl-C again leaves it to end by itself")
+    out.note(f"cancelling {job}; press Ctrl-C again to stop waiting")
     try:
         aside.result(lambda: client.cancel(job))
     except Refused:
-        pass  # it has just ended
+        pass  # it has ended in the meantime
     except (Unavailable, Unreachable) as error:
         sure = isinstance(error, Unreachable) and not error.sent
-        fate = "was not cancelled and goes on" if sure else "may not have been cancelled, and then goes on"
+        fate = "was not cancelled and keeps running" if sure else "may not have been cancelled"
         out.note(str(error))
-        out.note(f"{job} {fate}; `spill cancel {job}` cancels it once the server answers")
+        out.note(f"{job} {fate}; run `spill cancel {job}` when the server answers again")
         return False
     except KeyboardInterrupt:
-        out.note(f"{job} may not have been cancelled, and then goes on; `spill cancel {job}` makes sure")
+        out.note(f"{job} may not have been cancelled; run `spill cancel {job}` to make sure")
         return False
     return True
 
 
 def _patiently(out: Output, client: "Client", job: str, aside: Aside) -> "JobView":
-    """Wait for a job, and say after a moment what it waits for."""
+    """Wait for a job; if it has not ended soon, print what it waits for."""
     from spillover.client import WaitTimeout  # noqa: PLC0415 - heavy
 
     try:
@@ -106,12 +106,12 @@ def _patiently(out: Output, client: "Client", job: str, aside: Aside) -> "JobVie
 
 
 class _Stream(threading.Thread):
-    """Copies one output of a job to ours, through all of its attempts."""
+    """Copies one output stream of a job to ours, through all of its attempts."""
 
     def __init__(self, client: "Client", job: str, to: int, *, stderr: bool) -> None:
-        super().__init__(daemon=True)  # a second Ctrl-C must not wait for it
+        super().__init__(daemon=True)  # a second Ctrl-C must not wait for this thread
         self.error: Exception | None = None
-        """Why it stopped early; None when it did not."""
+        """Why it stopped early; None if it did not."""
         self._client, self._job, self._to, self._stderr = client, job, to, stderr
 
     def run(self) -> None:
@@ -120,21 +120,21 @@ class _Stream(threading.Thread):
             for piece in self._pieces():
                 _write(self._to, piece)
         except BrokenPipeError:
-            pass  # whoever read it has seen enough; the job goes on
-        except Exception as error:  # noqa: BLE001 - told by the thread that waits for the job
+            pass  # the reader closed the pipe; the job continues
+        except Exception as error:  # noqa: BLE001 - the thread that waits for the job reports it
             self.error = error
 
     def _pieces(self) -> Iterator[bytes]:
-        """Output of one attempt after the other."""
+        """Yield the output of one attempt after the other."""
         attempt, seen = 1, 0
         while True:
             before = self._client.job(self._job)
             if before.array is not None:
-                return  # its members have outputs of their own
+                return  # each member has its own output
             if has_run(before) or before.attempt > attempt:
                 at = 0
                 for piece in self._attempt(attempt):
-                    yield piece[max(0, seen - at) :]  # nothing is shown twice when a stream is taken up again
+                    yield piece[max(0, seen - at) :]  # after a reconnection, skip what was shown
                     at += len(piece)
                 seen = max(seen, at)
             now = self._client.job(self._job)
@@ -146,7 +146,7 @@ class _Stream(threading.Thread):
                 time.sleep(_AGAIN)
 
     def _attempt(self, attempt: int) -> Iterator[bytes]:
-        """Output of one attempt; if it cannot be had, that of the next is still worth showing."""
+        """Yield the output of one attempt; if the server refuses it, record the error and end."""
         from spillover.client import Refused  # noqa: PLC0415 - heavy
 
         try:
@@ -156,6 +156,6 @@ class _Stream(threading.Thread):
 
 
 def _write(to: int, piece: bytes) -> None:
-    """Write all of a piece past Python's buffers, whose locks a thread must not hold when the process ends."""
+    """Write all of a piece without Python's buffers: a daemon thread must not hold their locks at exit."""
     while piece:
         piece = piece[os.write(to, piece) :]

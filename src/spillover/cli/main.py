@@ -1,6 +1,6 @@
-"""Entry point of `spill`: finds the command, loads it alone, and turns every failure into one line.
+"""Entry point of `spill`: loads only the requested command, and turns every failure into one line.
 
-Nothing heavy is imported here: a command line that is typed all day has to start at once.
+Imports nothing heavy, because a command line must start at once.
 """
 
 import importlib
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class CommandEntry(NamedTuple):
-    """Where a command is, and its line in the overview."""
+    """The module of a command, and its line in the overview."""
 
     module: str
     summary: str
@@ -30,52 +30,50 @@ class CommandEntry(NamedTuple):
 COMMANDS: Final[dict[str, CommandEntry]] = {
     "up": CommandEntry("commands.up", "start a server on this machine"),
     "submit": CommandEntry("commands.submit", "submit job files or scripts"),
-    "run": CommandEntry("commands.run", "run one command as a job"),
+    "run": CommandEntry("commands.run", "run a command as a job"),
     "ls": CommandEntry("commands.ls", "list jobs"),
-    "show": CommandEntry("commands.show", "all that is known of a job"),
-    "why": CommandEntry("commands.why", "why a job is where it is"),
-    "logs": CommandEntry("commands.logs", "what a job printed"),
-    "fetch": CommandEntry("commands.fetch", "the files that a job brought back"),
+    "show": CommandEntry("commands.show", "show all details of a job"),
+    "why": CommandEntry("commands.why", "explain the state of a job"),
+    "logs": CommandEntry("commands.logs", "print the output of a job"),
+    "fetch": CommandEntry("commands.fetch", "download the output files of a job"),
     "cancel": CommandEntry("commands.change", "cancel jobs"),
     "top": CommandEntry("commands.top", "watch jobs, clusters and agents, live"),
     "wait": CommandEntry("commands.wait", "wait until jobs have ended"),
     "hold": CommandEntry("commands.change", "keep queued jobs from starting"),
-    "release": CommandEntry("commands.change", "let held jobs go"),
-    "requeue": CommandEntry("commands.change", "put placed or running jobs back into the queue"),
+    "release": CommandEntry("commands.change", "release held jobs"),
+    "requeue": CommandEntry("commands.change", "return placed or running jobs to the queue"),
     "set": CommandEntry("commands.change", "change the priority of a job"),
-    "cost": CommandEntry("commands.cost", "what was spent on rented capacity"),
-    "budgets": CommandEntry("commands.cost", "how far budgets are"),
+    "cost": CommandEntry("commands.cost", "show the cost of rented capacity"),
+    "budgets": CommandEntry("commands.cost", "show the state of budgets"),
     "clusters": CommandEntry("commands.clusters", "list clusters; add, drain, resume and remove them"),
-    "agents": CommandEntry("commands.places", "list agents"),
-    "agent": CommandEntry("commands.agent", "run an agent on this machine, for a server anywhere"),
-    "token": CommandEntry("commands.token", "let people and agents in: create, list, revoke"),
-    "clock": CommandEntry(
-        "commands.clock", "whether the server believes the clock of its machine; have it followed"
-    ),
-    "cert": CommandEntry("commands.cert", "make a certificate for TLS"),
+    "agents": CommandEntry("commands.places", "list agents; drain, resume and forget them"),
+    "agent": CommandEntry("commands.agent", "run an agent on this machine"),
+    "token": CommandEntry("commands.token", "create, list and revoke tokens"),
+    "clock": CommandEntry("commands.clock", "show whether the server trusts its clock; accept a jump"),
+    "cert": CommandEntry("commands.cert", "create a certificate for TLS"),
     "config": CommandEntry("commands.config", "check spill.yaml, compare it with the server, apply it"),
-    "policy": CommandEntry("commands.policy", "which policies decide; change them"),
-    "events": CommandEntry("commands.events", "what happened"),
-    "doctor": CommandEntry("commands.doctor", "whether a server and its data are healthy"),
-    "replay": CommandEntry("commands.replay", "whether a journal leads to the plans that it stored"),
+    "policy": CommandEntry("commands.policy", "show and change policies"),
+    "events": CommandEntry("commands.events", "print events"),
+    "doctor": CommandEntry("commands.doctor", "check the health of a server and its data"),
+    "replay": CommandEntry("commands.replay", "check a journal against its stored plans"),
     "simulate": CommandEntry("commands.simulate", "try policies on a trace of jobs"),
-    "backtest": CommandEntry("commands.backtest", "try policies on what really happened"),
+    "backtest": CommandEntry("commands.backtest", "try policies on past jobs"),
     "demo": CommandEntry("demo.command", "watch 40 jobs run and some of them spill over"),
-    "schema": CommandEntry("commands.schema", "JSON Schema of job files and spill.yaml"),
-    "completion": CommandEntry("commands.completion", "let your shell complete commands, options and jobs"),
+    "schema": CommandEntry("commands.schema", "print the JSON Schema of job files or spill.yaml"),
+    "completion": CommandEntry("commands.completion", "print a completion script for your shell"),
     "version": CommandEntry("commands.version", "print the version"),
 }
 
 
 class Formatter(RawDescriptionHelpFormatter):
-    """As wide as the terminal. Every option makes one to be checked with, so it is not left to load what it measures by."""
+    """Fits help to the terminal; argparse would import shutil to measure it, for every option that it checks."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=_columns() - 2)
 
 
 def _columns() -> int:
-    """How wide the terminal is; 80 if there is none."""
+    """Return the width of the terminal; 80 if there is none."""
     wanted = os.environ.get("COLUMNS", "")
     if wanted.isascii() and wanted.isdigit() and int(wanted):
         return int(wanted)
@@ -88,18 +86,18 @@ def _columns() -> int:
 
 
 class Parser(ArgumentParser):
-    """A parser whose errors are one line, as all errors of the command line are."""
+    """An argument parser that reports errors as one line."""
 
     def print_help(self, file: "SupportsWrite[str] | None" = None) -> None:
-        """Print the help, and do not hide that it could not be printed."""
+        """Print the help; unlike argparse, do not ignore a failed write."""
         print(self.format_help(), end="", file=file)
 
     def read(self, arguments: Sequence[str]) -> Namespace:
-        """Read all arguments; one that nobody takes is refused with the nearest option."""
+        """Parse all arguments; refuse unknown ones and suggest the nearest option."""
         args, rest = self.parse_known_args(arguments)
         if rest and not any(word.startswith("-") for word in rest):
-            # A place that may be left empty was taken to be, as an option came before what stands there.
-            with suppress(TypeError):  # of a parser for which there is no other way
+            # argparse takes an optional positional as empty if an option stands before its value.
+            with suppress(TypeError):  # this parser cannot mix options and positionals
                 args, rest = self.parse_known_intermixed_args(arguments)
         if rest:
             from difflib import get_close_matches  # noqa: PLC0415 - only when something is wrong
@@ -111,14 +109,14 @@ class Parser(ArgumentParser):
         return args
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where help is."""
+        """Raise UsageError with the message and the name of the help."""
         from spillover.cli.command import UsageError  # noqa: PLC0415 - only when something is wrong
 
         raise UsageError(f"{message} (see `{self.prog} --help`)")
 
 
 def main(argv: Sequence[str] | None = None, *, connect: "Callable[[Namespace], Client] | None" = None) -> int:
-    """Run one command and return its exit code; `connect` opens another client than the usual one."""
+    """Run one command and return its exit code; `connect` replaces the usual client."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _dispatch(arguments, connect or _connect)
@@ -128,7 +126,7 @@ def main(argv: Sequence[str] | None = None, *, connect: "Callable[[Namespace], C
     except BrokenPipeError:
         _drop_output()
         return codes.BROKEN_PIPE
-    except Exception as error:  # nobody sees a traceback unless they ask for it
+    except Exception as error:  # users see a traceback only with SPILL_DEBUG=1
         if os.environ.get("SPILL_DEBUG") == "1":
             raise
         from spillover.cli.failures import lines_of  # noqa: PLC0415 - only when something is wrong
@@ -136,13 +134,13 @@ def main(argv: Sequence[str] | None = None, *, connect: "Callable[[Namespace], C
         for line in lines_of(error):
             print(f"spill: {line}", file=sys.stderr)
         if isinstance(error, OSError):
-            _drop_output()  # what could not be printed is not tried again
+            _drop_output()  # do not write again what could not be written
         return codes.REFUSED
     return code
 
 
 def _dispatch(arguments: list[str], connect: "Callable[[Namespace], Client]") -> int:
-    """Find the command, read its options and run it."""
+    """Find the command, parse its options and run it."""
     _check_text(arguments)
     if arguments[:1] == ["help"] and arguments[1:2]:
         arguments = [arguments[1], "--help"]
@@ -155,17 +153,23 @@ def _dispatch(arguments: list[str], connect: "Callable[[Namespace], Client]") ->
         _unknown(name)
     command = load(name)
     try:
-        args = make_parser(name, command).read(rest)
-    except SystemExit:  # argparse has printed the help that was asked for; what is wrong it raises as Usage
+        args = make_parser(name, command).read(_with_action(command, rest))
+    except SystemExit:  # argparse has printed the help; for errors, Parser raises UsageError
         return codes.OK
     from spillover.cli.command import Context  # noqa: PLC0415 - loaded with the command
-    from spillover.cli.output import Output  # noqa: PLC0415 - loaded with the command
+    from spillover.cli.printing.output import Output  # noqa: PLC0415 - loaded with the command
 
     return command.run(args, Context(Output(sys.stdout, sys.stderr), connect))
 
 
+def _with_action(command: "Command", rest: list[str]) -> list[str]:
+    """Add the default action of a command to arguments that name none."""
+    named = rest and (rest[0] in {"-h", "--help"} or not rest[0].startswith("-"))
+    return rest if named or command.action is None else [command.action, *rest]
+
+
 def _check_text(arguments: list[str]) -> None:
-    """Refuse bytes that no name, file or job could be sent with."""
+    """Refuse arguments that are not UTF-8 text."""
     for number, argument in enumerate(arguments, 1):
         if not argument.isascii():
             try:
@@ -177,14 +181,14 @@ def _check_text(arguments: list[str]) -> None:
 
 
 def load(name: str) -> "Command":
-    """The command of this name, with its module."""
+    """Import the module of a command and return the command."""
     module = importlib.import_module(f"spillover.cli.{COMMANDS[name].module}")
     command: Command = module.COMMANDS[name]
     return command
 
 
 def make_parser(name: str, command: "Command") -> Parser:
-    """The options of one command; its help ends with the example."""
+    """Build the parser of one command; its help ends with the example."""
     from spillover.cli.command import ending  # noqa: PLC0415 - loaded with the command
 
     parser = Parser(
@@ -199,22 +203,22 @@ def make_parser(name: str, command: "Command") -> Parser:
 
 
 def overview() -> str:
-    """What `spill --help` prints."""
+    """Return the text of `spill --help`."""
     wide = max(map(len, COMMANDS))
     listed = "\n".join(f"  {name:{wide}}  {entry.summary}" for name, entry in COMMANDS.items())
     return (
         "usage: spill COMMAND [options]\n\n"
         "One queue over the machines you own and the ones you can rent.\n\n"
         f"commands:\n{listed}\n\n"
-        "`spill COMMAND --help` tells more about each.\n\n"
-        "example:\n  spill up &\n  spill run --cpu 2 --estimate 1m --wait -- python train.py"
+        "`spill COMMAND --help` shows the options of a command.\n\n"
+        "example:\n  spill up 2> up.log &\n  spill run --cpu 2 --estimate 1m --wait -- python train.py"
     )
 
 
 def _connect(args: Namespace) -> "Client":
-    """A client for the server that the options, the environment or the data folder name."""
+    """Open a client for the server given by options, environment or data folder."""
     from spillover.cli.command import warn_of_readers  # noqa: PLC0415 - loaded with the command
-    from spillover.cli.output import Output  # noqa: PLC0415 - loaded with the command
+    from spillover.cli.printing.output import Output  # noqa: PLC0415 - loaded with the command
     from spillover.client import Client  # noqa: PLC0415 - heavy; not every command talks to a server
     from spillover.client.place import named_token_file  # noqa: PLC0415 - heavy
 
@@ -224,20 +228,20 @@ def _connect(args: Namespace) -> "Client":
 
 
 def _unknown(name: str) -> NoReturn:
-    """Refuse a command that is not there and name the nearest."""
+    """Refuse an unknown command and suggest the nearest one."""
     from difflib import get_close_matches  # noqa: PLC0415 - only when something is wrong
 
     from spillover.cli.command import UsageError  # noqa: PLC0415 - only when something is wrong
 
     if name.startswith("-"):
-        raise UsageError(f"options come behind the command: `spill COMMAND {name}`")
+        raise UsageError(f"options come after the command: `spill COMMAND {name}`")
     near = get_close_matches(name, COMMANDS, n=1)
-    hint = f"did you mean `spill {near[0]}`?" if near else "`spill --help` lists them"
-    raise UsageError(f"there is no command {name!r}; {hint}")
+    hint = f"did you mean `spill {near[0]}`?" if near else "`spill --help` lists commands"
+    raise UsageError(f"unknown command {name!r}; {hint}")
 
 
 def _drop_output() -> None:
-    """Point standard output at nothing, so that the interpreter's last flush is quiet too."""
+    """Redirect standard output to /dev/null, so that the last flush of the interpreter cannot fail."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)

@@ -1,6 +1,6 @@
-"""Files to job documents: everything is read and checked here, with line numbers, before anything is sent.
+"""Reads and checks job files before anything is sent, with line numbers in every error.
 
-What only the files of this machine or the server can tell is told in the same way: with the file and the line that it was written on.
+Errors that only the client or the server can find get the file and line of their field too.
 """
 
 import re
@@ -12,27 +12,27 @@ from typing import Any, Final, NamedTuple
 from spillover.cli.command import UsageError
 from spillover.client import Refused
 from spillover.forms.files import read_file
-from spillover.forms.jobs import read_with_lines, to_doc
+from spillover.forms.jobs.reading import read_with_lines, to_doc
 from spillover.forms.problems import BadForm, FormProblem, Lines, path_text
 from spillover.wire.api import FieldProblem
 
 STDIN: Final = "-"
 _JOB: Final = re.compile(r"jobs\[([0-9]+)\]\.?", re.ASCII)
 _LAST: Final = re.compile(r"(?:\[[^\[\]]*\]|\.?[^.\[\]]+)\Z")
-"""The last part of a path."""
+"""Matches the last part of a path."""
 
 
 class Origin(NamedTuple):
-    """Where a document was written."""
+    """The file of a document, and the line of each of its fields."""
 
     source: str
     lines: Lines
 
 
 def read_files(names: Sequence[str]) -> tuple[list[dict[str, Any]], list[Origin]]:
-    """The jobs of all files, in their order, and where each was written; raises BadForm with what is wrong in any of them."""
+    """Read the jobs of all files in order, with their origins; raise BadForm with the problems of every file."""
     if names.count(STDIN) > 1:
-        raise UsageError("standard input can be read once; write - once")
+        raise UsageError("- (standard input) is given twice; it can be read only once")
     directory = str(Path.cwd())
     documents: list[dict[str, Any]] = []
     origins: list[Origin] = []
@@ -53,7 +53,7 @@ def read_files(names: Sequence[str]) -> tuple[list[dict[str, Any]], list[Origin]
 
 @contextmanager
 def located(origins: Sequence[Origin]) -> Iterator[None]:
-    """Tell what is refused of documents with the files and lines that it was written on."""
+    """Convert a Refused error with problems in fields into BadForm, with the file and line of each."""
     try:
         yield
     except Refused as error:
@@ -63,7 +63,7 @@ def located(origins: Sequence[Origin]) -> Iterator[None]:
 
 
 def _problem(problem: FieldProblem, origins: Sequence[Origin]) -> FormProblem:
-    """One problem, at its place; a path without a number of a job is of the only one."""
+    """Locate one problem; a path without a job index belongs to the only job."""
     match = _JOB.match(problem.path)
     at = int(match[1]) if match is not None else 0
     if at >= len(origins) or (match is None and len(origins) > 1):
@@ -74,7 +74,7 @@ def _problem(problem: FieldProblem, origins: Sequence[Origin]) -> FormProblem:
 
 
 def _line(path: str, lines: Lines) -> int | None:
-    """The line of a value, or of the nearest one around it that has a line."""
+    """Return the line of a value, or of the nearest enclosing value that has one."""
     written = {path_text(each): line for each, line in lines.items()}
     while path and path not in written:
         path = _LAST.sub("", path) if _LAST.search(path) else ""

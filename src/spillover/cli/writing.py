@@ -1,4 +1,4 @@
-"""Files that a command writes: none of them is one that it reads."""
+"""Makes sure that a command does not overwrite a file that it also reads or writes."""
 
 import os
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ RECIPE = "synthetic:"
 
 
 def problems_of(reads: str, option: str, writes: Iterable[tuple[str, str | None]]) -> list[str]:
-    """Of each option with a file that is the one that is read by another option, or that an option before writes."""
+    """Return a problem for each option whose file is also read, or written by an earlier option."""
     found: list[str] = []
     seen = [(read, option) for read in _files(reads)]
     for flag, path in writes:
@@ -16,7 +16,7 @@ def problems_of(reads: str, option: str, writes: Iterable[tuple[str, str | None]
         for other, by in seen:
             if same_file(path, other):
                 found.append(
-                    f"{flag}: {path} is the file of {by}, which would be overwritten; name another one"
+                    f"{flag}: {path} is also the file of {by} and would be overwritten; choose another file"
                 )
                 break
         seen.append((path, flag))
@@ -24,7 +24,7 @@ def problems_of(reads: str, option: str, writes: Iterable[tuple[str, str | None]
 
 
 def same_file(one: str, other: str) -> bool:
-    """Whether two names are those of one file, whether it is there or not."""
+    """Tell whether two paths name the same file, which need not exist."""
     try:
         return os.path.samefile(one, other)  # noqa: PTH121 - pathlib takes as long to load as a small trace to read
     except OSError:
@@ -32,7 +32,7 @@ def same_file(one: str, other: str) -> bool:
 
 
 def _files(trace: str) -> list[str]:
-    """What is read for a trace: itself, or what a recipe names."""
+    """Return the files that a trace is read from: itself, or the `like` files of a recipe."""
     if not trace.startswith(RECIPE):
         return [trace]
     from spillover.forms.oneline import Piece  # noqa: PLC0415 - few traces are recipes

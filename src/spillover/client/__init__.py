@@ -1,4 +1,4 @@
-"""The Python client: `Client`, the same for asyncio as `AsyncClient`, and the errors that both raise."""
+"""The Python client: `Client`, `AsyncClient` for asyncio, and the errors that both raise."""
 
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load the face that is asked for alone: whoever blocks has no use for asyncio."""
+    """Load only the client that is used: the blocking one does not need asyncio."""
     if name == "Client":
         from spillover.client.synchronous.client import Client  # noqa: PLC0415 - see above
 

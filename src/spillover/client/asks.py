@@ -1,6 +1,6 @@
-"""Requests as values, and how their answers are read: both faces of the client send these and nothing else.
+"""Requests as values, and how to read their answers. Both clients send these and nothing else.
 
-A request follows from the declaration of its endpoint. Those that take more than that have a function here.
+Most requests follow from the declaration of their endpoint. Those that need more have a function here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,15 +41,15 @@ P = TypeVar("P", bound=Struct)
 B = TypeVar("B")
 A = TypeVar("A")
 MOST_DIGESTS: Final = 10_000
-"""Blobs that one request asks for."""
+"""Most blobs in one request."""
 MOST_PAGE: Final = 1000
-"""Jobs that one request lists."""
+"""Most jobs in one page."""
 QUICK: Final = 30.0
 """Seconds for an answer that should come at once."""
 BULK: Final = 300.0
-"""Seconds for an answer to many jobs."""
+"""Seconds for an answer about many jobs."""
 KEEP_ALIVE: Final = 60.0
-"""Seconds of silence after which a followed history is dead: the server says something every 15."""
+"""Seconds of silence after which a followed event stream is dead; the server sends something every 15."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +59,20 @@ class Ask(ClientStep[T]):
     method: str
     path: str
     read: Callable[[bytes], T]
-    """Makes the answer from its body."""
+    """Decodes the body of the answer."""
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     repeatable: bool = True
-    """Whether asking again cannot do it twice."""
+    """Whether sending it twice has the same effect as once."""
     seconds: float | None = QUICK
-    """How long the answer, or the next piece of a stream, may take; None is for ever."""
+    """Seconds for the answer, or for the next piece of a stream; None waits forever."""
     good: frozenset[int] = frozenset({200, 201})
     """Statuses whose body is an answer."""
     upload: "Upload | None" = None
-    """A body that is read while it is sent, in place of `body`."""
+    """A body that is read while it is sent, instead of `body`."""
 
     def giving(self, pick: Callable[[T], U]) -> "Ask[U]":
-        """The same request, whose answer is what is picked of it."""
+        """Return the same request, with a function applied to its answer."""
         read = self.read
         return cast("Ask[U]", replace(cast("Ask[Any]", self), read=lambda body: pick(read(body))))
 
@@ -86,7 +86,7 @@ def ask(
     seconds: float | None = QUICK,
     upload: "Upload | None" = None,
 ) -> Ask[A]:
-    """A request to an endpoint; its body may be of the declared type, or plain values that the server checks."""
+    """Build a request to an endpoint; the body is of the declared type, or plain values that the server checks."""
     asked = endpoint.parameters() if asked is None else asked
     path = endpoint.path
     for name in endpoint.in_path:
@@ -105,7 +105,7 @@ def ask(
 
 
 def submit(docs: Sequence[Mapping[str, Any]]) -> Ask[list[str]]:
-    """Submit documents; safe to repeat if all have a key."""
+    """Submit documents; repeatable if all have a key."""
     keyed = all(isinstance(spec := doc.get("spec"), Mapping) and spec.get("key") for doc in docs)
     request = ask(endpoints.SUBMIT, body={"jobs": docs}, repeatable=keyed, seconds=BULK)
     return request.giving(lambda ids: ids.jobs)
@@ -127,26 +127,26 @@ def page(
     size: int,
     cursor: str | None,
 ) -> Ask[JobPage]:
-    """Some of the jobs."""
-    known = cast("Any", state)  # the server says which states there are
+    """Ask for a page of jobs."""
+    known = cast("Any", state)  # the server checks the state
     return ask(
         endpoints.LIST_JOBS, ListQuery(known, project, user, name, moment(since), size, cursor, members)
     )
 
 
 def wait(job: str, seconds: float) -> Ask[JobView]:
-    """A job once it ended, or as it is after some seconds."""
+    """Ask for a job once it has ended, or in its state after some seconds."""
     return ask(endpoints.WAIT, WaitQuery(job, seconds), seconds=seconds + QUICK)
 
 
 def results(job: str, members: str | None, seconds: float) -> Ask[ResultPage]:
-    """Results of a job, or of members of an array, as soon as one has ended."""
+    """Ask for results of a job, or of members of an array, as soon as one has ended."""
     wanted = ResultsAsked(members, timeout=round(seconds, 3))
     return ask(endpoints.RESULTS, OfJob(job), wanted, seconds=seconds + QUICK)
 
 
 def act(what: Literal["cancel", "hold", "release", "requeue"], jobs: Sequence[str]) -> Ask[list[str]]:
-    """Do something to jobs; a requeue that is repeated would requeue again."""
+    """Act on jobs; a repeated requeue would requeue again."""
     request = ask(endpoints.ACT, body=Action(what, list(jobs)), repeatable=what != "requeue")
     return request.giving(lambda ids: ids.jobs)
 
@@ -157,12 +157,12 @@ def act_on_agents(what: Literal["drain", "resume", "forget"], agents: Sequence[s
 
 
 def logs(query: LogsQuery) -> Ask[bytes]:
-    """Output of a job; one that is followed may be silent for ever."""
+    """Ask for the output of a job; followed output may be silent forever."""
     return ask(endpoints.LOGS, query, seconds=None if query.follow else QUICK)
 
 
 def events(query: EventsQuery) -> Ask[bytes]:
-    """History."""
+    """Ask for events."""
     return ask(endpoints.EVENTS, query, seconds=KEEP_ALIVE if query.follow else QUICK)
 
 
@@ -175,47 +175,49 @@ def act_on_clusters(
 
 
 def missing(digests: Sequence[str]) -> Ask[list[str]]:
-    """Which blobs are not there."""
+    """Ask which blobs the server does not have."""
     return ask(endpoints.MISSING_BLOBS, body=Digests(list(digests))).giving(lambda found: found.digests)
 
 
 def put_blob(digest: str, upload: "Upload") -> Ask[BlobKept]:
-    """Keep a blob."""
+    """Upload a blob."""
     return ask(endpoints.PUT_BLOB, OfBlob(digest), upload=upload, seconds=BULK)
 
 
 def ready() -> Ask[str | None]:
-    """What keeps the server from accepting work, if anything."""
+    """Ask why the server does not accept work; None if it does."""
     return ask(endpoints.READY).giving(
         lambda health: None if health.status == "ready" else health.message or health.status
     )
 
 
 def moment(when: str | datetime | None) -> str | None:
-    """A time as a query has it."""
+    """Format a time for a query."""
     return when.astimezone().isoformat() if isinstance(when, datetime) else when
 
 
 def answer(ask: Ask[T], status: int, body: bytes) -> T:
-    """Read an answer, or raise what it says."""
+    """Decode an answer, or raise its error."""
     if status not in ask.good:
         raise refusal(ask, status, body)
     try:
         return ask.read(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise Unavailable(
-            "what answers there is not a Spillover server of this version", kind="internal"
+            "the program that answers there is not a Spillover server of this version", kind="internal"
         ) from None
 
 
 def refusal(ask: Ask[Any], status: int, body: bytes) -> SpillError:
-    """The error that a status and its problem document stand for."""
+    """Return the error for a status and its problem document."""
     try:
         problem = msgspec.json.decode(body, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        problem = Problem("", "", status, f"what answers there is not a Spillover server (status {status})")
+        problem = Problem(
+            "", "", status, f"the program that answers there is not a Spillover server (status {status})"
+        )
     kind = problem.type.rpartition(":")[2] or "unknown"
-    if status == 429:  # nothing was done, which is known
+    if status == 429:  # certainly nothing was done
         return Unavailable(problem.detail, kind=kind, retry_after=problem.retry_after_s)
     if status < 500:
         return Refused(problem.detail, status=status, kind=kind, problems=problem.problems)
@@ -223,17 +225,17 @@ def refusal(ask: Ask[Any], status: int, body: bytes) -> SpillError:
     return Unavailable(problem.detail + note, kind=kind, retry_after=problem.retry_after_s)
 
 
-UNKNOWN: Final = "; whether it was done is not known: look with `spill ls` before you repeat it (jobs with a `key` are safe to submit again)"
+UNKNOWN: Final = "; the request may have taken effect: check with `spill ls` before you repeat it (jobs with a `key` are safe to submit again)"
 
 
 def _reader(content: Content[A]) -> Callable[[bytes], A]:
-    """Makes what is declared of an answer."""
+    """Return the decoder of an answer."""
     form: Any = content.types[0] if content.media == JSON else None
     return cast("Callable[[bytes], A]", bytes if form is None else msgspec.json.Decoder(form).decode)
 
 
 def _query(endpoint: Endpoint[P, Any, Any], asked: P) -> dict[str, str]:
-    """The query: all that is given, but for switches and choices that are so anyway."""
+    """Return the query: all given values, without flags and choices that equal their default."""
     query: dict[str, str] = {}
     for name, default in zip(endpoint.in_query, asked.__struct_defaults__, strict=True):
         value = getattr(asked, name)
@@ -243,13 +245,13 @@ def _query(endpoint: Endpoint[P, Any, Any], asked: P) -> dict[str, str]:
 
 
 def _is_said(value: object, default: object) -> bool:
-    """Whether something has to be said; an amount always is, as a server of another version may have another default."""
+    """Return whether to send a value. Amounts are always sent, as another server version may have other defaults."""
     amount = isinstance(value, int | float) and not isinstance(value, bool) and value != 0
     return value is not None and (amount or value != default)
 
 
 def _text(value: object) -> str:
-    """A value as an address has it."""
+    """Format a value for a URL."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Blobs as a client sends and reads them: from bytes or a file, with progress, taken up again where it breaks off."""
+"""Uploads and downloads blobs from bytes or files, with progress. Downloads resume where they broke off."""
 
 import hashlib
 import secrets
@@ -16,24 +16,24 @@ from spillover.wire.api import JobView
 from spillover.wire.parameters import BlobQuery
 
 Progress: TypeAlias = Callable[[int], None]
-"""Called with how many bytes more were sent or read."""
+"""Called with the number of bytes that were just sent or read."""
 Moving: TypeAlias = Callable[[int, int], None]
-"""Called with how many bytes were sent or read so far, and of how many."""
+"""Called with the bytes sent or read so far, and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """The body of a request that is read while it is sent."""
+    """A request body that is read while it is sent."""
 
     source: Source
     progress: Progress | None = None
 
     def size(self) -> int:
-        """How many bytes it has."""
+        """Return its size in bytes."""
         return len(self.source) if isinstance(self.source, bytes) else self.source.stat().st_size
 
     def pieces(self) -> Iterator[bytes]:
-        """All of it, told to whoever wants to know."""
+        """Yield its content in pieces, and report progress."""
         for piece in pieces_of(self.source):
             yield piece
             if self.progress is not None:
@@ -41,7 +41,7 @@ class Upload:
 
 
 class Blob:
-    """A blob, taken up at its byte, and checked at its end."""
+    """The download of a blob. Resumes at its last byte, and checks the digest at the end."""
 
     def __init__(self, digest: str) -> None:
         self._digest = digest
@@ -50,33 +50,35 @@ class Blob:
         self.over = False
 
     def look(self) -> None:
-        """Nothing has to be known."""
+        """Return None: nothing to ask first."""
 
     def looked(self, view: JobView) -> None:
-        """Nothing was asked."""
+        """Do nothing."""
 
     def ask(self) -> Ask[bytes]:
-        """For the bytes that are still missing."""
+        """Ask for the missing bytes."""
         return ask(endpoints.GET_BLOB, BlobQuery(self._digest, self._seen))
 
     def take(self, chunk: bytes) -> Sequence[bytes]:
-        """The bytes as they are."""
+        """Return the bytes unchanged."""
         self._seen += len(chunk)
         self._sha.update(chunk)
         return (chunk,) if chunk else ()
 
     def broke(self) -> None:
-        """Bytes are never half."""
+        """Do nothing: bytes need no cleanup."""
 
     def ended(self) -> None:
-        """All was read."""
+        """Check the digest after the last byte."""
         if self._sha.hexdigest() != self._digest:
-            raise Unavailable(f"the server sent other bytes than those of {self._digest}", kind="internal")
+            raise Unavailable(
+                f"the bytes that the server sent do not match the digest {self._digest}", kind="internal"
+            )
         self.over = True
 
 
 class Landing:
-    """A file that appears under its name when all of it is there."""
+    """A file that appears under its name only when it is complete."""
 
     def __init__(self, path: Path, progress: Progress | None = None) -> None:
         self._path = path
@@ -99,14 +101,14 @@ class Landing:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Name the file that was meant in what the system says."""
+        """Name the final file in errors, instead of the temporary one."""
         try:
             yield
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self._path)) from None
 
     def write(self, piece: bytes) -> None:
-        """Add a piece."""
+        """Write a piece."""
         with self._told():
             self._file.write(piece)
         if self._progress is not None:
@@ -114,7 +116,7 @@ class Landing:
 
 
 def moving(total: int, told: Moving | None) -> Progress | None:
-    """Progress over many blobs."""
+    """Return a progress callback that sums over many blobs."""
     if told is None:
         return None
     done = 0
@@ -129,7 +131,7 @@ def moving(total: int, told: Moving | None) -> Progress | None:
 
 
 def batches(digests: Iterable[str]) -> Iterator[list[str]]:
-    """Digests in as many as one request may ask for, each once."""
+    """Yield distinct digests in batches that fit into one request."""
     each = list(dict.fromkeys(digests))
     for at in range(0, len(each), MOST_DIGESTS):
         yield each[at : at + MOST_DIGESTS]

@@ -1,4 +1,4 @@
-"""Python calls without the sending: what is pickled, and which job it becomes. Both faces of the client use these."""
+"""Turns Python calls into jobs: pickles functions and arguments. Does no I/O; both clients use it."""
 
 import sys
 import time
@@ -14,20 +14,20 @@ from spillover.client.documents import from_fields
 from spillover.client.errors import Refused
 from spillover.client.gathering import Gathering
 from spillover.client.steps import Flow
-from spillover.forms.meaning import clean_name
+from spillover.forms.jobs.meaning import clean_name
 from spillover.ports.blobs import digest_of
 from spillover.wire import endpoints
 from spillover.wire.items import MAGIC, pack_items
 from spillover.wire.parameters import OfJob
 
 INLINE: Final = 64 << 10
-"""Bytes of arguments that go with the job; more go as a blob."""
+"""Most bytes of arguments inside a job; larger ones become a blob."""
 ASK_AGAIN: Final = 3600.0
-"""Seconds after which the server may have dropped a blob that no job refers to; it keeps them for a day."""
+"""Seconds after which to check again that the server has a blob; it keeps unused ones for a day."""
 
 
 class CallOptions(TypedDict, total=False):
-    """Fields of the job that a call becomes, as `Client.submit` takes them."""
+    """Fields of the job of a call, as in `Client.submit`."""
 
     name: str
     project: str
@@ -54,11 +54,11 @@ class CallOptions(TypedDict, total=False):
 
 
 class Parcel(NamedTuple):
-    """A job, and the blobs that it needs."""
+    """A job and the blobs that it needs."""
 
     doc: dict[str, Any]
     blobs: dict[str, bytes]
-    """By their digests."""
+    """By digest."""
 
 
 def a_call(
@@ -67,11 +67,11 @@ def a_call(
     kwargs: Mapping[str, object],
     options: CallOptions | None,
 ) -> Parcel:
-    """One call as a job."""
+    """Return the job of one call."""
     arguments = _pickled((tuple(args), dict(kwargs))) if args or kwargs else b""
     if len(arguments) <= INLINE:
         return _parcel(function, arguments, None, None, options)
-    # What is large is the only item of a job that is no array.
+    # Pass large arguments as the only item of a job that is not an array.
     return _parcel(function, _pickled(((), dict(kwargs))) if kwargs else b"", [_pickled(args)], None, options)
 
 
@@ -81,7 +81,7 @@ def a_map(
     kwargs: Mapping[str, object],
     options: CallOptions | None,
 ) -> tuple[Parcel | None, int]:
-    """Many calls as one array, and how many; None for none."""
+    """Return the array of many calls, and its size; None if there are no items."""
     pickled = [_pickled(item) for item in items]
     if not pickled:
         return None, 0
@@ -97,7 +97,7 @@ def _parcel(
     array: str | None,
     options: CallOptions | None,
 ) -> Parcel:
-    """A job of pickled things."""
+    """Return the job of a pickled function."""
     head = MAGIC + f"{sys.version_info[0]}.{sys.version_info[1]}\n".encode()
     pickled = head + _pickled(function)
     python: dict[str, Any] = {"function": digest_of(pickled)}
@@ -117,15 +117,15 @@ def _parcel(
 
 
 def _pickled(value: object) -> bytes:
-    """A value as bytes, functions of scripts and notebooks included."""
-    import cloudpickle  # type: ignore[import-untyped] # noqa: PLC0415 - only who calls functions needs it
+    """Pickle a value, including functions of scripts and notebooks."""
+    import cloudpickle  # type: ignore[import-untyped] # noqa: PLC0415 - only needed for calls of functions
 
     pickled: bytes = cloudpickle.dumps(value, 5)
     return pickled
 
 
 def submitted(parcel: Parcel | None, size: int | None, kept: dict[str, float]) -> Flow[Gathering]:
-    """Submit calls once the server has what they need; `kept` is what it is known to have, and since when. None are no calls."""
+    """Upload missing blobs, then submit the calls; `kept` are known blobs of the server, and since when."""
     if parcel is None:
         return Gathering("", size)
     now = time.monotonic()
@@ -138,14 +138,14 @@ def submitted(parcel: Parcel | None, size: int | None, kept: dict[str, float]) -
 
 
 def call_of(job: str) -> Flow[Gathering]:
-    """A call that was submitted before, or one of a map."""
+    """Return an earlier call, or one call of a map."""
     found = yield from ask(endpoints.SHOW, OfJob(job))
     return Gathering(found.id, None)
 
 
 def map_of(job: str) -> Flow[Gathering]:
-    """A map that was submitted before."""
+    """Return an earlier map."""
     found = yield from ask(endpoints.SHOW, OfJob(job))
     if found.array is None:
-        raise Refused(f"{found.id} is no array: use call_of", status=400, kind="invalid")
+        raise Refused(f"{found.id} is not an array; use call_of", status=400, kind="invalid")
     return Gathering(found.id, found.array.size)

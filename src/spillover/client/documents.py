@@ -1,4 +1,4 @@
-"""What people give to `submit`, as job documents: documents, forms, files, or fields by keyword."""
+"""Converts the arguments of `submit` to job documents: documents, forms, files, or keyword fields."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from spillover.client.errors import Refused
-from spillover.forms.jobs import BadForm, JobForm, is_manifest, read_jobs, to_doc
+from spillover.forms.jobs.reading import BadForm, JobForm, is_manifest, read_jobs, to_doc
 from spillover.wire.api import FieldProblem
 from spillover.wire.jobfile import API_VERSION
 
 Job: TypeAlias = Mapping[str, Any] | JobForm | Path
-"""A job document as plain values, a job that was read, or the path of a file with jobs."""
+"""A job document as plain values, a parsed job, or the path of a file with jobs."""
 
 _METADATA: Final = ("name", "project", "labels")
 _RESOURCES: Final = ("cpu", "memory", "gpu")
 
 
 def documents(jobs: Job | Iterable[Job] | None, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Documents of all that was given, in its order."""
+    """Return the documents of all arguments, in order."""
     if jobs is None and not fields:
         raise TypeError('give a job: a document, a path, a list of them, or fields such as run="echo hi"')
     docs = [doc for job in _each(jobs) for doc in _documents_of(job)]
@@ -27,7 +27,7 @@ def documents(jobs: Job | Iterable[Job] | None, fields: Mapping[str, Any]) -> li
 
 
 def from_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of fields: those of its metadata and resources by their own names, all others are its spec's."""
+    """Build a document from fields: metadata and resources by their names, all others in the spec."""
     spec: dict[str, Any] = {
         name: _plain(value) for name, value in fields.items() if name not in (*_METADATA, *_RESOURCES)
     }
@@ -38,7 +38,7 @@ def from_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _each(jobs: Job | Iterable[Job] | None) -> Iterable[Job]:
-    """One or many as many."""
+    """Return one or many jobs as an iterable."""
     if jobs is None:
         return ()
     if isinstance(jobs, str):
@@ -47,7 +47,7 @@ def _each(jobs: Job | Iterable[Job] | None) -> Iterable[Job]:
 
 
 def _documents_of(job: Job) -> list[dict[str, Any]]:
-    """The documents that one argument stands for."""
+    """Return the documents of one argument."""
     if isinstance(job, JobForm):
         return [_here(to_doc(job))]
     if isinstance(job, Mapping):
@@ -67,7 +67,7 @@ def _documents_of(job: Job) -> list[dict[str, Any]]:
 
 
 def _here(doc: dict[str, Any]) -> dict[str, Any]:
-    """The same document with a working directory that means the same to the server."""
+    """Return the document with an absolute working directory."""
     spec = doc.get("spec")
     if is_manifest(doc) or not isinstance(spec, Mapping):
         return doc
@@ -78,7 +78,7 @@ def _here(doc: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as a document has it."""
+    """Convert a value to plain data."""
     if isinstance(value, timedelta):
         return f"{value / timedelta(microseconds=1):.0f}us"
     return str(value) if isinstance(value, os.PathLike) else value

@@ -1,4 +1,4 @@
-"""What both faces of the client are: a server, how to speak to it, and what is known of it."""
+"""The common base of both clients: the server's address and credentials, and retries."""
 
 import time
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from spillover.client.place import find
 
 
 class Face:
-    """A client without the sending."""
+    """A client without the code that sends requests."""
 
     def __init__(
         self,
@@ -28,32 +28,32 @@ class Face:
         self._place = find(server, token, data, user, ca, token_file)
         self._patience = patience
         self._kept: dict[str, float] = {}
-        """Blobs that the server has, and when that was known."""
+        """Blobs that the server has, and when the client learned that."""
 
     @property
     def url(self) -> str:
-        """Where the server is."""
+        """URL of the server."""
         return self._place.url
 
     @property
     def user(self) -> str:
-        """Who asks."""
+        """User name sent to the server."""
         return self._place.user
 
     def _attempts(self) -> Attempts:
-        """As many as there is patience for."""
+        """Return the retries that `patience` allows."""
         return Attempts(self._patience, time.monotonic)
 
     @contextmanager
     def _failures(self, ask: Ask[Any]) -> Iterator[None]:
-        """While a request is sent and answered: what fails of httpx is told as what it means."""
-        import httpx  # noqa: PLC0415 - heavy, and not every import of the client sends something
+        """Translate httpx errors of a request to errors of the client."""
+        import httpx  # noqa: PLC0415 - slow to import, and only needed for requests
 
         try:
             yield
         except httpx.TransportError as error:
             raise transport.failure(ask, self._place, error) from None
         except KeyboardInterrupt:
-            # It may come while a lock of the connections is held, which nobody releases then: the next request has new ones.
+            # It may interrupt code that holds a lock of the connection pool, which then stays locked: use a new pool.
             self.__dict__.pop("_http", None)
             raise

@@ -1,4 +1,4 @@
-"""What takes more than one request, without the sending: waiting, following, repeating. Both faces of the client drive these."""
+"""Operations of several requests, without I/O: waiting, following, retrying. Both clients run them."""
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -21,19 +21,19 @@ ENDED: Final = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT"})
 POLL: Final = 30.0
 """Seconds that one request waits for a job to end."""
 PERSIST: Final = 30.0
-"""Seconds that a wait or a followed stream goes on without its server once it has begun."""
+"""Seconds that a wait or a followed stream survives without its server, once it has begun."""
 PAUSE: Final = 1.0
-"""Seconds until a stream is asked for again that ended though there should be more of it."""
+"""Seconds before a stream that ended too early is requested again."""
 LIMITED_TRIES: Final = 5
 LIMITED_PAUSE: Final = 30.0
-"""How often a server that takes no more now is asked again, and the most seconds that it may ask for between."""
+"""Most retries while the server accepts no more, and the longest pause in seconds that it may ask for."""
 _FIRST: Final = 0.05
 _MOST: Final = 1.0
-"""Seconds between two attempts, at first and in the end."""
+"""First and longest pause between retries, in seconds."""
 
 
 class Attempts:
-    """How long to go on asking."""
+    """Decides whether and when to retry."""
 
     def __init__(self, patience: float, clock: Callable[[], float]) -> None:
         self._patience = patience
@@ -41,18 +41,18 @@ class Attempts:
         self._until: float | None = None
         self._delay = _FIRST
         self._limited = 0
-        """How often the server took no more."""
+        """How often the server accepted no more."""
 
     def succeeded(self, patience: float) -> None:
-        """Begin anew, with this patience from the next failure on."""
+        """Reset after a success; from the next failure on, retry for at least this long."""
         self._patience = max(patience, self._patience)
         self._until = None
         self._delay = _FIRST
 
     def after(self, error: SpillError, *, repeatable: bool) -> float:
-        """Seconds until the next attempt; raises the error if there is none.
+        """Return the seconds until the next try; raise the error if there is none.
 
-        A server that takes no more now is asked again when it says, for a few times however much patience there is.
+        If the server accepts no more now, retry at the time that it names, a few times whatever the patience is.
         """
         if (
             isinstance(error, Unavailable)
@@ -64,6 +64,7 @@ class Attempts:
             if self._limited > LIMITED_TRIES or error.retry_after > LIMITED_PAUSE:
                 raise error
             return max(_FIRST, error.retry_after)
+        # A request that was not sent, or that is repeatable, cannot take effect twice.
         if isinstance(error, Unreachable):
             again = repeatable or not error.sent
         else:
@@ -81,9 +82,9 @@ class Attempts:
 def waiting(
     refs: Sequence[str], timeout: float | None, clock: Callable[[], float]
 ) -> Generator[Ask[JobView], JobView, list[JobView]]:
-    """Ask until every job has ended; sent each answer, it returns them all."""
+    """Wait until every job has ended; return their final states."""
     until = None if timeout is None else clock() + timeout
-    most = 0.0  # the first answer comes at once: from then on, a server that goes away is waited for
+    most = 0.0  # the first answer comes at once; after it, the wait survives a restart of the server
     ended: list[JobView] = []
     for at, ref in enumerate(refs):
         name = ref
@@ -95,72 +96,72 @@ def waiting(
                 break
             if until is not None and clock() >= until:
                 raise WaitTimeout(refs[at:])
-            name = view.id  # a name may come to mean another job meanwhile
+            name = view.id  # the name may soon belong to another job
         ended.append(view)
     return ended
 
 
 class Following(Protocol[T_co]):
-    """What is read as streams, one after the other, each of which can be taken up where it broke off."""
+    """Something read as a sequence of streams, each of which can resume where it broke off."""
 
     @property
     def over(self) -> bool:
-        """Whether all of it was read."""
+        """Whether everything was read."""
         ...
 
     def look(self) -> Ask[Any] | None:
-        """What to ask before it can go on; None when nothing is."""
+        """Return a request to send before the next stream; None if there is none."""
         ...
 
     def looked(self, view: Any) -> None:
-        """The answer to that."""
+        """Process the answer to that request."""
         ...
 
     def ask(self) -> Ask[bytes]:
-        """For what has not been seen yet."""
+        """Return the request for the part that was not read yet."""
         ...
 
     def take(self, chunk: bytes) -> Sequence[T_co]:
-        """What a piece of it holds."""
+        """Return the items of a chunk."""
         ...
 
     def broke(self) -> None:
-        """Forget half of what was being read."""
+        """Drop an incomplete item after the stream broke."""
         ...
 
     def ended(self) -> None:
-        """A stream was read to its end."""
+        """Process the end of a stream."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingFlow(ClientStep[None]):
-    """Something that is read to its end, piece by piece."""
+    """A step that reads a flow to its end."""
 
     flow: Following[Any]
     take: Callable[[Any], None]
-    """Is given each piece; may take a while, as writing to a disk does."""
+    """Receives each piece; may block, such as for writing to a disk."""
 
 
 class Pages:
-    """Jobs, page by page as they are asked for."""
+    """Lists jobs page by page, on demand."""
 
     def __init__(self, ask: Callable[[int, str | None], Ask[JobPage]], limit: int | None) -> None:
         self._ask = ask
-        """For a page of so many, from a cursor on."""
+        """Builds the request for a page of this size from a cursor on."""
         self._left = limit
-        """How many more are wanted; None for all."""
+        """How many more jobs to return; None for all."""
         self._cursor: str | None = None
         self._over = False
 
     def ask(self) -> Ask[JobPage] | None:
-        """For the next page; None if there is none, or nobody wants it."""
+        """Return the request for the next page; None after the last, or if the limit is reached."""
         if self._over or self._left == 0:
             return None
         return self._ask(min(self._left or asks.MOST_PAGE, asks.MOST_PAGE), self._cursor)
 
     def take(self, page: JobPage) -> Sequence[JobView]:
-        """The jobs of a page."""
+        """Return the jobs of a page."""
         self._cursor, self._over = page.next, page.next is None
         if self._left is not None:
             self._left = max(0, self._left - len(page.jobs))
@@ -168,10 +169,10 @@ class Pages:
 
 
 class OutputFlow:
-    """Output of a job, taken up at its byte.
+    """Output of a job; resumes at its last byte.
 
-    A byte has its place in one attempt. So without a given attempt, those from the newest on are followed one by one, until
-    the job says that there is no other.
+    An offset is valid within one attempt. So without a given attempt, the flow follows the newest attempt and then each
+    later one, until the job has ended.
     """
 
     def __init__(self, ref: str, *, follow: bool, stderr: bool, attempt: int | None, task: int) -> None:
@@ -179,25 +180,25 @@ class OutputFlow:
         self._follow = follow
         self._stderr = stderr
         self._attempt = attempt
-        """None until it is known, and for the newest that does not have to be known."""
+        """None until it is known, or if the server should choose."""
         self._task = task
         self._through = follow and attempt is None
-        """Whether to go on with the next attempt."""
+        """Whether to continue with the next attempt."""
         self._seen = 0
-        """Bytes of this attempt."""
+        """Bytes read of this attempt."""
         self._looking = self._through
         self._pause = 0.0
-        """Seconds that the next look may wait for the job's end."""
+        """Seconds that the next look may wait for the job to end."""
         self.over = False
 
     def look(self) -> Ask[JobView] | None:
-        """How far the job is, before the first attempt and after each."""
+        """Ask for the state of the job, before the first attempt and after each."""
         return asks.wait(self._ref, self._pause) if self._looking else None
 
     def looked(self, view: JobView) -> None:
-        """Go to the next attempt, if there is one."""
+        """Move on to the next attempt, if there is one."""
         self._looking = False
-        self._ref = view.id  # a name may come to mean another job meanwhile
+        self._ref = view.id  # the name may soon belong to another job
         if self._attempt is None:
             placed = view.cluster is not None
             self._attempt = view.attempt if placed else max(1, view.attempt - 1)
@@ -206,29 +207,29 @@ class OutputFlow:
         elif view.state in ENDED:
             self.over = True
         else:
-            self._pause = PAUSE  # its stream ended too early: do not ask for it without end
+            self._pause = PAUSE  # its stream ended too early: pause before asking again
 
     def ask(self) -> Ask[bytes]:
-        """For the bytes that are still missing."""
+        """Ask for the missing bytes."""
         stream: Literal["stdout", "stderr"] = "stderr" if self._stderr else "stdout"
         return asks.logs(LogsQuery(self._ref, stream, self._attempt, self._task, self._seen, self._follow))
 
     def take(self, chunk: bytes) -> Sequence[bytes]:
-        """The bytes as they are."""
+        """Return the bytes unchanged."""
         self._seen += len(chunk)
         return (chunk,) if chunk else ()
 
     def broke(self) -> None:
-        """Bytes are never half."""
+        """Do nothing: bytes need no cleanup."""
 
     def ended(self) -> None:
-        """An attempt was read to its end."""
+        """Look for the next attempt, or finish."""
         self._looking = self._through
         self.over = not self._through
 
 
 class HistoryFlow:
-    """Events, taken up after the last revision; following without one, from now on."""
+    """Events; resumes after the last revision. With `follow` and no revision, starts at the current end."""
 
     def __init__(self, after: int | None, *, follow: bool, job: str | None) -> None:
         self._after = after
@@ -239,19 +240,19 @@ class HistoryFlow:
         self.over = False
 
     def look(self) -> Ask[ServerView] | None:
-        """Where history ends, once: what comes while a broken stream is taken up again is not missed then."""
+        """Ask for the end of the history, once, so that a reconnect misses no events."""
         return ask(endpoints.SERVER) if self._follow and self._after is None else None
 
     def looked(self, view: ServerView) -> None:
-        """Begin behind that."""
+        """Start after that revision."""
         self._after = view.revision
 
     def ask(self) -> Ask[bytes]:
-        """For what is newer than the last event."""
+        """Ask for events after the last one."""
         return asks.events(EventsQuery(self._after, self._follow, self._job))
 
     def take(self, chunk: bytes) -> Sequence[EventView]:
-        """The events of all lines that are complete; empty lines only show that the server is there."""
+        """Return the events of complete lines; empty lines only keep the stream alive."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         events = _decoded(lines, self._decode)
         if events:
@@ -259,16 +260,16 @@ class HistoryFlow:
         return events
 
     def broke(self) -> None:
-        """Half a line is asked for again."""
+        """Drop half a line; it will be requested again."""
         self._rest = b""
 
     def ended(self) -> None:
-        """All was told."""
+        """Finish."""
         self.over = True
 
 
 class Past:
-    """Jobs that have ended; read from the beginning when it breaks off, without those that were given before."""
+    """Finished jobs. After a break, starts again from the beginning and skips jobs that were returned before."""
 
     def __init__(
         self,
@@ -283,17 +284,17 @@ class Past:
         self.over = False
 
     def look(self) -> None:
-        """Nothing has to be known."""
+        """Return None: nothing to ask first."""
 
     def looked(self, view: JobView) -> None:
-        """Nothing was asked."""
+        """Do nothing."""
 
     def ask(self) -> Ask[bytes]:
-        """For all of them."""
+        """Ask for all of them."""
         return ask(endpoints.PAST, self._query, seconds=BULK)
 
     def take(self, chunk: bytes) -> Sequence[PastJob]:
-        """The jobs of all lines that are complete, as far as they are new."""
+        """Return the new jobs of complete lines."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         seen = self._seen
         jobs = [job for job in _decoded(lines, self._decode) if job.id not in seen]
@@ -301,19 +302,19 @@ class Past:
         return jobs
 
     def broke(self) -> None:
-        """Half a line is asked for again."""
+        """Drop half a line; it will be requested again."""
         self._rest = b""
 
     def ended(self) -> None:
-        """All was told."""
+        """Finish."""
         self.over = True
 
 
 def _decoded(lines: Sequence[bytes], decode: Callable[[bytes], T]) -> list[T]:
-    """What lines hold; empty ones only show that the server is there."""
+    """Decode lines; skip empty ones, which only keep the stream alive."""
     try:
         return [decode(line) for line in lines if line]
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise Unavailable(
-            "what answers there is not a Spillover server of this version", kind="internal"
+            "the program that answers there is not a Spillover server of this version", kind="internal"
         ) from None

@@ -1,4 +1,4 @@
-"""Results of Python calls as they come, without the asking. Both faces of the client have handles that drive these."""
+"""Collects results of Python calls, without I/O. The handles of both clients run these operations."""
 
 import pickle
 import time
@@ -12,36 +12,36 @@ from spillover.client.blobs import Blob
 from spillover.client.errors import CallFailed, RemoteError, WaitTimeout
 from spillover.client.flows import ReadingFlow
 from spillover.client.steps import Flow
-from spillover.core import ranges
-from spillover.core.ranges import Ranges
-from spillover.forms.arrays import format_array
+from spillover.forms.jobs.arrays import format_array
+from spillover.model import ranges
 from spillover.model.job import Range
+from spillover.model.ranges import Ranges
 from spillover.wire.api import ResultPage, ResultView
 
 POLL: Final = 30.0
 """Seconds that one request waits for results."""
 MOST_RANGES: Final = 2_000
-"""In one request."""
+"""Most ranges of indexes in one request."""
 
 
 class Gathering:
-    """Results of a job or of the members of an array, as they come."""
+    """Collects the results of a job, or of the members of an array."""
 
     def __init__(self, job: str, size: int | None) -> None:
         self.job = job
         self.size = size
-        """Members; None for a job that is no array."""
+        """Number of members; None if the job is not an array."""
         self.results: dict[int, ResultView] = {}
-        """By index; 0 for a job that is no array."""
+        """By index; 0 if the job is not an array."""
         self._left: Ranges = (Range(0, size - 1),) if size else ()
 
     @property
     def complete(self) -> bool:
-        """Whether all have come."""
+        """Whether all results are here."""
         return len(self.results) == (1 if self.size is None else self.size)
 
     def ask(self, seconds: float, first: int = 0) -> Ask[ResultPage] | None:
-        """For those that are missing, from an index on; None if none is: others may read the same results, also in other threads."""
+        """Ask for missing results from an index on; None if there are none, as another thread may have read them."""
         members = None
         if self.size is not None:
             left = ranges.minus(self._left, (Range(0, first - 1),)) if first else self._left
@@ -51,7 +51,7 @@ class Gathering:
         return asks.results(self.job, members, min(POLL, max(0.0, seconds)))
 
     def take(self, page: ResultPage) -> list[int]:
-        """The indexes of those that are new."""
+        """Store results; return the indexes of new ones."""
         came: list[int] = []
         new: list[int] = []
         for result in page.results:
@@ -60,12 +60,13 @@ class Gathering:
             if index not in self.results:
                 self.results[index] = result
                 new.append(index)
-        # All that came: of two threads that do this at once, one may undo what the other did.
+        # Subtract all received indexes, not only the new ones: of two threads here, one may overwrite the other's
+        # change.
         self._left = ranges.minus(self._left, ranges.merged(Range(index, index) for index in came))
         return new
 
     def more(self, seconds: float, first: int = 0) -> Flow[list[int]]:
-        """Fetch results of calls that have ended, from an index on; waits for some seconds at the most if there is none."""
+        """Fetch results of ended calls from an index on; if there are none, wait up to this many seconds."""
         ask = self.ask(seconds, first)
         if ask is None:
             return []
@@ -73,7 +74,7 @@ class Gathering:
         return self.take(page)
 
     def ended(self, index: int, timeout: float | None) -> Flow[ResultView | None]:
-        """How one ended; None if it has not in time."""
+        """Return how a call ended; None if it did not in time."""
         until = _until(timeout)
         while index not in self.results:
             seconds = _left(until)
@@ -83,17 +84,17 @@ class Gathering:
         return self.results.get(index)
 
     def value(self, index: int, timeout: float | None) -> Flow[Any]:
-        """What one returned. Raises what it raised, CallFailed, or WaitTimeout."""
+        """Return the value of a call; raise what it raised, CallFailed or WaitTimeout."""
         result, value = yield from self._outcome(index, timeout)
         return outcome(result, value)
 
     def error(self, index: int, timeout: float | None) -> Flow[BaseException | None]:
-        """What one raised, or why it did not return; None if it returned."""
+        """Return what a call raised, or why it did not return; None if it returned."""
         result, value = yield from self._outcome(index, timeout)
         return error_of(result, value)
 
     def values(self, timeout: float | None) -> Flow[list[Any]]:
-        """What all returned, in their order; raises what the first one raised."""
+        """Return all values in order; raise what the first failed call raised."""
         until, values = _until(timeout), []
         for index in range(self.size or 0):
             rest = None if until is None else max(0.0, until - time.monotonic())
@@ -101,23 +102,23 @@ class Gathering:
         return values
 
     def over(self) -> Flow[bool]:
-        """Whether all have ended, as far as the server says so at once."""
+        """Return whether all have ended, without waiting."""
         while not self.complete:
             if not (yield from self.more(0.0)):
                 break
         return self.complete
 
     def cancel(self, index: int | None = None) -> Flow[None]:
-        """Stop all that have not ended, or one of them; none if there is no job."""
+        """Cancel one call, or all that have not ended; do nothing if there is no job."""
         if self.job:
             yield from asks.act("cancel", [self.id_of(index)])
 
     def id_of(self, index: int | None) -> str:
-        """The id of a member, or of the job itself."""
+        """Return the id of a member, or of the job itself."""
         return self.job if self.size is None or index is None else f"{self.job}.{index}"
 
     def _outcome(self, index: int, timeout: float | None) -> Flow[tuple[ResultView, bytes | None]]:
-        """How one ended, and what it returned or raised, as it was pickled; None if that is nothing."""
+        """Return how a call ended, and its encoded value or exception; None if it has neither."""
         result = yield from self.ended(index, timeout)
         if result is None:
             raise self.late()
@@ -128,12 +129,12 @@ class Gathering:
         return result, b"".join(pieces)
 
     def late(self) -> WaitTimeout:
-        """What is raised when they did not come in time."""
+        """Return the error for results that did not come in time."""
         return WaitTimeout([self.job])
 
 
 class Endings:
-    """Calls of a map, in the order in which they end."""
+    """Yields calls of a map in the order in which they end."""
 
     def __init__(self, gathering: Gathering, timeout: float | None) -> None:
         self._gathering = gathering
@@ -141,7 +142,7 @@ class Endings:
         self._told: dict[int, None] = {}
 
     def more(self) -> Flow[list[int]]:
-        """The indexes of those that have ended since; none when all were told. Raises WaitTimeout."""
+        """Return the indexes of newly ended calls; empty when all were returned. Raise WaitTimeout."""
         gathering = self._gathering
         new = self._untold()
         while not new and len(self._told) < (gathering.size or 0):
@@ -154,21 +155,21 @@ class Endings:
         return new
 
     def _untold(self) -> list[int]:
-        """Those that have come, whoever asked for them."""
+        """Return the indexes of results that were not returned yet, also those that others fetched."""
         return sorted(self._gathering.results.keys() - self._told.keys())
 
 
 class CallHandle:
-    """One call: of a job of its own, or of one member of a map."""
+    """One call: a job of its own, or a member of a map."""
 
     def __init__(self, gathering: Gathering, index: int = 0) -> None:
         self._gathering = gathering
         self.index = index
-        """Which item of a map; 0 for a single call."""
+        """Index of its item in a map; 0 for a single call."""
 
     @property
     def job(self) -> str:
-        """The id of its job."""
+        """Id of its job."""
         return self._gathering.id_of(self.index)
 
 
@@ -180,14 +181,14 @@ class MapHandle:
 
     @property
     def job(self) -> str:
-        """The id of the array; empty if there was no item."""
+        """Id of the array; empty if there were no items."""
         return self._gathering.job
 
     def __len__(self) -> int:
         return self._gathering.size or 0
 
     def _at(self, index: int) -> int:
-        """An index as a list would understand it."""
+        """Resolve an index as a list does."""
         size = len(self)
         if not -size <= index < size:
             raise IndexError(index)
@@ -195,7 +196,7 @@ class MapHandle:
 
 
 def outcome(result: ResultView, value: bytes | None) -> object:
-    """What a call returned; raises what it raised, or CallFailed."""
+    """Return the value of a call; raise what it raised, or CallFailed."""
     failed = error_of(result, value)
     if failed is not None:
         raise failed
@@ -203,7 +204,7 @@ def outcome(result: ResultView, value: bytes | None) -> object:
 
 
 def error_of(result: ResultView, value: bytes | None) -> BaseException | None:
-    """What a call raised, or why it did not return; None if it returned."""
+    """Return what a call raised, or why it did not return; None if it returned."""
     if result.state == "SUCCEEDED":
         return None
     if value is None:
@@ -215,8 +216,8 @@ def error_of(result: ResultView, value: bytes | None) -> BaseException | None:
     whole, said, trace = raised
     remote = RemoteError(said, trace, result.id, result.state)
     try:
-        error = pickle.loads(whole)  # noqa: S301 - of the server that the caller trusts with the call
-    except Exception:  # noqa: BLE001 - whatever it is, the text is there
+        error = pickle.loads(whole)  # noqa: S301 - from the server that the caller trusts with the call
+    except Exception:  # noqa: BLE001 - whatever fails, the text remains
         return remote
     if not isinstance(error, BaseException):
         return remote
@@ -225,7 +226,7 @@ def error_of(result: ResultView, value: bytes | None) -> BaseException | None:
 
 
 def _loaded(value: bytes) -> object:
-    """A value: pickled, or plain data as JSON."""
+    """Decode a value: pickled, or plain data as JSON."""
     if value.startswith(b"\x80"):
         return pickle.loads(value)  # noqa: S301 - as above
     return msgspec.json.decode(value)
@@ -236,5 +237,5 @@ def _until(timeout: float | None) -> float | None:
 
 
 def _left(until: float | None) -> float:
-    """Seconds until a time; many if there is none."""
+    """Return the seconds until a time; POLL if there is none."""
     return POLL if until is None else until - time.monotonic()

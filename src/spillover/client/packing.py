@@ -1,4 +1,4 @@
-"""Inputs of jobs, packed: patterns to files, files to digests, and what the server lacks of them is uploaded."""
+"""Packs inputs of jobs: finds the files of patterns, and computes their digests."""
 
 import os
 import stat
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from spillover.client.errors import Refused
-from spillover.forms.inputs import Unpacked
-from spillover.forms.matching import Folder, fixed
+from spillover.forms.jobs.inputs import Unpacked
+from spillover.forms.jobs.matching import Folder, fixed
 from spillover.model.files import MOST_FILES, PATH_RULE, clash, is_pattern, wrong_path
 from spillover.model.units import format_memory
 from spillover.ports.blobs import digest_of
@@ -18,7 +18,7 @@ from spillover.wire.api import FieldProblem
 
 @dataclass(slots=True)
 class Packed:
-    """Documents whose inputs are named by their bytes, and where those bytes are."""
+    """Documents whose inputs have digests, and the files with these digests."""
 
     documents: list[dict[str, Any]]
     sources: dict[str, Path] = field(default_factory=dict)
@@ -26,12 +26,12 @@ class Packed:
     sizes: dict[str, int] = field(default_factory=dict)
 
     def bytes_of(self, digests: Iterable[str]) -> int:
-        """How many bytes some of them have."""
+        """Return the total size of some of the files."""
         return sum(self.sizes[digest] for digest in digests)
 
 
 class _Problems:
-    """What is wrong with inputs, all of it."""
+    """Collects all problems with inputs."""
 
     def __init__(self) -> None:
         self.found: list[FieldProblem] = []
@@ -46,16 +46,16 @@ class _Problems:
 
 
 def needs_packing(document: Mapping[str, Any]) -> bool:
-    """Whether a document names inputs that are still to be looked for."""
+    """Return whether a document has inputs that are not packed yet."""
     spec = document.get("spec")
     inputs = spec.get("inputs") if isinstance(spec, Mapping) else None
     return isinstance(inputs, list | tuple) and any(_entry(each) is not None for each in inputs)
 
 
 def pack(documents: Sequence[dict[str, Any]], most: int) -> Packed:
-    """Look at all files that documents name; raises Refused with everything that is wrong with them.
+    """Read all input files of documents; raise Refused with all problems.
 
-    `most` is how many bytes the inputs of one job may have.
+    `most` is the most bytes that the inputs of one job may have.
     """
     packed = Packed([])
     problems = _Problems()
@@ -80,7 +80,7 @@ def _inputs(
     packed: Packed,
     problems: _Problems,
 ) -> list[dict[str, Any]]:
-    """All inputs of one job, each a file with its digest."""
+    """Return all inputs of one job as files with digests."""
     root = Path(spec.get("workdir") or ".")
     entries: list[dict[str, Any]] = []
     total = 0
@@ -93,8 +93,7 @@ def _inputs(
             try:
                 digest, size, executable = seen[source] if source in seen else _look(source)
             except OSError as error:
-                reason = (error.strerror or str(error)).lower()
-                problems.add(f"{where}[{at}]", f"{source} cannot be read: {reason}")
+                problems.add(f"{where}[{at}]", f"{source}: {error.strerror or error}")
                 continue
             seen[source] = digest, size, executable
             packed.sources[digest], packed.sizes[digest] = source, size
@@ -104,19 +103,21 @@ def _inputs(
             if total > most:
                 problems.add(
                     where,
-                    f"with {to} ({format_memory(size)}) the inputs have {format_memory(total)}; "
-                    f"the most is {format_memory(most)} (files.max_inputs of the server)",
+                    f"{to} ({format_memory(size)}) makes the inputs {format_memory(total)}; "
+                    f"the maximum is {format_memory(most)} (files.max_inputs of the server)",
                 )
                 return entries
     if len(entries) > MOST_FILES:
-        problems.add(where, f"are {len(entries):,} files; the most is {MOST_FILES:,}: pack them into one")
+        problems.add(
+            where, f"has {len(entries):,} files; the maximum is {MOST_FILES:,}; pack them into an archive"
+        )
     elif (twice := clash(entry["path"] for entry in entries)) is not None:
-        problems.add(where, f"{twice!r} would be there twice; give one another name with `as`")
+        problems.add(where, f"{twice!r} would be written twice; rename one with `as`")
     return entries
 
 
 def changed(source: Path, error: Refused) -> Refused:
-    """What it means that the server does not take a file under the digest that it had."""
+    """Explain why the server refused a file under its digest."""
     if error.kind != "invalid":
         return error
     return Refused(
@@ -125,7 +126,7 @@ def changed(source: Path, error: Refused) -> Refused:
 
 
 def _files(root: Path, wanted: Unpacked, where: str, problems: _Problems) -> list[tuple[Path, str]]:
-    """The files that an entry means, and what each is called where the job runs."""
+    """Return the files of an entry, each with its path where the job runs."""
     pattern = wanted.path.removesuffix("/")
     for text in (pattern, ("x" if wanted.to is None else wanted.to).removesuffix("/")):
         if (wrong := wrong_path(text)) is not None:
@@ -137,10 +138,10 @@ def _files(root: Path, wanted: Unpacked, where: str, problems: _Problems) -> lis
     for path in folder.files(pattern):
         paths.append(path)
         if len(paths) > MOST_FILES:
-            problems.add(where, f"{pattern!r} means more than {MOST_FILES:,} files; pack them into one")
+            problems.add(where, f"{pattern!r} matches more than {MOST_FILES:,} files; pack them into one")
             return []
     if not paths and len(problems.found) == before:
-        what = "matches no file" if is_pattern(pattern) else "is not there"
+        what = "matches no file" if is_pattern(pattern) else "does not exist"
         problems.add(where, f"{pattern!r} {what} in {root}")
     to = wanted.to
     if to is None:
@@ -152,13 +153,13 @@ def _files(root: Path, wanted: Unpacked, where: str, problems: _Problems) -> lis
 
 
 def _look(source: Path) -> tuple[str, int, bool]:
-    """Digest and size of a file, and whether it is a program."""
-    found = os.stat(source)  # noqa: PTH116 - one call for all of it
+    """Return digest and size of a file, and whether it is executable."""
+    found = os.stat(source)  # noqa: PTH116 - one call for both
     return digest_of(source), found.st_size, bool(found.st_mode & stat.S_IXUSR)
 
 
 def _entry(entry: Any) -> Unpacked | None:
-    """An entry that is still to be packed; None for one that is, or that the server will refuse."""
+    """Return an entry that is not packed yet; None if it is packed, or invalid (the server reports that)."""
     if isinstance(entry, str | os.PathLike):
         return Unpacked(os.fspath(entry))
     if isinstance(entry, Mapping) and "digest" not in entry and isinstance(entry.get("path"), str):

@@ -1,4 +1,4 @@
-"""Where the server is and who asks: arguments, else the environment, else what a server left in its data folder."""
+"""Finds the server and the user: from arguments, else the environment, else the data folder of a server."""
 
 import getpass
 import os
@@ -14,44 +14,44 @@ from spillover.model.hosts import is_loopback
 from spillover.model.ids import NAME_RULE, is_name
 
 ANONYMOUS = "anonymous"
-_GIVE: Final = "give one that `spill token create` printed"
-_PRINTED: Final = "what `spill token create` printed"
+_GIVE: Final = "use one from `spill token create`"
+_PRINTED: Final = "a token from `spill token create`"
 _HINT: Final = (
     "set SPILL_TOKEN or SPILL_TOKEN_FILE, or name the server's data folder with --data or SPILL_DATA"
 )
 
 
 class ServerFile(Struct, frozen=True):
-    """What a server writes to `DIR/server.json` once it accepts work; only what a client needs."""
+    """The part of `DIR/server.json` that a client needs; a server writes the file when it accepts work."""
 
     http: str
     """URL of its HTTP API."""
     ca: str | None = None
-    """File of the authority that signed its certificate; None without TLS, or where everybody knows the authority."""
+    """File with the CA of its certificate; None without TLS, or if the system trusts the CA."""
 
 
 class ServerPlace(Struct, frozen=True):
-    """A server and how to speak to it."""
+    """A server, and how to connect to it."""
 
     url: str
-    """Without a slash at its end."""
+    """Without a slash at the end."""
     token: str
     user: str
     found: Path | None = None
-    """The `server.json` that the URL was read from; None when it was given."""
+    """The `server.json` with the URL; None if the URL was given."""
     ca: Path | None = None
-    """File of the authority to trust; None trusts those that are known everywhere."""
+    """File with the CA to trust; None for those that the system trusts."""
     ca_from: str = ""
-    """The variable that names it; empty for what was named otherwise."""
+    """The variable that names the CA file; empty if it was named otherwise."""
     mending: str = _GIVE
-    """What to do when the token is wrong, by where it is from."""
+    """Advice for a wrong token, by where the token came from."""
 
     def headers(self) -> dict[str, str]:
-        """What goes with every request."""
+        """Return the headers of every request."""
         return {"Authorization": f"Bearer {self.token}", "Spill-User": self.user}
 
     def again(self) -> "ServerPlace":
-        """The same place as it is now: a server that was restarted may listen elsewhere."""
+        """Read the URL again: a restarted server may listen elsewhere."""
         if self.found is None:
             return self
         try:
@@ -68,7 +68,7 @@ def find(
     ca: str | Path | None = None,
     token_file: str | Path | None = None,
 ) -> ServerPlace:
-    """The place that arguments, environment and data folder tell, in this order."""
+    """Find the server from arguments, environment and data folder, in this order."""
     folder = Path(data if data is not None else os.environ.get("SPILL_DATA") or "spill-data")
     given = server or (os.environ.get("SPILL_SERVER") if data is None else None)
     found = None if given else folder / "server.json"
@@ -81,15 +81,15 @@ def find(
     if not secret:
         secret, mending = _token(folder, token_file, named=data is not None, lent=lent)
     if not (secret.isascii() and secret.isprintable()):
-        raise Unreachable("the token holds characters that no token has")
+        raise Unreachable(f"the token has invalid characters; {_GIVE}")
     if user is not None and not is_name(user):
-        raise Refused(f"{user!r} cannot be a user: {NAME_RULE}", status=400, kind="invalid")
+        raise Refused(f"{user!r} is not a user name; write {NAME_RULE}", status=400, kind="invalid")
     trusted = Path(authority) if authority else None
     return ServerPlace(url, secret, user or _user(), found, trusted, "SPILL_CA" if variable else "", mending)
 
 
 def _told_in(path: Path) -> ServerFile:
-    """The address that a server left, and its authority."""
+    """Read the URL and the CA that a server wrote."""
     try:
         told = msgspec.json.decode(path.read_bytes(), type=ServerFile)
         return ServerFile(server_url(told.http, str(path)), told.ca)
@@ -105,7 +105,7 @@ def _told_in(path: Path) -> ServerFile:
 
 
 def server_url(text: str, what: str = "the server's address") -> str:
-    """An address with its scheme, where nobody else could read a token on its way."""
+    """Return a URL with a scheme; refuse one that would expose the token."""
     url = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(url)
@@ -113,11 +113,11 @@ def server_url(text: str, what: str = "the server's address") -> str:
     except ValueError:
         good = False
     if not good:
-        raise Unreachable(f"{what} is {text!r}, which is not one; write http://127.0.0.1:7070")
+        raise Unreachable(f"{what} is {text!r}, which is not a URL; write http://127.0.0.1:7070")
     if parts.scheme == "http" and not is_loopback(f"{parts.hostname}:0"):
         instead = f"https://{parts.netloc}{parts.path}".rstrip("/")
         raise Refused(
-            f"{what} is {text!r}, and without TLS others could read the token on its way there; write {instead}",
+            f"{what} is {text!r}, which would send the token without TLS; write {instead}",
             status=400,
             kind="invalid",
         )
@@ -125,16 +125,16 @@ def server_url(text: str, what: str = "the server's address") -> str:
 
 
 def named_token_file(given: str | Path | None = None, *, data: str | Path | None = None) -> Path | None:
-    """The file that somebody named to read the token from; None where the token itself was given, or a data folder has it."""
+    """Return the token file that the user named; None if the token itself was given, or the data folder has it."""
     if given is None and data is None and not os.environ.get("SPILL_TOKEN"):
         given = os.environ.get("SPILL_TOKEN_FILE") or None
     return None if given is None else Path(given)
 
 
 def _may_show(folder: Path, url: str, *, named: bool) -> bool:
-    """Whether a server that somebody named may see the token of a data folder, which is good for everything on its own server.
+    """Return whether a named server may receive the admin token of a data folder.
 
-    It may if the folder was named as well, or if it is on this machine or where the folder says that its server is.
+    It may if the folder was named too, if it is on this machine, or if its URL is the one in the folder.
     """
     if named or os.environ.get("SPILL_DATA") or is_loopback(f"{urlsplit(url).hostname}:0"):
         return True
@@ -145,9 +145,9 @@ def _may_show(folder: Path, url: str, *, named: bool) -> bool:
 
 
 def _token(folder: Path, given: str | Path | None, *, named: bool, lent: bool) -> tuple[str, str]:
-    """The secret that lets a client in, and what to do if it does not; a data folder that is `named` comes before what the environment says.
+    """Return the token, and advice for when it is wrong; a `named` data folder takes precedence over the environment.
 
-    That of the folder is not for the server unless it is `lent`.
+    The token of the folder is used only if `lent` is True.
     """
     file = named_token_file(given, data=folder if named else None)
     if file is None and not named and (token := os.environ.get("SPILL_TOKEN")):
@@ -161,18 +161,18 @@ def _token(folder: Path, given: str | Path | None, *, named: bool, lent: bool) -
         hint = "there is no such file" if file is not None else _HINT
         raise Unreachable(f"there is no token in {path}: {hint}") from None
     except OSError as error:
-        raise Unreachable(f"{path} cannot be read: {error.strerror}; only its owner may") from None
+        raise Unreachable(f"{path} cannot be read: {error.strerror}; run this as its owner") from None
     except UnicodeDecodeError:
         token = ""
     if not token:
         raise Unreachable(f"{path} does not hold a token")
     if file is not None:
-        return token, f"{path} must hold {_PRINTED}"
-    return token, f"it is that of {path}; set SPILL_TOKEN to {_PRINTED}"
+        return token, f"write {_PRINTED} to {path}"
+    return token, f"it came from {path}; set SPILL_TOKEN to {_PRINTED}"
 
 
 def _user() -> str:
-    """Who runs this process, if that can be a name here."""
+    """Return the user of this process; ANONYMOUS if that is not a valid name."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError, ImportError):

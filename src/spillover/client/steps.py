@@ -1,7 +1,7 @@
-"""What operations of the client want done, as values.
+"""Steps of client operations, as values.
 
-An operation that takes more than one request is written once, as a generator of steps that returns what came of it. Each face of
-the client carries steps out in its own way: one blocks, the other awaits.
+An operation of several requests is a generator of steps that returns the result. It is written once. Each client runs
+the steps in its own way: one blocks, the other awaits.
 """
 
 from collections.abc import Callable, Generator
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class ClientStep(Generic[T]):
-    """One thing to be done; in an operation, `yield from step` is what came of it."""
+    """One step of an operation; `yield from step` gives its result."""
 
     __slots__ = ()
 
@@ -27,6 +27,6 @@ Flow: TypeAlias = Generator[ClientStep[Any], Any, T]
 
 @dataclass(frozen=True, slots=True)
 class Work(ClientStep[T]):
-    """Something on this machine that takes a while, such as reading files."""
+    """Slow local work, such as reading files."""
 
     do: Callable[[], T]

@@ -1,4 +1,4 @@
-"""Files on their way to and from the server, without the sending: what is there is not sent again."""
+"""Transfers files to and from the server, without I/O. Files that the receiver already has are not sent."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +18,7 @@ from spillover.wire.parameters import FilesQuery
 
 
 def missing(digests: Iterable[str]) -> Flow[list[str]]:
-    """Which blobs the server has not, each once."""
+    """Return the distinct blobs that the server does not have."""
     found: list[str] = []
     for batch in batches(digests):
         found += yield from asks.missing(batch)
@@ -26,7 +26,7 @@ def missing(digests: Iterable[str]) -> Flow[list[str]]:
 
 
 def put_blob(source: Source, progress: Progress | None) -> Flow[str]:
-    """Keep bytes, or those of a file, under their SHA-256, which is returned."""
+    """Upload bytes or a file under its SHA-256, and return that."""
     digest = yield from Work(lambda: digest_of(source))
     if (yield from missing([digest])):
         yield from asks.put_blob(digest, Upload(source, progress))
@@ -34,13 +34,13 @@ def put_blob(source: Source, progress: Progress | None) -> Flow[str]:
 
 
 def save_blob(digest: str, path: Path, progress: Progress | None) -> Flow[None]:
-    """Write the bytes of a SHA-256 to a file, which is there whole or not at all."""
+    """Download a blob to a file, which appears only when it is complete."""
     with Landing(path, progress) as file:
         yield from ReadingFlow(Blob(digest), file.write)
 
 
 def send_inputs(docs: list[dict[str, Any]], progress: Moving | None) -> Flow[list[dict[str, Any]]]:
-    """Documents of jobs whose inputs the server has."""
+    """Upload missing inputs; return the documents with their digests."""
     if not any(map(needs_packing, docs)):
         return docs
     most = (yield from ask(endpoints.SERVER)).max_inputs
@@ -58,7 +58,7 @@ def send_inputs(docs: list[dict[str, Any]], progress: Moving | None) -> Flow[lis
 def fetch(
     job: str, folder: Path, attempt: int | None, progress: Moving | None, *, force: bool
 ) -> Flow[list[Path]]:
-    """Write what a job brought back to a folder; returns the files that were not there."""
+    """Write the output files of a job to a folder; return those that were missing or differed."""
     view = yield from ask(endpoints.FILES, FilesQuery(job, attempt))
     todo = yield from Work(lambda: plan(view, folder, force=force))
     told = moving(todo.total, progress) if todo.wanted else None

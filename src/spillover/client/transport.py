@@ -1,4 +1,4 @@
-"""How a request becomes one of httpx, and how httpx's failures become ours. httpx is loaded with the first request."""
+"""Translates requests to httpx, and httpx's errors to ours. Imports httpx with the first request."""
 
 import socket
 import ssl
@@ -20,13 +20,13 @@ T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 CONNECT: Final = 5.0
 WRITE: Final = 60.0
-"""Seconds to connect, and to get rid of a part of the body."""
-_AGENTS: Final = "if that is the port for agents, write that for people, which is 7070 unless it was set"
+"""Seconds to connect, and to send a part of the body."""
+_AGENTS: Final = "if that is the port for agents, use the HTTP port instead (default: 7070)"
 
 
 def request(ask: Ask[Any], place: ServerPlace) -> dict[str, Any]:
-    """Arguments for `request` and `stream` of either httpx client."""
-    import httpx  # noqa: PLC0415 - heavy, and not every import of the client sends something
+    """Return arguments for `request` and `stream` of either httpx client."""
+    import httpx  # noqa: PLC0415 - slow to import, and only needed for requests
 
     headers = place.headers()
     if ask.body is not None:
@@ -44,8 +44,8 @@ def request(ask: Ask[Any], place: ServerPlace) -> dict[str, Any]:
 
 
 def settings(place: ServerPlace, connecting: "Connecting") -> dict[str, Any]:
-    """Arguments for either httpx client, with its way to connect: no proxy, redirect or other server ever sees the token."""
-    # Loading the certificates of all authorities takes longer than a request; without them no https address is trusted.
+    """Return arguments for either httpx client; no proxy, redirect or other server may see the token."""
+    # Loading the system's CA certificates takes longer than a request. Without https they are not needed.
     secure = place.url.startswith("https:")
     verify = _trusting(place) if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     connections = connecting(verify=verify, trust_env=False, socket_options=kept_alive())
@@ -53,27 +53,27 @@ def settings(place: ServerPlace, connecting: "Connecting") -> dict[str, Any]:
 
 
 def _trusting(place: ServerPlace) -> ssl.SSLContext | bool:
-    """Who is believed to vouch for a server: one authority, or all that are known everywhere."""
+    """Return what to trust: one CA, or those of the system."""
     ca, named = place.ca, f"{place.ca_from}: " if place.ca_from else ""
     if ca is None:
         return True
     try:
         return ssl.create_default_context(cafile=ca)
     except ssl.SSLError:
-        raise Unreachable(f"{named}{ca} holds no certificate of an authority") from None
+        raise Unreachable(f"{named}{ca} has no CA certificate") from None
     except OSError as error:
         raise Unreachable(f"{named}{ca} cannot be read: {error.strerror}") from None
 
 
 def answer(ask: Ask[T], place: ServerPlace, status: int, body: bytes) -> T:
-    """Read an answer, or raise what it says."""
+    """Decode an answer, or raise its error."""
     if status not in ask.good:
         raise refusal(ask, place, status, body)
     return asks.answer(ask, status, body)
 
 
 def refusal(ask: Ask[Any], place: ServerPlace, status: int, body: bytes) -> SpillError:
-    """What it means that a server does not do what it was asked for, in the words of whoever asked it there."""
+    """Return the error of a refusal, with advice that fits this server."""
     error = asks.refusal(ask, status, body)
     if not isinstance(error, Refused):
         return error
@@ -88,15 +88,15 @@ def refusal(ask: Ask[Any], place: ServerPlace, status: int, body: bytes) -> Spil
 
 
 def failure(ask: Ask[Any], place: ServerPlace, error: "httpx.TransportError") -> Unreachable:
-    """What it means that no answer came."""
-    import httpx  # noqa: PLC0415 - loaded already when this is called
+    """Return the error for a missing answer."""
+    import httpx  # noqa: PLC0415 - already imported at this point
 
     if (untrusted := _untrusted(place, error)) is not None:
         return Unreachable(untrusted)
     if _cause(error, socket.gaierror) is not None:
-        return Unreachable(f"the name {urlsplit(place.url).hostname} is not known; correct the address")
+        return Unreachable(f"cannot resolve {urlsplit(place.url).hostname}; correct the address")
     if isinstance(error, httpx.RemoteProtocolError) and "disconnected" not in str(error):
-        return Unreachable(f"what answers at {place.url} does not speak HTTP; {_AGENTS}")
+        return Unreachable(f"the program at {place.url} does not speak HTTP; {_AGENTS}")
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         return Unreachable(
             f"no server answers at {place.url}; start it with `spill up`, or correct the address"
@@ -104,7 +104,7 @@ def failure(ask: Ask[Any], place: ServerPlace, error: "httpx.TransportError") ->
     what = (
         "did not answer in time"
         if isinstance(error, httpx.TimeoutException)
-        else "went away while it was asked"
+        else "closed the connection before it answered"
     )
     told = f"the server at {place.url} {what}" + ("" if ask.repeatable else UNKNOWN)
     if place.url.startswith("http:") and isinstance(error, httpx.ReadError | httpx.RemoteProtocolError):
@@ -115,7 +115,7 @@ def failure(ask: Ask[Any], place: ServerPlace, error: "httpx.TransportError") ->
 
 
 def _cause(error: BaseException, kind: type[E]) -> E | None:
-    """The error of a kind that another one rests on."""
+    """Return the first error of a kind in the chain of causes."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, kind):
         cause = cause.__cause__ or cause.__context__
@@ -123,7 +123,7 @@ def _cause(error: BaseException, kind: type[E]) -> E | None:
 
 
 def _untrusted(place: ServerPlace, error: BaseException) -> str | None:
-    """What is wrong with the TLS of a server, if that is what failed."""
+    """Return what is wrong with the TLS of a server; None if something else failed."""
     cause = _cause(error, ssl.SSLError)
     if cause is None:
         return None
@@ -134,13 +134,13 @@ def _untrusted(place: ServerPlace, error: BaseException) -> str | None:
             "UNKNOWN_PROTOCOL",
             "HTTP_REQUEST",
         }:
-            return f"what answers at {place.url} does not speak TLS; write http:// if it is on this machine"
-        return f"no secure connection to {place.url} is possible: {(cause.reason or str(cause)).lower().replace('_', ' ')}"
+            return f"the program at {place.url} does not speak TLS; write http:// if it is on this machine"
+        return f"cannot open a TLS connection to {place.url}: {(cause.reason or str(cause)).lower().replace('_', ' ')}"
     match cause.verify_code:
-        case 9 | 10:  # not valid yet, not valid any more
+        case 9 | 10:  # not valid yet, or expired
             return f"the certificate of {place.url} is not valid now: {cause.verify_message}; its server needs a new one"
-        case 62 | 64:  # another name, another address
-            return f"the certificate of {place.url} is for another name: {cause.verify_message}; ask the server by a name that it has"
+        case 62 | 64:  # another name, or another address
+            return f"the certificate of {place.url} is for another name: {cause.verify_message}; use a name from the certificate"
         case _:
-            whom = f"{place.ca} does not vouch for it" if place.ca else "nobody who is known vouches for it"
-            return f"the certificate of {place.url} is not trusted, as {whom}; name its authority with --ca FILE or SPILL_CA"
+            whom = f"{place.ca} did not sign it" if place.ca else "no CA of this system signed it"
+            return f"the certificate of {place.url} is not trusted, because {whom}; name its CA with --ca FILE or SPILL_CA"

@@ -1,1 +1,1 @@
-"""Drivers of clusters."""
+"""Cluster kinds and their drivers."""

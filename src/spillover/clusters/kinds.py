@@ -1,6 +1,6 @@
-"""Kinds of clusters by name: ours and those of installed packages, found by entry point.
+"""Loads the built-in cluster kinds, and those of installed packages by their entry points.
 
-One that cannot be loaded is named in one line and left out; nothing else is lost by it.
+A kind that cannot be loaded is left out and reported in one line. The other kinds still work.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,19 +23,19 @@ BUILT_IN: Final = {
     "agents": "spillover.clusters.agents.kind:AgentsKind",
     "kubernetes": "spillover.clusters.kubernetes.kind:KubernetesKind",
 }
-"""Our own, as pyproject.toml registers them: they are known in a source tree too that nobody installed again, and nobody replaces them."""
+"""As in pyproject.toml. Listed here too, so that they work in a source tree, and no package can replace them."""
 _TAKEN: Final = frozenset((*ClusterDoc.__struct_fields__, *LocalAgentsDoc.__struct_fields__, *BUILT_IN))
-"""Keys of clusters that no other kind may have."""
+"""Keys of a cluster that no other kind may use as its section."""
 _PARTS: Final = ("name", "form", "section", "capabilities", "open", "check", "missing", "manner")
 
 
 class Kinds(Mapping[str, ClusterKind]):
-    """The kinds that can be used, and why others cannot."""
+    """The usable kinds by name, and why others are not usable."""
 
     def __init__(self, kinds: dict[str, ClusterKind], unusable: dict[str, str]) -> None:
         self._kinds = kinds
         self.unusable = unusable
-        """By name, one line for each that cannot be used."""
+        """One line by name for each kind that cannot be used."""
 
     def __getitem__(self, name: str) -> ClusterKind:
         return self._kinds[name]
@@ -48,17 +48,17 @@ class Kinds(Mapping[str, ClusterKind]):
 
     @property
     def sections(self) -> dict[str, str]:
-        """The key under which each kind that has one is written in a cluster, by the name of the kind."""
+        """The key of a cluster that holds the settings of each kind, by the name of the kind."""
         return {name: section_of(kind) for name, kind in self.items() if kind.section is not None}
 
     @property
     def cluster_doc(self) -> type[ClusterDoc]:
-        """A cluster of spill.yaml, with the forms of all these kinds."""
+        """The form of a cluster in spill.yaml, with the settings of all kinds."""
         return self._docs()[0]
 
     @property
     def config_doc(self) -> type[ConfigDoc]:
-        """All of spill.yaml, likewise."""
+        """The form of spill.yaml, with the settings of all kinds."""
         return self._docs()[1]
 
     def _docs(self) -> tuple[type[ClusterDoc], type[ConfigDoc]]:
@@ -67,7 +67,7 @@ class Kinds(Mapping[str, ClusterKind]):
 
 
 def load_kinds() -> Kinds:
-    """All kinds: ours first, then those of installed packages by their names."""
+    """Load all kinds: built-in ones first, then those of installed packages by name."""
     kinds: dict[str, ClusterKind] = {}
     unusable: dict[str, str] = {}
     for name, where in BUILT_IN.items():
@@ -78,47 +78,47 @@ def load_kinds() -> Kinds:
             continue
         try:
             if point.name in kinds:
-                raise ValueError("another kind has that name")  # noqa: TRY301 - told as all else that is wrong with it
+                raise ValueError("another kind has that name")  # noqa: TRY301 - reported like any other problem
             kind = _made(point)
             if section_of(kind) in map(section_of, kinds.values()):
-                raise ValueError(f"another kind has the section {section_of(kind)!r}")  # noqa: TRY301 - likewise
+                raise ValueError(f"another kind has the section {section_of(kind)!r}")  # noqa: TRY301 - as above
             kinds[point.name] = kind
-        except Exception as error:  # noqa: BLE001 - it is not ours, and the server has other clusters
+        except Exception as error:  # noqa: BLE001 - foreign code must not keep the server from using its other clusters
             unusable.setdefault(point.name, f"{_brought(point)} cannot be used: {reason_of(error)}")
     return Kinds(kinds, {name: why for name, why in unusable.items() if name not in kinds})
 
 
 def section_of(kind: ClusterKind) -> str:
-    """The key of a cluster under which the form of a kind is written."""
+    """Return the key of a cluster that holds the settings of a kind."""
     return kind.section or kind.name
 
 
 def _made(point: EntryPoint) -> ClusterKind:
-    """The kind of an installed package; raises whatever is wrong with it."""
-    invalidate_caches()  # it may have been installed while the server runs
+    """Load the kind of an installed package; raise whatever is wrong with it."""
+    invalidate_caches()  # the package may have been installed while the server runs
     kind: ClusterKind = point.load()()
     if lacking := [part for part in _PARTS if not hasattr(kind, part)]:
         raise TypeError(f"it has no {', '.join(lacking)}; derive it from spillover.ports.kinds.ClusterKind")
     if kind.name != point.name:
-        raise ValueError(f"its entry point is called otherwise than its name, {kind.name!r}")
+        raise ValueError(f"its entry point must have its name, {kind.name!r}")
     form: object = kind.form
     if not (isinstance(form, type) and issubclass(form, Struct)):
-        raise TypeError("its form is no msgspec.Struct")
+        raise TypeError("its form is not a msgspec.Struct")
     section = section_of(kind)
     if kind.section is None or not _is_word(section) or section in _TAKEN:
-        raise ValueError(f"its section {section!r} is not a word of its own, of letters, digits and _")
+        raise ValueError(f"its section {section!r} must be a new word of letters, digits and _")
     msgspec.json.schema(kind.form)
-    kind.form()  # so that a cluster may leave its section out
+    kind.form()  # fails if the form has required fields: a cluster may leave its section out
     return kind
 
 
 def _is_word(name: str) -> bool:
-    """Whether spill.yaml can have this as a key that our code can have as a field."""
+    """Return whether a name can be a key of spill.yaml and a field of a Struct."""
     return name.isidentifier() and name.isascii() and not iskeyword(name) and not name.startswith("_")
 
 
 def _brought(point: EntryPoint) -> str:
-    """A kind, with the package that brings it."""
+    """Describe a kind and the package that provides it."""
     return f"the cluster kind {point.name}" + (f" of {point.dist.name}" if point.dist is not None else "")
 
 
@@ -130,23 +130,23 @@ def _points() -> list[EntryPoint]:
 def _docs(
     forms: tuple[tuple[str, type[Struct], str | None], ...], unusable: tuple[str, ...]
 ) -> tuple[type[ClusterDoc], type[ConfigDoc]]:
-    """The forms of a cluster and of spill.yaml, with what these kinds take."""
+    """Build the forms of a cluster and of spill.yaml with the settings of these kinds."""
     names = tuple([name for name, _, _ in forms] + list(unusable))
     more: list[tuple[Any, ...]] = []
     for name, form, section in forms:
         if section is None:
             more += _fields(form)
         else:
-            told = Meta(description=f"Of kind {name}: how it is reached.")
+            told = Meta(description=f"Settings of a cluster of kind {name}.")
             more.append((section or name, Annotated[form | None, told], None))
     more += [
         (name, dict[str, Any] | None, None) for name in unusable if _is_word(name) and name not in _TAKEN
     ]
-    kind = ("kind", Annotated[Literal[names], Meta(description="Who runs the jobs.")], "agents")
-    cluster = _doc(ClusterDoc, {"kind": kind}, more, "Somewhere jobs run.")
+    kind = ("kind", Annotated[Literal[names], Meta(description="Kind of cluster.")], "agents")
+    cluster = _doc(ClusterDoc, {"kind": kind}, more, "A group of machines that run jobs.")
     clusters = Annotated[
         Annotated[list[cluster], Meta(max_length=1000)] | None,  # type: ignore[valid-type]
-        Meta(description="In the order they are tried; default: this machine."),
+        Meta(description="Clusters, in the order in which they are tried; default: this machine."),
     ]
     config = _doc(ConfigDoc, {"clusters": ("clusters", clusters, None)}, (), ConfigDoc.__doc__ or "")
     return cluster, config
@@ -158,7 +158,7 @@ def _doc(
     more: Iterable[tuple[Any, ...]],
     about: str,
 ) -> type[Doc]:
-    """A form with some fields replaced where they stand, and more behind them."""
+    """Derive a form with some fields replaced in place and others appended."""
     fields = [others[name] if name in others else _field(base, name) for name in base.__struct_fields__]
     made = msgspec.defstruct(
         base.__name__,
@@ -173,12 +173,12 @@ def _doc(
 
 
 def _fields(form: type[Struct]) -> list[tuple[Any, ...]]:
-    """All fields of a form, as another form takes them over."""
+    """Return all fields of a form as defstruct takes them."""
     return [_field(form, name) for name in form.__struct_fields__]
 
 
 def _field(form: type[Struct], name: str) -> tuple[Any, ...]:
-    """One field of a form: its name, its type with what is said about it, and what it is when it is left out, if it may be."""
+    """Return the name, annotated type and default (if any) of a field, as defstruct takes them."""
     (field,) = [each for each in structs.fields(form) if each.name == name]
     default: tuple[Any, ...] = () if field.default is msgspec.NODEFAULT else (field.default,)
     if field.default_factory is not msgspec.NODEFAULT:

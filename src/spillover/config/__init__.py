@@ -1,1 +1,1 @@
-"""spill.yaml: read, check, all problems at once."""
+"""Reads and checks spill.yaml, and reports all of its problems at once."""

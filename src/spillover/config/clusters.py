@@ -1,4 +1,4 @@
-"""Clusters as spill.yaml says them: what all have in common is read here, what is of a kind is left to that kind."""
+"""Reads clusters of spill.yaml: common fields here, and those of each kind through the kind."""
 
 from typing import Any, Final
 
@@ -20,22 +20,22 @@ from spillover.ports.kinds import Capability, ClusterKind
 from spillover.wire.configfile import ClusterDoc, LocalAgentsDoc, LocalDoc, MostDoc
 
 _WORDS: Final = {Capability.COMMANDS: "command", Capability.FILES: "files", Capability.CALLS: "python"}
-"""What the shape of a job calls what a cluster must be able to do; containers are offered by nodes."""
+"""Words in the shape of a job by capability; nodes offer containers instead."""
 
 
 class Clusters(Struct, frozen=True):
     """All clusters of a server."""
 
     specs: tuple[ClusterSpec, ...]
-    """In the order they are tried."""
+    """In the order in which they are tried."""
     forms: dict[ClusterName, Struct]
-    """What each says in the form of its kind."""
+    """Settings of each cluster in the form of its kind."""
     entries: dict[ClusterName, str]
     """The entry of each in spill.yaml, as JSON."""
 
 
 def this_machine(slots: int | None) -> Clusters:
-    """The cluster and the agent of a server that was told of none."""
+    """Return the default cluster: this machine, with one agent."""
     if slots is not None and not 0 < slots <= MOST_CPU // 1000:
         message = f"{slots} is not a number of CPUs; write 1 to {MOST_CPU // 1000}"
         raise BadForm([FormProblem("", None, "--slots", message)])
@@ -47,7 +47,7 @@ def this_machine(slots: int | None) -> Clusters:
 
 
 def read_cluster(value: object, kinds: Kinds, found: Findings) -> Clusters | None:
-    """One cluster, as an entry of spill.yaml says it; None with everything noted that is wrong with it."""
+    """Read one entry of `clusters`; None and problems in `found` if it is invalid."""
     try:
         doc = msgspec.convert(value, kinds.cluster_doc)
     except (msgspec.ValidationError, RecursionError):
@@ -61,10 +61,10 @@ def read_cluster(value: object, kinds: Kinds, found: Findings) -> Clusters | Non
 
 
 def read_clusters(docs: list[ClusterDoc], found: Findings, kinds: Kinds | None = None) -> Clusters:
-    """Clusters in their order, and what belongs to them; `kinds` are those of whom these documents were made."""
+    """Read clusters in their order; `kinds` must be those that the documents were decoded with."""
     kinds = load_kinds() if kinds is None else kinds
     if not docs:
-        found.add(("clusters",), "is empty; write at least one cluster, or leave it out for this machine")
+        found.add(("clusters",), "is empty; add a cluster, or remove the field to use this machine")
     specs: dict[ClusterName, ClusterSpec] = {}
     forms: dict[ClusterName, Struct] = {}
     entries: dict[ClusterName, str] = {}
@@ -74,9 +74,11 @@ def read_clusters(docs: list[ClusterDoc], found: Findings, kinds: Kinds | None =
         check_name(doc.name, (*path, "name"), found)
         name = ClusterName(doc.name)
         if name in specs:
-            found.add((*path, "name"), f"{shown(doc.name)} is the name of another cluster too")
+            found.add((*path, "name"), f"{shown(doc.name)} is already the name of another cluster")
         if doc.kind not in kinds:
-            found.add((*path, "kind"), kinds.unusable.get(doc.kind, f"there is no kind {shown(doc.kind)}"))
+            found.add(
+                (*path, "kind"), kinds.unusable.get(doc.kind, f"unknown kind of cluster {shown(doc.kind)}")
+            )
             continue
         form = forms[name] = _said(doc, kinds[doc.kind]) or kinds[doc.kind].form()
         specs[name] = _spec(doc, kinds[doc.kind], form, path, found)
@@ -84,14 +86,14 @@ def read_clusters(docs: list[ClusterDoc], found: Findings, kinds: Kinds | None =
         _check_form(doc, form, kinds, path, found)
         for index, local in enumerate(form.local if isinstance(form, LocalAgentsDoc) else ()):
             if local.name in agents:
-                message = f"{shown(local.name)} is the name of another agent too"
+                message = f"{shown(local.name)} is already the name of another agent"
                 found.add((*path, "local", index, "name"), message)
             agents[local.name] = None
     return Clusters(tuple(specs.values()), forms, entries)
 
 
 def _entry(doc: ClusterDoc) -> str:
-    """A cluster as it was written, without what it need not say: kinds that are not installed later leave nothing unknown in it."""
+    """Return a cluster as JSON without default values, so that it stays readable without the other kinds."""
     fields = {each.name: each for each in structs.fields(doc)}
     said = {name: getattr(doc, name) for name in fields}
     kept = {name: value for name, value in said.items() if value != _default(fields[name])}
@@ -105,7 +107,7 @@ def _default(each: structs.FieldInfo) -> object:
 
 
 def _check_form(doc: ClusterDoc, form: Struct, kinds: Kinds, path: Path, found: Findings) -> None:
-    """Note what is wrong with the form of a cluster's kind, and what it says in those of others."""
+    """Check the settings of a cluster's kind, and that it has none of other kinds."""
     mine = kinds[doc.kind]
     for kind in kinds.values():
         said = _said(doc, kind)
@@ -113,21 +115,21 @@ def _check_form(doc: ClusterDoc, form: Struct, kinds: Kinds, path: Path, found: 
             continue
         if kind.section is None:
             for name in [each for each in said.__struct_fields__ if getattr(said, each)]:
-                told = f"names {kind.name} of a {doc.kind.capitalize()} cluster, which has nodes of its own; leave it out"
+                told = f"is only allowed with kind: {kind.name}"
                 found.add((*path, name), told)
         else:
-            told = f"is of a cluster of {doc.kind}; leave it out, or write kind: {kind.name}"
+            told = f"is only allowed with kind: {kind.name}"
             found.add((*path, section_of(kind)), told)
     place = path if mine.section is None else (*path, section_of(mine))
     try:
         for flaw in mine.check(form, ClusterName(doc.name)):
             found.add((*place, *flaw.path), flaw.message)
-    except Exception as error:  # noqa: BLE001 - a kind may not be ours
-        found.add(place, f"the kind {mine.name} failed to check it: {reason_of(error)}")
+    except Exception as error:  # noqa: BLE001 - the kind may be foreign code
+        found.add(place, f"cluster kind {mine.name} failed to check this field: {reason_of(error)}")
 
 
 def _said(doc: ClusterDoc, kind: ClusterKind) -> Struct | None:
-    """What a document says in the form of a kind; None if it says nothing."""
+    """Return the settings of a kind in a document; None if it has none."""
     if kind.section is not None:
         said: Struct | None = getattr(doc, section_of(kind))
         return said
@@ -136,12 +138,12 @@ def _said(doc: ClusterDoc, kind: ClusterKind) -> Struct | None:
 
 
 def _spec(doc: ClusterDoc, kind: ClusterKind, form: Struct, path: Path, found: Findings) -> ClusterSpec:
-    """A cluster as deciding sees it."""
+    """Return a cluster as the scheduler sees it."""
     can: frozenset[Capability] = frozenset()
     try:
         can = kind.capabilities(form)
-    except Exception as error:  # noqa: BLE001 - a kind may not be ours
-        found.add(path, f"the kind {kind.name} failed to say what it runs: {reason_of(error)}")
+    except Exception as error:  # noqa: BLE001 - the kind may be foreign code
+        found.add(path, f"cluster kind {kind.name} failed to report its capabilities: {reason_of(error)}")
     return ClusterSpec(
         ClusterName(doc.name),
         doc.kind,
@@ -152,7 +154,7 @@ def _spec(doc: ClusterDoc, kind: ClusterKind, form: Struct, path: Path, found: F
         startup=duration(doc.startup, (*path, "startup"), found, most=DAY) or 0,
         region=doc.region,
         labels=doc.labels,
-        # Agents say themselves what they can run.
+        # Agents themselves report what they can run.
         runs=None
         if doc.kind == AGENTS
         else tuple(sorted(word for each, word in _WORDS.items() if each in can)),
@@ -162,7 +164,7 @@ def _spec(doc: ClusterDoc, kind: ClusterKind, form: Struct, path: Path, found: F
 
 
 def _most(doc: MostDoc, path: Path, found: Findings) -> Resources | None:
-    """The most that our jobs use of a cluster; None is all that it has."""
+    """Return the most that our jobs may use of a cluster; None for all of it."""
     if doc.cpu is None and doc.memory is None and doc.gpu is None:
         return None
     cpu = 0 if doc.cpu is None else read_cpu(doc.cpu, (*path, "cpu"), found) or 0

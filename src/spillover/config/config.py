@@ -1,4 +1,4 @@
-"""A server's configuration, after it was read and checked."""
+"""The checked configuration of a server."""
 
 from enum import StrEnum
 from ipaddress import ip_address
@@ -6,7 +6,7 @@ from typing import Self
 
 from msgspec import Struct, field
 
-from spillover.control.clock import ClockBounds
+from spillover.control.live.clock import ClockBounds
 from spillover.model.budget import Budget
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName
@@ -16,30 +16,40 @@ from spillover.ports.blobs import GIB, BlobBounds
 
 
 class OnShutdown(StrEnum):
-    """What becomes of tasks on local agents when the server stops."""
+    """What happens to tasks on local agents when the server stops."""
 
     STOP = "stop"
     KEEP = "keep"
 
 
+class ClusterSource(StrEnum):
+    """Where the clusters of a server are configured."""
+
+    FILE = "file"
+    OPTIONS = "options"
+    """`spill up --cluster`."""
+    DEFAULT = "default"
+    """Not configured: the server uses this machine."""
+
+
 class Address(Struct, frozen=True):
-    """Where a server listens."""
+    """An address on which a server listens."""
 
     host: str
     """An IP address, or `localhost`."""
     port: int
-    """0 picks a free one."""
+    """0 picks a free port."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def at(self, port: int) -> Self:
-        """The same host with the port that was picked."""
+        """Return the same host with the port that was picked."""
         return type(self)(self.host, port)
 
     @property
     def is_loopback(self) -> bool:
-        """Whether nobody else can reach it."""
+        """Whether only this machine can reach it."""
         return self.host == "localhost" or ip_address(self.host).is_loopback
 
     @property
@@ -49,16 +59,16 @@ class Address(Struct, frozen=True):
 
 
 class Tls(Struct, frozen=True):
-    """Files for TLS; relative ones are seen from where the server starts."""
+    """Files for TLS; paths are relative to the server's working directory."""
 
     cert: str
     key: str
     ca: str | None = None
-    """None if the authority is known everywhere."""
+    """None if the system trusts the CA."""
 
 
 class RetentionConfig(Struct, frozen=True):
-    """How long ended things are kept, in nanoseconds."""
+    """How long to keep past data, in nanoseconds."""
 
     jobs: int = 90 * DAY
     logs: int = 14 * DAY
@@ -66,73 +76,74 @@ class RetentionConfig(Struct, frozen=True):
 
 
 class RateConfig(Struct, frozen=True):
-    """Jobs a second in the long run, and at once."""
+    """A rate limit: jobs per second on average, and at once."""
 
     rate: float
     burst: int
 
 
 class LimitsConfig(Struct, frozen=True):
-    """How much the server takes."""
+    """How much the server accepts."""
 
     body: int = 64 * 2**20
-    """Bytes of a request."""
+    """Most bytes of a request."""
     queued: int | None = 1_000_000
-    """Jobs that wait, members of arrays counted one by one; None is any number."""
+    """Most waiting jobs, counting each member of arrays; None for no limit."""
     queued_per_project: int | None = None
     submissions: RateConfig | None = None
-    """Of one token; None is any number."""
+    """For each token; None for no limit."""
     connections: int = 2_000
-    """Over HTTP, at a time."""
+    """Most HTTP connections at a time."""
     head_time: int = 10 * SECOND
-    """Nanoseconds until the head of a request over HTTP is complete."""
+    """Nanoseconds for the headers of an HTTP request to arrive."""
 
 
 class Config(Struct, frozen=True):
-    """Everything that a server is told before it starts."""
+    """The configuration of a server."""
 
     clusters: tuple[ClusterSpec, ...]
-    """In the order they are tried."""
+    """In the order in which they are tried."""
     forms: dict[ClusterName, Struct] = field(default_factory=dict)
-    """What each cluster says in the form of its kind."""
+    """Settings of each cluster in the form of its kind."""
     entries: dict[ClusterName, str] = field(default_factory=dict)
     """The entry of each cluster in spill.yaml, as JSON."""
+    clusters_from: ClusterSource = ClusterSource.FILE
     data: str = "./spill-data"
-    """Folder; a relative one is seen from where the server starts."""
+    """Folder; relative to the server's working directory."""
     store: str = "sqlite"
-    """`sqlite`, `memory`, or the address of a PostgreSQL database."""
+    """`sqlite`, `memory`, or the URL of a PostgreSQL database."""
     http: Address = Address("127.0.0.1", 7070)
     grpc: Address = Address("127.0.0.1", 7071)
     tls: Tls | None = None
     hosts: tuple[str, ...] = ()
-    """Names that it answers to, beside those of loopback and of its certificate."""
+    """Host names that it accepts, besides loopback names and those of its certificate."""
     currency: str = "USD"
     policies: PolicySet = PolicySet()
     slow_after: int = SECOND // 4
-    """Nanoseconds that a policy of an installed package may take in one step before it is disabled."""
+    """Nanoseconds that a custom policy may take in one step before the server disables it."""
     lost_after: int = 5 * MINUTE
-    """Nanoseconds that a started task outlives an unreachable server, unless its job says otherwise."""
+    """Nanoseconds that a started task keeps running while the server is unreachable, unless its job says otherwise."""
     heartbeat: int | None = None
-    """Nanoseconds between two heartbeats of an agent; None: by the number of agents."""
+    """Nanoseconds between heartbeats of an agent; None to derive it from the number of agents."""
     forget_after: int = 7 * DAY
-    """Nanoseconds, without those in which no server ran, that an agent is lost before it leaves the book by itself."""
+    """Nanoseconds for which an agent is lost before the server removes it; time without a server does not count."""
     ahead: int = SECOND // 10
-    """Nanoseconds of work that an agent is given beyond what it has room for."""
+    """Nanoseconds of work that an agent prefetches."""
     stealing: bool = True
-    """Whether idle agents take over what busy ones have not begun."""
+    """Whether idle agents take over tasks that busy agents have not started."""
     on_shutdown: OnShutdown = OnShutdown.STOP
     keep_output: bool = False
-    """Whether the server keeps a copy of what tasks wrote."""
+    """Whether the server keeps a copy of task output."""
     output_limit: int = 64 << 20
     """Bytes that local agents keep of each stream of a task."""
     isolation: str = "auto"
-    """How local agents keep tasks within what they asked for."""
+    """How local agents enforce the resources of tasks."""
     retention: RetentionConfig = RetentionConfig()
     clock: ClockBounds = ClockBounds()
     limits: LimitsConfig = LimitsConfig()
     budgets: tuple[Budget, ...] = ()
     blobs: BlobBounds = BlobBounds()
     max_inputs: int = GIB
-    """Bytes that all inputs of a job may have."""
+    """Most bytes of all inputs of a job."""
     max_outputs: int = GIB
-    """Bytes that all outputs of a task may have."""
+    """Most bytes of all outputs of a task."""

@@ -1,4 +1,4 @@
-"""The policies that a configuration names: whether they exist, take these options and can be made."""
+"""Checks the policies of a configuration: that they exist, accept their options and can be created."""
 
 from collections.abc import Collection
 
@@ -11,7 +11,7 @@ from spillover.wire.configfile import ChoiceDoc, PolicyDoc
 
 
 def read_policies(doc: PolicyDoc, known: Collection[str] | None, found: Findings) -> PolicySet:
-    """The policies of a configuration; problems are noted."""
+    """Read the policies of a configuration; add problems to `found`."""
     default, before = PolicySet(), len(found.found)
     unknown = duration(doc.unknown_runtime, ("policy", "unknown_runtime"), found, least=1)
     chosen = PolicySet(
@@ -34,14 +34,14 @@ def read_policies(doc: PolicyDoc, known: Collection[str] | None, found: Findings
 def _choice(
     doc: ChoiceDoc | None, axis: str, known: Collection[str] | None, found: Findings
 ) -> Choice | None:
-    """The policy of one axis; None if there is none or it is not right."""
+    """Read the policy of one axis; None if there is none, or it is invalid."""
     if doc is None:
         return None
     path: Path = ("policy", axis)
     if isinstance(doc, str):
         return read_choice(axis, doc, {}, path, found, known=known)
     if len(doc) != 1:
-        found.add(path, f"names {len(doc)} policies; write one, as {{name: {{option: value}}}}")
+        found.add(path, f"has {len(doc)} policies; write one, as {{name: {{option: value}}}}")
         return None
     name, options = next(iter(doc.items()))
     return read_choice(axis, name, options or {}, path, found, known=known)

@@ -1,4 +1,4 @@
-"""What clusters cost and what may be spent on them, as spill.yaml says it."""
+"""Reads prices and budgets of spill.yaml."""
 
 from spillover.forms.problems import Findings, Path, shown
 from spillover.forms.quantities import check_name, duration, money, read_cpu, read_memory
@@ -12,19 +12,19 @@ _HOURS = ("cpu_hour", "memory_gib_hour", "gpu_hour")
 
 
 def read_price(doc: PriceDoc, role: Role, path: Path, found: Findings) -> Price:
-    """Millionths an hour; problems are noted."""
+    """Read prices, in millionths per hour; add problems to `found`."""
     if role is Role.OWNED and doc != PriceDoc():
-        found.add(path, "is of an owned cluster, which is there anyway; leave it out, or write role: rented")
+        found.add(path, "is only allowed with role: rented")
     hours = {name: money(getattr(doc, name), (*path, name), found) or 0 for name in _HOURS}
     node = None if doc.node is None else _node(doc.node, (*path, "node"), found)
     if node is not None and any(hours.values()):
         both = next(name for name, price in hours.items() if price)
-        found.add((*path, both), "cannot stand beside `node`: machines that are rented whole cover it")
+        found.add((*path, both), "is not allowed with `node`, whose price covers the whole machine")
     return Price(**hours, node=node, egress_gb=money(doc.egress_gb, (*path, "egress_gb"), found) or 0)
 
 
 def read_billing(doc: BillingDoc, path: Path, found: Findings) -> Billing:
-    """Nanoseconds of a step and at the least; problems are noted."""
+    """Read billing step and minimum, in nanoseconds; add problems to `found`."""
     return Billing(
         step=duration(doc.step, (*path, "step"), found, least=1, most=31 * DAY) or 1,
         minimum=duration(doc.minimum, (*path, "minimum"), found, most=31 * DAY) or 0,
@@ -32,7 +32,7 @@ def read_billing(doc: BillingDoc, path: Path, found: Findings) -> Billing:
 
 
 def read_budgets(docs: list[BudgetDoc], found: Findings) -> tuple[Budget, ...]:
-    """Budgets in their order; problems are noted."""
+    """Read budgets in their order; add problems to `found`."""
     budgets: dict[tuple[Of, str, Per], Budget] = {}
     for at, doc in enumerate(docs):
         path: Path = ("budgets", at)
@@ -42,13 +42,13 @@ def read_budgets(docs: list[BudgetDoc], found: Findings) -> tuple[Budget, ...]:
             continue
         key = *whose, Per(doc.per)
         if key in budgets:
-            found.add(path, f"is the second one of {whose[0]} {shown(whose[1])} per {doc.per}; keep one")
+            found.add(path, f"is a second budget of {whose[0]} {shown(whose[1])} per {doc.per}; remove one")
         budgets[key] = Budget(*key, limit)
     return tuple(budgets.values())
 
 
 def look_at_budget(value: object, path: Path, found: Findings) -> None:
-    """Note what else is wrong with a budget whose form is not right."""
+    """Add further problems of a budget whose form is invalid."""
     if not isinstance(value, dict):
         return
     project, user, limit = (value.get(name) for name in ("project", "user", "limit"))
@@ -59,10 +59,10 @@ def look_at_budget(value: object, path: Path, found: Findings) -> None:
 
 
 def _whose(project: str | None, user: str | None, path: Path, found: Findings) -> tuple[Of, str] | None:
-    """Whose budget it is; None with the problem noted."""
+    """Return the owner of a budget; None and a problem in `found` if it is invalid."""
     of, name = (Of.PROJECT, project) if project is not None else (Of.USER, user)
     if name is None or (project is not None and user is not None):
-        found.add(path, "is of one `project` or one `user`; write exactly one of them")
+        found.add(path, "needs either `project` or `user`")
         return None
     if name != EVERY:
         check_name(name, (*path, of), found)
@@ -70,7 +70,7 @@ def _whose(project: str | None, user: str | None, path: Path, found: Findings) -
 
 
 def _node(doc: NodeClassDoc, path: Path, found: Findings) -> NodeClass:
-    """A kind of machine."""
+    """Read a machine type."""
     check_name(doc.name, (*path, "name"), found)
     cpu = read_cpu(doc.cpu, (*path, "cpu"), found) or 0
     memory = 0 if doc.memory is None else read_memory(doc.memory, (*path, "memory"), found) or 0

@@ -1,4 +1,4 @@
-"""spill.yaml to a configuration, with all of its problems at once."""
+"""Reads spill.yaml into a configuration, and reports all of its problems at once."""
 
 import re
 from collections.abc import Collection
@@ -11,6 +11,7 @@ from spillover.clusters.kinds import Kinds, load_kinds
 from spillover.config.clusters import read_clusters, this_machine
 from spillover.config.config import (
     Address,
+    ClusterSource,
     Config,
     LimitsConfig,
     OnShutdown,
@@ -20,8 +21,8 @@ from spillover.config.config import (
 )
 from spillover.config.policies import read_policies
 from spillover.config.prices import look_at_budget, read_budgets
-from spillover.control.clock import ClockBounds
-from spillover.control.terms import least_lost_after
+from spillover.control.agents.lease_terms import least_lost_after
+from spillover.control.live.clock import ClockBounds
 from spillover.forms.checking import check
 from spillover.forms.documents import Document, read_documents
 from spillover.forms.problems import BadForm, Findings, FormProblem, Path, shown
@@ -52,7 +53,7 @@ _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+)):([0-9]{1,5})", re
 
 LEAST_BODY = 64 * 2**10
 MOST_BODY = 2**30
-"""Bytes that `limits.body` may be."""
+"""Bounds of `limits.body`, in bytes."""
 MOST_HEAD_TIME = 300 * SECOND
 
 
@@ -64,40 +65,43 @@ def read_config(
     slots: int | None = None,
     kinds: Kinds | None = None,
 ) -> Config:
-    """The configuration of a file, or the default one for None; raises BadForm with all that is wrong with it.
+    """Read the configuration of a file, or the default for None; raise BadForm with all problems.
 
-    `policies` are the known ones as `wait.compute`, `kinds` those of clusters; None takes those that are installed.
+    `policies` are the known policies, such as `wait.compute`, and `kinds` the cluster kinds; None for the installed
+    ones.
     """
     if text is None:
         return default_config(slots)
     documents = read_documents(text, source)
     if len(documents) > 1:
-        message = f"has {len(documents)} documents; a configuration is one"
+        message = f"has {len(documents)} documents; a configuration must be one document"
         raise BadForm([FormProblem(source, None, "", message)])
     return _read(documents[0], source, policies, slots, load_kinds() if kinds is None else kinds)
 
 
 def default_config(slots: int | None = None) -> Config:
-    """This machine as one owned cluster with one agent of `slots` CPUs, or of all that it has."""
+    """Return this machine as one owned cluster with one agent of `slots` CPUs, or of all CPUs."""
     clusters = this_machine(slots)
-    return Config(clusters.specs, clusters.forms, clusters.entries)
+    return Config(clusters.specs, clusters.forms, clusters.entries, ClusterSource.DEFAULT)
 
 
 def read_address(text: str, path: Path, found: Findings) -> Address | None:
-    """Where to listen; None with the problem noted."""
+    """Read an address to listen on; None and a problem in `found` if it is invalid."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match[3]) > 65_535:
-        found.add(path, f"{shown(text)} is not an address; write 127.0.0.1:7070")
+        found.add(path, f"{shown(text)} is not an address; write HOST:PORT, such as 127.0.0.1:7070")
         return None
     host = match[1] or match[2]
     if host != "localhost" and not _is_address(host):
-        found.add(path, f"{shown(host)} is not an IP address; write one of this machine, or 0.0.0.0 for all")
+        found.add(
+            path, f"{shown(host)} is not an IP address; write an address of this machine, or 0.0.0.0 for all"
+        )
         return None
     return Address(host, int(match[3]))
 
 
 def _is_address(text: str) -> bool:
-    """Whether this is an IP address."""
+    """Return whether a text is an IP address."""
     try:
         ip_address(text)
     except ValueError:
@@ -106,19 +110,18 @@ def _is_address(text: str) -> bool:
 
 
 def check_reach(address: Address, path: Path, found: Findings, *, tls: bool) -> None:
-    """Note an address that others can reach, without TLS."""
+    """Add a problem for an address that is not loopback and has no TLS."""
     if not tls and not address.is_loopback:
         found.add(
             path,
-            f"{shown(address.host)} is beyond loopback, which needs TLS: make a certificate with `spill cert init` and name it under "
-            f"tls, or write 127.0.0.1:{address.port}",
+            f"{shown(address.host)} is not a loopback address and needs TLS; run `spill cert init` and set tls, or write 127.0.0.1:{address.port}",
         )
 
 
 def _read(
     document: Document, source: str, policies: Collection[str] | None, slots: int | None, kinds: Kinds
 ) -> Config:
-    """The configuration of one document."""
+    """Read the configuration of one document."""
     found = Findings()
     try:
         doc = msgspec.convert(document.value, kinds.config_doc)
@@ -137,13 +140,13 @@ def _read(
 def _explain(
     right: object, found: Findings, policies: Collection[str] | None, slots: int | None, kinds: Kinds
 ) -> None:
-    """Note what is wrong with the meaning of those parts whose form is right."""
+    """Add problems with the meaning of the parts whose form is valid."""
     if not isinstance(right, dict):
         return
     meaning = Findings()
     try:
         doc = msgspec.convert({"apiVersion": "spillover/v1", "kind": "Config"} | right, kinds.config_doc)
-    except (msgspec.ValidationError, RecursionError):  # a list that is too long: noted, and not mended
+    except (msgspec.ValidationError, RecursionError):  # a list that is too long: reported, but not shortened
         return
     _understand(doc, meaning, policies, slots, kinds)
     for path, message in meaning.found:
@@ -151,7 +154,7 @@ def _explain(
 
 
 def _look_at_budgets(value: object, found: Findings) -> None:
-    """Note what is wrong with the meaning of budgets whose form is wrong too."""
+    """Add problems with the meaning of budgets whose form is invalid."""
     budgets = value.get("budgets") if isinstance(value, dict) else None
     kept = found.kept.get(("budgets",))
     if isinstance(budgets, list) and kept is not None:
@@ -162,25 +165,26 @@ def _look_at_budgets(value: object, found: Findings) -> None:
 def _understand(
     doc: ConfigDoc, found: Findings, policies: Collection[str] | None, slots: int | None, kinds: Kinds
 ) -> Config | None:
-    """What a document means; None with everything noted that is wrong with it."""
+    """Convert a document to a configuration; None and problems in `found` if it is invalid."""
     if _STORE.fullmatch(doc.store) is None:
         found.add(("store",), f"{shown(doc.store)} is not a store; write sqlite, memory or postgresql://...")
     if "\0" in doc.data:
-        found.add(("data",), "holds a NUL character")
+        found.add(("data",), "contains a NUL character")
     if _CURRENCY.fullmatch(doc.currency) is None:
         found.add(
-            ("currency",), f"{shown(doc.currency)} is not a currency; write three capital letters, as USD"
+            ("currency",),
+            f"{shown(doc.currency)} is not a currency; write three capital letters, such as USD",
         )
     http, grpc = read_address(doc.http, ("http",), found), read_address(doc.grpc, ("grpc",), found)
     if http is not None and http == grpc and http.port:
-        found.add(("grpc",), "is the address of http too; write another port")
+        found.add(("grpc",), "is the same address as http; use another port")
     for address, path in ((http, ("http",)), (grpc, ("grpc",))):
         if address is not None:
             check_reach(address, path, found, tls=doc.tls is not None)
     hosts = _hosts(doc.hosts, found)
     chosen = read_policies(doc.policy, policies, found)
     if slots is not None and doc.clusters is not None:
-        found.add((), "names agents of its own; leave out --slots, or its clusters")
+        found.add((), "has clusters of its own; remove --slots, or the clusters")
     clusters = this_machine(slots) if doc.clusters is None else read_clusters(doc.clusters, found, kinds)
     slow_after = duration(
         doc.policy.slow_after, ("policy", "slow_after"), found, least=SECOND // 1000, most=60 * SECOND
@@ -192,7 +196,7 @@ def _understand(
     ahead = duration(doc.agents.ahead, ("agents", "ahead"), found, most=60 * SECOND)
     output_limit = read_memory(doc.agents.output_limit, ("agents", "output_limit"), found)
     if output_limit is not None and output_limit < LEAST_LIMIT:
-        found.add(("agents", "output_limit"), f"is too small; the least is {format_memory(LEAST_LIMIT)}")
+        found.add(("agents", "output_limit"), f"is too small; the minimum is {format_memory(LEAST_LIMIT)}")
     retention = _retention(doc.retention, found)
     clock = _clock(doc.clock, found)
     limits = _limits(doc.limits, found)
@@ -204,6 +208,7 @@ def _understand(
         clusters=clusters.specs,
         forms=clusters.forms,
         entries=clusters.entries,
+        clusters_from=ClusterSource.DEFAULT if doc.clusters is None else ClusterSource.FILE,
         data=doc.data,
         store=doc.store,
         http=http,
@@ -233,17 +238,15 @@ def _understand(
 
 
 def _hosts(names: list[str], found: Findings) -> tuple[str, ...]:
-    """Names by which the server is asked."""
+    """Read the host names that the server accepts."""
     for at, name in enumerate(names):
         if _HOST.fullmatch(name) is None and not _is_address(name):
-            found.add(
-                ("hosts", at), f"{shown(name)} is not the name or address of a host; write it without a port"
-            )
+            found.add(("hosts", at), f"{shown(name)} is not a host name or address; write it without a port")
     return tuple(f"[{name}]" if ":" in name else name.lower() for name in names)
 
 
 def _agents(doc: AgentsDoc, found: Findings) -> tuple[int, int | None]:
-    """How long a task outlives the server, and how often an agent is heard from."""
+    """Read how long a task keeps running without the server, and the heartbeat interval."""
     path: Path = ("agents", "lost_after")
     lost_after = duration(doc.lost_after, path, found, least=1, most=MOST_LOST_AFTER)
     heartbeat = None
@@ -261,10 +264,10 @@ def _agents(doc: AgentsDoc, found: Findings) -> tuple[int, int | None]:
 
 
 def _limits(doc: LimitsDoc, found: Findings) -> LimitsConfig:
-    """How much the server takes."""
+    """Read how much the server accepts."""
     body = read_memory(doc.body, ("limits", "body"), found)
     if body is not None and not LEAST_BODY <= body <= MOST_BODY:
-        found.add(("limits", "body"), f"{shown(doc.body)} is not between 64Ki and 1Gi")
+        found.add(("limits", "body"), f"{shown(doc.body)} is out of range; write 64Ki to 1Gi")
     rate = doc.submissions_per_second
     return LimitsConfig(
         body or 0,
@@ -277,7 +280,7 @@ def _limits(doc: LimitsDoc, found: Findings) -> LimitsConfig:
 
 
 def _retention(doc: RetentionDoc, found: Findings) -> RetentionConfig:
-    """Nanoseconds that ended things are kept."""
+    """Read how long to keep past data, in nanoseconds."""
     kept = {
         name: duration(getattr(doc, name), ("retention", name), found, most=MOST_TIME) or 0
         for name in ("jobs", "logs", "events")
@@ -286,7 +289,7 @@ def _retention(doc: RetentionDoc, found: Findings) -> RetentionConfig:
 
 
 def _clock(doc: ClockDoc, found: Findings) -> ClockBounds:
-    """How far the wall clock is believed."""
+    """Read how far to trust the wall clock."""
     jump, away = (
         duration(getattr(doc, name), ("clock", name), found, least=MINUTE) or 0 for name in ("jump", "away")
     )
@@ -294,7 +297,7 @@ def _clock(doc: ClockDoc, found: Findings) -> ClockBounds:
 
 
 def _files(blobs: BlobsDoc, files: FilesDoc, found: Findings) -> tuple[BlobBounds, int, int]:
-    """What the store of files takes, and what one job may have of it."""
+    """Read the limits of the blob store, and of the files of one job."""
     most = read_memory(blobs.max_file, ("blobs", "max_file"), found) or 0
     total = None
     if blobs.max_total is not None:

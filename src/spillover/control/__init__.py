@@ -1,1 +1,1 @@
-"""The live loop: engine, journal and gate."""
+"""Runs the scheduler live: the loop, its controllers, and the requests of people and agents."""

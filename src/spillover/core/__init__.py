@@ -1,1 +1,1 @@
-"""Events, transitions, decide, apply, state: pure."""
+"""The deterministic core: proposals, decide, events, apply and state, all without side effects."""

@@ -1,6 +1,7 @@
-"""The only code that changes state: one small function for each event, which assigns what the event says.
+"""Applies events to the state. No other code changes the state.
 
-An event that is durable has been decided on this very state, so nothing here refuses; `Impossible` is a bug of ours.
+There is one small function for each event type, which assigns the values of the event. An event was decided on exactly
+this state, so nothing here refuses it. `Impossible` means a bug in Spillover.
 """
 
 from collections.abc import Callable
@@ -63,7 +64,7 @@ from spillover.core.state import State
 
 
 def apply(state: State, event: AnyEvent) -> None:
-    """Let an event change the state."""
+    """Change the state by one event."""
     APPLIERS[type(event)](state, event)
 
 

@@ -1,6 +1,6 @@
-"""What a proposal leads to: events, or a refusal. Pure: it reads the state and writes nothing.
+"""Decides proposals: turns each into events, or refuses it. Deciding reads the state and changes nothing.
 
-Each kind of proposal is decided in a module of its own; this one knows which.
+Each family of proposals has its own module in `deciders`. This module has the table.
 """
 
 from collections.abc import Callable
@@ -58,7 +58,7 @@ from spillover.core.state import State
 
 
 def decide(state: State, proposal: Proposal, now: int) -> tuple[list[AnyEvent], Reply]:
-    """What a proposal leads to in this state: events to apply, in order, and what to answer once they are durable."""
+    """Return the events of a proposal, in order, and the reply to send once they are durable."""
     return DECIDERS[type(proposal)](state, proposal, now)
 
 

@@ -1,35 +1,35 @@
-"""What must hold of the state after every step. Checked in tests and with the debug switch; each breach is one line."""
+"""Invariants of the state. Tests and the debug switch check them after every step; each breach is one line."""
 
 from collections import Counter
 from collections.abc import Iterable
 
-from spillover.core import ranges
 from spillover.core.appliers.queue import granted, live_of
 from spillover.core.events import AnyEvent, GangPlaced, JobPlaced, LeaseMoved, MemberPlaced
-from spillover.core.jobs import Ended, Job, Phase, Placed, Queued, Running
-from spillover.core.nodes import Node
+from spillover.core.records.jobs import Ended, Job, Phase, Placed, Queued, Running
+from spillover.core.records.nodes import Node
+from spillover.core.records.tasks import asked_by
 from spillover.core.state import START, State
-from spillover.core.tasks import asked_by
 from spillover.core.transitions import TERMINAL
+from spillover.model import ranges
 from spillover.model.cluster import ClusterHealth, ClusterLife
 from spillover.model.ids import JobId, NodeName, TaskKey, member_id, split_member, task_key
 from spillover.model.resources import Resources
 
 
 class Broken(AssertionError):
-    """An invariant does not hold: a bug of ours."""
+    """An invariant does not hold: a bug in Spillover."""
 
 
 def check(state: State) -> None:
-    """Raise with every breach there is."""
+    """Raise Broken with all breaches, if there are any."""
     if found := breaches(state):
         raise Broken("\n".join(found))
 
 
 def check_placed(state: State, events: Iterable[AnyEvent]) -> None:
-    """Raise if a lease was granted beyond a node's capacity.
+    """Raise Broken if a lease was granted beyond the capacity of a node.
 
-    Looked at when it is granted, and has its room, as an agent may come back with less than it holds.
+    Checked at the time of the grant, because an agent may return later with less capacity than it holds.
     """
     tasks: dict[TaskKey, NodeName]
     for event in events:
@@ -59,14 +59,14 @@ def check_placed(state: State, events: Iterable[AnyEvent]) -> None:
 
 
 def _of(asked: Resources, used: Resources) -> Resources:
-    """What is used in all, of what a job asks for: of the rest there may be too little, as tasks are bound where others were."""
+    """Return the usage of the resources that a job asks for; bound tasks may exceed the others on external nodes."""
     names = {name for name, _ in asked.other}
     other = tuple([(name, amount) for name, amount in used.other if name in names])
     return Resources(used.cpu, used.memory, used.gpu, other)
 
 
 def breaches(state: State) -> list[str]:
-    """All breaches, in words."""
+    """Return all breaches as text."""
     return [
         *_clusters(state),
         *_nodes(state),
@@ -77,7 +77,7 @@ def breaches(state: State) -> list[str]:
         *_arrays(state),
         *_found(state),
         *_links(state),
-        *_purses(state),
+        *_budgets(state),
     ]
 
 
@@ -85,12 +85,12 @@ def _nodes(state: State) -> list[str]:
     found = []
     agents = [node.key for node in state.nodes.values() if node.is_agent]
     if agents != list(state.agents):
-        found.append(f"agents are {agents}, known as such are {list(state.agents)}")
+        found.append(f"the nodes of agents are {agents}, but state.agents has {list(state.agents)}")
     lost = [node.key for node in state.agents.values() if node.status == "lost"]
     if len(lost) != state.lost:
-        found.append(f"{lost} are lost, counted are {state.lost}")
+        found.append(f"the lost agents are {lost}, but state.lost is {state.lost}")
     found += [
-        f"incarnation {incarnation} is told to be of {key}, which has another or is gone"
+        f"state.registered gives incarnation {incarnation} to {key}, which is gone or has another incarnation"
         for incarnation, key in state.registered.items()
         if key not in state.agents or state.agents[key].incarnation != incarnation
     ]
@@ -99,23 +99,30 @@ def _nodes(state: State) -> list[str]:
         for asked in node.holding.values():
             total = total + asked
         if total != node.used:
-            found.append(f"{node.key} counts {node.used} used, its leases hold {total}")
-        found += [f"{node.key} holds {task} twice" for task in node.ahead if task in node.holding]
+            found.append(f"{node.key} counts {node.used} as used, but its leases hold {total}")
+        found += [
+            f"{node.key} holds {task} both with capacity and prefetched"
+            for task in node.ahead
+            if task in node.holding
+        ]
         if node.drained and node.status == "ready":
             found.append(f"{node.key} is ready although {node.drained} drained it")
         if not node.is_agent:
             found += _external_node(state, node)
         if node.ahead and next(iter(node.ahead.values())).fits(node.capacity - node.used):
-            found.append(f"{node.key} has room for {next(iter(node.ahead))}, which waits for it")
+            found.append(
+                f"{node.key} has {next(iter(node.ahead))} prefetched, although it has capacity for it now"
+            )
     return found
 
 
 def _clusters(state: State) -> list[str]:
-    """Each cluster that is configured has a life, in that order, and one that others run is ready only when it answers."""
-    if list(state.lives) != [spec.name for spec in state.facts.clusters]:
-        return [f"clusters are {list(state.clusters)}, and lives are told of {list(state.lives)}"]
+    """Check that each configured cluster has a lifecycle, and that a ready external cluster is reachable."""
+    configured = [spec.name for spec in state.facts.clusters]
+    if list(state.lives) != configured:
+        return [f"the configured clusters are {configured}, but state.lives has {list(state.lives)}"]
     return [
-        f"cluster {name} is {record.life}, and seen as {health}"
+        f"cluster {name} is {record.life}, but its health is {health}"
         for name, record in state.lives.items()
         if (health := state.health(name)) is not None
         and record.life is ClusterLife.READY
@@ -124,28 +131,28 @@ def _clusters(state: State) -> list[str]:
 
 
 def _external_node(state: State, node: Node) -> list[str]:
-    """What must hold of a node of an external cluster."""
+    """Check a node of an external cluster."""
     found = []
     if node.ahead or node.queue:
-        found.append(f"{node.key} is given prefetched leases, which nobody there would start")
+        found.append(f"{node.key} has prefetched leases, which only agents can start")
     if node.status == "gone" and not node.holding:
-        found.append(f"{node.key} is gone, and nothing of ours is on it")
+        found.append(f"{node.key} is gone and holds no task, but the state still has it")
     if node.status != "gone" and state.health(node.cluster) is None:
-        found.append(f"{node.key} is {node.status}, and nobody watches its cluster")
+        found.append(f"{node.key} is {node.status}, but cluster {node.cluster} has no health")
     return found
 
 
 def _backoffs(state: State) -> list[str]:
-    """Jobs are of the kind that backs off from the same clusters."""
+    """Check that the kind of each job lists the clusters that it backs off from."""
     return [
-        f"{job.id} backs off from {[each.cluster for each in job.extra.backoffs]}, its kind {job.kind.backing_off}"
+        f"{job.id} backs off from {[each.cluster for each in job.extra.backoffs]}, but its kind lists {job.kind.backing_off}"
         for job in state.jobs.values()
         if tuple([each.cluster for each in job.extra.backoffs]) != job.kind.backing_off
     ]
 
 
 def _leases(state: State) -> list[str]:
-    """What nodes hold is what tasks that go on hold there, each by its attempt and rank."""
+    """Check that nodes hold exactly the resources of live tasks."""
     found = []
     tasks: dict[str, dict[TaskKey, Resources]] = {}
     for job in state.jobs.values():
@@ -159,49 +166,49 @@ def _leases(state: State) -> list[str]:
                 there[task_key(job.id, job.attempt, task.rank)] = asked_by(job.kind.shape, task.rank)
         thief = phase.thief if type(phase) is Placed else None
         if thief is not None and (thief == phase.node or job.extra.gang is not None):
-            found.append(f"{job.id} at {phase.key} is wanted by {thief}, which cannot have it")
+            found.append(f"{job.id} on {phase.key} is to move to {thief}, but it cannot")
     for key in dict.fromkeys((*state.nodes, *tasks)):
         node = state.nodes.get(key)
         held = {} if node is None else {**node.holding, **node.ahead}
         if held != tasks.get(key, {}):
-            found.append(f"{key} holds {held}, tasks that go on there hold {tasks.get(key, {})}")
+            found.append(f"{key} holds {held}, but its live tasks hold {tasks.get(key, {})}")
     return found
 
 
 def _gang(job: Job) -> list[str]:
-    """What must hold of the tasks of a job that has several."""
+    """Check the tasks of a gang."""
     gang, phase = job.extra.gang, job.phase
     if gang is None:
-        return [f"{job.id} is not told where all of its tasks are"] if _legacy(phase) else []
+        return [f"{job.id} has several tasks, but no records of them"] if _legacy(phase) else []
     found = []
     if [task.rank for task in gang.tasks] != list(range(job.kind.shape.tasks)):
-        found.append(f"{job.id} has {job.kind.shape.tasks} tasks, known are {gang.tasks}")
+        found.append(f"{job.id} has {job.kind.shape.tasks} tasks, but its records are {gang.tasks}")
     living = sum(task.lives for task in gang.tasks)
     if living != gang.live:
-        found.append(f"{living} tasks of {job.id} go on, {gang.live} are counted")
+        found.append(f"{living} tasks of {job.id} are live, but its gang counts {gang.live}")
     found += [
-        f"task {task.rank} of {job.id} goes on and is {task.state}, or has ended and is not"
+        f"task {task.rank} of {job.id} is {task.state}, but counts as {'live' if task.lives else 'ended'}"
         for task in gang.tasks
         if task.lives is (task.state in TERMINAL)
     ]
     match phase:
         case Placed() | Running():
             if not living:
-                found.append(f"{job.id} is {job.state}, and all of its tasks have ended")
+                found.append(f"{job.id} is {job.state}, but all of its tasks have ended")
             if phase.node != gang.tasks[0].node:
-                found.append(f"{job.id} is at {phase.node}, its first task at {gang.tasks[0].node}")
+                found.append(f"{job.id} is on {phase.node}, but its first task is on {gang.tasks[0].node}")
             if (type(phase) is Running) is not any(task.started is not None for task in gang.tasks):
-                found.append(f"{job.id} is {job.state}, its tasks are {gang.tasks}")
+                found.append(f"{job.id} is {job.state}, but its tasks are {gang.tasks}")
         case Ended():
             if living:
-                found.append(f"{job.id} has ended, and {living} of its tasks have not")
+                found.append(f"{job.id} has ended, but {living} of its tasks have not")
         case _:
-            found.append(f"{job.id} is {job.state} and has tasks")
+            found.append(f"{job.id} is {job.state}, but has tasks")
     return found
 
 
 def _legacy(phase: Phase) -> bool:
-    """Whether a phase has what only checkpoints of before say of tasks."""
+    """Return whether a phase has data that only old checkpoints have."""
     return isinstance(phase, Placed | Running) and bool(phase.others)
 
 
@@ -210,29 +217,29 @@ def _counts(state: State) -> list[str]:
     queued = sum(_size(job) for job in state.jobs.values() if type(job.phase) is Queued)
     running = sum(type(job.phase) is Running for job in state.jobs.values())
     if queued != state.queued:
-        found.append(f"{queued} jobs are queued, {state.queued} are counted")
+        found.append(f"{queued} jobs are queued, but state.queued is {state.queued}")
     waits = {job.id: granted(state, job) for job in state.jobs.values() if type(job.phase) is Queued}
     due = sum(wait for job, wait in waits.items() if state.jobs[job].due is not None)
     counted = state.facts.tally.granted, state.granted_due
     if (sum(waits.values()), due) != counted:
         found.append(
-            f"queued jobs may wait {sum(waits.values())}, of which {due} are due; {counted} are counted"
+            f"queued jobs may wait {sum(waits.values())} ns, those that may be rented {due} ns, but {counted} are counted"
         )
     partly = [job.id for job in state.jobs.values() if type(job.phase) is Queued and job.partly_due]
     if not state.partly_due.keys() >= set(partly):
-        found.append(f"{partly} are partly due, {list(state.partly_due)} are known to be")
+        found.append(f"{partly} may be rented in part, but state.partly_due has {list(state.partly_due)}")
     live = Counter[str]()
     for job in state.jobs.values():
         live[job.kind.project] += live_of(job)
     if +live != state.live or live.total() != state.alive:
-        found.append(f"{dict(+live)} jobs have not ended, {state.live} ({state.alive}) are counted")
+        found.append(f"{dict(+live)} jobs have not ended, but {state.live} ({state.alive}) are counted")
     if running != state.running:
-        found.append(f"{running} jobs run, {state.running} are counted")
+        found.append(f"{running} jobs run, but state.running is {state.running}")
     return found
 
 
 def _usage(state: State) -> list[str]:
-    """What projects use is what their placed jobs hold."""
+    """Check that the usage rate of projects equals what their placed jobs hold."""
     sharing = state.facts.sharing
     held = dict.fromkeys(state.usage, 0)
     for job in state.jobs.values() if sharing is not None else ():
@@ -243,10 +250,10 @@ def _usage(state: State) -> list[str]:
     found = (
         []
         if holders == state.holders
-        else [f"{holders} projects hold something, {state.holders} are counted"]
+        else [f"{holders} projects hold capacity, but state.holders is {state.holders}"]
     )
     return found + [
-        f"project {project} holds {size}, {state.usage[project].rate if project in state.usage else None} is counted"
+        f"project {project} holds {size}, but {state.usage[project].rate if project in state.usage else None} is counted"
         for project, size in held.items()
         if project not in state.usage or state.usage[project].rate != size
     ]
@@ -266,29 +273,27 @@ def _arrays(state: State) -> list[str]:
             live[member[0]] = live.get(member[0], 0) + 1
             members_of.setdefault(member[0], {})[job.id] = None
     if members_of != state.members:
-        found.append(f"live members are {members_of}, known are {state.members}")
+        found.append(f"the live members are {members_of}, but state.members has {state.members}")
     for job in state.jobs.values():
         members = job.extra.members
         if members is None:
             continue
         if members.live != live.get(job.id, 0):
-            found.append(
-                f"array {job.id} counts {members.live} live members, there are {live.get(job.id, 0)}"
-            )
+            found.append(f"array {job.id} counts {members.live} live members, but has {live.get(job.id, 0)}")
         known = ranges.size(members.pending) + members.live + sum(members.ended.values())
         if known != members.size:
-            found.append(f"array {job.id} has {members.size} members, {known} are accounted for")
+            found.append(f"array {job.id} has {members.size} members, but its counts add up to {known}")
         if type(job.phase) is Ended and (members.live or members.pending):
-            found.append(f"array {job.id} ended with members that have not")
+            found.append(f"array {job.id} has ended, but some of its members have not")
     return found
 
 
 def _found(state: State) -> list[str]:
-    """Jobs are found by their names and by the first letters of their ids, and nothing else is."""
+    """Check that the indexes of names and ids contain exactly the jobs of the state."""
     known = {job.id: (job.kind.project, job.name) for job in state.jobs.values() if "." not in job.id}
     if state.findable == (known, {job: job[:START] for job in known}):
         return []
-    return [f"jobs and their names are {known}, what is found by name and by id is {state.findable}"]
+    return [f"jobs and their names are {known}, but state.findable is {state.findable}"]
 
 
 def _links(state: State) -> list[str]:
@@ -296,25 +301,25 @@ def _links(state: State) -> list[str]:
     for job in state.jobs.values():
         for wanted in job.extra.after:
             if job.id not in state.waiters.get(wanted.job, ()):
-                found.append(f"{job.id} waits for {wanted.job}, which does not know")
+                found.append(f"{job.id} waits for {wanted.job}, but is not among its waiters")
             if wanted.job not in state.jobs or state.jobs[wanted.job].state in TERMINAL:
                 found.append(f"{job.id} waits for {wanted.job}, which has ended")
     found += [
-        f"{waiter} is known to wait for {wanted}, but does not"
+        f"{waiter} is a waiter of {wanted}, but does not wait for it"
         for wanted, waiters in state.waiters.items()
         for waiter in waiters or (JobId("nobody"),)
         if waiter not in state.jobs or wanted not in [each.job for each in state.jobs[waiter].extra.after]
     ]
     found += [
-        f"key {key!r} of project {project} names {job}, which is unknown or not of it"
+        f"key {key!r} of project {project} names {job}, which does not exist or belongs to another project"
         for project, key, job in state.keys
         if job not in state.jobs or state.jobs[job].kind.project != project
     ]
     return found
 
 
-def _purses(state: State) -> list[str]:
-    """Holds are those of jobs that are rented, and counted in their periods."""
+def _budgets(state: State) -> list[str]:
+    """Check that only rented jobs have cost holds, and that budget periods count them."""
     found = []
     held = dict.fromkeys(state.budget_periods, 0)
     for job in state.jobs.values():
@@ -322,16 +327,16 @@ def _purses(state: State) -> list[str]:
         if hold is None:
             continue
         if not isinstance(job.phase, Placed | Running):
-            found.append(f"{job.id} is {job.state} and holds {hold.amount}")
+            found.append(f"{job.id} is {job.state}, but holds {hold.amount}")
         for key in hold.periods:
             held[key] = held.get(key, 0) + hold.amount
     found += [
-        f"purse {key} holds {period.held}, its jobs hold {held[key]}"
+        f"budget period {key} counts {period.held} as held, but its jobs hold {held[key]}"
         for key, period in state.budget_periods.items()
         if period.held != held[key]
     ]
     found += [
-        f"purse {key} is gone, but {amount} is held in it"
+        f"budget period {key} is gone, but jobs hold {amount} in it"
         for key, amount in held.items()
         if key not in state.budget_periods
     ]

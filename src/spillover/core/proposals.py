@@ -1,4 +1,4 @@
-"""What somebody asks for or has seen. `decide` turns each into events, or refuses it."""
+"""Proposals: requests and observations. `decide` turns each one into events, or refuses it."""
 
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from spillover.core.events import Lease, SeenNode, TaskEnd, Usage
-from spillover.core.events import Outcome as Outcome  # noqa: PLC0414 - whoever proposes a result finds it here
+from spillover.core.events import Outcome as Outcome  # noqa: PLC0414 - re-exported for callers that propose results
 from spillover.model.budget import Budget
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Leave
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
@@ -17,75 +17,75 @@ from spillover.model.tokens import TokenRole
 from spillover.model.units import SECOND
 
 DRIVER: Final = NodeKey("")
-"""Who speaks for all nodes of an external cluster: no agent has this key."""
+"""The sender of messages for all nodes of an external cluster. No agent has this key."""
 
 
 class RefusalKind(StrEnum):
-    """What a refusal means to the one who asked."""
+    """What a refusal means to the caller."""
 
     INVALID = "invalid"
-    """Never valid: mend it."""
+    """The request is never valid; correct it."""
     UNKNOWN = "unknown"
     """There is no such thing."""
     CONFLICT = "conflict"
-    """Not possible in the state that things are in."""
+    """Not possible in the present state."""
     STALE = "stale"
-    """It rests on something that has changed: look again and retry."""
+    """The request depends on something that has changed; read again and retry."""
     FULL = "full"
-    """So many jobs wait already: retry when some have started."""
+    """The queue is full; retry when some jobs have started."""
     PROJECT_FULL = "project_full"
-    """So many jobs of a project wait already: likewise."""
+    """The queue of the project is full; retry when some of its jobs have started."""
     INTERNAL = "internal"
-    """It could not be decided, or what was decided could not be written: a fault of ours, or data that nobody thought of."""
+    """The server failed to decide the request or to write the decision: a bug, or unforeseen data."""
 
 
 class Refusal(Struct, frozen=True):
-    """A proposal that changed nothing."""
+    """The answer to a proposal that changed nothing."""
 
     kind: RefusalKind
     message: str
 
 
 class Dependency(Struct, frozen=True):
-    """A job to wait for, as its id was resolved."""
+    """A job to wait for, with its full id."""
 
     job: JobId
     on: On = On.SUCCESS
     succeeded: bool | None = None
-    """How it ended, when the archive says so; None if it is not in the archive."""
+    """How it ended according to the archive; None if it is not in the archive."""
 
 
 class NewJob(Struct, frozen=True):
-    """One job of a submission; its id was drawn by whoever proposes it."""
+    """One job of a submission. The proposer drew its id."""
 
     job: JobId
     spec: JobSpec
     digest: bytes
-    """Of the encoded spec."""
+    """Digest of the encoded spec."""
     after: tuple[Dependency, ...] = ()
-    """Jobs of the same submission may be named."""
+    """May name jobs of the same submission."""
     key: str | None = None
     body: bytes = b""
 
 
 class Submit(Struct, frozen=True):
-    """Take all of these jobs, or none."""
+    """Accept all of these jobs, or none."""
 
     jobs: tuple[NewJob, ...]
     user: str
     archived: int | None = None
-    """How many jobs had been archived when the archive was asked for keys; None if it was not asked."""
+    """Number of archived jobs when the archive was searched for keys; None if it was not searched."""
     bounds: "QueueBounds | None" = None
-    """How many jobs may wait; None is any number."""
+    """Limits of the queue; None is no limit."""
 
 
 class QueueBounds(Struct, frozen=True):
-    """How many jobs may wait to be placed, held ones included and members of arrays counted one by one."""
+    """The most jobs that may wait, including held jobs; members of arrays count one by one."""
 
     queued: int | None = None
-    """In all; None is any number."""
+    """In total; None is no limit."""
     queued_per_project: int | None = None
-    """Of each project; likewise."""
+    """In each project; None is no limit."""
 
 
 class Act(StrEnum):
@@ -98,7 +98,7 @@ class Act(StrEnum):
 
 
 class Change(Struct, frozen=True):
-    """Do something to jobs, all or none."""
+    """Act on jobs, all or none."""
 
     act: Act
     jobs: tuple[JobId, ...]
@@ -114,7 +114,7 @@ class SetPriority(Struct, frozen=True):
 
 
 class Register(Struct, frozen=True):
-    """An agent connected, with what it still holds."""
+    """An agent connected, and reports what it still holds."""
 
     cluster: ClusterName
     node: NodeName
@@ -125,28 +125,28 @@ class Register(Struct, frozen=True):
     labels: dict[str, str]
     queue: int
     held: tuple[Lease, ...]
-    """Leases that it has: waiting, running, or with a result that was not answered yet."""
+    """Its leases: waiting, running, or with a result that the server has not confirmed."""
     token: str = ""
-    """Id of the token that it showed; empty for the server's own."""
+    """Id of its token; empty for the server's own token."""
     admin: bool = True
-    """Whether that token may do everything."""
+    """Whether that token has all rights."""
     waiting: tuple[Lease, ...] = ()
-    """Of the leases that it has, those not started: what its queue has no room for any more is taken back."""
+    """The leases that it has not started. The server takes back those for which its queue has no room any more."""
 
 
 class Started(Struct, frozen=True):
-    """An agent says that a task runs."""
+    """An agent reports that a task runs."""
 
     node: NodeKey
     lease: Lease
     age: int
-    """Nanoseconds since it started, when the agent said so."""
+    """Nanoseconds between its start and the report."""
     ranks: tuple[int, ...] = ()
-    """Of the driver of an external cluster, which speaks for all tasks of a gang: those that run; empty if it cannot tell."""
+    """The running tasks of a gang, if the driver of an external cluster reports for all of them; empty if unknown."""
 
 
 class Result(Struct, frozen=True):
-    """An agent says how a task ended."""
+    """An agent reports how a task ended."""
 
     node: NodeKey
     lease: Lease
@@ -155,63 +155,63 @@ class Result(Struct, frozen=True):
     signal: int | None
     usage: Usage
     age: int
-    """Nanoseconds since it ended, when the agent said so."""
+    """Nanoseconds between its end and the report."""
     message: str = ""
     value: bytes = b""
     """What a Python call returned or raised, if it is small."""
     value_digest: str = ""
-    """The blob with that if it is not."""
+    """The blob with that value if it is large."""
     outputs: str = ""
-    """The blob that lists the files that it brought back; empty if there are none."""
+    """The blob that lists its output files; empty if there are none."""
     tasks: tuple[TaskEnd, ...] = ()
-    """Of the driver of an external cluster, which speaks for all tasks of a gang: how each ended, as far as it can tell."""
+    """The known ends of tasks of a gang, if the driver of an external cluster reports for all of them."""
 
 
-def unusable(told: Result, why: str) -> Result:
-    """A result in place of one that cannot be used, with nothing of what that one says: its job ends, and its lease with it."""
-    return Result(told.node, told.lease, Outcome.UNUSABLE, None, None, Usage(), 0, why)
+def unusable(result: Result, why: str) -> Result:
+    """Return an empty result to replace one that cannot be used, so that the job and its lease still end."""
+    return Result(result.node, result.lease, Outcome.UNUSABLE, None, None, Usage(), 0, why)
 
 
 class HandBack(Struct, frozen=True):
-    """An agent, or the server for it, gives up leases that never started."""
+    """An agent, or the server on its behalf, returns leases that never started."""
 
     node: NodeKey
     leases: tuple[Lease, ...]
     because: str = ""
-    """Why, for people; empty if there is nothing to say."""
+    """Reason for people; empty if there is none."""
     backoff: int = 0
-    """Nanoseconds for which these jobs are not tried on that cluster again."""
+    """Nanoseconds for which these jobs back off from that cluster."""
 
 
 class Reclaim(Struct, frozen=True):
-    """Leases ran out: their agent did not renew them in time."""
+    """Leases expired, because their agent did not renew them in time."""
 
     node: NodeKey
     leases: tuple[Lease, ...]
 
 
 class AskSteal(Struct, frozen=True):
-    """An idle agent could run what another one has not begun."""
+    """An idle agent could run a task that another agent has not started."""
 
     cluster: ClusterName
     node: NodeName
-    """Who holds the lease."""
+    """The agent that holds the lease."""
     lease: Lease
     thief: NodeName
 
 
 class Yield(StrEnum):
-    """What an agent says of a lease that another one wants."""
+    """The answer of an agent about a lease that another agent wants."""
 
     RELEASED = "released"
-    """It was not started and never will be under that lease."""
+    """Not started, and never will be under that lease."""
     STARTED = "started"
     UNKNOWN = "unknown"
-    """Not held here, and refused should it come."""
+    """Not held here; refused if it arrives later."""
 
 
 class Yielded(Struct, frozen=True):
-    """An agent answers for a lease that another one wants."""
+    """An agent answers about a lease that another agent wants."""
 
     node: NodeKey
     lease: Lease
@@ -219,16 +219,16 @@ class Yielded(Struct, frozen=True):
 
 
 class Drain(Struct, frozen=True):
-    """Give an agent nothing more."""
+    """Give an agent no more work."""
 
     cluster: ClusterName
     node: NodeName
     who: str = ""
-    """Who wants that until it is resumed; empty if the agent itself was told to stop."""
+    """The person who drains it until it is resumed; empty if the agent itself is shutting down."""
 
 
 class Resume(Struct, frozen=True):
-    """Give an agent work again that somebody drained."""
+    """Give work again to an agent that a person drained."""
 
     cluster: ClusterName
     node: NodeName
@@ -236,7 +236,7 @@ class Resume(Struct, frozen=True):
 
 
 class Forget(Struct, frozen=True):
-    """Strike a lost agent off the list."""
+    """Remove a lost agent from the state."""
 
     cluster: ClusterName
     node: NodeName
@@ -244,7 +244,7 @@ class Forget(Struct, frozen=True):
 
 
 class AgentGone(Struct, frozen=True):
-    """An agent was not heard from for too long; its leases are proposed apart, as they run out."""
+    """An agent sent no heartbeat for too long. Its leases are proposed separately as they expire."""
 
     cluster: ClusterName
     node: NodeName
@@ -252,32 +252,32 @@ class AgentGone(Struct, frozen=True):
 
 
 class SeeNodes(Struct, frozen=True):
-    """These nodes of a cluster were seen, as they are now."""
+    """Nodes of a cluster as they are now."""
 
     cluster: ClusterName
     nodes: tuple[SeenNode, ...]
     gone: tuple[NodeName, ...] = ()
     whole: bool = False
-    """Whether these are all there are: others are gone."""
+    """Whether these are all nodes of the cluster: then others are gone."""
 
 
 class SeeCluster(Struct, frozen=True):
-    """An external cluster is so."""
+    """The health of an external cluster was observed."""
 
     cluster: ClusterName
     health: ClusterHealth
     why: str = ""
     unsent: tuple[Lease, ...] = ()
-    """Of one that has failed: leases that it surely never heard of."""
+    """For a failed cluster, leases that surely never reached it."""
 
 
 class SeeBound(Struct, frozen=True):
-    """Tasks of an external cluster are on these nodes."""
+    """Tasks of an external cluster are bound to these nodes."""
 
     cluster: ClusterName
     leases: tuple[Lease, ...]
     nodes: tuple[tuple[NodeName, ...], ...]
-    """For each lease the nodes of its tasks, as far as they were given any, in the order of the tasks."""
+    """For each lease, the nodes of its tasks in order, as far as they are bound."""
 
 
 class AddCluster(Struct, frozen=True):
@@ -286,20 +286,20 @@ class AddCluster(Struct, frozen=True):
     spec: ClusterSpec
     who: str
     form: str = ""
-    """Its entry of spill.yaml as JSON; empty if the configuration names it."""
+    """Its entry in spill.yaml as JSON; empty if the configuration file has it."""
     identity: str = ""
-    """As of `StartEpoch`: for a cluster that others run."""
+    """As in `StartEpoch`, for an external cluster."""
 
 
 class UpdateCluster(Struct, frozen=True):
-    """Use a cluster as it is configured now."""
+    """Use a cluster with its new configuration."""
 
     spec: ClusterSpec
     who: str
     form: str = ""
-    """As of `AddCluster`."""
+    """As in `AddCluster`."""
     restated: bool = False
-    """Whether what only its driver knows is another: then it is written down although deciding sees no difference."""
+    """Whether settings changed that only its driver uses: then the update is recorded even if `spec` is the same."""
 
 
 class OpenedCluster(Struct, frozen=True):
@@ -309,53 +309,53 @@ class OpenedCluster(Struct, frozen=True):
 
 
 class DrainCluster(Struct, frozen=True):
-    """Give a cluster nothing more."""
+    """Give a cluster no more work."""
 
     cluster: ClusterName
     who: str
 
 
 class ResumeCluster(Struct, frozen=True):
-    """Give a cluster work again, and do not remove it."""
+    """Give a cluster work again, and cancel its removal."""
 
     cluster: ClusterName
     who: str
 
 
 class RemoveCluster(Struct, frozen=True):
-    """Drain a cluster, and be rid of it once nothing of ours is there."""
+    """Drain a cluster, and remove it when none of our jobs are left there."""
 
     cluster: ClusterName
     who: str
     how: Leave = Leave.FINISH
     form: str = ""
-    """Its entry of spill.yaml as JSON, if the configuration named it so far and does not any more; else empty."""
+    """Its entry in spill.yaml as JSON, if it was just removed from the configuration file; otherwise empty."""
 
 
 class ClearedCluster(Struct, frozen=True):
-    """Look whether a cluster that is being removed can go."""
+    """Check whether a cluster that is being removed can go."""
 
     cluster: ClusterName
 
 
 class Configure(Struct, frozen=True):
-    """Decide by what a configuration says beyond clusters."""
+    """Use the settings of a configuration other than clusters."""
 
     who: str
     policies: PolicySet
     budgets: tuple[Budget, ...] = ()
     ahead: int = SECOND // 10
-    """As of `StartEpoch`."""
+    """As in `StartEpoch`."""
 
 
 class Archived(Struct, frozen=True):
-    """The archive holds these ended jobs durably."""
+    """These ended jobs are durable in the archive."""
 
     jobs: tuple[JobId, ...]
 
 
 class CreateToken(Struct, frozen=True):
-    """Let somebody in with a new token; its id and secret were drawn by whoever proposes it."""
+    """Create a token. The proposer drew its id and secret."""
 
     token: str
     role: TokenRole
@@ -370,7 +370,7 @@ class CreateToken(Struct, frozen=True):
 
 
 class RevokeToken(Struct, frozen=True):
-    """Let nobody in with a token any more."""
+    """Revoke a token."""
 
     token: str
     who: str
@@ -383,12 +383,12 @@ class StartEpoch(Struct, frozen=True):
     clusters: tuple[ClusterSpec, ...]
     policies: PolicySet
     gap: int = 0
-    """Nanoseconds in which no server decided, to be taken out of waits."""
+    """Nanoseconds during which no server made decisions; waits leave them out."""
     budgets: tuple[Budget, ...] = ()
     ahead: int = SECOND // 10
-    """Nanoseconds of work that agents prefetch."""
+    """How much work agents prefetch, in nanoseconds."""
     identity: str = ""
-    """A word, drawn by whoever proposes it, that the book is known by elsewhere if it has none yet; empty if it needs none."""
+    """Drawn by the proposer: the label for objects on external clusters, if the state has none; empty if not needed."""
 
 
 class Jump(Struct, frozen=True):
@@ -396,24 +396,24 @@ class Jump(Struct, frozen=True):
 
     by: int
     who: str = ""
-    """Who had it followed; empty as a rule."""
+    """The person who made the server accept the clock; usually empty."""
 
 
 class SetPolicies(Struct, frozen=True):
-    """Decide by other policies."""
+    """Use other policies."""
 
     policies: PolicySet
     who: str
     over: PolicySet | None = None
-    """The ones that they were made from, so that nothing that somebody else set meanwhile is undone; None does not care."""
+    """The policies on which the change is based, so that it undoes no change by others; None skips that check."""
     named: tuple[str, ...] = ()
-    """Axes that somebody named, also where they stay as they are."""
+    """Axes that the person named, including unchanged ones."""
     reset: bool = False
-    """Whether that goes back to what spill.yaml says."""
+    """Whether this restores the policies of spill.yaml."""
 
 
 class DisablePolicy(Struct, frozen=True):
-    """Decide without a policy that is too slow, or that is not there any more."""
+    """Stop using a policy that is too slow or no longer installed."""
 
     axis: str
     name: str
@@ -468,19 +468,19 @@ class Verdict(StrEnum):
 
 
 class Submitted(Struct, frozen=True):
-    """The ids of a submission, in its order; a job that was there under its key keeps its id."""
+    """The ids of a submission, in order. A job that already exists under its key keeps its id."""
 
     jobs: tuple[JobId, ...]
 
 
 class Registered(Struct, frozen=True):
-    """Which of the leases that an agent named it may keep; all others it must stop."""
+    """The leases that an agent may keep. It must stop all others."""
 
     keep: tuple[Lease, ...]
 
 
 class Done(Struct, frozen=True):
-    """It was done; nothing more to say."""
+    """Success without further data."""
 
 
 Reply: TypeAlias = Submitted | Registered | Verdict | Done | Refusal

@@ -1,23 +1,23 @@
-"""A state from its records: what a checkpoint kept, with the indexes that are derived from it."""
+"""Rebuilds a state from the records of a checkpoint, including the indexes derived from them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from spillover.core.appliers.clusters import enroll
+from spillover.core.appliers.clusters import update_lifecycles
 from spillover.core.appliers.queue import granted, live_of, weight
-from spillover.core.clusters import ClusterRecord, Condition
-from spillover.core.facts import Facts
-from spillover.core.jobs import NO_EXTRA, Extra, Job, Kind, Placed, Queued, Running
-from spillover.core.money import BudgetPeriod
-from spillover.core.nodes import Node
-from spillover.core.policy_book import PolicyBook
-from spillover.core.samples import Sample
-from spillover.core.sharing import KeptUsing
+from spillover.core.learned.samples import Sample
+from spillover.core.learned.sharing import KeptUsing
+from spillover.core.learned.tally import Tally
+from spillover.core.records.clusters import ClusterRecord, Condition
+from spillover.core.records.facts import Facts
+from spillover.core.records.jobs import NO_EXTRA, Extra, Job, Kind, Placed, Queued, Running
+from spillover.core.records.money import BudgetPeriod
+from spillover.core.records.nodes import Node
+from spillover.core.records.policies import PolicyHistory
+from spillover.core.records.tasks import asked_by, gang_on
 from spillover.core.state import State
-from spillover.core.tally import Tally
-from spillover.core.tasks import asked_by, gang_on
 from spillover.core.transitions import TERMINAL
 from spillover.model.budget import Caps
 from spillover.model.ids import TaskKey, job_of_task, split_member, task_key
@@ -25,29 +25,29 @@ from spillover.model.resources import Resources
 from spillover.model.tokens import Token
 
 AnyRecord: TypeAlias = (
-    Facts | Job | Node | Condition | ClusterRecord | BudgetPeriod | PolicyBook | Sample | KeptUsing | Token
+    Facts | Job | Node | Condition | ClusterRecord | BudgetPeriod | PolicyHistory | Sample | KeptUsing | Token
 )
 
 STEP: Final = 500
-"""Jobs that are taken in before somebody else may have a turn: some milliseconds."""
+"""Jobs that are added before other work may run: some milliseconds."""
 _NEAR: Final = 12
-"""Jobs whose numbers differ in the last so many bits are sorted together."""
+"""Jobs whose numbers differ only in this many last bits are sorted together."""
 
 
 class Rebuilding:
-    """A state that is put together in pieces, so that nobody has to wait for all of a million jobs at once."""
+    """Builds a state in slices, so that other work need not wait for a million jobs."""
 
     def __init__(self) -> None:
         self.state = State()
-        """Whole once `index` has come to its end."""
+        """Complete when `index` has finished."""
         self._jobs: dict[int, list[Job]] = {}
-        """By the leading bits of their number: to sort all of them would be one long step."""
+        """Jobs by the leading bits of their numbers, because sorting all at once would take long."""
         self._nodes: list[Node] = []
         self._samples: list[Sample] = []
         self._tokens: list[Token] = []
 
     def take(self, records: Iterable[AnyRecord]) -> None:
-        """Take in some records, in any order."""
+        """Add some records, in any order."""
         state = self.state
         for record in records:
             match record:
@@ -68,7 +68,7 @@ class Rebuilding:
                     state.lives[record.cluster] = record
                 case BudgetPeriod():
                     state.budget_periods[record.key] = record
-                case PolicyBook():
+                case PolicyHistory():
                     state.policies = record
                 case Token():
                     self._tokens.append(record)
@@ -78,9 +78,9 @@ class Rebuilding:
                     self._jobs.setdefault(record.number >> _NEAR, []).append(record)
 
     def index(self) -> Iterator[None]:
-        """Put all in order, jobs in that of their submission and nodes in that of their joining, a step at a time."""
+        """Sort and index everything, a slice at a time: jobs by submission, nodes by joining."""
         state = self.state
-        enroll(state, state.facts.now)  # those of a checkpoint that knew no lives
+        update_lifecycles(state, state.facts.now)  # for checkpoints from before clusters had lifecycles
         for sample in sorted(self._samples, key=lambda sample: int(sample.key)):
             state.history[sample.about] = state.samples[sample.key] = sample
         tokens = sorted(self._tokens, key=lambda each: (each.created, each.id))
@@ -103,7 +103,7 @@ class Rebuilding:
 
 
 def rebuild(records: Iterable[AnyRecord]) -> State:
-    """The state that these records describe, at once."""
+    """Rebuild the state from all records at once."""
     rebuilding = Rebuilding()
     rebuilding.take(records)
     for _ in rebuilding.index():
@@ -112,7 +112,7 @@ def rebuild(records: Iterable[AnyRecord]) -> State:
 
 
 def _index(state: State, job: Job) -> None:
-    """Take a job into the state, sharing what it has in common with others."""
+    """Add a job to the state, and share the values that it has in common with others."""
     kind = job.kind
     job.kind = state.share(
         Kind(kind.shape, state.share(kind.queue), state.share(kind.project), kind.backing_off)
@@ -146,7 +146,7 @@ def _index(state: State, job: Job) -> None:
 
 
 def _give_tasks(job: Job) -> None:
-    """Let a gang of a checkpoint of release 0.4 or before have tasks: it had nodes."""
+    """Give tasks to a gang from a checkpoint of release 0.4 or older, which stored only nodes."""
     phase = job.phase
     if not isinstance(phase, Placed | Running) or not phase.others:
         return
@@ -159,7 +159,7 @@ def _give_tasks(job: Job) -> None:
 
 
 def _hold_by_task(state: State, node: Node) -> None:
-    """Let tasks hold what is held on a node. Up to release 0.4 jobs did, and all tasks of a gang that are on one node together."""
+    """Convert what a node holds from jobs to tasks, for checkpoints of release 0.4 or older."""
     if not (node.more or any(_by_job(state, key) for key in node.held)):
         return
     node.more = 0
@@ -172,13 +172,13 @@ def _hold_by_task(state: State, node: Node) -> None:
 
 
 def _by_job(state: State, key: TaskKey) -> bool:
-    """Whether room may be held by a job rather than by a task of it."""
+    """Return whether a key may stand for a whole job instead of one of its tasks."""
     job = state.jobs.get(job_of_task(key)) if "/" not in key else None
     return job is not None and (job.attempt != 1 or job.extra.gang is not None)
 
 
 def _tasks(state: State, node: Node, key: TaskKey, held: Resources) -> Iterator[tuple[TaskKey, Resources]]:
-    """The tasks that hold what a key stands for, which may be that of their job."""
+    """Yield the tasks that hold the resources of a key, which may be the key of their job."""
     if not _by_job(state, key):
         yield key, held
         return

@@ -1,11 +1,12 @@
-"""Copy-on-write: a snapshot of the book shares its records with the live book until one of the two changes them.
+"""Copy-on-write snapshots: a snapshot shares the records of the live state until either side changes them.
 
-Appliers change records in place. So a snapshot copies each record when somebody first reads it there, and never hands out the original.
-While a snapshot is detached, the live book may change as well: it reads through a `GuardedRecords` mapping, which saves each record for the
-snapshot before the live book can change it. A lock, which whoever detaches a snapshot brings, makes that safe between two threads.
+Appliers change records in place. So a snapshot copies each record when it is first read there, and never returns the
+original. While a snapshot is detached, the live state may change too. It then reads through `GuardedRecords`, which
+saves each record for the snapshot before the live state can change it. The caller of `detach` provides a lock that
+makes this safe between two threads.
 
-Code that changes a record has taken it by its key; `values` and `items` are for reading. Both classes stand in for dictionaries, and
-have the methods that the book's readers use.
+Code that changes a record gets it by key. `values` and `items` are for reading only. Both classes stand in for
+dictionaries and have the methods that readers of the state use.
 """
 
 from collections.abc import Callable, ItemsView, Iterator, MutableMapping, ValuesView
@@ -15,8 +16,8 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec.structs import replace
 
-from spillover.core.jobs import NO_EXTRA, Job
-from spillover.core.nodes import Node
+from spillover.core.records.jobs import NO_EXTRA, Job
+from spillover.core.records.nodes import Node
 from spillover.core.state import Dirty, State
 
 K = TypeVar("K")
@@ -24,22 +25,22 @@ V = TypeVar("V")
 
 
 class Branch(MutableMapping[K, V], Generic[K, V]):
-    """One mapping of a snapshot: records of the live book, each copied when it is first read, and what the snapshot added."""
+    """One mapping of a snapshot: records of the live state, each copied on first read, and records added here."""
 
     def __init__(self, source: dict[K, V], copy_of: Callable[[V], V]) -> None:
         self.source = source
         self._copy = copy_of
         self._lock: AbstractContextManager[object] = nullcontext()
         self._own: dict[K, V] = {}
-        """Copies, and what was added here."""
+        """Copies, and records added here."""
         self._gone: set[K] = set()
-        """Keys of the live book that are not in the snapshot: deleted here, or added there since."""
+        """Keys of the live state that are not in the snapshot: deleted here, or added there later."""
         self._added: dict[K, None] = {}
-        """Keys that were added here, in that order."""
+        """Keys added here, in order."""
         self._keys: tuple[K, ...] | None = None
-        """Of the live book when the snapshot was detached; None before."""
+        """Keys of the live state when the snapshot was detached; None before."""
 
-    # --- the snapshot's side
+    # --- calls by the snapshot
 
     def __getitem__(self, key: K) -> V:
         with self._lock:
@@ -82,28 +83,28 @@ class Branch(MutableMapping[K, V], Generic[K, V]):
                 return len(self.source) - len(self._gone) + len(self._added)
             return sum(1 for _ in self)
 
-    # --- the live book's side
+    # --- calls by the live state
 
     def detach(self, lock: AbstractContextManager[object]) -> None:
-        """Stay as it is from now on, whatever the live book does; it has to read through a `GuardedRecords` mapping."""
+        """Keep this content whatever the live state does; the live state must read through `GuardedRecords`."""
         self._lock = lock
         self._keys = tuple(self.source)
 
     def save(self, key: K, value: V) -> None:
-        """The live book is about to read a record, and may change it."""
+        """Copy a record that the live state is about to read and may change."""
         with self._lock:
             if key not in self._own and key not in self._gone:
                 self._own[key] = self._copy(value)
 
     def hide(self, key: K) -> None:
-        """The live book is about to add a record, which is none of the snapshot's."""
+        """Exclude a record that the live state is about to add."""
         with self._lock:
             if key not in self._own:
                 self._gone.add(key)
 
 
 class GuardedRecords(MutableMapping[K, V], Generic[K, V]):
-    """One mapping of the live book while snapshots are detached: saves what they share before it can change."""
+    """One mapping of the live state while snapshots are detached. It saves shared records before they can change."""
 
     def __init__(self, records: dict[K, V]) -> None:
         self.records = records
@@ -137,16 +138,16 @@ class GuardedRecords(MutableMapping[K, V], Generic[K, V]):
         return len(self.records)
 
     def values(self) -> ValuesView[V]:
-        """To read them."""
+        """For reading only."""
         return self.records.values()
 
     def items(self) -> ItemsView[K, V]:
-        """To read them."""
+        """For reading only."""
         return self.records.items()
 
 
 class StateSnapshot(State):
-    """A book that shares its records with a live one, and cannot change that. Its jobs are not found by name."""
+    """A state that shares records with a live one and cannot change it. It has no lookup by name."""
 
     def __init__(self, live: State) -> None:
         super().__init__()
@@ -185,15 +186,15 @@ class StateSnapshot(State):
         )
 
     def enter(self, job: Job) -> None:
-        """Nobody looks jobs up by name in a snapshot."""
+        """Do nothing: no one looks up jobs by name in a snapshot."""
 
     def leave(self, job: Job) -> None:
         """See enter."""
 
-    # --- while the live book goes on
+    # --- while the live state changes
 
     def detach(self, lock: AbstractContextManager[object]) -> None:
-        """Stay as it is from now on, while the live book changes, until `release`; the lock can be taken twice by one thread."""
+        """Keep this content while the live state changes, until `release`; `lock` must be reentrant."""
         for name in _BRANCHED:
             branch = cast("Branch[Any, Any]", getattr(self, name))
             branch.detach(lock)
@@ -204,7 +205,7 @@ class StateSnapshot(State):
             records.branches.append(branch)
 
     def release(self) -> None:
-        """Be of no use any more: the live book need not save anything for this one. Does no harm to one that is not detached."""
+        """Stop saving records for this snapshot, which cannot be used afterwards. Harmless if it is not detached."""
         for name in _BRANCHED:
             records = getattr(self._live, name)
             if not isinstance(records, GuardedRecords):

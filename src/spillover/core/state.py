@@ -1,18 +1,18 @@
-"""The book: everything that was decided, as `apply` left it."""
+"""The state: everything that follows from the journal. Only `apply` changes it."""
 
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 
-from spillover.core.clusters import ClusterRecord, Condition
-from spillover.core.facts import Facts
-from spillover.core.jobs import Job, Kind, Placed, Queued, Running
-from spillover.core.keys import Keys
-from spillover.core.money import BudgetPeriod
-from spillover.core.nodes import Node
-from spillover.core.policy_book import PolicyBook
-from spillover.core.samples import About, Sample
-from spillover.core.sharing import KeptUsing, Using
+from spillover.core.learned.samples import About, Sample
+from spillover.core.learned.sharing import KeptUsing, Using
+from spillover.core.records.clusters import ClusterRecord, Condition
+from spillover.core.records.facts import Facts
+from spillover.core.records.jobs import Job, Kind, Placed, Queued, Running
+from spillover.core.records.keys import Keys
+from spillover.core.records.money import BudgetPeriod
+from spillover.core.records.nodes import Node
+from spillover.core.records.policies import PolicyHistory
 from spillover.model.budget import Caps
 from spillover.model.cluster import ClusterHealth, ClusterLife, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId
@@ -21,15 +21,16 @@ from spillover.model.tokens import Token
 
 MOST_SHARED = 100_000
 START: Final = 3
-"""Letters that a prefix of an id has at the least: few jobs share them, and a short name is not taken for a prefix."""
+"""The shortest prefix of an id: few jobs share it, and a short name is not taken for a prefix."""
 
 Shared = TypeVar("Shared", str, bytes, Kind, Terms)
 
 
 class Dirty(defaultdict[str, dict[str, None]]):
-    """Records that differ from the last checkpoint: their keys by their kind.
+    """The keys of records that changed since the last checkpoint, by kind.
 
-    There may be a million. One costs an entry and no object of its own, and Python's collector does not look into mappings of strings.
+    There may be a million. Each one costs a dictionary entry and no object of its own, and the garbage collector does
+    not scan dictionaries of strings.
     """
 
     def __init__(self) -> None:
@@ -37,95 +38,95 @@ class Dirty(defaultdict[str, dict[str, None]]):
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of changed records."""
         return sum(map(len, self.values()))
 
     def copy(self) -> "Dirty":
-        """The same, as they are now."""
+        """Return an independent copy."""
         return Dirty().add(self)
 
     def add(self, others: "Dirty") -> "Dirty":
-        """Have others too."""
+        """Add the keys of another instance."""
         for kind, keys in others.items():
             self[kind].update(keys)
         return self
 
 
 class State:
-    """The whole book, with the indexes that deciding needs to look things up."""
+    """The complete state, with the indexes that deciding needs for lookups."""
 
-    def __init__(self) -> None:  # noqa: PLR0915 - a book has so many parts
+    def __init__(self) -> None:  # noqa: PLR0915 - the state has this many parts
         self.facts = Facts()
         self.jobs: dict[JobId, Job] = {}
         self.nodes: dict[str, Node] = {}
         self.agents: dict[str, Node] = {}
-        """Those of the nodes that run an agent of ours, in the same order."""
+        """The nodes that run an agent, in the same order."""
         self.lost = 0
-        """Agents that are lost, of those."""
+        """The number of lost agents."""
         self.registered: dict[int, str] = {}
-        """The key of each agent by its last incarnation."""
+        """Key of each agent by its latest incarnation."""
         self.clusters: dict[ClusterName, ClusterSpec] = {}
         self.conditions: dict[ClusterName, Condition] = {}
-        """Of the external clusters."""
+        """Conditions of external clusters."""
         self.lives: dict[ClusterName, ClusterRecord] = {}
-        """Of all clusters."""
+        """Lifecycles of all clusters."""
         self.keys = Keys()
-        """Idempotency keys of jobs that are not archived yet, and of some that were archived lately."""
+        """Idempotency keys of jobs that are not archived yet, and of some that were archived recently."""
         self.waiters: dict[JobId, dict[JobId, None]] = {}
-        """For each job that others wait for the end of, those others."""
+        """For each job that others depend on, those other jobs."""
         self.members: dict[JobId, dict[JobId, None]] = {}
-        """For each array that has any, its members that are jobs of their own and have not ended."""
+        """For each array, its members that have been placed and have not ended."""
         self.budget_periods: dict[str, BudgetPeriod] = {}
-        """By key; those of periods that are over are forgotten when nothing is held in them."""
+        """By key. Past periods are dropped when nothing is held in them."""
         self.history: dict[About, Sample] = {}
-        """What was learned from jobs that ended."""
+        """Runtimes learned from ended jobs."""
         self.samples: dict[str, Sample] = {}
-        """The same by the keys of their records."""
+        """The same samples by the keys of their records."""
         self.usage: dict[str, Using] = {}
-        """What each project uses and has used, while an order asks for it."""
+        """Current and past usage of each project, if the order policy needs it."""
         self.holders = 0
-        """Projects that use something now, of those."""
+        """The number of projects that use something now."""
         self.uses = 0
-        """How often any of that changed since this state was made."""
+        """How many times usage changed since this state was created."""
         self.caps = Caps()
-        """The budgets, ready to be asked."""
-        self.policies = PolicyBook()
+        """The budgets, indexed for lookups."""
+        self.policies = PolicyHistory()
         self.tokens: dict[str, Token] = {}
-        """By id, in the order they were made; also those that have ended, for a while."""
+        """By id, in the order of creation; includes revoked and expired tokens for a while."""
         self.loosened = False
-        """Whether a cap leaves more than when somebody who keeps up with the state last looked."""
+        """Whether a cap leaves more than when the scheduling index last read the state."""
         self.queued = 0
-        """Queued jobs, pending members of arrays counted one by one."""
+        """Queued jobs; pending members of arrays count one by one."""
         self.granted_due = 0
-        """Of the nanoseconds that queued jobs may wait, those of jobs that may be rented."""
+        """The part of the tally's `granted` that belongs to jobs that may be rented, in nanoseconds."""
         self.partly_due: dict[JobId, None] = {}
-        """Arrays of which only some members may be rented; some are so no more."""
+        """Arrays of which only some members may be rented; some entries are out of date."""
         self.running = 0
         self.live: dict[str, int] = {}
-        """Jobs of each project that have not ended, members of arrays counted one by one."""
+        """Jobs of each project that have not ended; members of arrays count one by one."""
         self.alive = 0
-        """Those of all projects."""
+        """The same for all projects."""
         self.dirty = Dirty()
         self.moved: dict[str, None] = {}
-        """Nodes whose record changed since somebody who keeps up with the state last looked."""
+        """Nodes that changed since the scheduling index last read the state."""
         self._shared: dict[Any, Any] = {}
         self._names: dict[str, dict[str, JobId | dict[JobId, None]]] = {}
-        """By project and name, the job that is called so, or all that are."""
+        """By project and name, the job with that name, or all jobs with it."""
         self._starts: dict[str, dict[JobId, None]] = {}
-        """Jobs by the first letters of their ids."""
+        """Jobs by the first characters of their ids."""
 
     def share(self, value: Shared) -> Shared:
-        """The one copy of a value that many jobs have."""
+        """Return the shared copy of a value that many jobs have."""
         return self.shared().setdefault(value, value)  # type: ignore[no-any-return]
 
     def shared(self) -> dict[Any, Any]:
-        """Each value that many jobs have, by itself."""
+        """Return the shared values, each under itself."""
         if len(self._shared) >= MOST_SHARED:
-            self._shared.clear()  # sharing saves memory; it must not become what uses it
+            self._shared.clear()  # sharing saves memory, so the table itself must stay bounded
         return self._shared
 
     def enter(self, job: Job) -> None:
-        """Let a job be found by its name and by the first letters of its id; members of arrays are not."""
+        """Index a job by name and by the start of its id; array members are not indexed."""
         job_id = job.id
         self._starts.setdefault(job_id[:START], {})[job_id] = None
         names = self._names.setdefault(job.kind.project, {})
@@ -137,7 +138,7 @@ class State:
         others[job_id] = None
 
     def leave(self, job: Job) -> None:
-        """Let a job that leaves the book not be found any more."""
+        """Remove a job from the indexes of names and ids."""
         job_id, name, project = job.id, job.name, job.kind.project
         start = self._starts[job_id[:START]]
         del start[job_id]
@@ -154,18 +155,18 @@ class State:
             del self._names[project]
 
     def called(self, name: str, project: str | None = None) -> Iterator[JobId]:
-        """Jobs of a name, of one project if it is given; members of arrays left out."""
+        """Return jobs with a name, without array members; of one project if it is given."""
         for names in self._names.values() if project is None else [self._names.get(project, {})]:
             alike = names.get(name, ())
             yield from (alike,) if isinstance(alike, str) else alike
 
     def starting(self, prefix: str) -> Iterator[JobId]:
-        """Jobs whose ids start so, with START letters or more; members of arrays left out."""
+        """Return jobs whose ids start with a prefix of at least START characters, without array members."""
         return (each for each in self._starts.get(prefix[:START], ()) if each.startswith(prefix))
 
     @property
     def findable(self) -> tuple[dict[JobId, tuple[str, str]], dict[JobId, str]]:
-        """What is found by project and name, and what by the first letters of its id: to check it."""
+        """Everything in the indexes of names and ids, for the invariants."""
         named = {
             job: (project, name)
             for project, names in self._names.items()
@@ -175,7 +176,7 @@ class State:
         return named, {job: start for start, jobs in self._starts.items() for job in jobs}
 
     def count_live(self, project: str, count: int) -> None:
-        """Count jobs that came or, below 0, that have ended."""
+        """Count jobs that were submitted or, if negative, that have ended."""
         self.alive += count
         left = self.live.get(project, 0) + count
         if left:
@@ -184,62 +185,63 @@ class State:
             del self.live[project]
 
     def latest(self, job: Job) -> int | None:
-        """Latest start of a job on owned capacity, in steady time; None until a cycle has given it one in this round.
+        """Return the latest start of a job on owned capacity, in steady time; None until admitted in this round.
 
-        A change of policies gives all waits anew, of a million jobs too: it begins a round, and what was given before is void.
+        A change of policies gives all jobs new waits. It starts a new round, in which older waits are void, so that it
+        need not touch a million jobs.
         """
         if job.round != self.facts.rounds and job.due is None and type(job.phase) is Queued:
             return None
         return job.latest
 
     def steady(self, now: int) -> int:
-        """Time as waits count it: without the spans in which nothing could be decided."""
+        """Convert to steady time, which leaves out the spans in which the server could not schedule."""
         return now - self.facts.jumped
 
     def no_longer_waits(self, job: JobId, on: JobId) -> None:
-        """One job less waits for the end of another."""
+        """Record that a job no longer waits for the end of another."""
         if waiters := self.waiters.get(on):
             waiters.pop(job, None)
             if not waiters:
                 del self.waiters[on]
 
     def is_rented(self, cluster: ClusterName) -> bool:
-        """Whether work there is paid for by use."""
+        """Return whether a cluster is paid for by use."""
         spec = self.clusters.get(cluster)
         return spec is not None and spec.role is Role.RENTED
 
     def cluster_of(self, job: Job) -> ClusterSpec | None:
-        """The cluster of a placed job, as it was when it was placed: that is what it pays; None if it has no place."""
+        """Return the cluster of a placed job as it was at placement, which sets its price; None if it is not placed."""
         phase = job.phase
         if type(phase) is not Placed and type(phase) is not Running:
             return None
         return job.extra.placed_on or self.clusters.get(phase.cluster)
 
     def health(self, cluster: ClusterName) -> ClusterHealth | None:
-        """How an external cluster is; None for a cluster of agents, which are known one by one."""
+        """Return the health of an external cluster; None for a cluster of agents, which have a status each."""
         spec = self.clusters.get(cluster)
         if spec is None or not spec.external:
             return None
         return self.conditions[cluster].health if cluster in self.conditions else ClusterHealth.UNOBSERVED
 
     def is_open(self, cluster: ClusterName) -> bool:
-        """Whether anything may be placed on a cluster."""
+        """Return whether jobs may be placed on a cluster."""
         known = self.lives.get(cluster)
         return known is not None and known.life is ClusterLife.READY
 
     def jobs_on(self, cluster: ClusterName) -> list[JobId]:
-        """Jobs that are placed on a cluster, or run there, each once."""
+        """Return the jobs placed or running on a cluster, each once."""
         nodes = [node for node in self.nodes.values() if node.cluster == cluster]
         return list(dict.fromkeys(job for node in nodes for job in node.jobs))
 
     def can_rent(self) -> bool:
-        """Whether any cluster is rented."""
+        """Return whether any cluster is rented."""
         return any(spec.role is Role.RENTED for spec in self.facts.clusters)
 
     def record(  # noqa: PLR0911 - one for each kind of record
         self, kind: str, key: str
-    ) -> "Facts | Job | Node | Condition | ClusterRecord | BudgetPeriod | PolicyBook | Sample | KeptUsing | Token | None":
-        """One record as a checkpoint keeps it; None if it is gone."""
+    ) -> "Facts | Job | Node | Condition | ClusterRecord | BudgetPeriod | PolicyHistory | Sample | KeptUsing | Token | None":
+        """Return one record for a checkpoint; None if it was deleted."""
         match kind:
             case "job":
                 return self.jobs.get(JobId(key))
@@ -263,34 +265,34 @@ class State:
                 return self.facts.kept
 
     def touch_job(self, job: JobId) -> None:
-        """Remember that a job's record has to be written at the next checkpoint."""
+        """Mark the record of a job for the next checkpoint."""
         self.dirty["job"][job] = None
 
     def touch_node(self, node: str) -> None:
-        """Remember that a node's record has to be written at the next checkpoint."""
+        """Mark the record of a node for the next checkpoint."""
         self.dirty["node"][node] = None
         self.moved[node] = None
 
     def touch_cluster(self, cluster: ClusterName) -> None:
-        """Remember that the condition of a cluster has to be written at the next checkpoint."""
+        """Mark the condition of a cluster for the next checkpoint."""
         self.dirty["cluster"][cluster] = None
 
     def touch_life(self, cluster: ClusterName) -> None:
-        """Remember that the life of a cluster has to be written at the next checkpoint."""
+        """Mark the lifecycle of a cluster for the next checkpoint."""
         self.dirty["life"][cluster] = None
 
     def touch_budget_period(self, key: str) -> None:
-        """Remember that a period has to be written at the next checkpoint."""
+        """Mark a budget period for the next checkpoint."""
         self.dirty["purse"][key] = None
 
     def touch_policies(self) -> None:
-        """Remember that the changes of policies have to be written at the next checkpoint."""
+        """Mark the changes of policies for the next checkpoint."""
         self.dirty["policies"][""] = None
 
     def touch_token(self, token: str) -> None:
-        """Remember that a token has to be written at the next checkpoint."""
+        """Mark a token for the next checkpoint."""
         self.dirty["token"][token] = None
 
     def touch_facts(self) -> None:
-        """Remember that the single facts have to be written at the next checkpoint."""
+        """Mark the facts for the next checkpoint."""
         self.dirty["facts"][""] = None

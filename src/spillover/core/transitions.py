@@ -1,4 +1,7 @@
-"""The lives of jobs, agents, nodes and clusters, each as one table. `apply` walks them; the figures in the docs are drawn from them."""
+"""The lifecycles of jobs, agents, nodes and clusters, each as one table.
+
+`apply` follows these tables, and the figures in the docs are generated from them.
+"""
 
 from typing import Final
 
@@ -51,7 +54,7 @@ JOB: Final[dict[tuple[JobState, type[Event]], frozenset[JobState]]] = {
     (S.QUEUED, JobHeld): frozenset({S.HELD}),
     (S.QUEUED, JobPlaced): frozenset({S.PLACED}),
     (S.QUEUED, GangPlaced): frozenset({S.PLACED}),
-    # An array stays queued while members are pending, and runs once all of them are jobs of their own.
+    # An array stays queued while members are pending. It runs once each member has become a separate job.
     (S.QUEUED, MemberPlaced): frozenset({S.QUEUED, S.RUNNING}),
     (S.QUEUED, BackoffEnded): frozenset({S.QUEUED}),
     (S.QUEUED, JobEnded): TERMINAL,
@@ -61,12 +64,12 @@ JOB: Final[dict[tuple[JobState, type[Event]], frozenset[JobState]]] = {
     (S.PLACED, LeaseMoved): frozenset({S.PLACED}),
     (S.PLACED, LeasesRevoked): frozenset({S.PLACED}),
     (S.PLACED, TasksBound): frozenset({S.PLACED}),
-    # Of a gang some tasks may end before any was said to run; the job ends with the last.
+    # Some tasks of a gang may end before any was reported as running. The job ends with the last one.
     (S.PLACED, TasksEnded): frozenset({S.PLACED}),
     (S.PLACED, BackoffEnded): frozenset({S.PLACED}),
     (S.PLACED, JobStopping): frozenset({S.PLACED}),
     (S.PLACED, JobRequeued): frozenset({S.QUEUED}),
-    # A task may end so soon that its start and its end are told in one message.
+    # A task may end so soon that one message reports both its start and its end.
     (S.PLACED, JobEnded): TERMINAL,
     (S.RUNNING, TasksBound): frozenset({S.RUNNING}),
     (S.RUNNING, TasksStarted): frozenset({S.RUNNING}),
@@ -76,7 +79,7 @@ JOB: Final[dict[tuple[JobState, type[Event]], frozenset[JobState]]] = {
     (S.RUNNING, JobRequeued): frozenset({S.QUEUED}),
     (S.RUNNING, JobEnded): TERMINAL,
 }
-"""Where each event may take a job. Terminal states have no row: they absorb."""
+"""The states to which each event may take a job. Terminal states have no row, because nothing leaves them."""
 
 AGENT: Final[dict[tuple[str, type[Event]], str]] = {
     ("unknown", AgentRegistered): "ready",
@@ -99,7 +102,7 @@ AGENT: Final[dict[tuple[str, type[Event]], str]] = {
     ("unobserved", EpochStarted): "unobserved",
     ("lost", EpochStarted): "lost",
 }
-"""The state of an agent after each event that concerns it."""
+"""The status of an agent after each event that concerns it."""
 
 NODE: Final[dict[tuple[str, type[Event], str], str]] = {
     ("unknown", NodesSeen, "ready"): "ready",
@@ -121,9 +124,9 @@ NODE: Final[dict[tuple[str, type[Event], str], str]] = {
     ("unobserved", EpochStarted, ""): "unobserved",
     ("gone", EpochStarted, ""): "gone",
 }
-"""The state of a node of an external cluster after each event that concerns it, and what that says of it.
+"""The status of a node of an external cluster after each event, by what the event reports about the node.
 
-One that is closed does not answer, or somebody cordoned it. One that is gone leaves the book with the last of our tasks.
+A closed node does not answer or is cordoned. A gone node is removed when the last of our tasks has left it.
 """
 
 H: Final = ClusterHealth
@@ -135,13 +138,15 @@ CLUSTER: Final[dict[ClusterHealth, tuple[ClusterHealth, ...]]] = {
     H.FAILED: (H.CLEARING, H.READY),
     H.CLEARING: (H.READY, H.FAILED),
 }
-"""Where an external cluster may go from each health. One that has failed is ready only when nothing is left there that nobody
-waits for; every start of a server makes it unobserved."""
+"""The healths that may follow each health of an external cluster.
+
+A failed cluster becomes ready only when no unwanted objects are left there. Each server start makes it unobserved.
+"""
 
 
 L: Final = ClusterLife
 AGENTS_OPEN: Final = "agents"
-"""What the table says of a cluster of agents, where it names the health of an external one."""
+"""Stands for a cluster of agents where the table has the health of an external cluster."""
 _BY_HEALTH: Final = {
     H.UNOBSERVED: L.CONNECTING,
     H.READY: L.READY,
@@ -176,16 +181,19 @@ LIFE: Final[dict[tuple[ClusterLife | None, type[Event], str], ClusterLife]] = {
     (L.READY, EpochStarted, AGENTS_OPEN): L.READY,
     (L.DRAINING, ClusterRemoved, ""): L.GONE,
 }
-"""The life of a cluster after each event that concerns it: None is before it, and the last part says how an external one is, where that
-matters. Only one that is ready is given work."""
+"""The lifecycle state of a cluster after each event that concerns it. Only a ready cluster gets work.
+
+None is the state before the first event. The last part of a key is the health of an external cluster, where that
+matters.
+"""
 
 
 class Impossible(Exception):
-    """An event that no state allows: a bug of ours, with the story of the job."""
+    """An event that no state allows: a bug in Spillover. The message contains the job."""
 
 
 def figure() -> str:
-    """The life of a job as a Mermaid diagram."""
+    """Return the lifecycle of a job as a Mermaid diagram."""
     lines = ["stateDiagram-v2", "    [*] --> HELD: JobSubmitted", "    [*] --> QUEUED: JobSubmitted"]
     for (state, event), following in JOB.items():
         lines += [f"    {state} --> {target}: {event.__name__}" for target in JobState if target in following]
@@ -194,14 +202,14 @@ def figure() -> str:
 
 
 def agent_figure() -> str:
-    """The life of an agent as a Mermaid diagram."""
+    """Return the lifecycle of an agent as a Mermaid diagram."""
     lines = ["stateDiagram-v2", "    [*] --> unknown"]
     lines += [f"    {state} --> {target}: {event.__name__}" for (state, event), target in AGENT.items()]
     return "\n".join(lines) + "\n"
 
 
 def node_figure() -> str:
-    """The life of a node of an external cluster as a Mermaid diagram."""
+    """Return the lifecycle of a node of an external cluster as a Mermaid diagram."""
     lines = ["stateDiagram-v2", "    [*] --> unknown"]
     for (state, event, how), target in NODE.items():
         lines.append(f"    {state} --> {target}: {event.__name__}{f' ({how})' if how else ''}")
@@ -209,7 +217,7 @@ def node_figure() -> str:
 
 
 def cluster_figure() -> str:
-    """The health of an external cluster as a Mermaid diagram."""
+    """Return the health of an external cluster as a Mermaid diagram."""
     lines = ["stateDiagram-v2", f"    [*] --> {H.UNOBSERVED}"]
     for health, following in CLUSTER.items():
         lines += [f"    {health} --> {target}: ClusterChanged" for target in following]
@@ -218,7 +226,7 @@ def cluster_figure() -> str:
 
 
 def life_figure() -> str:
-    """The life of a cluster as a Mermaid diagram."""
+    """Return the lifecycle of a cluster as a Mermaid diagram."""
     lines = ["stateDiagram-v2"]
     for (life, event, how), target in LIFE.items():
         lines.append(f"    {life or '[*]'} --> {target}: {event.__name__}{f' ({how})' if how else ''}")

@@ -1,1 +1,1 @@
-"""Step, cycle, lanes, plan and explanation: pure."""
+"""Scheduling decisions as pure functions: the engine step, the cycle, the queue, plans and explanations."""

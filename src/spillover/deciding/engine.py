@@ -1,6 +1,7 @@
-"""The one step that everything runs: the live server, a standby, replay, dry run and simulation.
+"""Runs the scheduler one synchronous step at a time.
 
-The live loop adds waiting, writing and the gate around it; a simulator adds a virtual clock.
+The live server, standbys, replay, dry runs and the simulator all use this engine, so there is no second scheduler. The
+live server adds waiting, writing and the gate around it. The simulator adds a virtual clock.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,58 +36,58 @@ from spillover.model.policy import PolicySet
 
 _ALARMS: dict[str, Callable[[State, JobId, int], list[AnyEvent]]] = {
     "deadline": changes.deadline_passed,
-    "not_before": changes.time_has_come,
-    "return": changes.time_to_return,
+    "not_before": changes.not_before_passed,
+    "return": changes.return_due,
     "backoff": changes.backoff_over,
     "walltime": changes.walltime_passed,
 }
 
 
 _CHANGES: Final = {kind: (applier, FOLLOWERS.get(kind)) for kind, applier in APPLIERS.items()}
-"""For each event what changes the state, and what the index follows it by, if anything."""
+"""For each event type, its applier and its index follower; None if the index does not follow it."""
 _NEW_INDEX: Final = frozenset({AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled})
-"""Events after which everything is looked at anew."""
+"""Events after which the engine rebuilds the index."""
 _CLUSTERS: Final = (ClusterAdded, ClusterUpdated, ClusterRemoved)
-"""Events that are followed, unless they give everybody a new wait."""
+"""Events that the index follows, unless they change the waits of all jobs. Then the engine rebuilds the index."""
 _RARE: Final = _NEW_INDEX | frozenset(_CLUSTERS)
 SLICE = 1000
-"""Jobs that a new index takes in, and that are decided about before no other cycle is run, in one step that is to be short."""
+"""In a short step: the most jobs added to a new index, and the number of decisions after which no more cycles run."""
 
 
 CYCLE: Final = "cycle"
-"""What jobs are set aside from that a cycle failed on."""
+"""The backoff key for jobs on which a cycle failed."""
 NO_JOB: Final = JobId("")
-"""In the place of a job: all of them."""
+"""Stands for all jobs where a job id is expected."""
 MOST_ASIDE: Final = 8
-"""Jobs that are set aside one after the other: if there are more, the fault is not theirs."""
+"""The most jobs set aside in a row. If cycles still fail after that, single jobs are not the cause."""
 
 
 class Failure(Struct, frozen=True):
-    """A proposal, an alarm or a job in a cycle that could not be decided, or whose events could not be encoded. Nothing of it happened."""
+    """A proposal, an alarm or a job of a cycle that failed, in deciding or in encoding. It had no effect."""
 
     what: str
     subject: str
-    """The job that it is about; empty if it is about none, or about several."""
+    """The job concerned; empty if none or several are."""
     error: Exception
 
 
 class Step(Struct):
-    """What one step did; nothing of it may leave the process before its events are durable."""
+    """The result of one step. None of it may leave the process before its events are durable."""
 
     events: list[AnyEvent]
     replies: list[Reply]
-    """One for each proposal, in their order."""
+    """One for each proposal, in the same order."""
     plan: Plan | None = None
-    """Of the first cycle that decided anything; None if none did."""
+    """The plan of the first cycle that decided anything; None if none did."""
     encoded: list[bytes] = []
-    """The events as they are to be written; empty if nobody writes them."""
+    """The events as bytes for the journal; empty if the engine has no encoder."""
     failures: list[Failure] = []
     more: bool = False
-    """Whether more could be decided right away: a step that is to be short does a part."""
+    """Whether a short step left work that the next step can do at once."""
 
 
 class Engine:
-    """A state, the index beside it, and the policies that decide."""
+    """A state, its scheduling index, and the policies that decide."""
 
     def __init__(
         self,
@@ -100,27 +101,27 @@ class Engine:
         whole: bool = True,
         ready: tuple[Policies, SchedulingIndex] | None = None,
     ) -> None:
-        """With `whole`, ready to decide; else `build` has to be called until it says so. `ready` spares building anything."""
+        """Build the whole index, or with `whole=False` let `build` do it in slices. `ready` skips building."""
         self.state = state
         self.now = max(now, state.facts.now)
         self.debug = debug
         self.rules = RULES
-        """By which rules plans are made."""
+        """The version of the planning rules."""
         self._digests = digests
-        """Whether plans are told apart by digests, for whoever stores events."""
+        """Whether plans carry digests, for a journal that stores events."""
         self._encode = encode
-        """How events are written; None if nobody writes them: then what cannot be decided is raised, as in tests and simulations."""
+        """Encodes events for the journal. None in tests and simulations: then failures to decide are raised."""
         self.aside = Backoff()
-        """Alarms and jobs that could not be decided, by the engine's own time."""
+        """Alarms and jobs that the engine failed to decide, with the time of their next try on the engine's clock."""
         self.load = load
         self._outdated = False
-        """Whether the policies and the index are those of a book that has changed too much for them."""
+        """Whether the state has changed so much that the policies and the index must be replaced."""
         self._ready = False
-        """Whether the index is up to date and has all jobs of the book."""
+        """Whether the index is up to date and holds all jobs of the state."""
         self._failed = 0
-        """Jobs that cycles failed on since one did not fail."""
+        """The number of jobs on which cycles have failed since the last cycle that succeeded."""
         self._old_index: SchedulingIndex | None = None
-        """The one before, while it is freed."""
+        """The previous index while it is freed in slices; None otherwise."""
         self._policies_digest = b""
         if ready is None:
             self._take_policies(whole=whole)
@@ -130,31 +131,31 @@ class Engine:
 
     @property
     def index(self) -> SchedulingIndex:
-        """What cycles look at. After a change that needs a new one, that is built by whoever asks first."""
+        """The scheduling index. Reading it after a change that needs a new index builds that index."""
         if self._outdated:
             self._take_policies(whole=True)
         return self._index
 
     @property
     def policies(self) -> Policies:
-        """What decides."""
+        """The current policies. Reading them after a change that needs a new index builds that index."""
         if self._outdated:
             self._take_policies(whole=True)
         return self._policies
 
     @property
     def is_ready(self) -> bool:
-        """Whether the index is up to date and has all jobs of the book."""
+        """Whether the index is up to date and holds all jobs of the state."""
         return self._ready
 
     def build(self, most: int | None = None) -> bool:
-        """Take so many more jobs into a new index; whether all are there, so that cycles can be run."""
+        """Add at most `most` more jobs to a new index; return whether it is complete, so that cycles can run."""
         if most is None:
             most = SLICE
         if self._outdated:
             self._old_index = self._index
             self._take_policies(whole=False)
-        done = self._old_index is None or self._old_index.dismantle(8 * most)
+        done = self._old_index is None or self._old_index.free_some(8 * most)
         self._ready = self._index.build(most)
         if self._old_index is not None and (done or self._ready):
             self._old_index.retire()
@@ -162,11 +163,11 @@ class Engine:
         return self._ready
 
     def retire(self) -> None:
-        """Let go of all that refers to itself: another engine takes its place."""
+        """Break reference cycles, because another engine replaces this one."""
         self._index.retire()
 
     def _prepare(self, *, short: bool) -> bool:
-        """Take a part of the jobs, or all, into a new index; whether it is ready."""
+        """Add a slice of the jobs, or all of them, to a new index; return whether it is ready."""
         if short:
             return self.build()
         self._ready = self.index.build()
@@ -174,9 +175,9 @@ class Engine:
         return self._ready
 
     def step(self, now: int, proposals: Iterable[Proposal] = (), *, short: bool = False) -> Step:
-        """Decide proposals in their order, then run cycles for as long as anything could come of them.
+        """Decide proposals in order, then run cycles while they can decide anything.
 
-        One that is to be short leaves the rest of a new index, or of what is to be decided, to the next.
+        A short step leaves the rest of a new index, and of what cycles could decide, to the next step.
         """
         if now < self.now:
             now = self.now
@@ -192,7 +193,7 @@ class Engine:
             try:
                 happens, reply = DECIDERS[type(proposal)](state, proposal, now)
                 encoded = self._encoded(happens)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it costs this proposal alone
+            except Exception as error:  # noqa: BLE001 - any error may cost this proposal, but no other
                 step.replies.append(self._refuse(proposal, error, step))
                 continue
             self._accept(happens, encoded, step)
@@ -200,7 +201,7 @@ class Engine:
         if not self._ready and (self._outdated or not step.more):
             step.more = not self._prepare(short=short)
         if step.more:
-            self._index.look_at_what_moved()  # as no cycle does
+            self._index.apply_moves()  # normally a cycle does this
         if not step.more:
             self._run_cycles(now, step, short=short)
         if self.debug:
@@ -211,9 +212,9 @@ class Engine:
         return step
 
     def _run_cycles(self, now: int, step: Step, *, short: bool) -> None:
-        """Run cycles until none could decide anything, or enough was decided for one step."""
+        """Run cycles until none can decide anything, or until a short step has decided enough."""
         decided = 0
-        while self._index.stirred(now) and not (self.aside and self.aside.waits(CYCLE, NO_JOB, now)):
+        while self._index.may_decide(now) and not (self.aside and self.aside.waits(CYCLE, NO_JOB, now)):
             try:
                 plan = self._cycle(now, step)
             except _CycleFailed as failed:
@@ -224,7 +225,7 @@ class Engine:
                 return
             self._failed = 0
             if plan is None:
-                break  # one that decided may have made way for others
+                break  # after a cycle that decided something, another one may find more to do
             if step.plan is None:
                 step.plan = plan
             if short:
@@ -233,16 +234,16 @@ class Engine:
                     step.more = True
                     return
         if self.aside:
-            self._forget_mended(now)
+            self._clear_set_aside(now)
 
     def apply(self, event: AnyEvent) -> None:
-        """Take in an event of the journal, or of this very step."""
+        """Apply an event from the journal or from this step, and update the index."""
         self._accept([event], [], Step([], []))
         if not self._outdated:
-            self._index.look_at_what_moved()
+            self._index.apply_moves()
 
     def _take_policies(self, *, whole: bool) -> None:
-        """Decide by the policies that the book names, from the book alone."""
+        """Load the policies that the state names, and build an index for them."""
         self._outdated = False
         self._policies = self.load(self.state.facts.policies)
         self._policies_digest = digest_of(self._policies.chosen) if self._digests else b""
@@ -251,25 +252,25 @@ class Engine:
         self._build_index(whole=whole)
 
     def _build_index(self, *, whole: bool = True) -> None:
-        """Look at everything anew, but for jobs that are set aside."""
+        """Build a new index without the jobs that are set aside."""
         self.state.moved.clear()
         aside = {JobId(each.subject): None for each in self.aside if each.work == CYCLE and each.subject}
         self._index = SchedulingIndex(self.state, self._policies, aside, whole=whole)
         self._ready = self._index.is_whole
 
     def next_time(self) -> int:
-        """When to step again if nobody proposes anything."""
+        """Return when to step again if no proposal arrives."""
         if not self.is_ready:
             return self.now
         if not self.aside:
             return self.index.next_time()
-        # While no cycle is run, what only a cycle could do falls due again and again.
+        # While cycles are suspended, work that only a cycle can do would fall due again and again.
         cycles = not self.aside.waits(CYCLE, NO_JOB, self.now)
         following = self.index.next_time() if cycles else self.index.alarms.next_time()
         return min(following, self.aside.next_try())
 
     def _cycle(self, now: int, step: Step) -> Plan | None:
-        """Run a cycle and carry its plan out; None if it decided nothing. Raises _CycleFailed."""
+        """Run a cycle and carry out its plan; return None if it decided nothing. Raise _CycleFailed if it failed."""
         state, index, debug = self.state, self._index, self.debug
         before = _fingerprint(index) if debug else None
         index.looking_at = None
@@ -286,12 +287,12 @@ class Engine:
                 raise
             raise _CycleFailed(plan, error) from error
         if debug and before != _fingerprint(index):
-            raise invariants.Broken("a cycle left the index otherwise than it found it")
+            raise invariants.Broken("a cycle changed the index")
         if decided:
             self._accept(decided, encoded, step)
             if found.settled:
                 state.moved.clear()
-        index.calm(
+        index.end_cycle(
             now,
             decided=bool(decided),
             passed=found.passed,
@@ -301,23 +302,23 @@ class Engine:
         )
         return plan if decided else None
 
-    # --- what cannot be decided
+    # --- failures to decide
 
     def _encoded(self, decided: list[AnyEvent]) -> list[bytes]:
-        """Events as they are written, before any of them is applied; raises what keeps them from that."""
+        """Encode events before any of them is applied; raise the error of an event that cannot be encoded."""
         encode = self._encode
         return [] if encode is None else [encode(event) for event in decided]
 
     def _refuse(self, proposal: Proposal, error: Exception, step: Step) -> Refusal:
-        """Answer a proposal that could not be decided, or whose events could not be encoded."""
+        """Refuse a proposal that the engine failed to decide, or whose events it failed to encode."""
         if self._encode is None:
             raise error
         step.failures.append(Failure(type(proposal).__name__, _subject_of(proposal), error))
-        told = f"the server failed on this, and nothing was done ({reason_of(error)}); its log says more"
-        return Refusal(RefusalKind.INTERNAL, told)
+        message = f"internal error ({reason_of(error)}); nothing was changed; see the log of the server"
+        return Refusal(RefusalKind.INTERNAL, message)
 
     def _ring(self, what: str, job: JobId, now: int, step: Step) -> None:
-        """Let an alarm change what it is to; one that fails is tried again later."""
+        """Carry out what an alarm is for; if that fails, try again later."""
         if self.aside and self.aside.waits(what, job, now):
             return
         try:
@@ -334,7 +335,7 @@ class Engine:
         self._accept(decided, encoded, step)
 
     def _fail_cycle(self, failed: "_CycleFailed", now: int, step: Step, *, short: bool) -> None:
-        """Set aside the jobs that a cycle failed on; if it cannot be told which, or these are too many, no cycle is run for a while."""
+        """Set aside the jobs on which a cycle failed. If they are unknown or too many, suspend cycles for a while."""
         culprits: dict[JobId, Exception] = {}
         if failed.plan is not None and self._encode is not None:
             culprits = unwritable(failed.plan, self.state, self._encode)
@@ -342,7 +343,7 @@ class Engine:
             culprits = {self.index.looking_at: failed.error}
         self._failed += len(culprits)
         if not culprits or self._failed > MOST_ASIDE:
-            for each in self.aside:  # all are looked at when cycles are run again
+            for each in self.aside:  # the next cycle looks at all of them again
                 if each.work == CYCLE and each.subject:
                     self.aside.done(CYCLE, each.subject)
             culprits = {NO_JOB: failed.error}
@@ -350,30 +351,30 @@ class Engine:
         for job, error in culprits.items():
             self.aside.put(CYCLE, job, error, now)
             step.failures.append(Failure(CYCLE, job, error))
-        # The cycle may have left it half way.
+        # The failed cycle may have left trial placements in the index.
         self._old_index = self._index if short else None
         self._build_index(whole=not short)
 
     def _try_again(self, now: int, step: Step) -> None:
-        """Look again at what was set aside long enough."""
+        """Retry alarms and jobs whose backoff is over."""
         for what in _ALARMS:
             for job in self.aside.due(what, now):
                 if self._index.alarms.is_due(what, JobId(job), now):
                     self._ring(what, JobId(job), now, step)
-                else:  # of an attempt that is over
+                else:  # the alarm belonged to an attempt that has ended
                     self.aside.done(what, job)
         for subject in self.aside.due(CYCLE, now):
             found = self.state.jobs.get(JobId(subject))
             self.index.aside.pop(JobId(subject), None)
             if found is not None:
-                self.index.take_up(found)
-                self.index.gained = True  # so that a cycle is run, which says whether it is mended
+                self.index.add_job(found)
+                self.index.gained = True  # so that a cycle runs and shows whether the job still fails
 
-    def _forget_mended(self, now: int) -> None:
-        """All that is on the index was looked at without a failure, or there was no need to."""
+    def _clear_set_aside(self, now: int) -> None:
+        """Clear failures of cycles and jobs that cycles have now handled without a failure."""
         for each in self.aside:
-            on_board = each.subject not in self.index.aside if each.subject else each.next_try <= now
-            if each.work == CYCLE and on_board:
+            handled = each.subject not in self.index.aside if each.subject else each.next_try <= now
+            if each.work == CYCLE and handled:
                 self.aside.done(CYCLE, each.subject)
 
     def _accept(self, decided: list[AnyEvent], encoded: list[bytes], step: Step) -> None:
@@ -390,7 +391,7 @@ class Engine:
         step.encoded += encoded
 
     def _follow_rare(self, event: AnyEvent) -> None:
-        """The clusters or the policies changed: follow that, or build another index once it is needed, one for all such events."""
+        """Follow a change of clusters or policies, or mark the index as outdated; one rebuild covers them all."""
         if not isinstance(event, _CLUSTERS) or event.anew:
             self._ready, self._outdated = False, True
         elif not self._outdated:
@@ -398,23 +399,23 @@ class Engine:
 
 
 class _CycleFailed(Exception):
-    """A cycle that raised, or whose plan could not be encoded."""
+    """Raised when a cycle raised, or when its plan could not be encoded."""
 
     def __init__(self, plan: Plan | None, error: Exception) -> None:
         super().__init__(str(error))
         self.plan = plan
-        """What it decided; None if it did not come so far."""
+        """What the cycle decided; None if it failed before that."""
         self.error = error
 
 
 def _subject_of(proposal: Proposal) -> str:
-    """Whom a proposal is about, for people."""
+    """Return the name of what a proposal is about, for messages."""
     about = getattr(proposal, "lease", proposal)
     return str(getattr(about, "job", "") or getattr(about, "node", "") or getattr(about, "cluster", ""))
 
 
 def _fingerprint(index: SchedulingIndex) -> object:
-    """All that a cycle must leave as it was."""
+    """Return everything that a cycle must leave unchanged."""
     clusters = [
         (machine.name, machine.ahead, *machine.free)
         for cluster in index.capacity.values()

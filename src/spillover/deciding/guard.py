@@ -1,18 +1,18 @@
-"""Policies of installed packages, held so that they cannot stop a cycle: what they raise, or answer wrongly, is counted and made up for.
+"""Keeps policies of installed packages from stopping a cycle.
 
-A guard falls back the same way whenever a pure policy fails the same way, so replay decides the same. Built-in policies are asked
-directly and pay nothing for it. Answers are remembered where the cycle compares an answer with an earlier one: a policy that
-does not keep to its word would otherwise lose jobs.
+A guard catches errors and invalid answers of a policy, counts them and returns a fallback. The same failure always
+gives the same fallback, so replay decides the same. Built-in policies are called directly, at no extra cost. A guard
+caches answers where a cycle compares an answer with an earlier one: otherwise a policy that changes its answers could
+lose jobs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from inspect import signature
 from operator import index
 from typing import Any, Final
 
 from msgspec import Struct, structs
 
-from spillover.core.jobs import QUEUED, Job
+from spillover.core.records.jobs import QUEUED, Job
 from spillover.core.state import State
 from spillover.deciding.protocols import FAILED, Case, MachineView, Queue
 from spillover.model.bounds import bounded, plain
@@ -21,30 +21,30 @@ from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 
 LAST: Final = (9,)
-"""Sorts behind every key that `_sortable` makes."""
+"""Sorts behind every key that `_sortable` returns."""
 SPARE: Final = 1024
-"""Answers that are remembered beyond those that are needed."""
+"""Cached answers kept beyond those of live jobs."""
 MOST_ERROR: Final = 200
-"""Characters of an error that are shown."""
+"""Longest error text shown, in characters."""
 CAUGHT: Final = (Exception, SystemExit)
-"""What a policy may raise without harm."""
+"""Errors that a guard catches."""
 
 
 class PolicyGuard:
-    """One policy of an installed package."""
+    """A policy of an installed package, with its failures."""
 
     def __init__(self, axis: str, name: str, policy: Any) -> None:
         self.axis = axis
         self.name = name
         self.policy = policy
-        """What is asked; the live loop puts a stopwatch around it."""
+        """The policy itself; the live server wraps it in a timer."""
         self.failures = 0
-        """How often it raised, or gave what is no answer."""
+        """How many times it raised an error or returned an invalid answer."""
         self.error = ""
-        """What it raised last, in one line."""
+        """The last error, in one line."""
 
     def look_at(self, state: State) -> None:
-        """The book whose jobs it is asked about from now on."""
+        """Set the state whose jobs the policy is asked about from now on."""
 
     def failed(self, error: BaseException) -> None:
         """Count a failure."""
@@ -53,12 +53,12 @@ class PolicyGuard:
 
 
 class GuardedOrder(PolicyGuard):
-    """Jobs whose key cannot be had come behind the others, in the order of submission."""
+    """Guards an order policy: jobs without a valid key come last, in the order of submission."""
 
     def __init__(self, name: str, policy: Any) -> None:
         super().__init__("order", name, policy)
         self._keys: dict[str, tuple[object, tuple[Any, ...]]] = {}
-        """Of each job, what its key was made from, and the key."""
+        """By job, the values that its key depends on, and the key."""
         self._jobs: dict[Any, Job] = {}
 
     def look_at(self, state: State) -> None:
@@ -66,7 +66,7 @@ class GuardedOrder(PolicyGuard):
         self._jobs = state.jobs
 
     def key(self, job: Job) -> tuple[Any, ...]:
-        """See Order; the policy sees what stays as it is while the job is queued."""
+        """See Order; the policy sees only fields that do not change while the job is queued."""
         made_from = job.priority, job.arrived, job.attempt, job.seq
         known = self._keys.get(job.id)
         if known is not None and known[0] == made_from:
@@ -83,7 +83,7 @@ class GuardedOrder(PolicyGuard):
 
 
 class GuardedWait(PolicyGuard):
-    """A job whose wait cannot be had is not rented."""
+    """Guards a wait policy: a job without a valid wait is not rented."""
 
     def __init__(self, name: str, policy: Any) -> None:
         super().__init__("wait", name, policy)
@@ -96,7 +96,7 @@ class GuardedWait(PolicyGuard):
         """See Policies.back_after."""
 
     def wait(self, case: Case) -> int:
-        """See Wait; FAILED if the policy did."""
+        """See Wait; return FAILED if the policy failed."""
         try:
             return self._ask(case)
         except CAUGHT as error:
@@ -104,7 +104,7 @@ class GuardedWait(PolicyGuard):
             return FAILED
 
     def error_of(self, case: Case) -> str | None:
-        """What the policy raises for a job, in one line; None if it answers."""
+        """Return the error of the policy for a job, in one line; None if it answers."""
         try:
             self._ask(case)
         except CAUGHT as error:
@@ -112,23 +112,22 @@ class GuardedWait(PolicyGuard):
         return None
 
     def _ask(self, case: Case) -> int:
-        own = structs.replace(
-            case, tally=structs.replace(case.tally)
-        )  # what it writes to it, nobody else reads
+        # A copy, so that a policy that changes it affects nothing else.
+        own = structs.replace(case, tally=structs.replace(case.tally))
         wait = self.policy.wait(own)
         number = isinstance(wait, float) or (hasattr(wait, "__index__") and not isinstance(wait, bool))
-        if not number or not wait >= 0:  # which nan is not
-            raise TypeError(f"wait() gave {_shown(wait)}, not nanoseconds from 0")
+        if not number or not wait >= 0:  # written so that nan fails too
+            raise TypeError(f"wait() returned {_shown(wait)}, not nanoseconds from 0")
         return FOREVER if wait >= FOREVER else bounded(int(wait))
 
 
 class GuardedPlace(PolicyGuard):
-    """Machines whose score cannot be had come behind the others, in the order in which they joined."""
+    """Guards a place policy: machines without a valid score come last, in the order of joining."""
 
     def __init__(self, name: str, policy: Any) -> None:
         super().__init__("place", name, policy)
         self._by_numbers = _takes(policy.score, 5) and not _takes(policy.score, 2)
-        """Whether it is asked as up to release 0.4: `score(cpu, memory, gpu, shape, total)`."""
+        """Whether it has the signature of release 0.4 and before: `score(cpu, memory, gpu, shape, total)`."""
         self._scores: dict[tuple[SeenMachine, tuple[tuple[str, str], ...], Shape], int] = {}
 
     def score(self, machine: MachineView, shape: Shape) -> int:
@@ -155,7 +154,7 @@ class GuardedPlace(PolicyGuard):
             else:
                 given = self.policy.score(seen, shape)
             if not hasattr(given, "__index__"):
-                raise TypeError(f"score() gave {_shown(given)}, not a whole number")
+                raise TypeError(f"score() returned {_shown(given)}, not a whole number")
             score = bounded(index(given), FOREVER, -FOREVER)
         except CAUGHT as error:
             self.failed(error)
@@ -167,7 +166,7 @@ class GuardedPlace(PolicyGuard):
 
 
 class SeenMachine(Struct, frozen=True):
-    """See MachineView."""
+    """A copy of a machine; see MachineView."""
 
     name: str
     total: Resources
@@ -187,7 +186,7 @@ class SeenMachine(Struct, frozen=True):
 
 
 class GuardedRoute(PolicyGuard):
-    """A lease whose way cannot be had joins the queue that takes the most more of them."""
+    """Guards a route policy: without a valid answer, the lease goes to the agent that can prefetch the most."""
 
     def __init__(self, name: str, policy: Any) -> None:
         super().__init__("route", name, policy)
@@ -198,7 +197,7 @@ class GuardedRoute(PolicyGuard):
         try:
             picked = self.policy.pick(shown, agents, seed)
             if picked not in shown:
-                raise TypeError(f"pick() gave {_shown(picked)}, not one of the queues")
+                raise TypeError(f"pick() returned {_shown(picked)}, not one of the queues")
             return queues[shown.index(picked)]
         except CAUGHT as error:
             self.failed(error)
@@ -206,7 +205,7 @@ class GuardedRoute(PolicyGuard):
 
 
 class ShownMachine(Struct, frozen=True):
-    """See Queue."""
+    """A copy of an agent's queue; see Queue."""
 
     index: int
     ahead: int
@@ -215,7 +214,7 @@ class ShownMachine(Struct, frozen=True):
 
 
 class FixedBackfill:
-    """What a backfill policy said when it was made."""
+    """The settings of a backfill policy, read once when it was loaded."""
 
     def __init__(self, policy: Any) -> None:
         strict, reservations = policy.strict, getattr(policy, "reservations", 0)
@@ -226,16 +225,18 @@ class FixedBackfill:
 
 
 def _takes(method: Callable[..., Any], count: int) -> bool:
-    """Whether a method can be called with so many values."""
+    """Return whether a method can be called with `count` arguments."""
+    from inspect import signature  # noqa: PLC0415 - slow to import, and only for policies of packages
+
     try:
         signature(method).bind(*[None] * count)
-    except (TypeError, ValueError):  # the latter if it does not say
+    except (TypeError, ValueError):  # ValueError: it has no signature
         return False
     return True
 
 
 def _as_queued(job: Job) -> Job:
-    """A copy of what stays as it is while a job is queued, down to all that could be written to."""
+    """Copy a job without the fields that change while it is queued; nested values are copied too."""
     members = job.extra.members
     if members is not None:
         members = structs.replace(members, pending=(), live=0, ended={}, due=0)
@@ -244,18 +245,18 @@ def _as_queued(job: Job) -> Job:
 
 
 def line_of(error: BaseException) -> str:
-    """An error with its type in one line, whatever it does when it is shown."""
-    kind, told = type(error).__name__, words_of(error)
-    return plain(kind if told == kind else f"{kind}: {told}", MOST_ERROR)
+    """Format an error with its type in one line, even if formatting it fails."""
+    kind, text = type(error).__name__, words_of(error)
+    return plain(kind if text == kind else f"{kind}: {text}", MOST_ERROR)
 
 
 def words_of(error: BaseException) -> str:
-    """What an error says, in one line; its type if it says nothing."""
+    """Return the message of an error in one line; its type if it has no message."""
     try:
-        told = " ".join(str(error).split())
+        text = " ".join(str(error).split())
     except CAUGHT:
-        told = ""
-    return plain(told or type(error).__name__, MOST_ERROR)
+        text = ""
+    return plain(text or type(error).__name__, MOST_ERROR)
 
 
 def _shown(value: object) -> str:
@@ -263,13 +264,15 @@ def _shown(value: object) -> str:
 
 
 def _sortable(key: object) -> tuple[Any, ...]:
-    """A key that sorts with any other: numbers, then text, then tuples of these."""
+    """Convert a key so that it sorts with any other: numbers, then text, then tuples of these."""
     if hasattr(key, "__index__"):
         return 0, index(key)
-    if isinstance(key, float) and key == key:  # noqa: PLR0124 - nan is not itself, and sorts nowhere
+    if isinstance(key, float) and key == key:  # noqa: PLR0124 - nan differs from itself, and has no place in an order
         return 0, float(key)
     if isinstance(key, str):
         return 1, str(key)
     if isinstance(key, tuple | list):
         return 2, *map(_sortable, key)
-    raise TypeError(f"key() gave {_shown(key)}, which does not sort; give numbers, text or tuples of these")
+    raise TypeError(
+        f"key() returned {_shown(key)}, which cannot be sorted; return numbers, text or tuples of these"
+    )

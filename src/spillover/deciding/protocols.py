@@ -1,132 +1,135 @@
-"""What a policy is: one small Protocol for each axis of the cycle. An instance is made once, from its options."""
+"""Defines what a policy is: one small Protocol for each axis.
+
+The loader creates each policy once, from its options.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
 
-from spillover.core.estimates import estimate, likely
-from spillover.core.jobs import Job
+from spillover.core.learned.estimates import estimate, likely
+from spillover.core.learned.tally import Tally
+from spillover.core.records.jobs import Job
 from spillover.core.state import State
-from spillover.core.tally import Tally
 from spillover.model.job import Burst, Shape
 from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 
 FAILED: Final = -1
-"""Answered for a wait policy that failed: the job is not rented, whatever caps its wait."""
+"""The answer for a wait policy that failed: the job is not rented, whatever limits its wait."""
 
 
 class Order(Protocol):
-    """Which job is tried first."""
+    """Decides which job is tried first."""
 
     def key(self, job: Job) -> Any:
-        """Sorts before the key of jobs that come later; must not change while nothing of the job does.
+        """Return a sort key; lower is tried earlier. It must not change while the job does not change.
 
-        Equal keys are tried in the order of submission.
+        Jobs with equal keys are tried in the order of submission.
         """
         ...
 
 
 class Ranks(Order, Protocol):
-    """An order that ranks projects too: their jobs come in the order of ranks, and those of one project by their keys."""
+    """An order that also ranks projects. Jobs sort by the rank of their project first, then by their keys."""
 
     def ranks(self, project: str, used: int) -> int:
-        """The rank of a project by what it has used of late; lower is earlier."""
+        """Return the rank of a project from its recent usage; lower is earlier."""
         ...
 
 
 class Backfill(Protocol):
-    """What happens behind a job that does not fit."""
+    """Decides what may start behind a job that does not fit."""
 
     strict: bool
-    """Whether nothing behind it is tried."""
+    """Whether the cycle stops at a job that does not fit."""
     reservations: int
-    """How many jobs that do not fit keep what they will need, so that nobody who passes them delays them."""
+    """How many jobs that do not fit get a reservation, so that jobs behind them do not delay them."""
 
 
 class Case(Struct, frozen=True):
-    """What a wait policy is told of a job."""
+    """What a wait policy knows about a job."""
 
     shape: Shape
     expected: int
-    """Nanoseconds that it is expected to run."""
+    """Expected runtime in nanoseconds."""
     returned: int
-    """How often it was brought back from rented capacity."""
+    """How many times the job was moved back from rented capacity."""
     tally: Tally
-    """What was seen of all jobs so far."""
+    """Counts over all jobs so far."""
     likely: int
-    """Nanoseconds that it is likely to run: what is expected, or what jobs like it did if it only states a limit."""
+    """Likely runtime in nanoseconds: the expected one, or that of similar jobs if the job only sets a limit."""
     known: bool
-    """Whether anything is known of its runtime; else what is expected is only assumed."""
+    """Whether anything is known about the runtime; otherwise `expected` is an assumption."""
 
 
 class Wait(Protocol):
-    """How long a job waits for owned capacity before it is rented."""
+    """Decides how long a job waits for owned capacity before it may be rented."""
 
     def wait(self, case: Case) -> int:
-        """Nanoseconds; FOREVER never rents."""
+        """Return the wait in nanoseconds; FOREVER means never rent."""
         ...
 
 
 class MachineView(Protocol):
-    """A machine with room for a task, as a place policy sees it. Nothing of it may be written to. More may be added in later releases."""
+    """A candidate machine, as a place policy sees it. Read-only. Later releases may add properties."""
 
     @property
     def name(self) -> str:
-        """Of the node, unique within its cluster."""
+        """The name of the node, unique within its cluster."""
         ...
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Of the node."""
+        """The labels of the node."""
         ...
 
     @property
     def total(self) -> Resources:
-        """What it has in all."""
+        """Total capacity."""
         ...
 
     @property
     def cpu(self) -> int:
-        """Thousandths of a CPU that are free."""
+        """Free CPU in thousandths."""
         ...
 
     @property
     def memory(self) -> int:
-        """Bytes that are free."""
+        """Free memory in bytes."""
         ...
 
     @property
     def gpu(self) -> int:
-        """GPUs that are free."""
+        """Free GPUs."""
         ...
 
     @property
     def tasks(self) -> int:
-        """How many more tasks it takes; FOREVER if any number."""
+        """The number of tasks that it can still take; FOREVER if unlimited."""
         ...
 
     def amount(self, name: str) -> int:
-        """How much of a named resource is free, such as `example.com/fpga`."""
+        """Return the free amount of a named resource, such as `example.com/fpga`."""
         ...
 
 
 class Place(Protocol):
-    """Which of several machines with room is taken."""
+    """Decides which of several candidates gets a task."""
 
     def score(self, machine: MachineView, shape: Shape) -> int:
-        """Lowest wins; equal scores go to the machine that was there first."""
+        """Return a score; the lowest wins. Among equal scores the machine that joined first wins."""
         ...
 
 
 class Queue(Protocol):
-    """An agent that prefetches one more lease, as a router sees it. Nothing of it may be written to."""
+    """An agent that can take one more prefetched lease, as a route policy sees it. Read-only."""
 
     @property
     def index(self) -> int:
-        """Its place in the order of joining, among the agents of its cluster, from 0."""
+        """Its position among the agents of its cluster in the order of joining, from 0."""
         ...
 
     @property
@@ -136,45 +139,45 @@ class Queue(Protocol):
 
     @property
     def load(self) -> int:
-        """Nanoseconds of prefetched work, by how long its recent tasks ran."""
+        """Nanoseconds of prefetched work, estimated from its recent tasks."""
         ...
 
     @property
     def turn(self) -> int:
-        """Of all prefetched leases, which was its last; 0 if none was."""
+        """The number of its last prefetched lease, counted over all agents; 0 if it had none."""
         ...
 
 
 class Route(Protocol):
-    """Whose queue a prefetched lease joins."""
+    """Decides which agent gets a prefetched lease."""
 
     def pick(self, queues: Sequence[Queue], agents: int, seed: int) -> Queue:
-        """One of those that have room for it, of which there is at least one, in the order of joining.
+        """Return one of `queues`: the agents with room for the lease, at least one, in the order of joining.
 
-        `agents` is how many the cluster has, whether they have room or not; `seed` is another for each lease.
+        `agents` is the number of all agents of the cluster, with room or without. `seed` differs for each lease.
         """
         ...
 
 
 class Guarded(Protocol):
-    """A policy of an installed package, which may fail."""
+    """A policy from an installed package, which may fail."""
 
     axis: str
     name: str
     policy: Any
-    """What is asked."""
+    """The policy itself."""
     failures: int
-    """How often it raised, or gave what is no answer."""
+    """How many times it raised an error or returned an invalid answer."""
     error: str
-    """What it raised last, in one line."""
+    """The last error, in one line."""
 
     def look_at(self, state: State) -> None:
-        """The book whose jobs it is asked about from now on."""
+        """Set the state whose jobs the policy is asked about from now on."""
         ...
 
 
 class Policies(Struct, frozen=True):
-    """One policy for each axis, ready to be asked."""
+    """One policy for each axis, loaded and ready to use."""
 
     chosen: PolicySet
     order: Order
@@ -183,32 +186,32 @@ class Policies(Struct, frozen=True):
     place: Place
     route: Route
     min_wait: int = 0
-    """Nanoseconds that every job waits at the least."""
+    """The shortest wait of any job, in nanoseconds."""
     max_wait: int | None = None
-    """Nanoseconds that no job waits longer; None is no limit."""
+    """The longest wait of any job, in nanoseconds; None is no limit."""
     max_queue: int | None = None
-    """Jobs past this place in the queue are rented at once; None is no limit."""
+    """Jobs beyond this position in the queue may be rented at once; None is no limit."""
     rent_cpu_only: bool = False
-    """Whether jobs without GPUs are rented at once."""
+    """Whether jobs without GPUs may be rented at once."""
     short_job_threshold: int = 0
-    """Nanoseconds; jobs that are expected to run shorter are rented at once."""
+    """Nanoseconds. Jobs with a shorter expected runtime may be rented at once."""
     guards: tuple[Guarded, ...] = ()
-    """Those of these policies that installed packages bring."""
+    """The policies that come from installed packages."""
     missing: dict[str, str] = field(default_factory=dict)
-    """By axis, why its policy could not be made; the fallback is there instead."""
+    """By axis, why its policy could not be loaded. The fallback policy decides instead."""
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether any of them asks when what runs is expected to end."""
+        """Whether any policy needs the expected ends of running jobs."""
         return self.backfill.reservations > 0 or self.reviews
 
     @property
     def depth(self) -> int:
-        """How many lanes may be stuck before a cycle looks no further."""
+        """How many lanes may be stuck before a cycle stops."""
         return 1 if self.backfill.strict else self.chosen.depth
 
     def keeps_room_for(self, job: Job) -> bool:
-        """Whether room is kept for a job that does not fit: one that may be rented takes what it gets."""
+        """Whether a job that does not fit may get a reservation. A job that may be rented gets none."""
         return (
             self.backfill.reservations > 0
             and job.kind.shape.burst is not Burst.ALWAYS
@@ -217,16 +220,16 @@ class Policies(Struct, frozen=True):
 
     @property
     def reviews(self) -> bool:
-        """Whether the wait policy looks at all that waits when a job comes and stays queued."""
+        """Whether the wait policy reviews all waiting jobs when a new job stays queued."""
         return hasattr(self.wait, "review")
 
     @property
     def back_after(self) -> int | None:
-        """Nanoseconds on rented capacity after which a job is brought back to the queue, once; None as a rule."""
+        """Nanoseconds on rented capacity after which a job returns to the queue, once; None if it never does."""
         return getattr(self.wait, "back_after", None)
 
     def case_of(self, job: Job, tally: Tally) -> Case:
-        """What the wait policy is told of a job."""
+        """Collect what the wait policy may know about a job."""
         shape, returned, told = job.kind.shape, job.extra.returned, job.terms.estimate
         if told is not None:
             return Case(shape, told, returned, tally, told, known=True)
@@ -236,7 +239,7 @@ class Policies(Struct, frozen=True):
         return Case(shape, expected.runtime, returned, tally, likely(job, unknown), known)
 
     def wait_of(self, case: Case) -> int:
-        """How long a job waits, with floor and cap."""
+        """Return how long a job waits, within the minimum and maximum."""
         if self.rent_cpu_only and not case.shape.resources.gpu:
             return 0
         if case.expected < self.short_job_threshold:

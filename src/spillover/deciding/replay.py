@@ -1,8 +1,8 @@
-"""Decides anew what a journal says was decided, and tells where that differs.
+"""Repeats the decisions of a journal and reports the first difference.
 
-A plan follows from the book before it alone: what the server remembered beside the book only spared it work. So at each `Decided`
-event a cycle is run on the state that the events before it led to. Its plan must have the digest that was stored, and the
-events that follow must be the ones that carry this plan out.
+A plan follows from the state alone; other data in the server's memory only saves work. So at each `Decided` event,
+replay runs a cycle on the state that the earlier events produced. The plan must have the stored digest, and the events
+that follow must be those that carry out this plan.
 """
 
 from collections.abc import Callable
@@ -34,51 +34,51 @@ from spillover.model.reasons import code_of
 from spillover.model.units import FOREVER, MONEY, format_duration, format_time
 
 _OF_A_PLAN: Final = (CostHeld, GangPlaced, JobPlaced, JobsAdmitted, LeasesRevoked, MemberPlaced, WaitsExpired)
-"""Events that only a plan leads to."""
+"""Events that only a plan produces."""
 _UNFIT: Final = (Impossible, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-"""What an event may raise that does not belong to the state before it."""
+"""Errors that applying an event can raise if it does not fit the state before it."""
 
 
 class Difference(Struct, frozen=True):
-    """The first event that does not follow from those before it."""
+    """The first event that does not follow from the events before it."""
 
     revision: int
     at: int
-    """Nanoseconds UTC of the plan, or of the last one before it."""
+    """Time of this plan, or of the last plan before it; nanoseconds UTC."""
     what: str
-    """In one line."""
+    """One line that describes the difference."""
     stored: tuple[str, ...] = ()
-    """The plan that the journal has, a line for each part."""
+    """The plan in the journal, one line for each part."""
     found: tuple[str, ...] = ()
-    """The plan that was made anew."""
+    """The plan that the replay made, one line for each part."""
 
 
 class Replay:
-    """One pass over a journal, from an empty book or from a checkpoint."""
+    """One pass over a journal, from an empty state or from a checkpoint."""
 
     def __init__(self, load: Callable[[PolicySet], Policies], state: State | None = None) -> None:
         self._engine = Engine(State() if state is None else state, load)
         self._at = self._engine.now
         self._due: list[AnyEvent] = []
-        """What has still to follow of the plan that was made last, the next one last."""
+        """Events of the last plan that have not been read yet, the next one last."""
         self._found: tuple[str, ...] = ()
-        """That plan in words."""
+        """The last plan as text."""
         self._stored: list[str] = []
-        """As much of it as was read."""
+        """The events of that plan read so far, as text."""
         self._wrong: tuple[int, str] | None = None
-        """Where a plan differs, and how, while the rest of what was stored is read."""
+        """Revision and description of a difference, while the rest of the stored plan is read."""
         self.events = 0
-        """Events that were read."""
+        """Number of events read."""
         self.plans = 0
-        """Plans that were made anew and are as they were stored."""
+        """Number of plans that match the stored ones."""
         self.difference: Difference | None = None
-        """The first one; None while there is none."""
+        """The first difference; None if there is none so far."""
 
     def take(self, revision: int, event: AnyEvent) -> bool:
-        """Look at the next event; whether the one after it is worth a look."""
+        """Check and apply the next event; return whether to continue."""
         if self._wrong is not None:
             if isinstance(event, _OF_A_PLAN):
-                self._stored.append(self._told(event))
+                self._stored.append(self._describe(event))
                 return True
             self._differ(*self._wrong)
             return False
@@ -88,81 +88,81 @@ class Replay:
         elif isinstance(event, _OF_A_PLAN):
             self._carried_out(revision, event)
         elif self._due:
-            self._differ(revision, f"{_kind(event)} comes before all of a plan was carried out")
+            self._differ(revision, f"{_kind(event)} comes in the middle of a plan")
         if not self._differs():
             self._apply(revision, event)
         return self.difference is None
 
     def refuse(self, revision: int, why: str) -> None:
-        """An event could not even be read."""
+        """Report an event that cannot be read."""
         self._differ(revision, f"cannot be read: {why}")
 
     def end(self, revision: int) -> None:
-        """The journal ends with this event."""
+        """Check that no plan is incomplete where the journal ends."""
         if self.difference is not None:
             return
         if self._wrong is not None:
             self._differ(*self._wrong)
         elif self._due:
-            self._differ(revision, "the journal ends before all of a plan was carried out")
+            self._differ(revision, "the journal ends in the middle of a plan")
 
     def _differs(self) -> bool:
         return self._wrong is not None or self.difference is not None
 
     def _decided(self, revision: int, event: Decided) -> None:
-        """Make a plan of the book as it is, and compare it with the one that was stored."""
+        """Make a plan from the current state and compare it with the stored one."""
         engine = self._engine
         state, index, policies = engine.state, engine.index, engine.policies
         if self._due:
-            self._differ(revision, "another plan begins before all of the last one was carried out")
+            self._differ(revision, "a plan begins in the middle of another one")
             return
         self._at = event.now
-        index.gained = True  # what the server knew to be in vain is tried all the same
+        index.gained = True  # the server may have known that a try is futile; the replay does not, and tries
         try:
             plan = cycle.run(state, index, policies, event.now, event.seed, rules=event.rules).plan
-        except Exception as error:  # noqa: BLE001 - the server set aside a job on which its cycle failed, and decided without it
-            self._differ(revision, f"no plan can be made of what is before it: {reason_of(error)}")
+        except Exception as error:  # noqa: BLE001 - the server set aside jobs that made a cycle fail
+            self._differ(revision, f"cannot make a plan from the events before it: {reason_of(error)}")
             return
-        index.calm(event.now, decided=True, passed=True, again=FOREVER)
+        index.end_cycle(event.now, decided=True, passed=True, again=FOREVER)
         events = events_of(plan, state, event.policy)[1:]
-        self._found, self._stored = tuple(map(self._told, events)), []
+        self._found, self._stored = tuple(map(self._describe, events)), []
         self._due = events[::-1]
         if event.seed != state.facts.cycles:
-            self._wrong = revision, f"plan {event.seed} follows {state.facts.cycles} plans"
+            self._wrong = revision, f"plan {event.seed} comes after {state.facts.cycles} plans"
         elif event.policy != digest_of(policies.chosen):
-            self._wrong = revision, "it was made by other policies than those that were chosen"
+            self._wrong = revision, "the plan was made by policies that were not in effect"
         elif event.plan != plan.digest():
             missing = "; ".join(policies.missing.values())
-            self._wrong = revision, f"the plan is another{f' ({missing})' if missing else ''}"
+            self._wrong = revision, f"the plan differs{f' ({missing})' if missing else ''}"
         else:
             self.plans += 1
 
     def _carried_out(self, revision: int, event: AnyEvent) -> None:
-        """Compare what was done with what was planned."""
+        """Compare an event of a plan with the next one expected."""
         if self._due and self._due[-1] == event:
             self._due.pop()
-            self._stored.append(self._told(event))
+            self._stored.append(self._describe(event))
         else:
-            self._wrong = revision, f"{_kind(event)} is no part of the plan before it"
-            self._stored.append(self._told(event))
+            self._wrong = revision, f"{_kind(event)} is not part of the plan before it"
+            self._stored.append(self._describe(event))
 
     def _apply(self, revision: int, event: AnyEvent) -> None:
         try:
             self._engine.apply(event)
         except _UNFIT as error:
             said = " ".join(str(error).split())[:200]
-            self._differ(revision, f"{_kind(event)} cannot have happened: {said or type(error).__name__}")
+            self._differ(revision, f"{_kind(event)} is not possible here: {said or type(error).__name__}")
 
-    def _told(self, event: AnyEvent) -> str:
-        """One part of a plan, in words."""
-        return told(event, self._engine.state.facts.jumped)
+    def _describe(self, event: AnyEvent) -> str:
+        """Describe one part of a plan."""
+        return describe(event, self._engine.state.facts.jumped)
 
     def _differ(self, revision: int, what: str) -> None:
         self.difference = Difference(revision, self._at, what, tuple(self._stored), self._found)
 
 
-def told(event: AnyEvent, jumped: int = 0) -> str:
-    """One part of a plan, in words, but exact: what differs must be seen. Waits are shifted by what the clock jumped."""
+def describe(event: AnyEvent, jumped: int = 0) -> str:
+    """Describe one part of a plan exactly, so that differences show. `jumped` converts waits to clock time."""
     match event:
         case JobsAdmitted():
             waits = zip(event.jobs, event.latest, strict=True)
@@ -189,11 +189,11 @@ def told(event: AnyEvent, jumped: int = 0) -> str:
 
 
 def _money(millionths: int) -> str:
-    """An amount with all of its digits, two at the least."""
+    """Format an amount with all of its digits, at least two."""
     whole, rest = divmod(millionths, MONEY)
     return f"{whole}.{f'{rest:06}'.rstrip('0'):0<2}"
 
 
 def _kind(event: AnyEvent) -> str:
-    """The name of an event, as the journal has it."""
+    """Return the name of an event in the journal."""
     return str(event.__struct_config__.tag)

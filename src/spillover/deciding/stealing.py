@@ -1,18 +1,19 @@
-"""Which leases idle agents should take over from busy ones. Pure: what is proposed is decided like anything else.
+"""Proposes which unstarted leases idle agents should take over from busy ones.
 
-What waits stays with the server, and little is prefetched, so this is for the tail: a task that runs longer than
-those before it keeps what was handed out behind it from starting, while another agent has nothing to do.
+Jobs wait at the server and agents prefetch few leases, so stealing matters in the tail: a task that runs longer than
+the ones before it blocks the leases queued behind it, while another agent is idle. The function is pure, and the engine
+decides its proposals like any other.
 """
 
 import heapq
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
-from spillover.core.book import ahead_of, room_of, slots_of
 from spillover.core.events import Lease
-from spillover.core.jobs import Job, Placed, Running
-from spillover.core.nodes import Node
+from spillover.core.holding import ahead_of, free_capacity, slots_of
 from spillover.core.proposals import AskSteal
+from spillover.core.records.jobs import Job, Placed, Running
+from spillover.core.records.nodes import Node
 from spillover.core.state import State
 from spillover.deciding.cycle.draws import mixed
 from spillover.deciding.queue.index import SchedulingIndex
@@ -22,62 +23,62 @@ from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 
 MOVING: Final = SECOND // 50
-"""Nanoseconds that it takes at the least until a lease that was asked for starts elsewhere: two questions, and two writes."""
+"""Shortest time in nanoseconds until a stolen lease can start elsewhere: two requests and two writes."""
 SAMPLED: Final = 3
-"""Agents that a thief looks at before it chooses."""
+"""How many agents a thief looks at before it chooses one."""
 MANY: Final = 256
-"""Kinds of queued jobs of which it is not found out whether one fits."""
+"""With more lanes than this, assume that a queued job fits instead of checking each lane."""
 
 
-def nothing_to_carry(job: Job) -> int:
-    """Nanoseconds for what a job brings along, if nobody knows of any."""
+def no_transfer_time(job: Job) -> int:
+    """Return 0 nanoseconds for the transfer of a job's files: the default if the transfer time is unknown."""
     del job
     return 0
 
 
 class _Held(NamedTuple):
-    """A lease that may be taken."""
+    """A lease that a thief could take."""
 
     start: int
-    """Nanoseconds until it would start where it is."""
+    """Nanoseconds until it would start on its present agent."""
     expected: int
-    """Nanoseconds that it is expected to run."""
+    """Expected runtime in nanoseconds."""
     job: Job
 
 
 class _Victim:
-    """An agent with work that it has not begun."""
+    """An agent with leases that it has not started."""
 
     def __init__(self, state: State, node: Node, now: int) -> None:
         self.node = node
         starts = _starts(state, node, now)
         self.backlog = starts[-1].start
-        """Nanoseconds until it has begun all that it holds."""
+        """Nanoseconds until it has started all of its leases."""
         wanted = [
             each for each in starts if type(each.job.phase) is Placed and each.job.phase.thief is not None
         ]
         self.left = len(starts) // 2 - len(wanted)
-        """How many more may be asked for: half of what it holds, at the most."""
+        """How many more leases may be stolen from it: at most half of those it holds."""
         self.leases = [each for each in starts[1:] if _is_free(each.job)]
-        """Never what starts next; the last one is what waits the longest."""
+        """Leases that may be stolen, in starting order. The next one to start is never among them."""
 
 
 class _Thief:
-    """An agent with room, and what it would do with more than fits."""
+    """An agent with free capacity, and the leases that it could prefetch."""
 
     def __init__(self, node: Node, coming: Collection[Resources], horizon: int) -> None:
         self.node = node
         self.offers = frozenset(node.offers)
-        self.room = room_of(node)
+        self.room = free_capacity(node)
         for resources in coming:
             self.room = self.room - resources
         self.spare = ahead_of(node, horizon) - len(coming)
-        """How many it prefetches."""
+        """How many more leases it can prefetch."""
         self.work = 0
-        """Nanoseconds of work that it asked for, on all of its CPUs together."""
+        """Nanoseconds of work that it has asked for, over all of its CPUs."""
 
     def wants(self, held: _Held, carried: int) -> bool:
-        """Whether a lease starts sooner here; it is counted if so."""
+        """Return whether a lease starts sooner here; if so, count it."""
         shape = held.job.kind.shape
         if not self.offers.issuperset(shape.needs) or not shape.resources.fits(self.node.capacity):
             return False
@@ -102,11 +103,12 @@ def choose(
     seed: int,
     *,
     spared: Collection[JobId] = (),
-    carrying: Callable[[Job], int] = nothing_to_carry,
+    carrying: Callable[[Job], int] = no_transfer_time,
 ) -> list[AskSteal]:
-    """What idle agents should ask busy ones for.
+    """Return the leases that idle agents should ask busy agents for.
 
-    `seed` draws whom a thief looks at; `spared` are jobs not to be asked for now; `carrying` is how long what a job needs is under way.
+    `seed` draws the agents that a thief looks at. Jobs in `spared` are left alone. `carrying` returns the transfer time
+    of a job's files.
     """
     asked: list[AskSteal] = []
     for cluster, nodes in _by_cluster(state).items():
@@ -127,7 +129,7 @@ def choose(
 
 
 def _by_cluster(state: State) -> dict[ClusterName, list[Node]]:
-    """Agents that may be given work, where there are several."""
+    """Group the agents that accept work by cluster; skip clusters with only one."""
     nodes: dict[ClusterName, list[Node]] = {}
     for node in state.agents.values():
         if node.status == "ready":
@@ -140,7 +142,7 @@ def _has_room(node: Node) -> bool:
 
 
 def _is_wanted(index: SchedulingIndex, node: Node) -> bool:
-    """Whether something queued may want the room of an agent: that comes first."""
+    """Return whether a queued job may need the free capacity of an agent: queued jobs come first."""
     lanes = index.queue.first
     if not lanes:
         return False
@@ -151,7 +153,7 @@ def _is_wanted(index: SchedulingIndex, node: Node) -> bool:
 
 
 def _coming(state: State, nodes: Iterable[Node]) -> dict[str, list[Resources]]:
-    """What each agent has asked for and not been given yet."""
+    """For each agent, collect the resources of leases that it has asked for but not received."""
     coming: dict[str, list[Resources]] = {}
     for node in nodes:
         for held in (node.holding, node.ahead):
@@ -163,7 +165,7 @@ def _coming(state: State, nodes: Iterable[Node]) -> dict[str, list[Resources]]:
 
 
 def _drawn(victims: list[_Victim], bits: int) -> _Victim | None:
-    """Of a few that are drawn, the one with the most to do that has anything to give; None if nobody has."""
+    """Draw a few victims and return the one with the largest backlog; None if none has leases to give."""
     able = [victim for victim in victims if victim.left > 0 and victim.leases]
     if not able:
         return None
@@ -179,7 +181,7 @@ def _take(
     spared: Collection[JobId],
     carrying: Callable[[Job], int],
 ) -> list[AskSteal]:
-    """What one agent asks of another: the last ones first, as many as start sooner for it."""
+    """Return what one agent asks of another, last leases first, while they start sooner on the thief."""
     asked: list[AskSteal] = []
     for held in reversed(tuple(victim.leases)):
         job = held.job
@@ -195,7 +197,7 @@ def _take(
 
 
 def _is_free(job: Job) -> bool:
-    """Whether a lease may be asked for: nobody has, it is not to be stopped, and it does not rather go and be rented."""
+    """Return whether a lease may be stolen: not asked for already, not stopping, not revoked, not rentable."""
     phase = job.phase
     return (
         type(phase) is Placed
@@ -207,16 +209,17 @@ def _is_free(job: Job) -> bool:
 
 
 def _starts(state: State, node: Node, now: int) -> list[_Held]:
-    """When the prefetched leases of an agent would start there, in its order."""
+    """Return when the prefetched leases of an agent would start there, in their order."""
     ends = [
         (_left(state.jobs[job_of_task(each)], node, now), at, asked)
         for at, (each, asked) in enumerate(node.holding.items())
     ]
     heapq.heapify(ends)
-    free, time, count = room_of(node), 0, len(ends)
+    free, time, count = free_capacity(node), 0, len(ends)
     starts: list[_Held] = []
     for key, asked in node.ahead.items():
         job = state.jobs[job_of_task(key)]
+        # Simulate the agent: each lease starts when enough of the tasks before it have ended.
         while not asked.fits(free) and ends:
             ended, _, resources = heapq.heappop(ends)
             time, free = max(time, ended), free + resources
@@ -229,13 +232,13 @@ def _starts(state: State, node: Node, now: int) -> list[_Held]:
 
 
 def _expected(job: Job, node: Node) -> int:
-    """Nanoseconds that a job is expected to run: as it says, as jobs like it did, or as tasks there do."""
+    """Return the expected runtime in nanoseconds: the job's estimate, that of similar jobs, or the agent's pace."""
     expected = job.terms.estimate or job.predicted or node.pace
     return expected if job.terms.walltime is None else min(expected, job.terms.walltime)
 
 
 def _left(job: Job, node: Node, now: int) -> int:
-    """Nanoseconds that a task runs on; one that runs longer than expected is taken to be half done."""
+    """Return the nanoseconds that a task still runs; one that runs longer than expected counts as half done."""
     expected = _expected(job, node)
     if type(job.phase) is not Running:
         return expected

@@ -1,6 +1,6 @@
-"""What would happen if: more jobs, other policies, more machines, another request. Nothing of it happens.
+"""Answers what-if questions: more jobs, other policies, more machines, or a changed request. Nothing really happens.
 
-A `Snapshot` is an engine on a copy-on-write view of a live one. It decides as that one would, and cannot change it.
+A `Snapshot` is an engine on a copy-on-write view of a live one. It decides as the live one would, and cannot change it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,11 +10,12 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spillover.core.appliers.queue import grant, let_rent
 from spillover.core.decide import decide
 from spillover.core.events import JobSubmitted
-from spillover.core.jobs import Job, Queued
-from spillover.core.nodes import Node
 from spillover.core.proposals import Refusal, RefusalKind, SetPolicies, Submit
+from spillover.core.records.jobs import Job, Queued
+from spillover.core.records.nodes import Node
 from spillover.core.snapshot import StateSnapshot
 from spillover.core.state import State
 from spillover.deciding.cycle import cycle
@@ -28,7 +29,7 @@ from spillover.model.resources import Resources
 
 
 class Snapshot(Engine):
-    """An engine that starts from where a live one is."""
+    """An engine that starts from the present state of a live engine."""
 
     def __init__(self, live: Engine) -> None:
         self._book = StateSnapshot(live.state)
@@ -43,28 +44,28 @@ class Snapshot(Engine):
         self.aside = live.aside.copy()
 
     def detach(self, lock: AbstractContextManager[object]) -> None:
-        """Stay as it is from now on, so that another thread may use it while the live one goes on, until `release`."""
+        """Stop following the live engine, so that another thread can use this snapshot until `release`."""
         if self._copied is not None:
             self._copied.copy_all()
         self._book.detach(lock)
 
     def release(self) -> None:
-        """Be of no use any more."""
+        """Free the snapshot; it cannot be used afterwards."""
         self._book.release()
 
 
 class Trial(Struct, frozen=True):
-    """What would become of jobs that were not submitted."""
+    """The outcome for jobs that were tried but not submitted."""
 
     engine: Engine
-    """The snapshot, with these jobs."""
+    """The snapshot that contains these jobs."""
     now: int
     plan: Plan
     jobs: dict[JobId, tuple[Job, Explanation]]
 
 
 def try_jobs(snapshot: Snapshot, now: int, proposal: Submit) -> Trial | Refusal:
-    """What the next cycle would decide if these jobs were submitted now."""
+    """Return what the next cycle would decide if these jobs were submitted now."""
     now = max(now, snapshot.now)
     state = snapshot.state
     events, reply = decide(state, proposal, now)
@@ -83,7 +84,7 @@ def try_jobs(snapshot: Snapshot, now: int, proposal: Submit) -> Trial | Refusal:
 
 
 def _take_waits(snapshot: Snapshot, plan: Plan, submitted: Sequence[JobId]) -> None:
-    """Let these jobs wait as a plan says, and be placed nowhere: so they can be explained as they are."""
+    """Set the waits of a plan but place nothing, so that `explain` sees these jobs as queued."""
     jobs, tried = snapshot.state.jobs, dict.fromkeys(submitted)
     for job, latest in plan.admitted:
         if job in tried:
@@ -94,22 +95,22 @@ def _take_waits(snapshot: Snapshot, plan: Plan, submitted: Sequence[JobId]) -> N
 
 
 class OtherPolicies(Struct, frozen=True):
-    """What if other policies decided."""
+    """Assume that other policies decide."""
 
     policies: PolicySet
 
 
 class MoreMachines(Struct, frozen=True):
-    """What if a cluster had so many machines more."""
+    """Assume that a cluster has more machines."""
 
     cluster: ClusterName
     count: int
     capacity: Resources | None = None
-    """Of each; None is that of the largest that it has."""
+    """The capacity of each machine; None means that of the largest one in the cluster."""
 
 
 class OtherRequest(Struct, frozen=True):
-    """What if a queued job asked for something else."""
+    """Assume that a queued job asks for other resources."""
 
     job: JobId
     resources: Resources
@@ -120,7 +121,7 @@ Assumption: TypeAlias = OtherPolicies | MoreMachines | OtherRequest
 
 
 def assume(snapshot: Snapshot, now: int, assumptions: Iterable[Assumption]) -> Refusal | None:
-    """Let a snapshot be as if, and carry out what it then decides; a refusal says what cannot be assumed."""
+    """Apply assumptions to a snapshot and run a step; return a refusal if one of them is impossible."""
     now = max(now, snapshot.now)
     for assumption in assumptions:
         match assumption:
@@ -140,16 +141,17 @@ def assume(snapshot: Snapshot, now: int, assumptions: Iterable[Assumption]) -> R
 
 
 def _add_machines(snapshot: Snapshot, more: MoreMachines) -> Refusal | None:
-    """Let machines join a cluster, like the largest that it has but for their capacity."""
+    """Add machines to a cluster, like its largest one except for their capacity."""
     state = snapshot.state
     if more.cluster not in state.clusters:
         known = ", ".join(state.clusters) or "none"
-        return Refusal(RefusalKind.INVALID, f"there is no cluster {more.cluster}; there are: {known}")
+        return Refusal(RefusalKind.INVALID, f"there is no cluster {more.cluster}; known clusters: {known}")
     like = _largest(state, more.cluster)
     capacity = more.capacity if like is None or more.capacity is not None else like.capacity
     if capacity is None:
         return Refusal(
-            RefusalKind.INVALID, f"cluster {more.cluster} has no machines yet: say how large those are to be"
+            RefusalKind.INVALID,
+            f"cluster {more.cluster} has no machines yet; give their size, such as 2x48cpu",
         )
     last = max((node.number for node in state.nodes.values()), default=0)
     external = state.clusters[more.cluster].external
@@ -172,12 +174,12 @@ def _add_machines(snapshot: Snapshot, more: MoreMachines) -> Refusal | None:
         if not external:
             state.agents[node.key] = node
         state.touch_node(node.key)
-    snapshot.index.look_at_what_moved()
+    snapshot.index.apply_moves()
     return None
 
 
 def largest_machine(state: State, cluster: ClusterName) -> Resources | None:
-    """What the largest machine of a cluster has; None if it has none."""
+    """Return the capacity of the largest machine of a cluster; None if it has no machines."""
     largest = _largest(state, cluster)
     return None if largest is None else largest.capacity
 
@@ -192,15 +194,24 @@ def _size(node: Node) -> tuple[int, int, int]:
 
 
 def _change_request(snapshot: Snapshot, job_id: JobId, resources: Resources) -> Refusal | None:
-    """Let a queued job ask for something else, as if it had done so when it was submitted."""
+    """Change the request of a queued job, as if it had been submitted that way."""
     state = snapshot.state
     job = state.jobs.get(job_id)
     if job is None or type(job.phase) is not Queued:
         what = f"there is no job {job_id}" if job is None else f"{job_id} is {job.state}"
-        return Refusal(
-            RefusalKind.INVALID, f"{what}: only a queued job can be assumed to ask for something else"
-        )
+        return Refusal(RefusalKind.INVALID, f"{what}; only a queued job can be tried with other resources")
     before = job.kind
     job.kind = state.share(replace(before, shape=replace(before.shape, resources=resources, rest=None)))
+    _reset_wait(snapshot, job)
     snapshot.index.change_lane(job, before)
     return None
+
+
+def _reset_wait(snapshot: Snapshot, job: Job) -> None:
+    """Make the next cycle give a job a new wait, which counts from its arrival: its wait depends on its request."""
+    grant(snapshot.state, job, None)
+    let_rent(snapshot.state, job, None)
+    if job.extra.members is not None:
+        job.extra.members.due = 0
+    snapshot.state.partly_due.pop(job.id, None)
+    snapshot.index.patient.pop(job.id, None)

@@ -1,1 +1,1 @@
-"""What people write, read into the model."""
+"""Parses job files, policies and other user input into the model, and reports all problems of it."""

@@ -1,7 +1,7 @@
-"""Does a plain value have the form of a Struct? Lists everything that is wrong, where decoding stops at the first.
+"""Compares a plain value with a Struct, and lists every difference, where decoding stops at the first.
 
-Used when decoding has failed: what decodes needs no second look. What is right of the value is handed back, so that its meaning can
-be checked too and all problems be told at once.
+Runs only after decoding has failed. Returns the valid parts of the value, so that their meaning can be checked as well,
+and the user sees all problems at once.
 """
 
 import difflib
@@ -12,36 +12,36 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from spillover.forms.problems import MOST_SHOWN, Findings, Path, shown
+from spillover.forms.problems import MOST_SHOWN, Findings, Path, either, shown
 
 _WRONG: Final = object()
-"""Stands for a value of which nothing is right."""
+"""Marks a value without any valid part."""
 
 
 def check(kind: type, value: object, found: Findings, path: Path = ()) -> object | None:
-    """Note everything in which a value differs from a type; returns what is right of it, None if nothing is."""
+    """Add every difference between a value and a type to `found`; return the valid part, or None."""
     right = _look(_type_of(kind), value, path, found)
     return None if right is _WRONG else right
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean ...?` for the known word that is most like it, else those that are known."""
+    """Return `; did you mean ...?` for the most similar known word, else a list of the known words."""
     names = list(known)
     folded = {name.lower().replace("-", "_"): name for name in names}
     close = difflib.get_close_matches(word[:64].lower().replace("-", "_"), folded, n=1, cutoff=0.6)
     if close:
         return f"; did you mean `{folded[close[0]]}`?"
-    return f"; known are {', '.join(names)}" if 0 < len(names) <= 30 else ""
+    return f"; expected one of {', '.join(names)}" if 0 < len(names) <= 30 else ""
 
 
 @lru_cache(maxsize=64)
 def _type_of(kind: type) -> inspect.Type:
-    """What msgspec knows of a type."""
+    """Return msgspec's description of a type."""
     return inspect.type_info(kind)
 
 
 def _look(kind: inspect.Type, value: object, path: Path, found: Findings) -> object:
-    """What is right of a value, or _WRONG."""
+    """Return the valid part of a value, or _WRONG."""
     kind = _bare(kind)
     if isinstance(kind, inspect.UnionType):
         return _union(kind, value, path, found)
@@ -52,7 +52,7 @@ def _look(kind: inspect.Type, value: object, path: Path, found: Findings) -> obj
 
 
 def _inside(kind: inspect.Type, value: object, path: Path, found: Findings) -> object:
-    """What is right of a value that is of the right kind."""
+    """Check the content of a value whose kind is right."""
     match kind:
         case inspect.StructType():
             return _struct(kind, value, path, found)
@@ -72,7 +72,7 @@ def _inside(kind: inspect.Type, value: object, path: Path, found: Findings) -> o
 
 
 def _union(kind: inspect.UnionType, value: object, path: Path, found: Findings) -> object:
-    """The one alternative that is of the value's kind."""
+    """Check a value against the alternative of its kind."""
     flat = [_bare(one) for one in kind.types]
     for one in flat:
         if _is_kind(one, value):
@@ -85,7 +85,7 @@ def _union(kind: inspect.UnionType, value: object, path: Path, found: Findings) 
 
 
 def _struct(kind: inspect.StructType, value: Any, path: Path, found: Findings) -> object:
-    """Its fields; wrong ones are left out, and without a required one nothing is right."""
+    """Check the fields; leave out invalid ones, and return _WRONG if a required one is missing."""
     fields = {field.encode_name: field for field in kind.fields}
     right: dict[str, object] = {}
     whole = True
@@ -97,7 +97,7 @@ def _struct(kind: inspect.StructType, value: Any, path: Path, found: Findings) -
         elif not isinstance(name, str):
             found.add(path, f"the key {shown(name)} is not text; write it in quotes")
         elif kind.forbid_unknown_fields:
-            # Likeness is slow to find: no more of it than is going to be shown.
+            # Finding similar words is slow: skip it for problems that are not shown.
             hint = nearest(name, fields) if len(found.found) < MOST_SHOWN else ""
             found.add((*path, name), f"unknown field{hint}")
     for name, field in fields.items():
@@ -109,7 +109,7 @@ def _struct(kind: inspect.StructType, value: Any, path: Path, found: Findings) -
 
 
 def _list(kind: inspect.ListType, value: Any, path: Path, found: Findings) -> object:
-    """Its items; wrong ones are left out."""
+    """Check the items; leave out invalid ones."""
     _bounded(kind, value, path, found)
     looked = [_look(kind.item_type, item, (*path, at), found) for at, item in enumerate(value)]
     kept = [at for at, item in enumerate(looked) if item is not _WRONG]
@@ -119,7 +119,7 @@ def _list(kind: inspect.ListType, value: Any, path: Path, found: Findings) -> ob
 
 
 def _dict(kind: inspect.DictType, value: Any, path: Path, found: Findings) -> object:
-    """Its values; wrong ones are left out."""
+    """Check the values; leave out invalid ones."""
     _bounded(kind, value, path, found)
     right: dict[str, object] = {}
     for name, item in value.items():
@@ -133,66 +133,68 @@ def _dict(kind: inspect.DictType, value: Any, path: Path, found: Findings) -> ob
 
 
 def _literal(kind: inspect.LiteralType, value: object, path: Path, found: Findings) -> object:
-    """One of some words."""
+    """Check that a value is one of the allowed words."""
     words = [str(word) for word in kind.values]
     if value in words:
         return value
     hint = nearest(str(value), words) if len(words) > 1 else ""
-    found.add(path, f"{shown(value)} is not {' or '.join(words)}{hint if 'mean' in hint else ''}")
+    found.add(path, f"{shown(value)} must be {either(words)}{hint if 'mean' in hint else ''}")
     return _WRONG
 
 
 def _number(kind: inspect.IntType | inspect.FloatType, value: Any, path: Path, found: Findings) -> object:
-    """A number within its bounds."""
+    """Check the bounds of a number."""
     if kind.ge is not None and value < kind.ge:
-        found.add(path, f"{shown(value)} is too small; the least is {kind.ge}")
+        found.add(path, f"{shown(value)} is too small; the minimum is {kind.ge}")
     elif kind.le is not None and value > kind.le:
-        found.add(path, f"{shown(value)} is too large; the most is {kind.le}")
+        found.add(path, f"{shown(value)} is too large; the maximum is {kind.le}")
     else:
         return value
     return _WRONG
 
 
 def _length(kind: inspect.StrType, value: Any, path: Path, found: Findings) -> object:
-    """Text of a length within its bounds."""
+    """Check the bounds of a text's length."""
     if kind.min_length is not None and len(value) < kind.min_length:
         found.add(path, "must not be empty")
     elif kind.max_length is not None and len(value) > kind.max_length:
-        found.add(path, f"has {len(value)} characters; the most is {kind.max_length}")
+        found.add(path, f"has {len(value)} characters; the maximum is {kind.max_length}")
     else:
         return value
     return _WRONG
 
 
 def _bounded(kind: inspect.ListType | inspect.DictType, value: Any, path: Path, found: Findings) -> None:
-    """A number of items within its bounds."""
+    """Check the bounds of the number of items."""
     if kind.min_length is not None and len(value) < kind.min_length:
         least = (
-            "must not be empty" if not value else f"has {len(value)} entries; the least is {kind.min_length}"
+            "must not be empty"
+            if not value
+            else f"has {len(value)} entries; the minimum is {kind.min_length}"
         )
         found.add(path, least)
     if kind.max_length is not None and len(value) > kind.max_length:
-        found.add(path, f"has {len(value)} entries; the most is {kind.max_length}")
+        found.add(path, f"has {len(value)} entries; the maximum is {kind.max_length}")
 
 
 def _bare(kind: inspect.Type) -> inspect.Type:
-    """A type without what is said about it."""
+    """Return a type without its metadata."""
     while isinstance(kind, inspect.Metadata):
         kind = kind.type
     return kind
 
 
 def _bytes(value: object, path: Path, found: Findings) -> object:
-    """Bytes, or text that stands for them."""
+    """Convert Base64 text to bytes."""
     try:
         return msgspec.convert(value, bytes)
     except msgspec.ValidationError:
-        found.add(path, f"{shown(value)} is not Base64")
+        found.add(path, f"{shown(value)} is not valid Base64")
         return _WRONG
 
 
 def _is_kind(kind: inspect.Type, value: object) -> bool:  # noqa: PLR0911 - one answer for each kind of value
-    """Whether a value is of the kind that a type asks for, whatever is inside."""
+    """Return whether a value is of the kind that a type expects, whatever its content."""
     match kind:
         case inspect.StructType() | inspect.DictType():
             return isinstance(value, dict)
@@ -214,14 +216,14 @@ def _is_kind(kind: inspect.Type, value: object) -> bool:  # noqa: PLR0911 - one 
 
 
 def _wanted(kind: inspect.Type) -> str:  # noqa: PLR0911 - one answer for each kind of value
-    """What a type asks for, in words."""
+    """Describe what a type expects."""
     match kind:
         case inspect.StructType() | inspect.DictType():
             return "a mapping"
         case inspect.ListType():
             return "a list"
         case inspect.LiteralType():
-            return " or ".join(str(word) for word in kind.values)
+            return either([str(word) for word in kind.values])
         case inspect.StrType():
             return "text"
         case inspect.BytesType():
@@ -236,7 +238,7 @@ def _wanted(kind: inspect.Type) -> str:  # noqa: PLR0911 - one answer for each k
 
 
 def _found(value: object) -> str:
-    """What a value is, in words."""
+    """Describe a value."""
     match value:
         case str():
             return f"the text {shown(value)}"
@@ -246,14 +248,14 @@ def _found(value: object) -> str:
 
 
 def _quotes(kind: inspect.Type, value: object) -> str:
-    """The hint that a number is text when it stands in quotes."""
+    """Return a hint to put a number in quotes where text is expected."""
     if isinstance(kind, inspect.StrType) and isinstance(value, bool | int | float):
         return f'; write it in quotes: "{shown(value)}"'
     return ""
 
 
 def _example(kind: inspect.Type) -> str:
-    """What to write for a field that is missing, where there is but one choice."""
+    """Return what to write for a missing field that has only one possible value."""
     bare = _bare(kind)
     if isinstance(bare, inspect.LiteralType) and len(bare.values) == 1:
         return f"; write {bare.values[0]}"

@@ -1,8 +1,8 @@
-"""Text to plain values, with the line of each: YAML, and so JSON.
+"""Parses YAML, and with it JSON, into plain values with their line numbers.
 
-Values are built from the parser's events rather than by its loader. So nesting and repeats are bounded while reading (an alias costs
-what it stands for), nothing is ever constructed but plain data, and scalars are read by the rules of YAML 1.2: `on` is a word and
-not true, `1:30` and times stay text.
+Builds values from the parser's events instead of its loader. So nesting and aliases are limited while reading (an alias
+counts as all values that it repeats), only plain data can result, and scalars follow YAML 1.2: `on` is text, not true,
+and `1:30` and times stay text.
 """
 
 import re
@@ -16,13 +16,13 @@ from msgspec import Struct
 from spillover.forms.problems import BadForm, FormProblem, Lines, Path, path_text, shown
 
 MOST_BYTES: Final = 4 * 2**20
-"""Of one file."""
+"""Most bytes of a file."""
 MOST_NODES: Final = 1_000_000
-"""Values of one file."""
+"""Most values of a file."""
 MOST_REPEATED: Final = 100_000
-"""Values of one file that aliases stand for."""
+"""Most values of a file that come from aliases."""
 MOST_DEPTH: Final = 64
-"""Of values inside values."""
+"""Most levels of nesting."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
@@ -44,11 +44,11 @@ class Document(Struct, frozen=True):
     """One document of a file."""
 
     value: object
-    """Plain data: mappings with text as keys, lists, text, numbers, booleans and None."""
+    """Plain data: mappings with text keys, lists, text, numbers, booleans and None."""
     lines: Lines
     source: str
     problems: tuple[FormProblem, ...] = ()
-    """What is wrong with its text; the value lacks these parts."""
+    """Problems of its text; the value lacks these parts."""
 
 
 class _Anchored(Struct):
@@ -56,13 +56,13 @@ class _Anchored(Struct):
 
     value: object
     size: int
-    """How many values it consists of."""
+    """How many values it contains, with itself."""
     height: int
-    """How deep it is in itself."""
+    """Levels of nesting inside it."""
 
 
 class _Stop(Exception):
-    """Reading cannot go on: a problem of the whole file."""
+    """A problem that ends the reading of the whole file."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -70,7 +70,7 @@ class _Stop(Exception):
 
 
 def read_documents(text: bytes | str, source: str, what: str = "a configuration") -> list[Document]:
-    """The documents of a file that are not empty; raises BadForm where it is not one. `what` is to be written into an empty file."""
+    """Parse the documents of a file that are not empty; raise BadForm. `what` tells what an empty file should hold."""
     plain = _decoded(text, source)
     try:
         documents = list(_Reader(plain, source).documents())
@@ -84,13 +84,13 @@ def read_documents(text: bytes | str, source: str, what: str = "a configuration"
 
 
 def _decoded(text: bytes | str, source: str) -> str:
-    """The text, once it is known to be one of bounded size."""
+    """Check size and encoding of a text; return it decoded."""
     try:
         data = text.encode() if isinstance(text, str) else bytes(text)
     except UnicodeEncodeError:
         raise BadForm([FormProblem(source, None, "", "is not UTF-8 text")]) from None
     if len(data) > MOST_BYTES:
-        message = f"is larger than {MOST_BYTES // 2**20} MiB; write fewer jobs in a file, or an array"
+        message = f"is larger than {MOST_BYTES // 2**20} MiB; split it into several files, or use an array"
         raise BadForm([FormProblem(source, None, "", message)])
     try:
         plain = data.decode("utf-8-sig")
@@ -99,17 +99,17 @@ def _decoded(text: bytes | str, source: str) -> str:
         raise BadForm([FormProblem(source, line, "", "is not UTF-8 text; save it as UTF-8")]) from None
     if (at := plain.find("\0")) >= 0:
         line = plain.count("\n", 0, at) + 1
-        raise BadForm([FormProblem(source, line, "", "holds a NUL byte; this is not a text file")])
+        raise BadForm([FormProblem(source, line, "", "contains a NUL byte; this is not a text file")])
     return plain
 
 
 def _read_as_json(text: str, source: str) -> list[Document]:
-    """The document of a JSON text with what YAML has no place for (tabs, halves of a character); else nothing."""
+    """Parse JSON text that is not valid YAML, such as with tabs; return an empty list if it is not JSON either."""
     if not text.lstrip().startswith(("{", "[")):
         return []
     try:
         value = msgspec.json.decode(text)
-        # Written anew it passes the same bounds as any other text. Its lines are not those of the file.
+        # The re-encoded text passes the same limits as any other. Its line numbers are not those of the file.
         written = _BEYOND_ASCII.sub(_escaped, msgspec.json.encode(value).decode())
         again = list(_Reader(written, source).documents())
     except (msgspec.DecodeError, RecursionError, _Stop):
@@ -118,12 +118,12 @@ def _read_as_json(text: str, source: str) -> list[Document]:
 
 
 def _escaped(match: re.Match[str]) -> str:
-    """A character as YAML and its quotes can carry it, whichever it is."""
+    """Escape a character for a double-quoted YAML string."""
     return f"\\U{ord(match[0]):08x}"
 
 
 class _Reader:
-    """One pass over the events of a text."""
+    """One pass over the parser's events."""
 
     def __init__(self, text: str, source: str) -> None:
         self.source = source
@@ -135,7 +135,7 @@ class _Reader:
         self.problems: list[FormProblem] = []
 
     def documents(self) -> Iterator[Document]:
-        """Each document that is not empty."""
+        """Yield each document that is not empty."""
         for event in self.events:
             if not isinstance(event, yaml.DocumentStartEvent):
                 continue
@@ -145,38 +145,40 @@ class _Reader:
                 yield Document(value, self.lines, self.source, tuple(self.problems))
 
     def _parsed(self, text: str) -> Iterator[Any]:
-        """The parser's events; what it cannot read stops the reading."""
+        """Yield the parser's events; raise _Stop for invalid YAML."""
         try:
             yield from yaml.parse(text, Loader=_LOADER)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            # At the end of a text the mark may lie behind its last line.
+            # At the end of a text, the mark may be after the last line.
             line = min(mark.line, len(text.splitlines()) - 1) + 1 if mark else 1
             hint = (
                 "; indent with spaces, not tabs" if mark and _TAB.match(text.splitlines()[line - 1]) else ""
             )
-            raise _Stop(line, f"is not YAML: {_one_line(error.problem or error.context)}{hint}") from None
+            raise _Stop(
+                line, f"is not valid YAML: {_one_line(error.problem or error.context)}{hint}"
+            ) from None
         except yaml.reader.ReaderError as error:
             line = text.count("\n", 0, error.position) + 1
-            raise _Stop(line, f"is not YAML: {_one_line(error.reason)}") from None
-        except (yaml.YAMLError, ValueError, OverflowError) as error:  # an escape beyond the last character
-            raise _Stop(1, f"is not YAML: {_one_line(error)}") from None
+            raise _Stop(line, f"is not valid YAML: {_one_line(error.reason)}") from None
+        except (yaml.YAMLError, ValueError, OverflowError) as error:  # such as an escape out of range
+            raise _Stop(1, f"is not valid YAML: {_one_line(error)}") from None
 
     def _note(self, path: Path, message: str, line: int | None = None) -> None:
-        """Note a problem that reading can go on after; its line is that of its place unless told."""
+        """Record a problem that does not stop the reading; `line` defaults to that of the path."""
         self.problems.append(FormProblem(self.source, line or self.lines.get(path), path_text(path), message))
 
     def _node(self, event: Any, path: Path) -> tuple[object, int]:
-        """The value that starts with an event, and its height."""
+        """Return the value that starts with an event, and its height."""
         line: int = event.start_mark.line + 1
         self.lines[path] = line
         self.nodes += 1
         if self.nodes > MOST_NODES:
-            raise _Stop(line, f"holds more than {MOST_NODES:,} values")
+            raise _Stop(line, f"contains more than {MOST_NODES:,} values")
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, path, line)
         if len(path) > MOST_DEPTH:
-            raise _Stop(line, f"is nested deeper than {MOST_DEPTH} values")
+            raise _Stop(line, f"is nested deeper than {MOST_DEPTH} levels")
         before = self.nodes + self.repeated
         if event.anchor is not None:
             self.anchors[event.anchor] = None
@@ -193,22 +195,22 @@ class _Reader:
         return value, height
 
     def _alias(self, event: Any, path: Path, line: int) -> tuple[object, int]:
-        """What an alias stands for: the same value, paid for in full."""
+        """Return the value of an alias, and count all of its values again."""
         name = shown(event.anchor)
         if event.anchor not in self.anchors:
-            raise _Stop(line, f"repeats {name}, which is not defined above")
+            raise _Stop(line, f"uses the undefined alias {name}")
         anchored = self.anchors[event.anchor]
         if anchored is None:
-            raise _Stop(line, f"repeats {name} inside of itself")
+            raise _Stop(line, f"uses the alias {name} inside its own definition")
         self.repeated += anchored.size
         if self.repeated > MOST_REPEATED:
-            raise _Stop(line, f"repeats more than {MOST_REPEATED:,} values by aliases; write them out")
+            raise _Stop(line, f"expands aliases to more than {MOST_REPEATED:,} values")
         if len(path) + anchored.height > MOST_DEPTH:
-            raise _Stop(line, f"is nested deeper than {MOST_DEPTH} values")
+            raise _Stop(line, f"is nested deeper than {MOST_DEPTH} levels")
         return anchored.value, anchored.height
 
     def _sequence(self, path: Path) -> tuple[list[object], int]:
-        """A list up to its end."""
+        """Read a list up to its end."""
         items: list[object] = []
         deepest = 0
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
@@ -218,7 +220,7 @@ class _Reader:
         return items, deepest + 1
 
     def _mapping(self, path: Path) -> tuple[dict[str, object], int]:
-        """A mapping up to its end; keys that are not text or come twice are noted and left out."""
+        """Read a mapping up to its end; report and leave out keys that are not text or occur twice."""
         items: dict[str, object] = {}
         deepest = 0
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
@@ -230,7 +232,9 @@ class _Reader:
                 continue
             place = (*path, key)
             if key in items:
-                self._note(place, f"is there twice, in lines {self.lines[place]} and {line}; keep one", line)
+                first = self.lines[place]
+                where = f" in line {line}" if first == line else f", in lines {first} and {line}"
+                self._note(place, f"is defined twice{where}; remove one", line)
             value, height = self._node(next(self.events), place)
             self.lines[place] = line
             items[key] = value
@@ -238,13 +242,13 @@ class _Reader:
         return items, deepest + 1
 
     def _key(self, event: Any, path: Path) -> str | None:
-        """A key, or None if it is not text."""
+        """Return a key; None if it is not text."""
         key, _ = self._node(event, (*path, "?"))
         line = self.lines.pop((*path, "?"))
         if isinstance(key, str) and key != "<<":
             return key
         if key == "<<":
-            message = "merging by `<<` is not read; repeat the fields"
+            message = "merge keys (`<<`) are not supported; repeat the fields"
         elif isinstance(key, dict | list):
             message = "a mapping or list cannot be a key"
         else:
@@ -253,7 +257,7 @@ class _Reader:
         return None
 
     def _scalar(self, event: Any, path: Path) -> object:
-        """One plain value, by the rules of YAML 1.2 or by its tag."""
+        """Return one scalar, by the rules of YAML 1.2 or by its tag."""
         text: str = event.value
         if event.tag is None or event.tag == "!":
             if event.implicit[0]:
@@ -264,38 +268,38 @@ class _Reader:
             return self._text(text, path)
         value = self._plain(text, path) if kind in {"int", "float", "bool", "null"} else text
         if value is text:
-            self._note(path, f"the tag {shown(event.tag)} is not read; write a plain value")
+            self._note(path, f"the tag {shown(event.tag)} is not supported; write a plain value")
             return None
         return value
 
     def _plain(self, text: str, path: Path) -> object:
-        """A value without quotes."""
+        """Return a value without quotes."""
         if text in _WORDS:
             return _WORDS[text]
         if _INT.fullmatch(text):
             if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
-                self._note(path, f"{shown(text)} is too large a number")
+                self._note(path, f"{shown(text)} is too large")
                 return None
             return int(text)
         if _FLOAT.fullmatch(text):
             number = float(text) if len(text) <= 64 else float("inf")
             if number in {float("inf"), float("-inf")}:
-                self._note(path, f"{shown(text)} is too large or too long a number")
+                self._note(path, f"{shown(text)} is too large or too long")
                 return None
             return number
         if _NOT_FINITE.fullmatch(text):
-            self._note(path, f"{text} is not a number to count with")
+            self._note(path, f"{text} is not a finite number")
             return None
         return self._text(text, path)
 
     def _text(self, text: str, path: Path) -> object:
-        """Text that can be written again."""
+        """Return text that can be encoded as UTF-8."""
         if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-            self._note(path, "holds half of a character; write the whole one")
+            self._note(path, "contains half of a surrogate pair; write the whole character")
             return None
         return text
 
 
 def _one_line(message: object) -> str:
-    """A parser's words as one line."""
+    """Return a parser's message as one line."""
     return " ".join(str(message).split())[:200]

@@ -1,4 +1,4 @@
-"""Files that people name, read with bounds: a file of 100 MB is refused before it is in memory."""
+"""Reads files that users name, and refuses large ones before they fill the memory."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ from spillover.forms.problems import BadForm, FormProblem
 
 
 def read_file(name: str, stdin: BinaryIO | None = None) -> bytes:
-    """The bytes of a file, or of standard input for `-`; raises BadForm if there is none or it is too large."""
+    """Return the bytes of a file, or of standard input for `-`; raise BadForm if it is unreadable or too large."""
     try:
         if name == "-":
             data = (stdin or sys.stdin.buffer).read(MOST_BYTES + 1)
@@ -18,9 +18,9 @@ def read_file(name: str, stdin: BinaryIO | None = None) -> bytes:
                 data = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = error.strerror if isinstance(error, OSError) else None
-        message = f"cannot be read: {(reason or str(error)).lower()}"
+        message = reason or f"cannot be read: {error}"
         raise BadForm([FormProblem(name, None, "", message)]) from None
     if len(data) > MOST_BYTES:
-        message = f"is larger than {MOST_BYTES // 2**20} MiB; write fewer jobs in a file, or an array"
+        message = f"is larger than {MOST_BYTES // 2**20} MiB; split it into several files, or use an array"
         raise BadForm([FormProblem(name, None, "", message)])
     return data

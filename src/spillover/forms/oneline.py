@@ -1,7 +1,7 @@
-"""Text that people write on one line, such as `wait=compute(0.1,max_queue=30)`, `64x8gpu,48cpu` or `lab=kubernetes:context=x,owned`.
+"""Parses one-line notations: `wait=compute(0.1,max_queue=30)`, `64x8gpu,48cpu` or `lab=kubernetes:context=x,owned`.
 
-Each of these grammars cuts a line into pieces by a few marks: commas that stand in no parentheses, `=`, `:`, `name(...)`. A piece knows where
-it stands. So all grammars report what is wrong in one way: what it is, what to write, and at which character.
+Each of these grammars splits a line at a few separators: commas outside parentheses, `=`, `:`, `name(...)`. A piece
+knows its position, so that all grammars report problems alike: what is wrong, what to write, and at which character.
 """
 
 from typing import NamedTuple, Self
@@ -14,24 +14,24 @@ class Piece(NamedTuple):
 
     text: str
     at: int = 0
-    """Where it begins in the line, counted from 0."""
+    """Index of its first character in the line."""
 
     def strip(self) -> Self:
-        """The same without the spaces around it."""
+        """Return the piece without surrounding spaces."""
         rest = self.text.lstrip()
         return self._replace(text=rest.rstrip(), at=self.at + len(self.text) - len(rest))
 
     def cut(self, start: int, end: int | None = None) -> "Piece":
-        """A part of this piece."""
+        """Return a part of this piece."""
         return Piece(self.text[start:end], self.at + start)
 
     def pair(self, mark: str = "=", *, last: bool = False) -> "tuple[Piece, Piece | None]":
-        """What stands before the first mark, or the last, and behind it; None if there is no mark."""
+        """Split at the first separator, or the last; the second part is None if there is no separator."""
         end = self.text.rfind(mark) if last else self.text.find(mark)
         return (self, None) if end < 0 else (self.cut(0, end), self.cut(end + len(mark)))
 
     def split(self, mark: str = ",", most: int = -1) -> "list[Piece]":
-        """The pieces between marks, wherever these stand; after `most` cuts the rest is one piece."""
+        """Split at every separator; after `most` splits, the rest is one piece."""
         pieces, at = [], self.at
         for text in self.text.split(mark, most):
             pieces.append(Piece(text, at))
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
         return pieces
 
     def parts(self, mark: str = ",") -> "list[Piece]":
-        """The pieces between marks that stand in no parentheses; one without its partner is a letter like any other."""
+        """Split at separators outside parentheses; an unbalanced parenthesis counts as an ordinary character."""
         ends = _partners(self.text)[0]
         pieces, start, at = [], 0, 0
         while at < len(self.text):
@@ -50,11 +50,11 @@ class Piece(NamedTuple):
         return [*pieces, self.cut(start)]
 
     def words(self, mark: str = ",") -> "list[Piece]":
-        """The parts that are not blank, without the spaces around them."""
+        """Return the parts that are not blank, without surrounding spaces."""
         return [word for part in self.parts(mark) if (word := part.strip()).text]
 
     def call(self) -> "tuple[Piece, Piece | None] | None":
-        """The name and what stands in the parentheses of `name(...)`, None for a name alone; None if it is neither."""
+        """Split `name(...)` into name and arguments; arguments are None for a bare name. None if it is neither."""
         start = self.text.find("(")
         if start < 0:
             return (self, None) if ")" not in self.text else None
@@ -64,49 +64,49 @@ class Piece(NamedTuple):
         return self.cut(0, start).strip(), self.cut(start + 1, -1)
 
     def alone(self) -> "Piece | None":
-        """The first parenthesis that has no partner."""
+        """Return the first unbalanced parenthesis."""
         at = _partners(self.text)[1]
         return None if at is None else self.cut(at, at + 1)
 
 
 class OneLine:
-    """A line while it is read: its text, and what is wrong with it."""
+    """A line and the problems found in it."""
 
     def __init__(self, text: str) -> None:
         self.whole = Piece(text)
         self.found = Findings()
-        """Also for those who read values and know nothing of pieces: `mark` says where these are."""
+        """Also for readers of values that do not know pieces: `mark` gives their positions."""
         self._places: dict[Path, int] = {}
-        """Where the value of each path begins."""
+        """Start of each value, by its path."""
         self._exact: dict[int, int] = {}
-        """Where the piece begins that a finding is about, by the number of the finding."""
+        """Start of the piece that a problem is about, by the number of the problem."""
 
     def mark(self, path: Path, piece: Piece) -> None:
-        """Note where a value is written, so that problems with it have a place."""
+        """Record the position of a value for problems with it."""
         self._places[path] = piece.at
 
     def wrong(self, piece: Piece, message: str, path: Path = ()) -> None:
-        """Note a problem with a piece."""
+        """Add a problem with a piece."""
         if piece.strip().text != self.whole.text.strip():
             self._exact[len(self.found.found)] = piece.at
         self.found.add(path, message)
 
     def balanced(self) -> bool:
-        """Whether each parenthesis has its partner; if not, that is noted."""
+        """Return whether parentheses are balanced; add a problem if not."""
         lost = self.whole.alone()
         if lost is not None:
-            self.wrong(lost, f"{shown(self.whole.text)} has parentheses that do not match")
+            self.wrong(lost, f"{shown(self.whole.text)} has unbalanced parentheses")
         return lost is None
 
     def told(self) -> list[tuple[Path, str]]:
-        """What is wrong, in the order in which it was found, each with its character."""
+        """Return the problems in the order in which they were found, each with its position."""
         return [
             (path, message + character(self._exact.get(number, line_of(path, self._places))))
             for number, (path, message) in enumerate(self.found.found)
         ]
 
     def check(self, source: str) -> None:
-        """Raise BadForm if anything is wrong; `source` is what the line is called."""
+        """Raise BadForm if there are problems; `source` is the name of the line."""
         if self.found.found:
             raise BadForm(
                 [FormProblem(source, None, path_text(path), message) for path, message in self.told()]
@@ -114,12 +114,12 @@ class OneLine:
 
 
 def character(at: int | None) -> str:
-    """What a message ends with to say where in a line something is wrong; nothing if it is the whole line."""
+    """Return the end of a message that names a position; empty for the whole line."""
     return "" if at is None else f" (at character {at + 1})"
 
 
 def _partners(text: str) -> tuple[dict[int, int], int | None]:
-    """Where each parenthesis that opens is closed, and the first that has no partner."""
+    """Return the closing parenthesis of each opening one, and the first unbalanced one."""
     ends: dict[int, int] = {}
     opened: list[int] = []
     stray: list[int] = []

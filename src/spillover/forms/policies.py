@@ -1,38 +1,40 @@
-"""Reads which policy is chosen and with what options: for spill.yaml, and for policies written in a line."""
+"""Reads a policy and its options, for spill.yaml and for one-line notation."""
 
 from collections.abc import Collection, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from spillover.forms.oneline import Piece
-from spillover.forms.problems import Findings, Path, shown
+from spillover.forms.problems import Findings, Path, either, shown
 from spillover.forms.quantities import MOST_TIME, check_name, duration
 from spillover.model.policy import Choice
 from spillover.model.policy_options import COMMON, OPTIONS, Option, Takes
 
 GROUP: Final = "spillover.policies"
-"""Entry points named `AXIS.NAME`."""
+"""Entry points are named `AXIS.NAME`."""
 
-_WORTH: Final = "write how long to wait for each"
+_WORTH: Final = "write how long a job waits for each"
 REQUIRED: Final[Mapping[str, Mapping[str, str]]] = {
-    "wait.constant": {"wait": "write how long to wait, as 10m"},
-    "wait.runtime": {"coefficient": f"{_WORTH} second of runtime, as 0.25"},
-    "wait.resource": {"coefficient": f"{_WORTH} GPU, as 30m"},
-    "wait.compute": {"coefficient": "write how much waiting a rented CPU or GPU is worth, as 0.076"},
+    "wait.constant": {"wait": "write how long a job waits, such as 10m"},
+    "wait.runtime": {"coefficient": f"{_WORTH} second of runtime, such as 0.25"},
+    "wait.resource": {"coefficient": f"{_WORTH} GPU, such as 30m"},
+    "wait.compute": {"coefficient": "write how much waiting a rented CPU or GPU is worth, such as 0.076"},
     "wait.star": {
-        "coefficient": f"{_WORTH} GPU, as 45m",
-        "h": "write how long a job is tried on rented capacity, as 15m",
-        "k": "write how much longer it waits when it returns, as 3",
+        "coefficient": f"{_WORTH} GPU, such as 45m",
+        "h": "write how long a job runs on rented capacity as a trial, such as 15m",
+        "k": "write how many times longer a job waits when it returns, such as 3",
     },
-    "wait.budget": {"b": "write how much waiting each second of runtime may cost on average, as 0.05"},
-    "wait.break_even": {"coefficient": "write how much waiting a rented CPU or GPU is worth, as 0.076"},
+    "wait.budget": {
+        "b": "write how many seconds of waiting each second of runtime may cost on average, such as 0.05"
+    },
+    "wait.break_even": {"coefficient": "write how much waiting a rented CPU or GPU is worth, such as 0.076"},
 }
-"""Options that a policy cannot do without, and what to write for each."""
+"""Required options of policies, and what to write for each."""
 
 
 def installed() -> tuple[str, ...]:
-    """Names of all policies that are installed, as `wait.compute`."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - slow; the built-in ones are known without it
+    """Return the names of all installed policies, such as `wait.compute`."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow; built-in policies do not need it
 
     return tuple(sorted({point.name for point in entry_points(group=GROUP)} | OPTIONS.keys()))
 
@@ -47,16 +49,16 @@ def read_choice(
     known: Collection[str] | None = None,
     more: Mapping[str, Option] | None = None,
 ) -> Choice | None:
-    """One policy with its options, durations as nanoseconds; None if there is none of this name.
+    """Read a policy with its options, durations in nanoseconds; None if there is no such policy.
 
-    `known` are the policies that there are, None for those that are installed; `more` are further options of any.
+    `known` are the available policies, None for the installed ones. `more` are further options that any policy accepts.
     """
     policy = f"{axis}.{name}"
     if policy not in (known if known is not None else OPTIONS):
         names = installed() if known is None else known
         if policy not in names:
             here = [one.partition(".")[2] for one in sorted(names) if one.startswith(f"{axis}.")]
-            found.add(path, f"{shown(name)} is not a policy of {axis}{_nearest(name, here)}")
+            found.add(path, f"{shown(name)} is not a policy of the axis {axis}{_nearest(name, here)}")
             return None
     return Choice(name, _options(policy, given, (*path, name), found, more or {}))
 
@@ -64,7 +66,7 @@ def read_choice(
 def _options(
     policy: str, given: Mapping[str, Any], path: Path, found: Findings, more: Mapping[str, Option]
 ) -> dict[str, Any]:
-    """Options with durations as nanoseconds."""
+    """Read options, durations in nanoseconds."""
     own = OPTIONS.get(policy)
     known = {**(own if own is not None else COMMON if policy.startswith("wait.") else {}), **more}
     options: dict[str, Any] = {}
@@ -75,25 +77,27 @@ def _options(
         elif own is None:
             options[name] = _plain(value, place, found)
         else:
-            found.add(place, f"unknown option{_nearest(name, known) if known else '; it takes none'}")
+            found.add(
+                place, f"unknown option{_nearest(name, known) if known else '; this policy has no options'}"
+            )
     for name, advice in REQUIRED.get(policy, {}).items():
         if name not in given:
             found.add((*path, name), f"is missing; {advice}")
     least, most = options.get("min_wait"), options.get("max_wait")
     if least is not None and most is not None and least > most:
-        found.add((*path, "min_wait"), "is more than max_wait; lower it")
+        found.add((*path, "min_wait"), "is longer than max_wait")
     return options
 
 
 def _value(takes: Option, value: object, path: Path, found: Findings) -> int | float | str | None:
-    """One option whose kind is known."""
+    """Read an option of a known kind."""
     if isinstance(takes, tuple):
         if value not in takes:
-            found.add(path, f"{shown(value)} is not one of {', '.join(takes)}")
+            found.add(path, f"{shown(value)} must be {either(takes)}")
         return str(value)
     if takes is Takes.FLAG:
         if not isinstance(value, bool):
-            found.add(path, f"{shown(value)} is neither true nor false")
+            found.add(path, f"{shown(value)} must be true or false")
         return bool(value)
     if takes is Takes.SHARES:
         return _shares(value, path, found)
@@ -111,7 +115,7 @@ def _value(takes: Option, value: object, path: Path, found: Findings) -> int | f
 
 
 def _shares(value: object, path: Path, found: Findings) -> str | None:
-    """Shares of projects, as one line: options hold no mappings."""
+    """Read the shares of projects into one line of text, because options cannot be mappings."""
     given: Mapping[object, object]
     if isinstance(value, str):
         pairs = [part.pair(last=True) for part in Piece(value).words(";")]
@@ -120,7 +124,8 @@ def _shares(value: object, path: Path, found: Findings) -> str | None:
         given = value
     else:
         found.add(
-            path, f"{shown(value)} are no shares; write {{vision: 2, nlp: 1}}, or vision=2;nlp=1 in a line"
+            path,
+            f"{shown(value)} is not a list of shares; write {{vision: 2, nlp: 1}}, or vision=2;nlp=1 in a line",
         )
         return None
     shares: dict[str, str] = {}
@@ -138,14 +143,14 @@ def _shares(value: object, path: Path, found: Findings) -> str | None:
 
 
 def _plain(value: object, path: Path, found: Findings) -> object:
-    """One option of an installed policy, which is for that policy to check."""
+    """Read an option of an installed policy, which checks it itself."""
     if not isinstance(value, bool | int | float | str):
         found.add(path, "must be text, a number, true or false")
     return value
 
 
 def _nearest(word: str, known: Collection[str]) -> str:
-    """A hint at what may have been meant."""
-    from spillover.forms.checking import nearest  # noqa: PLC0415 - slow, and only when something is wrong
+    """Return a hint at the most similar name."""
+    from spillover.forms.checking import nearest  # noqa: PLC0415 - slow, and only needed for problems
 
     return nearest(word, known)

@@ -1,4 +1,4 @@
-"""Reads policies in a line, as `wait=compute(0.076,max_queue=30),backfill=out_of_order`."""
+"""Reads policies from one line, such as `wait=compute(0.076,max_queue=30),backfill=out_of_order`."""
 
 from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
@@ -21,12 +21,12 @@ from spillover.model.policy_options import (
 from spillover.model.units import HOUR, UnitError, parse_duration
 
 MOST_POINTS: Final = 1000
-"""Of one range."""
+"""Most points of a range."""
 MOST_END: Final = 10**12
-"""Of a range of plain numbers; no option takes as much."""
+"""Most that an end of a range of plain numbers may be; no option accepts as much."""
 
 _MARKS: Final = frozenset("(),=")
-"""What ends a word of a line, as spaces do."""
+"""Characters that end a word, as spaces do."""
 _DIGITS: Final = frozenset("0123456789.eE+-")
 
 
@@ -38,16 +38,16 @@ def read_policies(
     known: Collection[str] | None = None,
     study: bool = False,
 ) -> PolicySet:
-    """The policies of a line; axes that it does not name are those of `base`, which has the defaults.
+    """Read the policies of a line; `base` gives the other axes and defaults to the default policies.
 
-    `source` is what the line is called in problems, `known` the policies that there are (None: the installed ones); a `study` may
-    also change what the scheduler is told.
+    `source` names the line in problems. `known` are the available policies, None for the installed ones. A `study` may
+    also use options that change what the scheduler knows.
     """
     line = OneLine(text)
     chosen: dict[str, Any] = {}
     for axis, written in _axes(line):
         if axis in chosen:
-            line.wrong(written, "is written twice; keep one", (axis,))
+            line.wrong(written, "is given twice; remove one", (axis,))
             continue
         line.mark((axis,), written)
         if axis == "depth":
@@ -70,7 +70,7 @@ def read_policies(
 
 
 def named_axes(text: str) -> tuple[str, ...]:
-    """The axes that a line names, in its order."""
+    """Return the axes that a line names, in its order."""
     return tuple([axis for axis, _ in _axes(OneLine(text)) if axis in LINE_AXES])
 
 
@@ -79,24 +79,26 @@ class RangeStep(NamedTuple):
 
     line: str
     label: str
-    """The same for people, with as many digits as they read."""
+    """The line with rounded digits, for people."""
     value: str
-    """What differs from the other lines, for people."""
+    """The value that differs from the other lines, for people."""
 
 
 def points(text: str, source: str) -> list[RangeStep]:
-    """The lines that a line with a range `a..b/8` stands for: even steps, both ends included; without one, itself."""
+    """Expand a range `a..b/8` into lines with even steps, both ends included; a line without a range stays as it is."""
     line = OneLine(text)
     ranges = [(word, ends) for word in _words(line.whole) if (ends := _range(word)) is not None]
     if not ranges:
         if ".." in text:
             at = line.whole.cut(text.index(".."))
-            line.wrong(at, f"{shown(text)} has a range without its number of points; write it as 0.1h..4h/8")
+            line.wrong(at, f"{shown(text)} has a range without a number of points; write it as 0.1h..4h/8")
             line.check(source)
         return [RangeStep(text, text, "")]
     word, (first, last, count) = ranges[0]
     if len(ranges) > 1:
-        line.wrong(ranges[1][0], f"{shown(text)} has more than one range; write one, as 0.1h..4h/8")
+        line.wrong(
+            ranges[1][0], f"{shown(text)} has more than one range; write one range, such as 0.1h..4h/8"
+        )
         line.check(source)
     line.mark((word.text,), word)
     steps: list[tuple[str, str]] = []
@@ -113,13 +115,13 @@ def points(text: str, source: str) -> list[RangeStep]:
 
 
 def _even(first: str, last: str, count: int) -> list[tuple[str, str]]:
-    """Evenly spaced values as text, in plain numbers or in durations to the millisecond; each also for people."""
+    """Return evenly spaced numbers or durations (to the millisecond) as text, each also in rounded form."""
     if _is_number(first) and _is_number(last):
         low, high = _end(first), _end(last)
         numbers = [float(round(low + (high - low) * at / (count - 1), 12)) for at in range(count)]
         return [(repr(number).removesuffix(".0"), f"{number:.4g}") for number in numbers]
     if _is_number(first) or _is_number(last):
-        raise UnitError("only one end has a unit; write both with it, as 0.1h..4h/8")
+        raise UnitError("only one end has a unit; write it at both, as in 0.1h..4h/8")
     start, end = parse_duration(first), parse_duration(last)
     unit = last.lstrip("0123456789.")
     size = parse_duration(f"1{unit}") if unit.isalpha() else HOUR
@@ -130,17 +132,17 @@ def _even(first: str, last: str, count: int) -> list[tuple[str, str]]:
 
 
 def _end(text: str) -> Decimal:
-    """One end of a range of plain numbers."""
+    """Read one end of a range of plain numbers."""
     if abs(float(text)) > MOST_END:
-        raise UnitError(f"{shown(text)} is too large for a range; the most is {MOST_END}")
+        raise UnitError(f"{shown(text)} is too large for a range; the maximum is {MOST_END}")
     try:
         return Decimal(text)
-    except InvalidOperation:  # so close to 0 that only float takes it
+    except InvalidOperation:  # too close to 0 for Decimal
         return Decimal(0)
 
 
 def _words(line: Piece) -> Iterator[Piece]:
-    """What stands between marks and spaces."""
+    """Yield the words between separators and spaces."""
     start = 0
     for at, letter in enumerate(f"{line.text} "):
         if letter in _MARKS or letter.isspace():
@@ -150,14 +152,14 @@ def _words(line: Piece) -> Iterator[Piece]:
 
 
 def _range(word: Piece) -> tuple[str, str, str] | None:
-    """Both ends of a range and its number of points, as they are written; None if a word is no range."""
+    """Split a range into its ends and its number of points; None if the word is not a range."""
     middle = word.text.find("..", 1)
     last, slash, count = word.text[middle + 2 :].partition("/")
     return (word.text[:middle], last, count) if middle > 0 and last and slash else None
 
 
 def _axes(line: OneLine) -> Iterator[tuple[str, Piece]]:
-    """Each axis with what is written for it."""
+    """Yield each axis with its text."""
     known = (*LINE_AXES, "depth", "unknown_runtime")
     for part in line.whole.words() if line.balanced() else ():
         name, written = part.pair()
@@ -165,17 +167,17 @@ def _axes(line: OneLine) -> Iterator[tuple[str, Piece]]:
         if written is not None and axis in known:
             yield axis, written.strip()
         elif written is not None and "(" not in axis:
-            from spillover.forms.checking import nearest  # noqa: PLC0415 - slow, and only when something is wrong
+            from spillover.forms.checking import nearest  # noqa: PLC0415 - slow, and only needed for problems
 
-            line.wrong(part, f"there is no axis {shown(axis)}{nearest(axis, known)}")
+            line.wrong(part, f"unknown axis {shown(axis)}{nearest(axis, known)}")
         else:
-            line.wrong(part, f"{shown(part.text)} names no axis; write it as wait=compute(0.076)")
+            line.wrong(part, f"{shown(part.text)} has no axis; write it as wait=compute(0.076)")
 
 
 def _choice(
     axis: str, written: Piece, known: Collection[str] | None, line: OneLine, more: Mapping[str, Option]
 ) -> Choice | None:
-    """One policy with its options."""
+    """Read a policy with its options."""
     call = written.call()
     name = call[0].text if call else ""
     if call is None or not name.replace(".", "_").replace("-", "_").isidentifier():
@@ -192,24 +194,22 @@ def _choice(
         if right is None:
             main = main_option(policy)
             if at or main is None:
-                why = (
-                    "only the first option goes without its name" if at else f"{name} has none without a name"
-                )
+                why = "only the first option may omit it" if at else f"{name} has no default option"
                 nameless.append((part, why))
                 continue
             option, value = main, part.text
         if option in given:
-            line.wrong(part, "is written twice; keep one", (axis, name, option))
+            line.wrong(part, "is given twice; remove one", (axis, name, option))
         line.mark((axis, name, option), part)
         given[option] = _read(kinds.get(option), value)
     choice = read_choice(axis, name, given, (axis,), line.found, known=known, more=more)
     for part, why in nameless if choice is not None else ():
-        line.wrong(part, f"{shown(part.text)} has no name: {why}; write option=value", (axis, name))
+        line.wrong(part, f"{shown(part.text)} has no option name ({why}); write option=value", (axis, name))
     return choice
 
 
 def _read(kind: Option | None, value: str) -> object:
-    """A value as it would stand in a file: a number, true, false or text."""
+    """Convert a value as YAML would: to a number, true, false or text."""
     if kind in {Takes.DURATION, Takes.SHARES} or isinstance(kind, tuple):
         return value
     if value in {"true", "false"}:
@@ -220,7 +220,7 @@ def _read(kind: Option | None, value: str) -> object:
 
 
 def _is_number(text: str) -> bool:
-    """Whether a text is a number in digits, which float alone is not strict about."""
+    """Return whether a text is a number in digits; float alone accepts more."""
     if not text or len(text) > 40 or not _DIGITS.issuperset(text):
         return False
     try:
@@ -231,12 +231,12 @@ def _is_number(text: str) -> bool:
 
 
 def _depth(written: Piece, line: OneLine) -> int | None:
-    """How many lanes a cycle tries."""
+    """Read how many lanes a cycle tries."""
     try:
         depth = Decimal(written.text)
     except InvalidOperation:
         depth = Decimal(0)
     if not depth.is_finite() or not 1 <= depth <= 10**9 or depth != int(depth):
-        line.wrong(written, f"{shown(written.text)} is not a whole number from 1", ("depth",))
+        line.wrong(written, f"{shown(written.text)} is not a whole number of at least 1", ("depth",))
         return None
     return int(depth)

@@ -1,34 +1,34 @@
-"""What is wrong with something that a person wrote: every problem is one line, and all are told at once."""
+"""Problems with user input: one line each, all reported together."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from msgspec import Struct
 
 Path: TypeAlias = tuple[str | int, ...]
-"""Where in a document: keys and list indexes from its root."""
+"""Position in a document: keys and list indexes from its root."""
 
 Lines: TypeAlias = Mapping[Path, int]
-"""The line on which each value of a document starts, counted from 1."""
+"""The line on which each value of a document starts, from 1."""
 
 MOST_SHOWN: Final = 50
-"""Problems told of one submission; the rest are counted."""
+"""Most problems to report for one submission; the rest are only counted."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 class FormProblem(Struct, frozen=True):
-    """One thing that is wrong."""
+    """One problem."""
 
     source: str
-    """File that it is in; empty for what did not come from a file."""
+    """The file; empty if the input did not come from a file."""
     line: int | None
-    """Counted from 1; None if there is no line to name."""
+    """Counted from 1; None if unknown."""
     path: str
-    """Where in the document, such as `spec.resources.cpu`; empty for the whole."""
+    """Position in the document, such as `spec.resources.cpu`; empty for the whole."""
     message: str
-    """What is wrong and what to do."""
+    """What is wrong, and what to do."""
 
     def __str__(self) -> str:
         place = f"{self.source}:{self.line}" if self.source and self.line else self.source
@@ -36,14 +36,14 @@ class FormProblem(Struct, frozen=True):
 
 
 class BadForm(Exception):
-    """What a person wrote cannot be taken; holds everything that is wrong with it."""
+    """Invalid user input, with all of its problems."""
 
     def __init__(self, problems: Iterable[FormProblem], more: int = 0) -> None:
         every = tuple(problems)
         self.problems = every[:MOST_SHOWN]
-        """The first of them, in the order they were found."""
+        """The first problems, in the order in which they were found."""
         self.more = more + len(every) - len(self.problems)
-        """How many there are beyond those."""
+        """How many more there are."""
         super().__init__(self.problems, self.more)
 
     def __str__(self) -> str:
@@ -54,22 +54,22 @@ class BadForm(Exception):
 
 
 class Findings:
-    """Problems while they are being found, by their place in the document."""
+    """Collects problems with their positions in a document."""
 
     __slots__ = ("found", "kept")
 
     def __init__(self) -> None:
         self.found: list[tuple[Path, str]] = []
-        """Where, and what."""
+        """Position and message of each."""
         self.kept: dict[Path, list[int]] = {}
-        """Of each list from which wrong items were left out: where the others had been."""
+        """For each list from which invalid items were left out: the original indexes of the others."""
 
     def add(self, path: Path, message: str) -> None:
-        """Note one."""
+        """Add a problem."""
         self.found.append((path, message))
 
     def written(self, path: Path) -> Path:
-        """A path into what is right of a value, as a path into the value as it was written."""
+        """Convert a path into the valid parts of a value to a path into the original value."""
         whole: Path = ()
         for part in path:
             kept = self.kept.get(whole) if isinstance(part, int) else None
@@ -77,7 +77,7 @@ class Findings:
         return whole
 
     def located(self, source: str = "", lines: Lines | None = None) -> list[FormProblem]:
-        """Each with its line, in the order of lines."""
+        """Return the problems with their lines, ordered by line."""
         problems = [
             FormProblem(source, line_of(path, lines) if lines else None, path_text(path), message)
             for path, message in self.found
@@ -85,13 +85,13 @@ class Findings:
         return sorted(problems, key=lambda problem: problem.line or 0)
 
     def check(self, source: str = "", lines: Lines | None = None) -> None:
-        """Raise if there are any."""
+        """Raise BadForm if there are problems."""
         if self.found:
             raise BadForm(self.located(source, lines))
 
 
 def line_of(path: Path, lines: Lines) -> int | None:
-    """The line of the value, or of the nearest one around it that has a line."""
+    """Return the line of a value, or of the nearest enclosing value that has one."""
     for end in range(len(path), -1, -1):
         if (line := lines.get(path[:end])) is not None:
             return line
@@ -99,7 +99,7 @@ def line_of(path: Path, lines: Lines) -> int | None:
 
 
 def path_text(path: Path) -> str:
-    """A path as people read it: `spec.after[0].job`."""
+    """Return a path as text, such as `spec.after[0].job`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -111,8 +111,14 @@ def path_text(path: Path) -> str:
     return text
 
 
+def either(words: Sequence[str]) -> str:
+    """Return a choice of words, such as `always, auto or never`."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def shown(value: object) -> str:
-    """A value as it was written, shortened so that a problem stays one line."""
+    """Return a value as the user wrote it, shortened to keep messages on one line."""
     if isinstance(value, str):
         return repr(value if len(value) <= 40 else value[:39] + "…")
     if isinstance(value, bool):

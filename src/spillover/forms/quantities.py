@@ -1,4 +1,4 @@
-"""Quantities, names and words as people write them, within the bounds of what makes sense."""
+"""Reads quantities, names and words of user input, and checks their bounds."""
 
 import re
 from collections.abc import Callable
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from spillover.wire.jobfile import Quantity
 
 MOST_CPU: Final = 1_000_000 * 1000
-"""Thousandths, of one task."""
+"""Thousandths of a CPU, for one task."""
 MOST_MEMORY: Final = 2**60 - 1
-"""Bytes, of one task."""
+"""Bytes, for one task."""
 MOST_TIME: Final = 3650 * DAY
-"""Of walltime and estimate."""
+"""Nanoseconds, for walltime and estimate."""
 MOST_GRACE: Final = DAY
 MOST_LOST_AFTER: Final = 30 * DAY
 MOST_OTHER: Final = 10**15
-"""Of a resource that is counted in whole ones."""
+"""For a resource that is counted in whole units."""
 PLAIN: Final = {"cpu": "cpu", "memory": "memory", "gpu": "gpu", "nvidia.com/gpu": "gpu"}
-"""Resources that job files have fields for."""
+"""Resources that have a field of their own in job files."""
 MOST_COST: Final = 10**9 * MONEY
 WORD_RULE: Final = "1 to 100 letters, digits, ':', '.', '_', '/', '=' or '-'"
 
@@ -43,15 +43,15 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9:._/=-]{0,99}", re.ASCII)
 
 
 def number_text(value: "Quantity") -> str:
-    """A quantity as text, whichever way it was written."""
+    """Return a quantity as text, however it was written."""
     if isinstance(value, float):
-        # The shortest digits that mean this float: more of them would be its binary rounding, not what was written.
+        # The shortest digits that give this float are what the user wrote; more digits would be binary rounding.
         return f"{Decimal(repr(value)):f}".removesuffix(".0") if 1e-30 < abs(value) < 1e30 else repr(value)
     return value if isinstance(value, str) else shown(value)
 
 
 def quantity(parse: Callable[[str], int], value: "Quantity", path: Path, found: Findings) -> int | None:
-    """What a quantity means, or None with the problem noted."""
+    """Parse a quantity; None and a problem in `found` if it is invalid."""
     try:
         return parse(value if isinstance(value, str) else number_text(value))
     except UnitError as error:
@@ -63,54 +63,54 @@ def quantity(parse: Callable[[str], int], value: "Quantity", path: Path, found: 
 def duration(
     value: "Quantity", path: Path, found: Findings, *, least: int = 0, most: int = MOST_TIME
 ) -> int | None:
-    """Nanoseconds within bounds, or None with the problem noted."""
+    """Read nanoseconds within bounds; None and a problem in `found` if invalid."""
     time = quantity(parse_duration, value, path, found)
     if time is None:
         return None
     if time < least or time > most:
         bound = (
-            f"the least is {format_duration(least)}"
+            f"the minimum is {format_duration(least)}"
             if time < least
-            else f"the most is {format_duration(most)}"
+            else f"the maximum is {format_duration(most)}"
         )
         if time == 0 and least == 1:
             bound = "it must be more than 0"
-        found.add(path, f"{shown(value)} is out of bounds; {bound}")
+        found.add(path, f"{shown(value)} is out of range; {bound}")
         return None
     return time
 
 
 def read_cpu(value: "Quantity", path: Path, found: Findings, least: int = 1) -> int | None:
-    """Thousandths of a CPU within bounds, or None with the problem noted."""
+    """Read thousandths of a CPU within bounds; None and a problem in `found` if invalid."""
     if type(value) is int and 0 < value <= MOST_CPU // 1000:
         return value * 1000
     cpu = quantity(parse_cpu, value, path, found)
     if cpu is not None and not least <= cpu <= MOST_CPU:
-        bound = "write at least 1m" if cpu < least else f"the most is {MOST_CPU // 1000}"
-        found.add(path, f"{shown(value)} is out of bounds; {bound}")
+        bound = "write 0.001 or more" if cpu < least else f"the maximum is {MOST_CPU // 1000}"
+        found.add(path, f"{shown(value)} is out of range; {bound}")
         return None
     return cpu
 
 
 def read_memory(value: "Quantity", path: Path, found: Findings) -> int | None:
-    """Bytes within bounds, or None with the problem noted."""
+    """Read bytes within bounds; None and a problem in `found` if invalid."""
     memory = quantity(parse_memory, value, path, found)
     if memory is not None and not 0 < memory <= MOST_MEMORY:
-        bound = "leave it out if it does not matter" if memory == 0 else "the most is less than 1Ei"
-        found.add(path, f"{shown(value)} is out of bounds; {bound}")
+        bound = "write more than 0, or remove the field" if memory == 0 else "it must be less than 1Ei"
+        found.add(path, f"{shown(value)} is out of range; {bound}")
         return None
     return memory
 
 
 def read_other(amounts: "Mapping[str, Quantity]", path: Path, found: Findings) -> Others:
-    """Amounts of resources of any name, sorted: bytes of what is counted in bytes, and whole ones of all else."""
+    """Read named resources, sorted: in bytes where IN_BYTES says so, else in whole units."""
     read: list[tuple[str, int]] = []
     for name, value in amounts.items():
         place = (*path, name)
         if name in PLAIN:
-            found.add(place, f"has a field of its own; write it as `{PLAIN[name]}` beside `other`")
+            found.add(place, f"has a separate field; write it as `{PLAIN[name]}` next to `other`")
         elif not is_word(name):
-            found.add(place, f"{shown(name)} is not the name of a resource; write {WORD_RULE}")
+            found.add(place, f"{shown(name)} is not a resource name; write {WORD_RULE}")
         elif name.startswith(IN_BYTES):
             read.append((name, read_memory(value, place, found) or 0))
         elif type(value) is int and 0 <= value <= MOST_OTHER:
@@ -121,29 +121,29 @@ def read_other(amounts: "Mapping[str, Quantity]", path: Path, found: Findings) -
 
 
 def is_word(text: str) -> bool:
-    """Whether this can be a need or an offer."""
+    """Return whether a text can be a need or an offer."""
     return _WORD.fullmatch(text) is not None
 
 
 def read_words(words: list[str], path: Path, found: Findings) -> tuple[str, ...]:
-    """Needs or offers, sorted, each once."""
+    """Read needs or offers, sorted and without duplicates."""
     for at, word in enumerate(words):
         if not is_word(word):
-            found.add((*path, at), f"{shown(word)} is not a word to match; write {WORD_RULE}")
+            found.add((*path, at), f"{shown(word)} is not a valid word; write {WORD_RULE}")
     return tuple(sorted(set(words)))
 
 
 def check_name(name: str, path: Path, found: Findings) -> None:
-    """Note a name that is none."""
+    """Add a problem if a name is invalid."""
     if not is_name(name):
-        found.add(path, f"{shown(name)} is not a name; write {NAME_RULE}")
+        found.add(path, f"{shown(name)} is not a valid name; write {NAME_RULE}")
 
 
 def money(value: "Quantity", path: Path, found: Findings) -> int | None:
-    """Millionths within bounds, or None with the problem noted."""
+    """Read millionths within bounds; None and a problem in `found` if invalid."""
     amount = quantity(parse_money, value, path, found)
     if amount is not None and not 0 <= amount <= MOST_COST:
-        bound = "the least is 0" if amount < 0 else f"the most is {MOST_COST // MONEY}"
-        found.add(path, f"{shown(value)} is out of bounds; {bound}")
+        bound = "the minimum is 0" if amount < 0 else f"the maximum is {MOST_COST // MONEY}"
+        found.add(path, f"{shown(value)} is out of range; {bound}")
         return None
     return amount

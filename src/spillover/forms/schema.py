@@ -1,14 +1,14 @@
-"""JSON schemas of what people write, for editors and for other programs.
+"""JSON schemas of job files and spill.yaml, for editors and other programs.
 
-Forms are in `wire`; what only reading checks (units, names, one kind of work) is added here, so that an editor marks it while it is
-being written.
+The forms are in `wire`. This module adds rules that otherwise only parsing checks (units, names, exactly one kind of
+work), so that editors show such problems while the user types.
 """
 
 from typing import Any, Final
 
 import msgspec
 
-from spillover.forms.work import WORKS
+from spillover.forms.jobs.work import WORKS
 from spillover.wire.configfile import ConfigDoc
 from spillover.wire.jobfile import JobDoc
 
@@ -45,28 +45,28 @@ _PATTERNS: Final[dict[str, dict[str, str]]] = {
     "FilesDoc": dict.fromkeys(("max_inputs", "max_outputs"), _MEMORY),
     "ConfigDoc": {"http": _ADDRESS, "grpc": _ADDRESS, "currency": "^[A-Z]{3}$"},
 }
-"""What text must look like, by Struct and field; a pattern says nothing of what is not text."""
+"""Patterns of text fields, by Struct and field. JSON schema applies them to text only."""
 
 
 def job_schema() -> dict[str, Any]:
-    """The schema of a job file."""
+    """Return the schema of a job file."""
     return _schema(JobDoc, "Job")
 
 
 def config_schema(kind: type[ConfigDoc]) -> dict[str, Any]:
-    """The schema of spill.yaml, with the kinds of clusters that there are."""
+    """Return the schema of spill.yaml, with the available cluster kinds."""
     return _schema(kind, "Config")
 
 
 def _schema(kind: type, title: str) -> dict[str, Any]:
-    """The schema of a Struct, refined."""
+    """Return the refined schema of a Struct."""
     schema = {"$schema": _DIALECT, "title": title} | msgspec.json.schema(kind)
     refine(schema["$defs"])
     return schema
 
 
 def refine(definitions: dict[str, Any]) -> None:
-    """Add to the definitions of our Structs, by name, what only reading checks."""
+    """Add the rules that only parsing checks to the definitions of our Structs."""
     for name, definition in definitions.items():
         for field, pattern in _PATTERNS.get(name, {}).items():
             definition["properties"][field]["pattern"] = pattern

@@ -1,1 +1,1 @@
-"""Values: ids, units, resources, job, cluster, reasons. Frozen, and unaware of everything above."""
+"""Immutable values that all other packages use: ids, units, resources, jobs, clusters and reasons."""

@@ -1,4 +1,7 @@
-"""Whether a cluster or a node is one that a job asks for. Nodes are judged exactly as the scheduler of Kubernetes judges them."""
+"""Decides whether a cluster or node matches what a job asks for.
+
+Nodes are matched exactly as the Kubernetes scheduler does it.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -8,21 +11,21 @@ from spillover.model.job import Shape
 from spillover.model.where import NodeTerm, Requirement, Rules, Toleration, Where
 
 REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
-"""Effects of taints that keep tasks off; any other only asks for other nodes to be tried first."""
+"""Effects of taints that keep tasks off. Any other effect only makes other nodes preferable."""
 FOR_NOW: Final = "node.kubernetes.io/"
-"""What taints begin with that Kubernetes itself gives nodes, for as long as they are cordoned or something is wrong with them."""
+"""Prefix of taints that Kubernetes itself sets while a node is cordoned or has a problem."""
 KUBERNETES: Final = "kubernetes"
 """The kind of clusters that run pods."""
 PODS: Final = "pods"
-"""What only clusters of Kubernetes do, and they always: several pods, or such of more than one plain container."""
+"""Work that only Kubernetes clusters support, and all of them do: several pods, or pods beyond one plain container."""
 NAME: Final = "metadata.name"
-"""The one field of a node that rules may ask for."""
+"""The only field of a node that rules may ask for."""
 MOST_DIGITS: Final = 64
-"""Of a number that labels are compared with; no label is longer."""
+"""Longest number that labels are compared with; no label is longer."""
 
 
 def refused_by(where: Where, spec: ClusterSpec) -> str:
-    """What a job asks for that a cluster is not, as a job file would say it; empty if it is all of it."""
+    """Return what `where` asks for and a cluster is not, in the words of a job file; empty if the cluster matches."""
     if where.role and where.role != spec.role:
         return f"role: {where.role}"
     if where.clusters and spec.name not in where.clusters:
@@ -40,12 +43,12 @@ def refused_by(where: Where, spec: ClusterSpec) -> str:
 
 
 def only_rented(where: Where, specs: Iterable[ClusterSpec]) -> bool:
-    """Whether all clusters that a job asks for are rented, so that there is no owned one to wait for."""
+    """Return whether all clusters that `where` allows are rented, so that there is no owned one to wait for."""
     return {spec.role for spec in specs if not refused_by(where, spec)} == {Role.RENTED}
 
 
 def cannot_run(runs: Iterable[str], spec: ClusterSpec) -> str:
-    """What a job needs that a cluster cannot do; empty if it can do everything."""
+    """Return the kind of work that a job needs and a cluster does not support; empty if it supports all."""
     able, pods = spec.runs, spec.kind == KUBERNETES
     if able is None:
         return PODS if PODS in runs and not pods else ""
@@ -53,21 +56,21 @@ def cannot_run(runs: Iterable[str], spec: ClusterSpec) -> str:
 
 
 def may_run(shape: Shape, spec: ClusterSpec) -> bool:
-    """Whether a cluster is one that jobs of a shape ask for, and can do what they do."""
+    """Return whether `where` allows a cluster and the cluster supports the work of a shape."""
     if shape.runs and cannot_run(shape.runs, spec):
         return False
     return shape.where is None or not refused_by(shape.where, spec)
 
 
 def matches(rules: Rules, name: str, labels: Mapping[str, str]) -> bool:
-    """Whether a node has the labels and the name that a pod asks for."""
+    """Return whether a node has the labels and the name that a pod asks for."""
     if any(labels.get(key) != value for key, value in rules.selector):
         return False
     return rules.affinity is None or any(_holds(term, name, labels) for term in rules.affinity)
 
 
 def repelled_by(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) -> Taint | None:
-    """The first taint of a node that keeps a pod off it; None if none does."""
+    """Return the first taint that keeps a pod off a node; None if none does."""
     for taint in taints:
         if taint.effect in REPELLING and not any(tolerates(each, taint) for each in tolerations):
             return taint
@@ -75,7 +78,7 @@ def repelled_by(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) ->
 
 
 def missing_of(rules: Rules, nodes: Iterable[Mapping[str, str]]) -> str:
-    """What pods ask for that none of these nodes has, for people; all of it if each is there, but not together."""
+    """Describe what pods ask for and none of these nodes has; everything if each is there, but not together."""
     have = {pair for labels in nodes for pair in labels.items()}
     pairs = [pair for pair in rules.selector if pair not in have]
     asked = [f"{key}={value}" for key, value in pairs or rules.selector]
@@ -87,7 +90,7 @@ def missing_of(rules: Rules, nodes: Iterable[Mapping[str, str]]) -> str:
 
 
 def _written(term: NodeTerm) -> str:
-    """A term for people."""
+    """Format a term."""
     wanted = [
         f"{each.key} {each.operator} {_listed(each.values)}".rstrip() for each in (*term.labels, *term.fields)
     ]
@@ -95,7 +98,7 @@ def _written(term: NodeTerm) -> str:
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether a taint keeps nothing off that has this toleration."""
+    """Return whether a toleration covers a taint."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -106,7 +109,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _holds(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:
-    """Whether all that a term asks for is so; one that asks for nothing holds nowhere."""
+    """Return whether a node satisfies a term; an empty term matches no node."""
     if not term.labels and not term.fields:
         return False
     return all(_met(each, labels) for each in term.labels) and all(
@@ -115,7 +118,7 @@ def _holds(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:
 
 
 def _met(wanted: Requirement, labels: Mapping[str, str]) -> bool:
-    """Whether a label is what it has to be."""
+    """Return whether a label satisfies a requirement."""
     value = labels.get(wanted.key)
     match wanted.operator:
         case "In":
@@ -132,7 +135,7 @@ def _met(wanted: Requirement, labels: Mapping[str, str]) -> bool:
 
 
 def _compared(wanted: Requirement, value: str | None) -> bool:
-    """Whether a label is a number that is greater, or less, than the one that is named."""
+    """Return whether a label is a number that is greater, or less, than the required one."""
     have, than = whole(value), whole(wanted.values[0] if len(wanted.values) == 1 else None)
     if have is None or than is None:
         return False
@@ -140,7 +143,7 @@ def _compared(wanted: Requirement, value: str | None) -> bool:
 
 
 def whole(text: str | None) -> int | None:
-    """The whole number of 64 bits that a text is, as Go reads it; None if it is none."""
+    """Parse a 64-bit integer as Go does; None if the text is not one."""
     if text is None or len(text) > MOST_DIGITS:
         return None
     digits = text[1:] if text[:1] in {"+", "-"} else text

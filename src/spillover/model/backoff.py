@@ -1,6 +1,6 @@
-"""What failed and is tried again: after a pause that grows, so that it costs little and is not forgotten.
+"""Keeps failed work for another try, after a pause that grows with each failure.
 
-It knows no clock: whoever uses it says what time it is, always on the same clock.
+It has no clock. Callers pass the time, always from the same clock.
 """
 
 from collections.abc import Iterator
@@ -15,32 +15,32 @@ FIRST: Final = SECOND
 """Nanoseconds before the second try."""
 LONGEST: Final = 5 * MINUTE
 MOST_REASON: Final = 300
-"""Characters of why something failed."""
+"""Longest reason, in characters."""
 
 
 class Failed(Struct, frozen=True):
-    """One thing that failed."""
+    """A piece of work that failed."""
 
     work: str
-    """What was to be done, as `archiving`."""
+    """The kind of work, such as `archiving`."""
     subject: str
-    """The job that it was to be done for, or a cluster; empty if all of the work failed."""
+    """The job or cluster concerned; empty if all of the work failed."""
     reason: str
     since: int
-    """When it failed first."""
+    """When it first failed."""
     tries: int
     next_try: int
     """When it may be tried again."""
 
 
 class Backoff:
-    """All that failed and did not succeed since."""
+    """All work that failed and has not succeeded since."""
 
     def __init__(self) -> None:
         self._failed: dict[tuple[str, str], Failed] = {}
 
     def copy(self) -> "Backoff":
-        """The same, of its own."""
+        """Return an independent copy."""
         own = Backoff()
         own._failed = self._failed.copy()
         return own
@@ -52,7 +52,7 @@ class Backoff:
         return iter(list(self._failed.values()))
 
     def put(self, work: str, subject: str, error: BaseException, now: int) -> Failed:
-        """Something failed, perhaps not for the first time."""
+        """Record a failure, which may not be the first."""
         before = self._failed.get((work, subject))
         tries = before.tries + 1 if before is not None else 1
         since = before.since if before is not None else now
@@ -61,38 +61,40 @@ class Backoff:
         return failed
 
     def done(self, work: str, subject: str) -> None:
-        """It succeeded, or need not be done any more."""
+        """Forget work that succeeded or is no longer needed."""
         self._failed.pop((work, subject), None)
 
     def waits(self, work: str, subject: str, now: int) -> bool:
-        """Whether it is too early to try something again."""
+        """Return whether it is too early to try again."""
         failed = self._failed.get((work, subject)) if self._failed else None
         return failed is not None and failed.next_try > now
 
     def of(self, subject: str) -> list[Failed]:
-        """What failed for one job."""
+        """Return the failures for one job."""
         return [each for each in self._failed.values() if each.subject == subject]
 
     def due(self, work: str, now: int) -> list[str]:
-        """For whom some work may be tried again."""
+        """Return the subjects for which some work may be tried again."""
         return [each.subject for each in self._failed.values() if each.work == work and each.next_try <= now]
 
     def next_try(self, work: str | None = None) -> int:
-        """When something, or some work, may be tried again next; FOREVER if nothing failed."""
+        """Return when the next try is due, of one kind of work if given; FOREVER if nothing failed."""
         times = [each.next_try for each in self._failed.values() if work in {None, each.work}]
         return min(times, default=FOREVER)
 
 
 def pause_after(tries: int) -> int:
-    """Nanoseconds to wait after so many tries that failed."""
+    """Return the pause in nanoseconds after this many failed tries."""
     return min(LONGEST, FIRST << min(tries - 1, 20))
 
 
 def reason_of(error: BaseException) -> str:
-    """Why something failed, in one line."""
+    """Describe an error in one line. For a group of one error, describe that one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
     kind = type(error).__name__
     try:
         told = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 - one that cannot even be shown
+    except Exception:  # noqa: BLE001 - an error that cannot even be formatted
         told = ""
     return plain(f"{kind}: {told}" if told else kind, MOST_REASON)

@@ -1,6 +1,6 @@
-"""Money caps for a project or a user in a period of the calendar, and which of them concern a job.
+"""Budgets of projects and users in calendar periods, and which of them concern a job.
 
-Periods are those of UTC. What is spent in one is counted under its key, `project/vision/month/2027-01`.
+Periods are in UTC. Amounts are counted under the key of a period, such as `project/vision/month/2027-01`.
 """
 
 from collections.abc import Iterable
@@ -14,37 +14,37 @@ from msgspec import Struct
 from spillover.model.units import DAY, FOREVER, time_of
 
 CostBy: TypeAlias = Literal["project", "user", "cluster", "day", "week", "month"]
-"""What costs are summed by."""
+"""What costs are grouped by."""
 EVERY: Final = "*"
-"""Stands for every project, or every user, each on its own."""
+"""Stands for every project or user, each with its own budget."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Per(StrEnum):
-    """How long a budget lasts before it begins anew."""
+    """The period after which a budget renews."""
 
     DAY = "day"
     WEEK = "week"
-    """From Monday on."""
+    """Starts on Monday."""
     MONTH = "month"
     YEAR = "year"
     EVER = "ever"
-    """It never does."""
+    """It never renews."""
 
 
 class Of(StrEnum):
-    """Whose money a budget limits."""
+    """Whose costs a budget limits."""
 
     PROJECT = "project"
     USER = "user"
 
 
 class Budget(Struct, frozen=True, array_like=True, gc=False):
-    """The most that renting may cost somebody in a period."""
+    """The most that renting may cost a project or user in a period."""
 
     of: Of
     name: str
-    """Of the project or the user; EVERY is each of them on its own, if no entry of the same period names it."""
+    """Name of the project or user; EVERY means each one without an entry of its own for the same period."""
     per: Per
     limit: int
     """Millionths."""
@@ -54,24 +54,24 @@ class Period(NamedTuple):
     """One day, week, month or year."""
 
     label: str
-    """As `2027-01`."""
+    """For example `2027-01`."""
     until: int
-    """When the next one begins, nanoseconds UTC; FOREVER if none does."""
+    """When the next period begins, nanoseconds UTC; FOREVER if none does."""
 
 
 class Cap(NamedTuple):
-    """A budget that concerns a job, in the period that is now."""
+    """A budget that concerns a job, in the current period."""
 
     key: str
-    """Of the period that counts what is spent and held."""
+    """Key of the period that counts spent and held amounts."""
     budget: Budget
     name: str
-    """Of the project or the user itself, also where the budget is for every one."""
+    """Name of the project or user, even if the budget is for every one."""
     until: int
 
 
 class Caps:
-    """All budgets, to be asked which of them concern a job."""
+    """All budgets, with a lookup of those that concern a job."""
 
     def __init__(self, budgets: Iterable[Budget] = ()) -> None:
         self.budgets = tuple(budgets)
@@ -84,7 +84,7 @@ class Caps:
         return bool(self.budgets)
 
     def on(self, project: str, user: str, now: int) -> list[Cap]:
-        """The caps on a job of this project and user, as they are now."""
+        """Return the caps on a job of this project and user at a time."""
         found = self._found.get((project, user))
         if found is None:
             if len(self._found) >= 10_000:
@@ -98,7 +98,7 @@ class Caps:
         return caps
 
     def _of(self, of: Of, name: str) -> Iterable[tuple[str, str, Budget]]:
-        """Those on one project or user: one that names it stands in place of one for all, period by period."""
+        """Yield the budgets of one project or user; its own replace those for every one, period by period."""
         own = self._named.get((of, name), [])
         there = {each.per for each in own}
         common = [each for each in self._named.get((of, EVERY), []) if each.per not in there]
@@ -107,18 +107,18 @@ class Caps:
 
 
 def period_prefix(of: Of, name: str, per: Per) -> str:
-    """The key of a period, but for its period."""
+    """Return the key of a period without its label."""
     return f"{of}/{name}/{per}"
 
 
 def period_of(per: Per, now: int) -> Period:
-    """The period that a time is in."""
+    """Return the period of a time."""
     return Period("ever", FOREVER) if per is Per.EVER else _period(per, now // DAY)
 
 
 @lru_cache(maxsize=256)
 def _period(per: Per, day: int) -> Period:
-    """The period that a day, counted from 1970, is in."""
+    """Return the period of a day, counted from 1970."""
     date = _EPOCH + timedelta(days=day)
     match per:
         case Per.DAY:

@@ -1,4 +1,4 @@
-"""Clusters and what they cost."""
+"""Clusters and their prices."""
 
 from enum import StrEnum
 from functools import lru_cache
@@ -13,23 +13,23 @@ from spillover.model.resources import Resources
 from spillover.model.units import HOUR, SECOND
 
 GB: Final = 10**9
-"""Bytes that egress is priced by."""
+"""Bytes in a GB, the unit of egress prices."""
 AGENTS: Final = "agents"
-"""The kind of clusters whose nodes run an agent of ours; all others are external."""
+"""The kind of clusters whose nodes run our agents. All other kinds are external."""
 WITHOUT: Final = "without."
-"""What an agent's label begins with that says why it does not offer a word, as `without.container`."""
+"""Prefix of an agent's labels that say why it does not offer a word, such as `without.container`."""
 PER_RATE: Final = 1000 * 2**30 * HOUR
-"""What `rate_of`, times nanoseconds, is divided by to get millionths."""
+"""Divisor that turns `rate_of` times nanoseconds into millionths."""
 
 
 class Role(StrEnum):
-    """Whether capacity is there anyway or paid for by use."""
+    """Whether capacity costs nothing extra or is paid for by use."""
 
     OWNED = "owned"
     RENTED = "rented"
 
 
-# A name of a module is found several times as fast as a member of an enumeration: what is asked for every job uses these.
+# A module global is found several times faster than an enum member. Code that runs for every job uses these.
 OWNED: Final = Role.OWNED
 RENTED: Final = Role.RENTED
 
@@ -39,12 +39,12 @@ class NodeClass(Struct, frozen=True, gc=False):
 
     name: str
     resources: Resources
-    """What one of them has; 0 of a resource says nothing about it."""
+    """What one machine has; 0 means that a resource does not matter."""
     hour: int
-    """Millionths for an hour of one."""
+    """Millionths for an hour of one machine."""
 
     def count(self, asked: Resources) -> int:
-        """How many a task pays for: whole ones, and one at the least."""
+        """Return how many machines a task pays for: whole ones, at least one."""
         have = self.resources
         return max(
             1,
@@ -58,11 +58,11 @@ class Price(Struct, frozen=True, gc=False, cache_hash=True):
     """Millionths of the currency for an hour of each resource, or of whole machines."""
 
     cpu_hour: int = 0
-    """Of one whole CPU."""
+    """For one whole CPU."""
     memory_gib_hour: int = 0
     gpu_hour: int = 0
     node: NodeClass | None = None
-    """What is rented whole, in place of the prices above; None: those count."""
+    """The machine that is rented whole, instead of the prices above; None if those apply."""
     egress_gb: int = 0
     """Millionths for each GB (10^9 bytes) that leaves the cluster."""
 
@@ -73,51 +73,51 @@ class Billing(Struct, frozen=True, gc=False):
     step: int = SECOND
     """Nanoseconds; every started step is paid."""
     minimum: int = 0
-    """Nanoseconds paid at the least."""
+    """Shortest time paid, in nanoseconds."""
 
 
 class ClusterHealth(StrEnum):
-    """How an external cluster is. Agents are known one by one: a cluster of them has no health of its own."""
+    """The health of an external cluster. A cluster of agents has none, because each agent has a status."""
 
     UNOBSERVED = "unobserved"
-    """Nothing was seen of it since the server started."""
+    """Not observed since the server started."""
     READY = "ready"
     DEGRADED = "degraded"
-    """It does not answer at present: what runs there goes on, nothing new is placed."""
+    """Unreachable at present: its jobs continue, and it gets no new ones."""
     FAILED = "failed"
-    """It has not answered for so long that its jobs do as their `on_cluster_failure` says."""
+    """Unreachable for so long that its jobs do as their `on_cluster_failure` says."""
     CLEARING = "clearing"
-    """It answers again after it had failed: what nobody waits for any more is deleted before anything is placed there."""
+    """Reachable again after a failure. Unwanted objects are deleted before it gets new jobs."""
 
 
 class ClusterLife(StrEnum):
-    """Where a cluster is between being asked for and being gone. Only one that is ready is given work."""
+    """The lifecycle of a cluster, from its addition to its removal. Only a ready cluster gets work."""
 
     REQUESTED = "requested"
-    """Somebody added it, and the server has not opened it yet."""
+    """Added, but not opened by the server yet."""
     CONNECTING = "connecting"
-    """It is open; what is there was not seen since the server started, or is being cleared."""
+    """Open, but not observed since the server started, or being cleared."""
     READY = "ready"
     DRAINING = "draining"
-    """Somebody drained it, or it is being removed: what runs there goes on, nothing new is placed."""
+    """Drained by a person, or being removed: its jobs continue, and it gets no new ones."""
     UNREACHABLE = "unreachable"
     """It does not answer."""
     GONE = "gone"
-    """It was removed, and is in the book no more."""
+    """Removed from the state."""
 
 
 class Leave(StrEnum):
-    """What becomes of jobs on a cluster that is removed."""
+    """What happens to jobs on a cluster that is removed."""
 
     FINISH = "finish"
-    """They end there; the cluster is removed after the last."""
+    """They end there. The cluster is removed after the last one."""
     MOVE = "move"
-    """They are stopped and go back to the queue."""
+    """They are stopped and requeued."""
     CANCEL = "cancel"
 
 
 class Taint(Struct, frozen=True, array_like=True, gc=False):
-    """What keeps tasks off a node unless they tolerate it."""
+    """Keeps tasks off a node unless they tolerate it."""
 
     key: str
     value: str
@@ -134,28 +134,28 @@ class ClusterSpec(Struct, frozen=True):
     price: Price = Price()
     billing: Billing = Billing()
     gangs: bool = False
-    """Whether it runs jobs of several tasks, all at once and each task where there is room."""
+    """Whether it runs gangs, with all tasks at once."""
     startup: int = 0
-    """Nanoseconds between renting and running, while a machine starts: waiting, which is not billed."""
+    """Nanoseconds between placement and start on a rented machine. This time is not billed."""
     region: str = ""
-    """Where it is, in the words of whoever configured it; empty if nobody said."""
+    """Its region as configured; empty if not set."""
     labels: dict[str, str] = field(default_factory=dict)
-    """Words of its own, which jobs may ask for."""
+    """Its own labels, which jobs may ask for."""
     runs: tuple[str, ...] | None = None
-    """What it can do of what the `runs` of a shape may name; None is everything."""
+    """Which kinds of work it supports, of those in the `runs` of a shape; None means all."""
     most: Resources | None = None
-    """The most that our jobs may use of it at a time; 0 of a resource is no limit of it. None is no limit."""
+    """The most that our jobs may use at a time; 0 of a resource is no limit for it. None is no limit."""
     most_jobs: int | None = None
-    """How many jobs of ours it takes at a time; None is any number."""
+    """The most of our jobs at a time; None is no limit."""
 
     @property
     def external(self) -> bool:
-        """Whether others run it, so that what is known of it is what was seen."""
+        """Whether it has its own scheduler, so that its state is only known from observations."""
         return self.kind != AGENTS
 
 
 def billed(billing: Billing, ran: int) -> int:
-    """The nanoseconds that are paid for those that a job ran."""
+    """Return the nanoseconds that are billed for a runtime."""
     if ran <= 0:
         return billing.minimum
     step = max(1, billing.step)
@@ -163,7 +163,7 @@ def billed(billing: Billing, ran: int) -> int:
 
 
 def rate_of(price: Price, resources: Resources) -> int:
-    """What a task costs, in PER_RATE-ths of a millionth for each nanosecond: a whole number, so nothing is rounded before the end."""
+    """Return the cost rate of a task in PER_RATE-ths of a millionth per nanosecond: an integer, so nothing is rounded."""
     if price.node is not None:
         return price.node.count(resources) * price.node.hour * 1000 * 2**30
     return (
@@ -175,7 +175,7 @@ def rate_of(price: Price, resources: Resources) -> int:
 
 @lru_cache(maxsize=8192)
 def rate_of_job(price: Price, shape: Shape) -> int:
-    """What all tasks of a job cost together, as `rate_of` counts."""
+    """Return the cost rate of all tasks of a job together, in the unit of `rate_of`."""
     each = rate_of(price, shape.resources)
     if shape.rest is None:
         return each * shape.tasks
@@ -183,14 +183,14 @@ def rate_of_job(price: Price, shape: Shape) -> int:
 
 
 def egress_cost(price: Price, data: int) -> int:
-    """What it costs that so many bytes leave a cluster, in millionths, rounded up."""
+    """Return the cost of bytes that leave a cluster, in millionths, rounded up."""
     return -(-data * price.egress_gb // GB)
 
 
 def cost_of_job(spec: ClusterSpec, shape: Shape, ran: int, data: int = 0) -> int:
-    """What an attempt costs there, all of its tasks together, in millionths, rounded up; `data` bytes leave the cluster."""
+    """Return the cost of an attempt with all tasks, in millionths, rounded up; `data` bytes leave the cluster."""
     rate = rate_of_job(spec.price, shape)
     cost = -(-rate * billed(spec.billing, ran) // PER_RATE) if rate else 0
     if data:
         cost += egress_cost(spec.price, data)
-    return cost if cost < MOST_COST else MOST_COST  # noqa: FURB136 - several times as fast as min(), for every job
+    return cost if cost < MOST_COST else MOST_COST  # noqa: FURB136 - much faster than min(), for every job

@@ -1,4 +1,4 @@
-"""Files that travel with jobs: where each is put, and which bytes it has."""
+"""Files that travel with jobs: their paths and digests."""
 
 import re
 from collections.abc import Iterable
@@ -7,15 +7,15 @@ from typing import Final
 from msgspec import Struct
 
 MOST_FILES: Final = 5_000
-"""Inputs of a job, and outputs of a task."""
+"""Limit for the inputs of a job, and for the outputs of a task."""
 MOST_PATH: Final = 1024
 """Bytes."""
 MOST_PART: Final = 255
-"""Bytes between two slashes: no file system takes more."""
-PATH_RULE: Final = "a path below the folder that the job runs in, without `..`, as data/train.csv"
+"""Bytes between two slashes; no file system takes more."""
+PATH_RULE: Final = "a path below the folder that the job runs in, without `..`, such as data/train.csv"
 DIGEST_RULE: Final = "64 hexadecimal digits, in lower case: the SHA-256 of its bytes"
 KEPT_STREAMS: Final = (".spillover/stdout", ".spillover/stderr")
-"""Where the output of a task is listed among the files that it brought back, where the server keeps it."""
+"""Paths under which the output streams of a task are listed among its output files, if the server stores them."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MAGIC = re.compile(r"[*?\[]")
@@ -25,7 +25,7 @@ class File(Struct, frozen=True):
     """One file."""
 
     path: str
-    """Relative, with slashes, below the folder that the job runs in."""
+    """Relative to the folder that the job runs in, with slashes."""
     digest: str
     """SHA-256 of its bytes, hexadecimal."""
     size: int
@@ -33,21 +33,21 @@ class File(Struct, frozen=True):
 
 
 def is_digest(text: str) -> bool:
-    """Whether this could be the SHA-256 of something."""
+    """Return whether this could be a SHA-256 digest."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def is_pattern(path: str) -> bool:
-    """Whether a path may mean several files."""
+    """Return whether a path may match several files."""
     return _MAGIC.search(path) is not None
 
 
 def wrong_path(path: str) -> str | None:
-    """What is wrong with a path or a pattern; None if it stays below the folder that it is seen from."""
+    """Return what is wrong with a path or pattern; None if it stays below its folder."""
     if not path:
         return "is empty"
     if "\0" in path:
-        return "holds a NUL character"
+        return "contains a NUL character"
     try:
         raw = path.encode()
     except UnicodeEncodeError:
@@ -60,12 +60,12 @@ def wrong_path(path: str) -> str | None:
     if "." in parts or "" in parts:
         return "has a part without a name"
     if len(raw) > MOST_PATH or any(len(part.encode()) > MOST_PART for part in parts):
-        return f"is too long; the most is {MOST_PATH} bytes, {MOST_PART} between two slashes"
+        return f"is too long; the maximum is {MOST_PATH} bytes, {MOST_PART} between two slashes"
     return None
 
 
 def clash(paths: Iterable[str]) -> str | None:
-    """A path that is there twice, or that would have to be a file and a folder; None if all can be there together."""
+    """Return a path that occurs twice, or as both a file and a folder; None if all paths are compatible."""
     files = set()
     for path in paths:
         if path in files:

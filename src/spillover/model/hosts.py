@@ -1,10 +1,10 @@
-"""Addresses that are of the machine itself."""
+"""Recognises loopback addresses."""
 
 from ipaddress import ip_address
 
 
 def is_loopback(address: str) -> bool:
-    """Whether HOST:PORT can be reached by nobody else; a name, but for localhost, may lead anywhere."""
+    """Return whether HOST:PORT is reachable only from this machine; of names, only localhost surely is."""
     host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
     if host == "localhost":
         return True

@@ -1,7 +1,7 @@
-"""What a person submits, after it was read and checked.
+"""A submitted job after parsing and checking.
 
-`JobSpec` is the whole; it is stored once for each distinct content. `Shape` and `Terms` are the parts that deciding looks at,
-kept apart so that a million queued jobs can share them.
+`JobSpec` is the whole job, stored once for each distinct content. `Shape` and `Terms` are the parts that scheduling
+uses. They are separate, so that a million queued jobs can share them.
 """
 
 from enum import StrEnum
@@ -17,7 +17,7 @@ from spillover.model.units import MINUTE, SECOND
 from spillover.model.where import Rules, Where
 
 WALLTIME_SLACK: Final = 30 * SECOND
-"""How long an agent may take to end a task at its walltime, beyond its grace, before the server asks for it too."""
+"""How long an agent may take beyond the grace to end a task at its walltime, before the server stops it too."""
 
 
 class Burst(StrEnum):
@@ -28,7 +28,7 @@ class Burst(StrEnum):
     ALWAYS = "always"
 
 
-NEVER: Final = Burst.NEVER  # as `OWNED` in `cluster`
+NEVER: Final = Burst.NEVER  # module globals for speed, as in `cluster`
 ALWAYS: Final = Burst.ALWAYS
 
 
@@ -40,42 +40,42 @@ class On(StrEnum):
 
 
 class OnFailure(StrEnum):
-    """What becomes of a job whose cluster has failed while the job was there."""
+    """What happens to a job whose cluster fails while the job is there."""
 
     WAIT = "wait"
-    """It waits for the cluster to come back: nothing runs twice."""
+    """It waits until the cluster returns, so nothing runs twice."""
     REQUEUE = "requeue"
-    """It counts as lost and runs elsewhere; what runs there may overlap with it, and one result counts."""
+    """It counts as lost and runs elsewhere. Both runs may overlap, but only one result counts."""
     CANCEL = "cancel"
 
 
 class Shell(Struct, frozen=True, tag="shell"):
-    """A line for /bin/sh."""
+    """A command line for /bin/sh."""
 
     run: str
 
 
 class Argv(Struct, frozen=True, tag="argv"):
-    """A program and its arguments, run as they are."""
+    """A program and its arguments, run without a shell."""
 
     command: tuple[str, ...]
 
 
 class PythonCall(Struct, frozen=True, tag="python"):
-    """A function of a module that is called with plain data, or one that was pickled."""
+    """A call of a module's function with plain data, or of a pickled function."""
 
     call: str = ""
-    """`module:function`; empty if it was pickled."""
+    """`module:function`; empty for a pickled function."""
     args: tuple[object, ...] = ()
     """Plain data, for `call`."""
     function: str = ""
-    """Digest of the blob with the pickled function; empty for one of a module."""
+    """Digest of the blob with the pickled function; empty for `call`."""
     arguments: bytes = b""
     """Pickled `(args, kwargs)` for it; empty if there are none."""
     items: str = ""
-    """Digest of the blob with items, of which each member of an array gets one before other arguments; empty if there are none."""
+    """Digest of the blob with items; each array member gets one before its other arguments. Empty if there are none."""
     first: int = 0
-    """The index of the array's member that gets the first item."""
+    """The index of the array member that gets the first item."""
 
 
 class Container(Struct, frozen=True, tag="container"):
@@ -83,32 +83,32 @@ class Container(Struct, frozen=True, tag="container"):
 
     image: str
     command: tuple[str, ...] = ()
-    """Empty means the image's own entry point."""
+    """Empty means the entry point of the image."""
     manifest: str | None = None
-    """The Kubernetes Job manifest it was written as, as JSON; None for our own form."""
+    """The Kubernetes Job manifest that was submitted, as JSON; None for our own format."""
 
 
 Work: TypeAlias = Shell | Argv | PythonCall | Container
 
 
 class Retry(Struct, frozen=True, array_like=True, gc=False):
-    """How often a job is tried again, for each cause on its own."""
+    """How many times a job is retried, for each cause separately."""
 
     exit: int = 0
-    """After an exit code that is not 0, or a signal."""
+    """After a nonzero exit code or a signal."""
     lost: int = 3
     """After its agent or cluster was lost."""
 
 
 class After(Struct, frozen=True, array_like=True, gc=False):
-    """A job that must have ended before another one begins."""
+    """A job that must end before another one begins."""
 
     job: JobId
     on: On = On.SUCCESS
 
 
 class Range(Struct, frozen=True, array_like=True, gc=False):
-    """Indexes of an array, both ends included."""
+    """Indexes of an array, including both ends."""
 
     first: int
     last: int
@@ -118,31 +118,31 @@ class Range(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
-    """What a job needs from a machine. Jobs of one shape fit wherever one of them does."""
+    """What a job asks of machines. Jobs of one shape fit in the same places."""
 
     resources: Resources
     needs: tuple[str, ...] = ()
-    """Words that the cluster must offer, sorted."""
+    """Words that a machine must offer, sorted."""
     tasks: int = 1
-    """More than one is a gang: all start or none."""
+    """More than one is a gang: all tasks start or none."""
     burst: Burst = Burst.AUTO
     rest: Resources | None = None
-    """What the last task of a gang asks for, if that is less than the others do; None if all are alike."""
+    """Resources of the last task of a gang, if it asks for less than the others; None if all are equal."""
     runs: tuple[str, ...] = ()
-    """What a cluster must be able to do for it, sorted: `command`, `files`, `pods`, `python`; `container` is a word of `needs`."""
+    """Work that a cluster must support, sorted: `command`, `files`, `pods`, `python` (`container` is in `needs`)."""
     where: Where | None = None
     """What it asks of clusters; None is nothing."""
     rules: Rules | None = None
-    """What it asks of the nodes that its tasks run on; None is nothing."""
+    """What it asks of the nodes of its tasks; None is nothing."""
 
     @property
     def least(self) -> "Shape":
-        """Of the smallest task: where that does not fit, none does."""
+        """The shape of the smallest task: where that does not fit, no task fits."""
         return self if self.rest is None else replace(self, resources=self.rest, tasks=1, rest=None)
 
     @property
     def total(self) -> Resources:
-        """What all tasks together ask for."""
+        """The resources of all tasks together."""
         one, tasks = self.resources, self.tasks
         if tasks == 1:
             return one
@@ -152,27 +152,27 @@ class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
 
 
 class Terms(Struct, frozen=True, array_like=True, gc=False):
-    """How long a job may take and how it is retried."""
+    """How long a job may take, and how it is retried."""
 
     walltime: int | None = None
     """Nanoseconds; None is no limit."""
     estimate: int | None = None
-    """Nanoseconds, as the person expects; None means the walltime, else a default."""
+    """The owner's estimate in nanoseconds; None if there is none."""
     grace: int = 10 * SECOND
     """Nanoseconds between TERM and KILL."""
     lost_after: int = 5 * MINUTE
-    """Nanoseconds that a started task outlives an unreachable server."""
+    """Nanoseconds that a started task continues while the server is unreachable."""
     retry: Retry = Retry()
     max_cost: int | None = None
-    """Millionths that renting may cost, of all attempts together; None is no limit."""
+    """The most that renting may cost, in millionths for all attempts; None is no limit."""
     data: int = 0
-    """Bytes that leave the cluster at the end of each attempt, which is paid for where that has a price."""
+    """Bytes that leave the cluster at the end of each attempt, for egress prices."""
     on_cluster_failure: OnFailure = OnFailure.WAIT
-    """Of an external cluster; what an agent holds is lost when its lease runs out."""
+    """For external clusters. Tasks of an agent are lost when their leases expire."""
 
 
 class JobSpec(Struct, frozen=True):
-    """Everything that was submitted for one job, or for one array."""
+    """Everything that was submitted for one job or array."""
 
     work: Work
     name: str
@@ -185,21 +185,21 @@ class JobSpec(Struct, frozen=True):
     workdir: str = "."
     priority: int = 0
     deadline: int | None = None
-    """Latest finish, nanoseconds UTC; None is no deadline."""
+    """Latest end, nanoseconds UTC; None is no deadline."""
     not_before: int | None = None
     """Earliest start, nanoseconds UTC; None is at once."""
     array: tuple[Range, ...] = ()
-    """Sorted and apart; empty for a single job."""
+    """Sorted and without overlap; empty for a single job."""
     after: tuple[str, ...] = ()
-    """What was written for each job to wait for, with its condition behind a space; kept to be shown."""
+    """Each dependency as written, with its condition behind a space; only for display."""
     inputs: tuple[File, ...] = ()
-    """Put into the folder that each task runs in; with these or `outputs` that is one of its own."""
+    """Files for the folder of each task. With `inputs` or `outputs`, each task has a folder of its own."""
     outputs: tuple[str, ...] = ()
-    """Paths and patterns of what is brought back from it."""
+    """Paths and patterns of the files to store afterwards."""
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """Of all blobs that it needs to run."""
+        """Digests of all blobs that it needs to run."""
         needed = tuple([file.digest for file in self.inputs])
         if type(self.work) is PythonCall:
             needed += tuple([digest for digest in (self.work.function, self.work.items) if digest])

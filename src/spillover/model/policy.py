@@ -1,4 +1,4 @@
-"""Which policy decides each axis, as configured: names and options, not code."""
+"""The chosen policy of each axis, as configured: names and options, not code."""
 
 from typing import Final
 
@@ -8,42 +8,42 @@ from spillover.model.units import HOUR
 
 
 class Choice(Struct, frozen=True):
-    """One built-in or installed policy and its options."""
+    """One built-in or installed policy with its options."""
 
     name: str
     options: dict[str, int | float | str | bool] = field(default_factory=dict)
-    """Durations are nanoseconds here."""
+    """Durations are in nanoseconds."""
 
 
 class PolicySet(Struct, frozen=True):
-    """A choice for each axis of the cycle."""
+    """The choice for each axis."""
 
     order: Choice = Choice("fifo")
     backfill: Choice = Choice("out_of_order")
     wait: Choice = Choice("compute", {"coefficient": 0.076, "max_queue": 30})
     place: Choice = Choice("best_fit")
     depth: int = 1000
-    """How many lanes a cycle tries when room was gained."""
+    """How many lanes a cycle tries after capacity became free."""
     unknown_runtime: int = HOUR
-    """Nanoseconds expected of a job that states neither estimate nor walltime."""
+    """Expected runtime of a job without estimate and walltime, in nanoseconds."""
     route: Choice = Choice("least_loaded")
 
 
 AXES: Final = ("order", "backfill", "wait", "place", "route")
-"""What a policy is chosen for."""
+"""The decisions for which a policy is chosen."""
 
 FALLBACK: Final = PolicySet(
     order=Choice("fifo"), backfill=Choice("out_of_order"), wait=Choice("never"), place=Choice("first_fit")
 )
-"""What decides an axis whose policy cannot: jobs are tried as they came, and wait for owned capacity."""
+"""The choices for an axis whose policy fails: jobs run in the order of submission, and wait for owned capacity."""
 
 
 def choice_of(policies: PolicySet, axis: str) -> Choice:
-    """What is chosen for an axis."""
+    """Return the choice for an axis."""
     choice: Choice = getattr(policies, axis)
     return choice
 
 
 def without(policies: PolicySet, axis: str) -> PolicySet:
-    """The same policies, with the fallback for one axis."""
+    """Return the same policies with the fallback for one axis."""
     return structs.replace(policies, **{axis: choice_of(FALLBACK, axis)})

@@ -1,6 +1,6 @@
-"""What each policy takes, and policies in a line, as `wait=compute(0.076,max_queue=30),backfill=out_of_order`.
+"""The options of each policy, and policies as one line: `wait=compute(0.076,max_queue=30),backfill=out_of_order`.
 
-One table for spill.yaml, for lines that people write (`forms/` reads both) and for lines that are written for them.
+One table serves spill.yaml, the lines that people write (`forms/` reads both) and the lines that Spillover writes.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import DAY, HOUR, MINUTE, SECOND, write_duration
 
 LINE_AXES: Final = ("wait", "backfill", "order", "place", "route")
-"""What is chosen, in the order in which a line names them."""
+"""The axes in the order of a line."""
 _UNITS: Final = (
     ("d", DAY),
     ("h", HOUR),
@@ -25,21 +25,21 @@ _UNITS: Final = (
 
 
 class Takes(StrEnum):
-    """What an option's value is."""
+    """The type of an option's value."""
 
     DURATION = "duration"
     NUMBER = "number"
     """Not negative."""
     COUNT = "count"
-    """Whole, not negative."""
+    """A whole number, not negative."""
     FLAG = "flag"
     """True or false."""
     SHARES = "shares"
-    """A number above 0 for each of some projects: a mapping, or `vision=2;nlp=1`."""
+    """A positive number for each of some projects: a mapping, or `vision=2;nlp=1`."""
 
 
 Option: TypeAlias = Takes | tuple[str, ...]
-"""A kind of value, or the words of which it is one."""
+"""A type of value, or the allowed words."""
 
 _NUMBER: Final = {"coefficient": Takes.NUMBER}
 _DURATION: Final = {"coefficient": Takes.DURATION}
@@ -54,7 +54,7 @@ COMMON: Final[Mapping[str, Option]] = {
 """Options that combine with every wait policy."""
 
 STUDY: Final[Mapping[str, Option]] = {"estimate_error": Takes.NUMBER}
-"""Options of any wait policy that only a simulation takes: they change what the scheduler is told."""
+"""Options of wait policies for simulations only: they change what the scheduler knows."""
 
 OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
     "order.fifo": {},
@@ -90,20 +90,20 @@ OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
     "wait.budget": {"b": Takes.NUMBER, "shape": ("constant", "runtime", "resource", "compute"), **COMMON},
     "wait.break_even": {**_NUMBER, "most_ends": Takes.COUNT, **COMMON},
 }
-"""Options of the built-in policies; those of installed ones are theirs to check, but for the common ones of any wait.
+"""Options of the built-in policies. Installed policies check their own, except the common options of wait policies.
 
-The first one that is not common is the policy's own: a line may give it without its name.
+The first option that is not common is the main one: a line may give it without its name.
 """
 
 
 def main_option(policy: str) -> str | None:
-    """The option of a built-in policy that may be given without its name; None if it has none."""
+    """Return the option of a built-in policy that needs no name in a line; None if it has none."""
     own = (name for name in OPTIONS.get(policy, {}) if name not in COMMON)
     return next(own, None)
 
 
 def write_policies(policies: PolicySet) -> str:
-    """A line that reads as these policies; always the same for the same ones."""
+    """Write policies as a line, always the same for equal policies."""
     default = PolicySet()
     axes = [axis for axis in LINE_AXES if axis != "route" or policies.route != default.route]
     parts = [f"{axis}={write_choice(axis, getattr(policies, axis))}" for axis in axes]
@@ -115,7 +115,7 @@ def write_policies(policies: PolicySet) -> str:
 
 
 def write_choice(axis: str, choice: Choice) -> str:
-    """One policy and its options, as `compute(0.076,max_queue=30)`."""
+    """Write one policy with its options, such as `compute(0.076,max_queue=30)`."""
     if not choice.options:
         return choice.name
     policy = f"{axis}.{choice.name}"
@@ -129,7 +129,7 @@ def write_choice(axis: str, choice: Choice) -> str:
 
 
 def short_duration(nanoseconds: int) -> str:
-    """A duration as `parse_duration` reads it, in the one unit that is shortest, if there is one of four digits."""
+    """Write a duration for `parse_duration` in the unit that is shortest, with at most four decimals."""
     best = ""
     for name, size in _UNITS:
         scaled, rest = divmod(nanoseconds * 10_000, size)
@@ -143,7 +143,7 @@ def short_duration(nanoseconds: int) -> str:
 
 
 def _written(kind: Option | None, value: object) -> str:
-    """A value of an option as it is read again."""
+    """Write the value of an option so that it can be read back."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if kind is Takes.DURATION and isinstance(value, int):

@@ -1,4 +1,4 @@
-"""What a task asks for and what a machine has."""
+"""Amounts of resources: what a task asks for, and what a machine has."""
 
 from typing import Final, Self, TypeAlias
 
@@ -7,13 +7,13 @@ from msgspec import Struct
 from spillover.model.units import format_cpu, format_memory
 
 Others: TypeAlias = tuple[tuple[str, int], ...]
-"""Amounts by the names of resources, sorted; none is 0."""
+"""Amounts by resource name, sorted; no amount is 0."""
 IN_BYTES: Final = ("hugepages-", "ephemeral-storage")
-"""How names begin of what is counted in bytes."""
+"""Prefixes of names of resources that are counted in bytes."""
 
 
 class Resources(Struct, frozen=True, array_like=True, gc=False):
-    """An amount of each resource; of a job file it is that of one task."""
+    """An amount of each resource; in a job, that of one task."""
 
     cpu: int = 0
     """Thousandths of a CPU."""
@@ -22,7 +22,7 @@ class Resources(Struct, frozen=True, array_like=True, gc=False):
     gpu: int = 0
     """Whole GPUs."""
     other: Others = ()
-    """What else there is, by name and sorted: as `hugepages-2Mi` in bytes or `example.com/fpga` in whole ones."""
+    """Other resources, sorted by name, such as `hugepages-2Mi` in bytes or `example.com/fpga` as a count."""
 
     def __add__(self, more: Self) -> "Resources":
         other = self.other
@@ -37,12 +37,12 @@ class Resources(Struct, frozen=True, array_like=True, gc=False):
         return Resources(self.cpu - less.cpu, self.memory - less.memory, self.gpu - less.gpu, other)
 
     def times(self, count: int) -> "Resources":
-        """What so many tasks ask for together."""
+        """Return the resources of several tasks together."""
         other = tuple([(name, amount * count) for name, amount in self.other]) if self.other else ()
         return Resources(self.cpu * count, self.memory * count, self.gpu * count, other)
 
     def fits(self, room: Self) -> bool:
-        """Whether a machine with this much room can take it."""
+        """Return whether this fits into `room`."""
         return (
             self.cpu <= room.cpu
             and self.memory <= room.memory
@@ -50,8 +50,19 @@ class Resources(Struct, frozen=True, array_like=True, gc=False):
             and (not self.other or covers(room.other, self.other))
         )
 
+    def exceeding(self, room: Self) -> list[tuple[str, int, int]]:
+        """Return each resource of which this has more than `room`: its name, and the amounts of both."""
+        has = dict(room.other)
+        pairs = [
+            ("cpu", self.cpu, room.cpu),
+            ("memory", self.memory, room.memory),
+            ("gpu", self.gpu, room.gpu),
+            *[(name, amount, has.get(name, 0)) for name, amount in self.other],
+        ]
+        return [pair for pair in pairs if pair[1] > pair[2]]
+
     def within(self, most: int) -> "Resources":
-        """The same, with no amount below 0 or above so many: sums of what others say must fit into what is stored."""
+        """Clamp every amount to 0 and `most`, because sums of reported amounts must fit into the store."""
         amounts = (self.cpu, self.memory, self.gpu, *[amount for _, amount in self.other])
         if min(amounts) >= 0 and max(amounts) <= most:
             return self
@@ -65,12 +76,12 @@ class Resources(Struct, frozen=True, array_like=True, gc=False):
             parts.append(format_memory(self.memory))
         if self.gpu:
             parts.append(f"{self.gpu} GPU")
-        parts += [f"{_format_other(name, amount)} {name}" for name, amount in self.other]
+        parts += [format_amount(name, amount) for name, amount in self.other]
         return ", ".join(parts)
 
 
 def summed(one: Others, more: Others, sign: int = 1) -> Others:
-    """The sum, or with -1 the difference; what comes to nothing is left out."""
+    """Return the sum, or with sign -1 the difference, without zero amounts."""
     total = dict(one)
     for name, amount in more:
         total[name] = total.get(name, 0) + sign * amount
@@ -78,11 +89,18 @@ def summed(one: Others, more: Others, sign: int = 1) -> Others:
 
 
 def covers(room: Others, asked: Others) -> bool:
-    """Whether there is enough of everything that is asked for."""
+    """Return whether there is enough of each requested resource."""
     have = dict(room)
     return all(amount <= have.get(name, 0) for name, amount in asked)
 
 
-def _format_other(name: str, amount: int) -> str:
-    """An amount for people: bytes of what is counted in bytes."""
-    return format_memory(amount) if name.startswith(IN_BYTES) else str(amount)
+def format_amount(name: str, amount: int) -> str:
+    """Format an amount of a resource with its name; resources that are counted in bytes get a unit."""
+    match name:
+        case "cpu":
+            return f"{format_cpu(amount)} CPU"
+        case "memory":
+            return format_memory(amount)
+        case "gpu":
+            return f"{amount} GPU"
+    return f"{format_memory(amount) if name.startswith(IN_BYTES) else amount} {name}"

@@ -1,4 +1,4 @@
-"""What lets somebody in: a token says what it may be used for, and is known here by a digest of its secret alone."""
+"""Tokens: what each one permits. The server stores only a digest of its secret."""
 
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -6,22 +6,22 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 PREFIX: Final = "spt"
-"""How the text of a token begins, so that it is recognised where it should not be."""
+"""Prefix of every token, so that leaked tokens can be recognised."""
 
 
 class TokenRole(StrEnum):
-    """What a token may be used for."""
+    """What a token permits."""
 
     AGENT = "agent"
-    """Running tasks, and nothing else."""
+    """To run tasks, and nothing else."""
     SUBMIT = "submit"
-    """Jobs, and looking."""
+    """To submit jobs and to read."""
     ADMIN = "admin"
     """Everything."""
 
 
 class Token(Struct, frozen=True, array_like=True):
-    """What the book knows of a token."""
+    """A token as the state stores it."""
 
     id: str
     role: TokenRole
@@ -31,31 +31,31 @@ class Token(Struct, frozen=True, array_like=True):
     """Nanoseconds UTC."""
     by: str
     project: str | None = None
-    """The only one whose jobs it may see and submit; None is all."""
+    """The only project whose jobs it may see and submit; None means all."""
     user: str | None = None
-    """Who its holder is; None lets the holder say so."""
+    """The user that its holder acts as; None lets the holder choose."""
     cluster: str | None = None
-    """The only one that agents may join with it; None is all."""
+    """The only cluster that agents may join with it; None means all."""
     expires: int | None = None
     """Nanoseconds UTC; None is never."""
     note: str = ""
     revoked: int | None = None
-    """Nanoseconds UTC; None if it was not."""
+    """Nanoseconds UTC; None if it is not revoked."""
     revoked_by: str = ""
 
     def is_valid(self, now: int) -> bool:
-        """Whether it still lets anybody in."""
+        """Return whether it is neither revoked nor expired."""
         return self.revoked is None and (self.expires is None or now < self.expires)
 
     def opens_with(self, secret: str) -> bool:
-        """Whether this is its secret."""
-        from hmac import compare_digest  # noqa: PLC0415 - takes long to load, and what has no network needs no tokens
+        """Return whether this is its secret."""
+        from hmac import compare_digest  # noqa: PLC0415 - slow to import, and unused without a network
 
         return compare_digest(self.digest, digest_of(secret))
 
 
 class TokenText(NamedTuple):
-    """A token as its holder has it, taken apart."""
+    """The parts of a token as its holder has it."""
 
     id: str
     secret: str
@@ -65,14 +65,14 @@ class TokenText(NamedTuple):
 
 
 def read_token(text: str) -> TokenText | None:
-    """The parts of a token; None if it cannot be one."""
+    """Split a token into its parts; None if it is not a token."""
     prefix, _, rest = text.partition("_")
     token, _, secret = rest.partition("_")
     return TokenText(token, secret) if prefix == PREFIX and token and secret else None
 
 
 def digest_of(secret: str) -> bytes:
-    """What is kept of a secret; it is drawn from 256 bits, so that nothing slower is needed."""
-    from hashlib import sha256  # noqa: PLC0415 - likewise
+    """Return the digest of a secret. A fast hash is enough, because secrets have 256 random bits."""
+    from hashlib import sha256  # noqa: PLC0415 - slow to import
 
     return sha256(secret.encode()).digest()

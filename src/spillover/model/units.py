@@ -1,4 +1,4 @@
-"""Units people write and the integers we count in.
+"""Converts between the quantities that people write and the integers of the code.
 
 Time is nanoseconds UTC, CPU is thousandths, memory is bytes, money is millionths of the currency.
 """
@@ -17,7 +17,7 @@ MONEY: Final = 1_000_000
 """Millionths in one unit of the currency."""
 
 FOREVER: Final = 2**63 - 1
-"""A time that never comes; the largest integer that every store can hold."""
+"""A time that never comes: the largest integer that every store can hold."""
 
 _BINARY = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 _DECIMAL = {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
@@ -37,16 +37,16 @@ _DURATION_UNIT = {
 _MONEY = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?", re.ASCII)
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:[Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _MOST_DIGITS: Final = 40
-"""A quantity longer than this is refused before it is read: no number of use is so long."""
+"""Longest quantity that is parsed; no useful number is longer."""
 
 
 class UnitError(ValueError):
-    """What was written is not a quantity of the asked kind; the message says what is."""
+    """The text is not a quantity of this kind. The message says what to write."""
 
 
 @lru_cache(maxsize=4096)
 def parse_cpu(text: str) -> int:
-    """`2`, `1.5` or `500m` as thousandths of a CPU."""
+    """Parse `2`, `1.5` or `500m` as thousandths of a CPU."""
     match = _CPU.fullmatch(text) if len(text) <= _MOST_DIGITS else None
     if match is None:
         raise UnitError(f"{_shown(text)} is not a number of CPUs; write 2, 1.5 or 500m")
@@ -58,7 +58,7 @@ def parse_cpu(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def parse_memory(text: str) -> int:
-    """`2Gi`, `2G` or `1048576` as bytes; a part of a byte is rounded up."""
+    """Parse `2Gi`, `2G` or `1048576` as bytes; round up to a whole byte."""
     match = _MEMORY.fullmatch(text) if len(text) <= _MOST_DIGITS else None
     if match is None:
         raise UnitError(
@@ -70,7 +70,7 @@ def parse_memory(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def parse_duration(text: str) -> int:
-    """`90s`, `10m`, `1h30m` or `2d` as nanoseconds."""
+    """Parse `90s`, `10m`, `1h30m` or `2d` as nanoseconds."""
     total, at = Decimal(0), 0
     while at < len(text) <= _MOST_DIGITS and (part := _DURATION_PART.match(text, at)):
         total += Decimal(part[1]) * _DURATION_UNIT[part[2]]
@@ -81,18 +81,18 @@ def parse_duration(text: str) -> int:
 
 
 def parse_money(text: str) -> int:
-    """`5.00` as millionths of the currency; a part of a millionth is rounded up."""
+    """Parse `5.00` as millionths of the currency; round up to a whole millionth."""
     if len(text) > _MOST_DIGITS or _MONEY.fullmatch(text) is None:
         raise UnitError(f"{_shown(text)} is not an amount of money; write a number such as 5.00")
     return _whole(Decimal(text) * MONEY)
 
 
 def parse_time(text: str) -> int:
-    """An RFC 3339 time with its zone as nanoseconds UTC, exact to a microsecond."""
+    """Parse an RFC 3339 time with a zone as nanoseconds UTC, exact to a microsecond."""
     try:
         written = len(text) <= _MOST_DIGITS and _TIME.fullmatch(text) is not None
         when = datetime.fromisoformat(text.upper()) if written else None
-    except ValueError:  # a 13th month
+    except ValueError:  # such as a 13th month
         when = None
     if when is None:
         raise UnitError(f"{_shown(text)} is not a time with a zone; write 2027-01-31T18:00:00Z")
@@ -103,24 +103,24 @@ def parse_time(text: str) -> int:
 
 
 def time_of(when: datetime) -> int:
-    """A time with a zone as nanoseconds UTC."""
+    """Convert a time with a zone to nanoseconds UTC."""
     since = when - datetime(1970, 1, 1, tzinfo=UTC)
     return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
 
 
 def format_time(nanoseconds: int) -> str:
-    """Nanoseconds UTC as RFC 3339 with microseconds."""
+    """Format nanoseconds UTC as RFC 3339 with microseconds."""
     when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=nanoseconds // 1000)
     return when.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def format_moment(nanoseconds: int) -> str:
-    """Nanoseconds UTC to the second, as a sentence has it."""
+    """Format nanoseconds UTC to the second, for a sentence."""
     return f"{format_time(nanoseconds)[:19].replace('T', ' ')} UTC"
 
 
 def format_duration(nanoseconds: int) -> str:
-    """A duration in its two largest units, as a person would say it."""
+    """Format a duration in its two largest units."""
     if nanoseconds >= FOREVER:
         return "forever"
     if 0 < nanoseconds < SECOND // 10:
@@ -139,7 +139,7 @@ def format_duration(nanoseconds: int) -> str:
 
 
 def format_memory(size: int) -> str:
-    """Bytes in the largest binary unit that keeps the number exact to a tenth."""
+    """Format bytes in the largest binary unit, with at most one decimal."""
     for unit in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
         if size >= _BINARY[unit]:
             return f"{size / _BINARY[unit]:.1f}".removesuffix(".0") + unit
@@ -147,19 +147,19 @@ def format_memory(size: int) -> str:
 
 
 def format_cpu(milli: int) -> str:
-    """Thousandths of a CPU as CPUs."""
+    """Format thousandths of a CPU as CPUs."""
     return f"{milli / 1000:.3f}".rstrip("0").rstrip(".")
 
 
 def format_money(millionths: int, currency: str = "") -> str:
-    """Millionths as an amount with two digits, or more when it is small."""
+    """Format millionths as an amount with two digits, or four if it is small."""
     amount = millionths / MONEY
     digits = 2 if amount == 0 or abs(amount) >= 1 else 4
     return f"{amount:.{digits}f}" + (f" {currency}" if currency else "")
 
 
 def write_duration(nanoseconds: int) -> str:
-    """A duration so that `parse_duration` reads exactly it again."""
+    """Write a duration that `parse_duration` reads back exactly."""
     parts: list[str] = []
     for unit in ("d", "h", "m", "s", "ms", "us", "ns"):
         count, nanoseconds = divmod(nanoseconds, _DURATION_UNIT[unit])
@@ -169,7 +169,7 @@ def write_duration(nanoseconds: int) -> str:
 
 
 def write_memory(size: int) -> str:
-    """Bytes so that `parse_memory` reads exactly them again."""
+    """Write bytes that `parse_memory` reads back exactly."""
     for unit in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
         if size and size % _BINARY[unit] == 0:
             return f"{size // _BINARY[unit]}{unit}"
@@ -177,10 +177,10 @@ def write_memory(size: int) -> str:
 
 
 def _whole(value: Decimal) -> int:
-    """The next integer that is not smaller."""
+    """Round up to an integer."""
     return int(value.to_integral_value(ROUND_CEILING))
 
 
 def _shown(text: str) -> str:
-    """What was written, shortened so that an error stays one line."""
+    """Quote what was written, shortened so that an error stays one line."""
     return repr(text if len(text) <= _MOST_DIGITS else text[: _MOST_DIGITS - 1] + "…")

@@ -1,27 +1,27 @@
-"""Where a job may run: what it asks of clusters, and what it asks of their nodes."""
+"""Where a job may run: what it asks of clusters and of their nodes."""
 
 from msgspec import Struct
 
 
 class Where(Struct, frozen=True, array_like=True, gc=False):
-    """What a job asks of a cluster. All that is named must hold; what is empty asks for nothing."""
+    """What a job asks of a cluster. All parts must hold; an empty part asks for nothing."""
 
     role: str = ""
     """`owned` or `rented`; empty is either."""
     kinds: tuple[str, ...] = ()
-    """Kinds of clusters of which it must be one."""
+    """Allowed kinds of clusters."""
     clusters: tuple[str, ...] = ()
-    """Names of which it must be one."""
+    """Allowed names of clusters."""
     regions: tuple[str, ...] = ()
-    """Regions of which it must be in one."""
+    """Allowed regions."""
     labels: tuple[tuple[str, str], ...] = ()
-    """Labels that it must have, all of them, sorted."""
+    """Labels that the cluster must have, all of them, sorted."""
     avoid: tuple[str, ...] = ()
-    """Names of which it must be none."""
+    """Names of clusters that are not allowed."""
 
 
 class Requirement(Struct, frozen=True, array_like=True, gc=False):
-    """What is asked of one label of a node, as Kubernetes writes it."""
+    """A requirement on one label of a node, as in Kubernetes."""
 
     key: str
     operator: str
@@ -30,16 +30,16 @@ class Requirement(Struct, frozen=True, array_like=True, gc=False):
 
 
 class NodeTerm(Struct, frozen=True, array_like=True, gc=False):
-    """Requirements of which all must hold; a term without any holds for no node."""
+    """Requirements that must all hold. A term without requirements matches no node."""
 
     labels: tuple[Requirement, ...] = ()
-    """Of the node's labels."""
+    """On labels of the node."""
     fields: tuple[Requirement, ...] = ()
-    """Of its fields, of which there is one: `metadata.name`."""
+    """On fields of the node; the only one is `metadata.name`."""
 
 
 class Toleration(Struct, frozen=True, array_like=True, gc=False):
-    """Taints that keep a task off no node."""
+    """Taints that a task tolerates."""
 
     key: str = ""
     """Empty is every key."""
@@ -51,7 +51,7 @@ class Toleration(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Rules(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
-    """What a job asks of the node that a task runs on, as a pod does."""
+    """What a job asks of the nodes of its tasks, as in a pod."""
 
     selector: tuple[tuple[str, str], ...] = ()
     """Labels that the node must have, all of them, sorted."""

@@ -1,1 +1,1 @@
-"""Built-in policies, one module each."""
+"""The built-in policies, with one module for each axis."""

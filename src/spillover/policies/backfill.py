@@ -1,24 +1,24 @@
-"""Whether jobs may pass a job that does not fit."""
+"""Backfill policies: whether jobs may pass a job that does not fit."""
 
 
 class Strict:
-    """Nothing behind a job that does not fit is tried on owned capacity."""
+    """Tries nothing on owned capacity behind a job that does not fit."""
 
     strict = True
     reservations = 0
 
 
 class OutOfOrder:
-    """Whatever fits starts, also past jobs that do not fit; large jobs may wait long."""
+    """Starts every job that fits, even past jobs that do not fit. Large jobs may wait long."""
 
     strict = False
     reservations = 0
 
 
 class Easy:
-    """Whatever fits starts if it does not delay the first job that does not fit: room is kept for that one.
+    """Starts every job that fits and does not delay the first job that does not fit. That job has a reservation.
 
-    Looks at when what runs is expected to end; CPUs, memory and GPUs are all counted.
+    It uses the expected ends of running jobs, and counts CPUs, memory and GPUs.
     """
 
     strict = False

@@ -1,30 +1,31 @@
-"""Rent a job at once if it would be rented in the end anyway, and wait only as long as that is worth its price."""
+"""Rents a job at once if it would be rented in the end anyway, and otherwise waits only while that is worth it."""
 
 from fractions import Fraction
 from typing import Final
 
 from msgspec.structs import replace
 
-from spillover.core.tally import size_of
+from spillover.core.learned.tally import size_of
 from spillover.deciding.forecast.starts import Late, Outlook, Waiter, first_end, latecomers
 from spillover.deciding.protocols import Case
 from spillover.model.job import Shape
 from spillover.model.units import FOREVER
 
 SUNK: Final = 3
-"""Of the time that a job has waited, one part in so many counts against its patience: the rest is gone either way."""
+"""One part in this many of the time already waited counts against the patience; the rest is lost either way."""
 MOST: Final = 200
-"""Expected ends that one look ahead replays."""
+"""How many expected ends one look-ahead simulates."""
 JOBS_AN_END: Final = 5
-"""Jobs that it looks at for each of those: of more, hardly one would start by the last end."""
+"""Jobs reviewed for each of those ends. Of more jobs, hardly any would start by the last end."""
 
 
 class BreakEven:
-    """Waits while the expected start on owned capacity is nearer than what renting is worth, and no longer.
+    """Waits while the expected start on owned capacity is sooner than renting is worth.
 
-    The patience of a job is a coefficient times its GPUs (or CPUs) times its runtime. When a job comes and stays queued, the
-    expected ends of what runs are replayed: every waiting job that would not start within its patience is rented now. Nobody
-    waits more than three times its patience, and a job of whose runtime nothing is known not more than that of a mean job.
+    The patience of a job is a coefficient times its GPUs (or CPUs) times its runtime. When a new job stays queued, the
+    policy simulates the expected ends of running jobs. It rents every waiting job that would not start within its
+    patience. No job waits longer than three times its patience. A job with an unknown runtime waits no longer than the
+    patience of a mean job.
     """
 
     def __init__(self, coefficient: float, most_ends: int = MOST) -> None:
@@ -34,7 +35,7 @@ class BreakEven:
         self.most_jobs = JOBS_AN_END * most_ends
 
     def wait(self, case: Case) -> int:
-        """The longest that it may wait, whatever is predicted: a bound for when predictions are wrong."""
+        """Return the longest wait whatever is predicted: a bound for wrong predictions."""
         if not case.known and case.tally.jobs:
             mean = case.tally.expected // case.tally.jobs
             return self._worth(case.shape, mean)
@@ -42,7 +43,7 @@ class BreakEven:
         return SUNK * patience if case.known else patience
 
     def review(self, outlook: Outlook) -> list[Late]:
-        """Jobs that would not start within what is left of their patience."""
+        """Return the jobs that would not start within the rest of their patience."""
         now = outlook.now
         limits = {
             each.job: now + self._left(each, outlook.steady) if each.rentable else FOREVER
@@ -55,19 +56,19 @@ class BreakEven:
             if each.job in outlook.fresh and limits[each.job] <= soonest
         ]
         if len(hopeless) == len(outlook.fresh):
-            return hopeless  # nothing has changed for those that waited before
+            return hopeless  # nothing has changed for jobs that waited before
         gone = {each.job: None for each in hopeless}
         others = [each for each in outlook.queue if each.job not in gone]
         return hopeless + latecomers(replace(outlook, queue=others), limits, self._most)
 
     def _left(self, waiter: Waiter, now: int) -> int:
-        """Within how many nanoseconds a job has to start for its wait to be worth it."""
+        """Return within how many nanoseconds a job must start for its wait to be worth it."""
         granted = waiter.latest - waiter.arrived
         patience = granted
-        if waiter.known:  # a cap on waits shortens the bound first; a floor lengthens both
+        if waiter.known:  # a maximum wait shortens the bound first; a minimum wait lengthens both
             patience = max(granted // SUNK, min(granted, self._worth(waiter.shape, waiter.expected)))
         return min(waiter.latest - now, patience - (now - waiter.arrived) // SUNK)
 
     def _worth(self, shape: Shape, runtime: int) -> int:
-        """Nanoseconds of waiting that renting such a job is worth."""
+        """Return the nanoseconds of waiting that renting such a job is worth."""
         return self._up * size_of(shape) * runtime // self._down

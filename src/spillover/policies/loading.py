@@ -1,4 +1,4 @@
-"""Policies by name: built-in ones and those of installed packages, found by entry point."""
+"""Loads policies by name: built-in ones, and those of installed packages by their entry points."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module, invalidate_caches
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 Maker: TypeAlias = Callable[..., Any]
-"""Makes a policy from its options: its class, as a rule."""
+"""Creates a policy from its options; usually its class."""
 GROUP: Final = "spillover.policies"
 BUILT_IN: Final = {
     "order.fifo": "order:Fifo",
@@ -37,30 +37,30 @@ BUILT_IN: Final = {
     "backfill.out_of_order": "backfill:OutOfOrder",
     "backfill.easy": "backfill:Easy",
     "wait.zero": "wait:Zero",
-    "wait.never": "wait:Never",
+    "wait.never": "wait:NeverRent",
     "wait.constant": "wait:Constant",
     "wait.resource": "wait:Resource",
     "wait.runtime": "wait:Runtime",
     "wait.star": "wait:Star",
-    "wait.budget": "wait:Budget",
+    "wait.budget": "wait:BudgetWait",
     "wait.break_even": "break_even:BreakEven",
     "wait.compute": "wait:Compute",
     "place.first_fit": "place:FirstFit",
     "place.best_fit": "place:BestFit",
     "place.worst_fit": "place:WorstFit",
-    "place.spread": "place:Spread",
+    "place.spread": "place:SpreadOut",
     "route.least_loaded": "route:LeastLoaded",
     "route.round_robin": "route:RoundRobin",
     "route.power_of_two": "route:PowerOfTwo",
     "route.biased": "route:Biased",
 }
-"""Module of this package and class; known without asking what is installed, which takes longer than a short simulation."""
+"""Module of this package and class; listed here, because reading entry points takes longer than a short simulation."""
 COMMON_WAIT_OPTIONS: Final = ("min_wait", "max_wait", "max_queue", "rent_cpu_only", "short_job_threshold")
 """Options that combine with every wait policy."""
 
 
 class UnknownPolicy(ValueError):
-    """There is no policy of that name, or it cannot be made with these options; the message says what there is."""
+    """There is no policy of that name, or it does not accept these options. The message says what to use."""
 
     def __init__(self, axis: str, message: str) -> None:
         super().__init__(message)
@@ -68,21 +68,21 @@ class UnknownPolicy(ValueError):
 
 
 def known(axis: str) -> list[str]:
-    """Names of the policies of an axis."""
+    """Return the names of the policies of an axis."""
     names = {*BUILT_IN, *(point.name for point in _points())}
     return sorted(name.partition(".")[2] for name in names if name.startswith(f"{axis}."))
 
 
 def load(chosen: PolicySet, more: Mapping[str, Maker] | None = None) -> Policies:
-    """Make the chosen policies; raises UnknownPolicy for the first that cannot be made.
+    """Create the chosen policies; raise UnknownPolicy for the first one that fails.
 
-    `more` are policies that are not installed, as `{"wait.half": Half}`: those under test.
+    `more` has policies under test that are not installed, such as `{"wait.half": Half}`.
     """
     return _together(chosen, {axis: _make(axis, choice_of(chosen, axis), more or {}) for axis in AXES}, {})
 
 
 def load_surely(chosen: PolicySet, more: Mapping[str, Maker] | None = None) -> Policies:
-    """Make the chosen policies, with the fallback for those that cannot be made: what a journal names may be gone."""
+    """Create the chosen policies, with the fallback for those that fail: a journal may name removed policies."""
     made: dict[str, Any] = {}
     missing: dict[str, str] = {}
     for axis in AXES:
@@ -95,7 +95,7 @@ def load_surely(chosen: PolicySet, more: Mapping[str, Maker] | None = None) -> P
 
 
 def _together(chosen: PolicySet, made: dict[str, Any], missing: dict[str, str]) -> Policies:
-    """One policy for each axis, with what bounds every wait."""
+    """Combine one policy for each axis with the limits of waits."""
     common: dict[str, Any] = {
         name: value
         for name, value in chosen.wait.options.items()
@@ -108,7 +108,7 @@ def _together(chosen: PolicySet, made: dict[str, Any], missing: dict[str, str]) 
 
 
 def _make(axis: str, choice: Choice, more: Mapping[str, Maker]) -> Any:
-    """One policy with its options, guarded if it is not ours."""
+    """Create one policy with its options; guard it if it is not built in."""
     name = f"{axis}.{choice.name}"
     own = {
         option: value
@@ -127,7 +127,7 @@ def _make(axis: str, choice: Choice, more: Mapping[str, Maker]) -> Any:
 
 
 def _guarded(axis: str, name: str, options: dict[str, Any], maker: Maker | None) -> Any:
-    """A policy of somebody else: of `maker`, or of an installed package."""
+    """Create and guard a policy of `maker`, or of an installed package."""
     policy = f"policy {axis}: {name}"
     try:
         maker = maker or _installed(f"{axis}.{name}")
@@ -144,16 +144,16 @@ def _guarded(axis: str, name: str, options: dict[str, Any], maker: Maker | None)
         raise UnknownPolicy(axis, f"{policy}: {words_of(error)}") from error
     try:
         if not all(callable(getattr(made, method)) for method in _METHODS[axis]):
-            raise TypeError(f"{_METHODS[axis][0]} is no method")
+            raise TypeError(f"{_METHODS[axis][0]} is not a method")
         return FixedBackfill(made) if axis == "backfill" else _GUARDS[axis](name, made)
     except CAUGHT as error:
-        raise UnknownPolicy(axis, f"{policy} cannot be made: {line_of(error)}") from error
+        raise UnknownPolicy(axis, f"{policy} cannot be created: {line_of(error)}") from error
 
 
 def _options_problem(maker: Maker, options: dict[str, Any]) -> str:
-    """What is wrong with the names of options, by what makes the policy; empty if nothing is, or nobody can tell."""
-    import difflib  # noqa: PLC0415 - slow, and only for policies of packages
-    import inspect  # noqa: PLC0415 - likewise
+    """Return what is wrong with the names of options, by the signature of `maker`; empty if nothing, or if unknown."""
+    import difflib  # noqa: PLC0415 - slow to import, and only for policies of packages
+    import inspect  # noqa: PLC0415 - slow to import, and only for policies of packages
 
     try:
         parameters = inspect.signature(maker).parameters.values()
@@ -176,7 +176,7 @@ def _options_problem(maker: Maker, options: dict[str, Any]) -> str:
 
 
 def _installed(name: str) -> Maker | None:
-    """The policy of an installed package; None if there is none of this name. Raises what its import raises."""
+    """Import the policy of an installed package; None if there is none. Raise what its import raises."""
     point = next((point for point in _points() if point.name == name), None)
     if point is None:
         return None
@@ -192,7 +192,7 @@ _METHODS: Final[dict[str, tuple[str, ...]]] = {
     "place": ("score",),
     "route": ("pick",),
 }
-"""What a policy of each axis must have."""
+"""Methods that a policy of each axis must have."""
 _GUARDS: Final[dict[str, type[GuardedOrder | GuardedWait | GuardedPlace | GuardedRoute]]] = {
     "order": GuardedOrder,
     "wait": GuardedWait,
@@ -202,7 +202,7 @@ _GUARDS: Final[dict[str, type[GuardedOrder | GuardedWait | GuardedPlace | Guarde
 
 
 def _points() -> "tuple[EntryPoint, ...]":
-    """What installed packages bring."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - slow, and seldom needed
+    """Return the entry points of installed packages."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import, and seldom needed
 
     return tuple(entry_points(group=GROUP))

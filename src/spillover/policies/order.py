@@ -1,86 +1,86 @@
-"""In which order queued jobs are tried."""
+"""Order policies: which queued job is tried first."""
 
 from fractions import Fraction
 from math import lcm
 
-from spillover.core.jobs import Job
-from spillover.core.usage import GPU_WEIGHT, HALF_LIFE
+from spillover.core.learned.usage import GPU_WEIGHT, HALF_LIFE
+from spillover.core.records.jobs import Job
 from spillover.deciding.forecast.estimates import estimate
 from spillover.model.units import FOREVER, HOUR
 
 
 class Fifo:
-    """Jobs in the order of their submission."""
+    """Tries jobs in the order of submission."""
 
     def key(self, job: Job) -> tuple[()]:
-        """Nothing comes before the order of submission."""
+        """Return the same key for all jobs, so that the order of submission decides."""
         del job
         return ()
 
 
 class Lifo:
-    """The newest job first."""
+    """Tries the newest job first."""
 
     def key(self, job: Job) -> int:
-        """Later is earlier; members of an array stay together."""
+        """Return a key that is lower for newer jobs; members of an array stay together."""
         return -job.number
 
 
 class Priority:
-    """Jobs of higher priority first; equal ones in the order of their submission."""
+    """Tries jobs with higher priority first; equal ones in the order of submission."""
 
     def key(self, job: Job) -> int:
-        """Higher is earlier."""
+        """Return the negative priority."""
         return -job.priority
 
 
 class ShortestFirst:
-    """By expected runtime, the shortest first; equal ones in the order of submission."""
+    """Tries jobs with the shortest expected runtime first; equal ones in the order of submission."""
 
     unknown_runtime: int = HOUR
-    """Nanoseconds expected of a job of which nothing is known; set when the policies are put together."""
+    """Expected runtime of a job about which nothing is known, in nanoseconds; set by the loader."""
 
     def key(self, job: Job) -> int:
-        """Nanoseconds that it is expected to run."""
+        """Return the expected runtime in nanoseconds."""
         return estimate(job, self.unknown_runtime).runtime
 
 
 class LongestFirst:
-    """By expected runtime, the longest first; equal ones in the order of submission."""
+    """Tries jobs with the longest expected runtime first; equal ones in the order of submission."""
 
     unknown_runtime: int = HOUR
-    """Nanoseconds expected of a job of which nothing is known; set when the policies are put together."""
+    """Expected runtime of a job about which nothing is known, in nanoseconds; set by the loader."""
 
     def key(self, job: Job) -> int:
-        """Nanoseconds that it is expected to run, turned round."""
+        """Return the negative expected runtime in nanoseconds."""
         return -estimate(job, self.unknown_runtime).runtime
 
 
 class EarliestDeadline:
-    """By deadline, the earliest first; jobs without one come last, in the order of submission."""
+    """Tries jobs with the earliest deadline first; jobs without one last, in the order of submission."""
 
     def key(self, job: Job) -> int:
-        """Latest finish, nanoseconds UTC."""
+        """Return the deadline, nanoseconds UTC."""
         deadline = job.extra.deadline
         return FOREVER if deadline is None else deadline
 
 
 class LeastSlack:
-    """By deadline less expected runtime, the earliest first; jobs without a deadline come last, in the order of submission."""
+    """Tries jobs with the least slack first: deadline minus expected runtime. Jobs without a deadline come last."""
 
     unknown_runtime: int = HOUR
-    """Nanoseconds expected of a job of which nothing is known; set when the policies are put together."""
+    """Expected runtime of a job about which nothing is known, in nanoseconds; set by the loader."""
 
     def key(self, job: Job) -> int:
-        """Latest start, nanoseconds UTC: slack shrinks for all jobs alike as time goes by, so this sorts as slack does."""
+        """Return the latest start, nanoseconds UTC. It sorts like slack, which shrinks equally for all jobs."""
         deadline = job.extra.deadline
         return FOREVER if deadline is None else deadline - estimate(job, self.unknown_runtime).runtime
 
 
 class FairShare:
-    """Projects by what they have used of late, each measured by its share; within a project, higher priority first.
+    """Tries projects with the least recent usage for their share first; within a project, higher priority first.
 
-    What projects use is counted in the book (`core.usage`), by the same half life and weight.
+    The state tracks the usage of projects (`core.learned.usage`) with the same half-life and weight.
     """
 
     def __init__(self, half_life: int = HALF_LIFE, shares: str = "", gpu_weight: float = GPU_WEIGHT) -> None:
@@ -90,20 +90,20 @@ class FairShare:
         parts = {project: int(share * whole) for project, share in exact.items()}
         together = lcm(whole, *parts.values())
         self._factors = {project: together // part for project, part in parts.items()}
-        """What the use of a project is multiplied by, so that equal products are fair: less for a larger share."""
+        """Factor for the usage of a project, lower for a larger share, so that equal products are fair."""
         self._usual = together // whole
 
     def key(self, job: Job) -> int:
-        """Higher priority is earlier, within a project."""
+        """Return the negative priority, which orders the jobs of a project."""
         return -job.priority
 
     def ranks(self, project: str, used: int) -> int:
-        """What a project has used, measured by its share."""
+        """Return the usage of a project relative to its share."""
         return used * self._factors.get(project, self._usual)
 
 
 def read_shares(shares: str) -> dict[str, Fraction]:
-    """The share of each project that has one, from `vision=2;nlp=0.5`; others have 1."""
+    """Parse the shares of projects from `vision=2;nlp=0.5`; projects that are not named have 1."""
     found: dict[str, Fraction] = {}
     for part in shares.split(";"):
         project, equals, share = part.strip().rpartition("=")
@@ -114,5 +114,5 @@ def read_shares(shares: str) -> dict[str, Fraction]:
         except (ValueError, ZeroDivisionError):
             found[project] = Fraction(0)
         if not equals or found[project] <= 0:
-            raise TypeError(f"{part.strip()!r} is no share; write vision=2;nlp=1")
+            raise TypeError(f"{part.strip()!r} is not a share; write vision=2;nlp=1")
     return found

@@ -1,4 +1,4 @@
-"""Which agent prefetches a lease."""
+"""Route policies: which agent gets a prefetched lease."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,10 @@ from spillover.deciding.protocols import Queue
 
 
 class LeastLoaded:
-    """Whoever takes the most more leases before its prefetched work fills the horizon; among equals, whoever joined first."""
+    """Picks the agent with room for the most prefetched leases; among equals, the one that joined first."""
 
     def pick(self, queues: Sequence[Queue], agents: int, seed: int) -> Queue:
-        """The one with the most room in its queue."""
+        """Return the agent with the most room in its queue."""
         del agents, seed
         best = queues[0]
         for queue in queues:
@@ -20,19 +20,19 @@ class LeastLoaded:
 
 
 class RoundRobin:
-    """Whoever has gone the longest without a prefetched lease."""
+    """Picks the agent that has gone longest without a prefetched lease."""
 
     def pick(self, queues: Sequence[Queue], agents: int, seed: int) -> Queue:
-        """The one whose last turn is the oldest."""
+        """Return the agent whose last prefetched lease is the oldest."""
         del agents, seed
         return min(queues, key=lambda queue: queue.turn)
 
 
 class PowerOfTwo:
-    """Nearly as even as looking at all of them, and servers that decide at one time do not all choose the same."""
+    """Picks the less loaded of two random agents, which is nearly as even as comparing all of them."""
 
     def pick(self, queues: Sequence[Queue], agents: int, seed: int) -> Queue:
-        """Of two, the one that has less prefetched work."""
+        """Return the one of two agents that has less prefetched work."""
         del agents
         first, second = two_of(len(queues), seed)
         return queues[first] if queues[first].load <= queues[second].load else queues[second]
@@ -42,7 +42,7 @@ WHOLE = 10**6
 
 
 class Biased:
-    """The agents that joined first, a share of all, get leases for as long as they take any; then the others do."""
+    """Prefers a share of the agents, those that joined first, while they take leases; then uses the others."""
 
     def __init__(self, share: float = 0.25) -> None:
         if not 0 < share <= 1:
@@ -50,7 +50,7 @@ class Biased:
         self._share = round(share * WHOLE)
 
     def pick(self, queues: Sequence[Queue], agents: int, seed: int) -> Queue:
-        """Of those that are preferred, or else of all, the one that has the least prefetched work."""
+        """Return the agent with the least prefetched work among the preferred ones, or else among all."""
         del seed
         preferred = -(-agents * self._share // WHOLE)  # rounded up: at least one
         return min(queues, key=lambda queue: (queue.index >= preferred, queue.load))

@@ -1,1 +1,1 @@
-"""The Protocols that control needs."""
+"""Protocols between control and its stores, clusters, clocks and callers."""

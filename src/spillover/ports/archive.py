@@ -1,4 +1,4 @@
-"""Finished jobs: a projection of the journal with a revision of its own, read by people and by back-tests."""
+"""The archive of ended jobs, which users and backtests read."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol, TypeAlias
@@ -10,18 +10,18 @@ from spillover.model.ids import JobId
 from spillover.model.job import Shape, Terms
 
 Payment: TypeAlias = tuple[int, str, int]
-"""When an attempt was over (nanoseconds UTC), the cluster it ran on, and what it cost (millionths)."""
+"""End of an attempt (nanoseconds UTC), its cluster, and its cost (millionths)."""
 ProjectKey: TypeAlias = tuple[str, str]
-"""A project, and an idempotency key of it."""
+"""A project and one of its idempotency keys."""
 COST_BY: Final[tuple[CostBy, ...]] = ("project", "user", "cluster", "day", "week", "month")
 
 
 class Finished(Struct, frozen=True):
-    """One ended job, or one ended member of an array, with all that a back-test needs."""
+    """An ended job, or an ended member of an array, with everything that a backtest needs."""
 
     job: JobId
     number: int
-    """Order of submission; members share their array's."""
+    """Order of submission; members share the number of their array."""
     name: str
     user: str
     project: str
@@ -38,122 +38,121 @@ class Finished(Struct, frozen=True):
     signal: int | None
     cost: int
     spec: bytes
-    """Digest."""
+    """Digest of the spec."""
     shape: Shape
     terms: Terms
     why: bytes | None
-    """The encoded reason it ended; None for a success."""
+    """Encoded reason for its end; None for a success."""
     placed_why: bytes | None
-    """The encoded reason it ran where it did; None if it never ran."""
+    """Encoded reason for its placement; None if it never ran."""
     usage: tuple[int, int, int]
-    """ran, cpu (ns) and peak_memory (bytes)."""
+    """Runtime (ns), CPU time (ns) and peak memory (bytes)."""
     key: str | None = None
     body: bytes = b""
     deadline: int | None = None
     not_before: int | None = None
     array: bytes | None = None
-    """For an array: its encoded summary by state."""
+    """Encoded counts of members by state; None if it is not an array."""
     predicted: int | None = None
-    """Nanoseconds that jobs like it had run when it was submitted; None if that was not asked for, or not known."""
+    """Runtime predicted from similar jobs at submission, in nanoseconds; None if unknown or not predicted."""
     paid: tuple[Payment, ...] = ()
-    """What attempts before the last one cost; those that cost nothing are left out."""
+    """Costs of attempts before the last; those that cost nothing are left out."""
     ready: int | None = None
-    """Since when it could have been placed, nanoseconds UTC; None if it never was placed, or if that was not noted."""
+    """Since when it could have been placed, nanoseconds UTC; None if it was never placed or this was not recorded."""
     value: bytes = b""
     """What a Python call returned or raised, if it is small."""
     value_digest: str = ""
-    """The blob with that if it is not."""
+    """Digest of the blob with that value, if it is large."""
     outputs: tuple[tuple[int, str], ...] = ()
-    """Attempts that brought files back, each with the blob that lists them."""
+    """Attempts with output files, each with the digest of their list."""
     tasks: bytes | None = None
-    """For a gang: its encoded tasks, of the last attempt."""
+    """Encoded tasks of the last attempt of a gang; None for other jobs."""
 
 
 class Spent(Struct, frozen=True):
-    """What was spent on one project, by one user, on one cluster or in one day, week or month."""
+    """The costs of one project, user, cluster, day, week or month."""
 
     key: str
-    """Its name; of a day its date, as 2027-01-31, of a week 2027-W04, of a month 2027-01."""
+    """Name, or date such as 2027-01-31 for a day, 2027-W04 for a week and 2027-01 for a month."""
     amount: int
     """Millionths."""
     jobs: int
-    """Jobs that were paid for."""
+    """Number of jobs with costs."""
 
 
 def listed(number: int, job: str) -> tuple[int, int, str]:
-    """Sorts jobs as they are listed; a member has the number of its array, so that its length tells .2 from .10."""
+    """Return the sort key of a job in lists; members share a number, and the length of the id puts .2 before .10."""
     return -number, len(job), job
 
 
 class Query(Struct, frozen=True):
-    """Which finished jobs; newest submission first."""
+    """Selects ended jobs; newest submission first."""
 
     state: str | None = None
     project: str | None = None
     user: str | None = None
     name: str | None = None
     since: int | None = None
-    """Submitted at or after, nanoseconds UTC."""
+    """Submitted at or after, nanoseconds UTC; None for any time."""
     until: int | None = None
-    """Submitted before, nanoseconds UTC."""
+    """Submitted before, nanoseconds UTC; None for any time."""
     ended_since: int | None = None
-    """Finished at or after, nanoseconds UTC."""
+    """Ended at or after, nanoseconds UTC; None for any time."""
     before: tuple[int, str] | None = None
-    """Only what comes after (number, job) in the listing."""
+    """Only jobs after this (number, job) in the list; None starts at its head."""
     limit: int = 100
     members: bool = False
-    """Whether members of arrays are listed; they are always found by id."""
+    """Whether to list members of arrays."""
 
 
 class Archive(Protocol):
-    """Where ended jobs stay until their retention is over."""
+    """Stores ended jobs until their retention is over."""
 
     async def put(self, jobs: Sequence[Finished], epoch: int) -> None:
-        """Store ended jobs in one commit; putting one again replaces it. Raises Fenced under a newer epoch."""
+        """Store ended jobs in one commit, and replace those that exist. Raises Fenced under a newer epoch."""
         ...
 
     async def get(self, job: JobId) -> Finished | None:
-        """One job by its full id."""
+        """Return the job with a full id; None if there is none."""
         ...
 
     async def some(self, jobs: Sequence[JobId]) -> dict[JobId, Finished]:
-        """Those of these jobs that are there, by their full ids."""
+        """Return those of these jobs that exist, by full id."""
         ...
 
     async def find(self, prefix: str, limit: int, project: str | None = None) -> list[JobId]:
-        """Ids that start so (members only when the prefix has a dot), newest first; of one project if it is given."""
+        """Return ids with a prefix, newest first; members only if it has a dot, and one project only if it is given."""
         ...
 
     async def keyed(self, keys: Sequence[ProjectKey]) -> dict[ProjectKey, Finished]:
-        """Jobs that were submitted under these keys of projects; the newest where one was used again."""
+        """Return jobs by their keys; the newest job if a key was used again."""
         ...
 
     async def list(self, query: Query) -> list[Finished]:
-        """Newest submission first; an array before its members, and those by their index."""
+        """Return selected jobs, newest submission first; an array precedes its members, which are ordered by index."""
         ...
 
     async def costs(
         self, by: CostBy, since: int | None, without: Sequence[str], project: str | None = None
     ) -> Sequence[Spent]:
-        """What attempts cost that were over at or after a time (None: all), by key; without those of some jobs.
+        """Return costs by key of attempts that ended at or after a time (None: all), except of jobs in `without`.
 
-        Of one project if it is given.
-
-        An attempt counts to the cluster that it ran on and to the day, week (of ISO 8601) or month, in UTC, in which it was over.
+        A given project limits them to its jobs. An attempt counts for the cluster that it ran on, and for the day,
+        ISO 8601 week or month, in UTC, in which it ended.
         """
         ...
 
     async def count(self) -> int:
-        """How many are there."""
+        """Return the number of jobs."""
         ...
 
     async def forget(self, before: int, epoch: int) -> int:
-        """Drop jobs that finished before a time; returns how many."""
+        """Delete jobs that ended before a time; return how many."""
         ...
 
 
 def payments(job: Finished) -> list[Payment]:
-    """What each attempt of a job cost, where and when; none for an array, whose members paid."""
+    """Return what each attempt of a job cost, where and when; empty for an array, whose members have the costs."""
     if job.array is not None:
         return []
     last = job.cost - sum(amount for _, _, amount in job.paid)

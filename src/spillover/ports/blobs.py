@@ -1,11 +1,11 @@
-"""Where the files of jobs are kept: bytes under the SHA-256 of what they are.
+"""The store for files of jobs, by SHA-256.
 
-The journal keeps blobs too: specs, a few hundred bytes each, in one commit with the events that refer to them. What is kept here may
-be gigabytes, comes and goes as a stream, and is there before anything refers to it. So each has a time until which it stays: a day
-from when it was put or asked for, and longer where somebody says so.
+The journal also stores blobs: specs of a few hundred bytes, in one commit with the events that refer to them. Blobs
+here may have gigabytes, are streamed, and exist before anything refers to them. So each has an expiry time: a day
+after it was stored or asked for, or later on request.
 
-A blob may be of projects: of those that put it, and of those that it was given to. Whoever is let in for one project is to be
-shown no others. Some are of no project, such as what was put before there were any, or by somebody who may see everything.
+A blob may belong to projects: those that stored it and those that it was given to. Callers who are limited to one
+project see no others. A blob that an unlimited caller stored belongs to no project.
 """
 
 import hashlib
@@ -20,82 +20,82 @@ from spillover.model.units import DAY
 
 GIB: Final = 2**30
 PIECE: Final = 1 << 18
-"""Bytes that are read at once."""
+"""Bytes to read at once."""
 Source: TypeAlias = bytes | Path
-"""What is to be put: bytes, or a file."""
+"""What to store: bytes, or a file."""
 GRACE: Final = DAY
-"""Nanoseconds that a blob stays after it was put or asked for."""
+"""Nanoseconds that a blob stays after it was stored or asked for."""
 
 
 class BlobBounds(Struct, frozen=True):
-    """How much a store takes, in bytes."""
+    """Limits of a store, in bytes."""
 
     file: int = 10 * GIB
-    """Of one blob."""
+    """Most bytes of one blob."""
     total: int | None = None
-    """Of all; None is as much as there is room for."""
+    """Most bytes of all blobs; None means what the disk can hold."""
 
 
 class BlobError(Exception):
-    """Base of what a store of blobs can answer instead of doing it; the message is for people."""
+    """Base class of errors of a blob store; the message is for users."""
 
 
 class NoBlob(BlobError):
-    """It is not there."""
+    """The blob does not exist."""
 
     def __init__(self, digest: str) -> None:
         super().__init__(f"there is no blob {plain(digest, 80)}")
 
 
 class Differs(BlobError):
-    """What came is not what its digest says. Nothing was kept."""
+    """The content does not match its digest. Nothing was stored."""
 
 
 class TooLarge(BlobError):
-    """It is larger than one blob may be. Nothing was kept."""
+    """The blob exceeds the maximum size. Nothing was stored."""
 
 
 class NoSpace(BlobError):
-    """It cannot be kept now: the disk is full, or all that may be kept is. Nothing was kept."""
+    """The disk or the store's quota is full. Nothing was stored."""
 
 
 class Blobs(Protocol):
-    """The store. What is no digest is never there, and cannot be put."""
+    """A blob store. An invalid digest never exists and cannot be stored."""
 
     async def put(self, digest: str, pieces: AsyncIterator[bytes], project: str | None = None) -> bool:
-        """Keep what comes, if it is what its digest says; False, with nothing read, if it is there. Durable on return.
+        """Store a stream that matches its digest, durably; return False without reading it if the blob exists.
 
-        For a project it is there if it is of the project. If it is not, all of it has to come, as whoever has it may see it.
+        For a project, only its own blobs exist. It must send any other in full, to prove that it has the content.
         """
         ...
 
     def get(self, digest: str, offset: int = 0) -> AsyncGenerator[bytes, None]:
-        """The bytes from an offset on; raises NoBlob at the first of them."""
+        """Stream the bytes from an offset; raise NoBlob on the first read if the blob does not exist."""
         ...
 
     async def sizes(self, digests: Sequence[str], project: str | None = None) -> dict[str, int]:
-        """The bytes of those that are there, and of a project if one is given; they stay for a day at the least."""
+        """Return the sizes of existing blobs, of one project if given; they then stay for at least a day."""
         ...
 
     async def give(self, digests: Iterable[str], project: str) -> None:
-        """Those that are there are of a project too from now on; at least until the store is closed, where it cannot be written."""
+        """Add existing blobs to a project; only until the store closes, if it cannot be written."""
         ...
 
     async def keep(self, digests: Iterable[str], until: int) -> None:
-        """Let those that are there stay until a time (nanoseconds UTC), if they would not stay for longer."""
+        """Keep existing blobs at least until a time, in nanoseconds UTC."""
         ...
 
     async def forget(self, but: Container[str], now: int) -> int:
-        """Drop those whose time is over, but some; returns how many."""
+        """Delete expired blobs that are not in `but`; return how many."""
         ...
 
     async def used(self) -> tuple[int, int]:
-        """How many are there, and their bytes together."""
+        """Return the number of blobs and their total bytes."""
         ...
 
 
 def digest_of(source: Source) -> str:
-    """The SHA-256 of bytes, or of a file."""
+    """Return the SHA-256 of bytes or of a file."""
     sha = hashlib.sha256()
     for piece in pieces_of(source):
         sha.update(piece)
@@ -103,7 +103,7 @@ def digest_of(source: Source) -> str:
 
 
 def pieces_of(source: Source) -> Iterator[bytes]:
-    """Bytes, or those of a file, piece by piece."""
+    """Yield the bytes of a source in pieces."""
     if isinstance(source, bytes):
         for at in range(0, len(source), PIECE):
             yield source[at : at + PIECE]
@@ -114,12 +114,12 @@ def pieces_of(source: Source) -> Iterator[bytes]:
 
 
 async def one_piece(data: bytes) -> AsyncIterator[bytes]:
-    """Bytes that are there already, as a stream."""
+    """Yield bytes as a stream of one piece."""
     yield data
 
 
 async def whole(pieces: AsyncIterator[bytes], most: int) -> bytes:
-    """A stream as bytes; raises TooLarge for one that has more of them."""
+    """Read a stream into memory; raise TooLarge if it has more than `most` bytes."""
     data = bytearray()
     async for piece in pieces:
         data += piece

@@ -1,4 +1,4 @@
-"""Who asks: what a token that was shown stands for, and how those who let people and agents in find that out."""
+"""Callers of the server, and how their tokens are checked."""
 
 import hmac
 from typing import Protocol
@@ -9,46 +9,46 @@ from spillover.model.tokens import TokenRole
 
 
 class Caller(Struct, frozen=True):
-    """Somebody who showed a valid token, and what that lets them do."""
+    """Someone with a valid token, and their rights."""
 
     role: TokenRole
     token: str = ""
     """Id of the token; empty for the server's own."""
     user: str | None = None
-    """Who it is, as the token says; None lets the caller say so."""
+    """User that the token is for; None lets the caller choose the name."""
     project: str | None = None
-    """The only one whose jobs it may see and submit; None is all."""
+    """The only project whose jobs the caller may see and submit; None means all."""
     cluster: str | None = None
-    """The only one that it may join as an agent; None is all."""
+    """The only cluster that the caller may join as an agent; None means all."""
 
     @property
     def is_admin(self) -> bool:
-        """Whether it may do everything."""
+        """Whether the caller has all rights."""
         return self.role is TokenRole.ADMIN
 
 
 ADMIN = Caller(TokenRole.ADMIN)
-"""Whoever has the server's own token."""
+"""The caller with the server's own token."""
 
 
 class Stranger(Exception):
-    """A token that lets nobody in; the message says why, and never what was shown."""
+    """A token is not valid; the message says why, and never contains the token."""
 
 
 class Callers(Protocol):
-    """Knows tokens."""
+    """Checks tokens."""
 
     def caller(self, shown: str) -> Caller:
-        """Who shows a token; raises Stranger."""
+        """Return the caller with this token; raise Stranger if it is not valid."""
         ...
 
     def is_valid(self, token: str) -> bool:
-        """Whether a token that was good, by its id, still is."""
+        """Return whether a token that was accepted before, by its id, is still valid."""
         ...
 
 
 class OneToken:
-    """Knows one token, which is good for everything."""
+    """Accepts one token, with all rights."""
 
     def __init__(self, token: str) -> None:
         if not token:
@@ -59,7 +59,7 @@ class OneToken:
         """See Callers."""
         if hmac.compare_digest(shown.encode(), self._token):
             return ADMIN
-        raise Stranger("the token is wrong")
+        raise Stranger("the token is invalid")
 
     def is_valid(self, token: str) -> bool:
         """See Callers."""

@@ -1,4 +1,4 @@
-"""Time, as the live loop asks for it, and the machine whose clocks tell it. The core is told the time instead."""
+"""The clocks of the machine, for the live loop. The core gets the time as an argument."""
 
 import time
 from functools import partial
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Final, Protocol
 
 boottime: Final = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
-"""Nanoseconds since the machine was started, those that it was suspended for among them: whoever may act until a time must know
-how late it is after a sleep. Whoever waits for another to have stopped needs no such clock, as a slower one only waits longer."""
+"""Nanoseconds since boot, including suspended time. A server that may act until a time needs this clock to notice
+that it slept. One that waits for another to stop does not: a slower clock only makes it wait longer."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """What this start of this machine is known by, also within containers; empty if the system does not tell."""
+    """Return the id of this boot of the machine, the same within containers; empty if unknown."""
     try:
         return _BOOT_ID.read_text("ascii").strip()
     except (OSError, ValueError):
@@ -20,12 +20,12 @@ def boot_id() -> str:
 
 
 class Clock(Protocol):
-    """Two clocks: the one on the wall, which people set, and one that only runs."""
+    """A wall clock, which can be set, and a monotonic clock."""
 
     def wall(self) -> int:
-        """Nanoseconds UTC; may jump."""
+        """Return nanoseconds UTC; may jump."""
         ...
 
     def monotonic(self) -> int:
-        """Nanoseconds from some moment, those that the machine was suspended for among them; never jumps."""
+        """Return nanoseconds since a fixed moment, including suspended time; never jumps."""
         ...

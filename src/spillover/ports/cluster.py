@@ -1,7 +1,7 @@
-"""What control needs of a cluster of agents: who is connected, and a way to reach them.
+"""The connection to a cluster of agents: which agents are connected, and how to reach them.
 
-Nothing here is a promise that something happens: an agent that goes away meanwhile names what it holds when it registers
-again, and the book is put right then. So no method raises because an agent is gone.
+No method promises an effect, and none raises because an agent is gone. An agent that disconnects meanwhile reports
+its leases when it registers again, and the server then corrects the state.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -16,35 +16,35 @@ from spillover.model.units import SECOND
 
 
 class Peer(Struct, frozen=True):
-    """Another agent, which has the task of a lease that it gave up."""
+    """The agent that has the task of a moved lease."""
 
     address: str
     """HOST:PORT."""
     ticket: bytes
-    """What to show there."""
+    """Proves the right to fetch the task."""
     source: Lease
-    """As that agent had it."""
+    """The lease as that agent held it."""
 
 
 class Start(Struct, frozen=True):
-    """A lease, and what it is to run."""
+    """A lease and what it runs."""
 
     lease: Lease
     spec: JobSpec
     cluster: ClusterName
     peer: Peer | None = None
-    """Where the task is to be had; None sends it along."""
+    """Agent to fetch the task from; None if the message contains the task."""
 
 
 class Unsendable(Struct, frozen=True):
-    """A lease that cannot be handed out, now or ever."""
+    """A lease that can never be sent."""
 
     lease: Lease
     why: str
 
 
 class LeaseTerms(Struct, frozen=True):
-    """How often an agent renews its leases, and how long one lasts that has not started."""
+    """The heartbeat interval of an agent, and the term of leases that have not started."""
 
     heartbeat: int
     """Nanoseconds between two heartbeats."""
@@ -53,39 +53,39 @@ class LeaseTerms(Struct, frozen=True):
 
 
 FIRST_TERMS: Final = LeaseTerms(2 * SECOND, 30 * SECOND)
-"""Of an agent that was told no others."""
+"""Terms of an agent that got no others."""
 
 
 class Offer(NamedTuple):
-    """Terms that an agent is to live by from now on."""
+    """New lease terms for an agent."""
 
     number: int
-    """Counts those that a registration was told; 0 are those that it began with."""
+    """Number of these terms within a registration; 0 for its first ones."""
     terms: LeaseTerms
 
 
 class Contact(Struct, frozen=True):
-    """When an agent was last heard from."""
+    """The last contact with an agent."""
 
     incarnation: int
     connected: bool
     """Whether its stream is open."""
     heard: int
-    """Nanoseconds on the server's monotonic clock."""
+    """Time of the last message, nanoseconds on the server's monotonic clock."""
     peer: str = ""
-    """Where other agents may ask it for tasks, HOST:PORT; empty if nowhere."""
+    """HOST:PORT where other agents fetch tasks; empty if nowhere."""
     load: int = 0
-    """Thousandths: how many processes its machine runs or would run, as it last said."""
+    """Last reported load of its machine (processes that run or could run), in thousandths."""
     life: str = ""
-    """Which life of the agent it is; empty for one that does not say."""
+    """Id of the agent process; empty if unknown."""
     terms: LeaseTerms = FIRST_TERMS
-    """The longest that it may live by."""
+    """The longest terms that the agent may be using."""
     left: bool = False
-    """Whether its stream was open and is not any more."""
+    """Whether its stream was open and has closed."""
 
 
 class OutputAsked(Struct, frozen=True):
-    """Which output, and from where."""
+    """A request for output."""
 
     lease: Lease
     stderr: bool
@@ -94,11 +94,11 @@ class OutputAsked(Struct, frozen=True):
 
 
 class OutputGone(Exception):
-    """The output cannot be had; the message says why."""
+    """The output is not available; the message says why."""
 
 
 class Agents(Protocol):
-    """The agents that are connected, each under the key `cluster/name` of its node."""
+    """The connected agents, by the key `cluster/name` of their nodes."""
 
     def open(
         self,
@@ -109,59 +109,59 @@ class Agents(Protocol):
         life: str = "",
         terms: LeaseTerms = FIRST_TERMS,
     ) -> None:
-        """An agent is about to register: get ready to hold what it will be given. Others may ask it for tasks at `peer`."""
+        """Prepare for a registration, so that leases can wait for the agent; others fetch its tasks at `peer`."""
         ...
 
     def activate(self, node: str, incarnation: int) -> None:
-        """Its registration is durable: what was there before is fenced."""
+        """Make a durable registration current, and fence earlier ones."""
         ...
 
     def forget(self, incarnation: int) -> None:
-        """It did not register after all."""
+        """Drop a registration that failed."""
         ...
 
     def close(self, node: str) -> None:
-        """Whatever this node was given is void, until it registers again."""
+        """Void all leases sent to a node until it registers again."""
         ...
 
     def heard(self, node: str, incarnation: int, monotonic: int, load: int = 0) -> bool:
-        """A heartbeat came, with the load of its machine; False if it is not from the current registration."""
+        """Record a heartbeat and the load of the machine; return False if the registration is not current."""
         ...
 
     def agree(self, node: str, number: int, wanted: LeaseTerms) -> Offer | None:
-        """An agent lives by the terms of this number: what to tell it instead; None if it is to stay with them."""
+        """Return new terms for an agent that uses those with this number; None if it should keep them."""
         ...
 
     def contact(self, node: str) -> Contact | None:
-        """When it was last heard from; None if it has not registered with this server."""
+        """Return the last contact; None if the agent has not registered with this server."""
         ...
 
     def is_silent(self, node: str, monotonic: int) -> bool:
-        """Whether it was not heard from for longer than one of its heartbeats, or has not registered with this server."""
+        """Return whether an agent missed a heartbeat, or has not registered with this server."""
         ...
 
     def start(self, node: str, incarnation: int, starts: Sequence[Start]) -> list[Unsendable]:
-        """Hand out leases, in this order, and return those that cannot be.
+        """Send leases in this order; return those that can never be sent.
 
-        Nothing is sent and nothing returned if a newer registration counts, as they are void then.
+        If a newer registration is current, the leases are void: nothing is sent or returned.
         """
         ...
 
     def end(self, token: str) -> None:
-        """Say nothing more to agents that registered with a token, by its id."""
+        """Fence agents that registered with a token, by its id; their leases expire."""
         ...
 
     def wake(self, node: str) -> None:
-        """There is something to say: have it send a heartbeat now."""
+        """Make an agent send a heartbeat now, to fetch its orders."""
         ...
 
     def current(self, incarnation: int) -> str | None:
-        """The node that registered so, if that is its current registration."""
+        """Return the node of a registration; None if it is not current."""
         ...
 
     def output(self, node: str, asked: OutputAsked) -> AsyncGenerator[bytes, None]:
-        """What an agent has of an output now, nothing if it has none; following, until the task is not there any more.
+        """Stream the output that an agent has now, if any; with `follow`, until the task is gone.
 
-        Raises OutputGone if the agent is not connected, or goes away meanwhile.
+        Raises OutputGone if the agent is not connected, or disconnects meanwhile.
         """
         ...

@@ -1,6 +1,6 @@
-"""What people can ask of a server, as the HTTP API calls it.
+"""The commands of users, as the HTTP API calls them.
 
-An answer rests on what is durable: a command returns only after the revision behind its answer is.
+A command returns only after the revision behind its answer is durable.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from spillover.core.events import JobState
 from spillover.core.proposals import Refusal, RefusalKind
-from spillover.forms.jobs import JobForm
+from spillover.forms.jobs.reading import JobForm
 from spillover.model.budget import CostBy
 from spillover.model.job import Range
 from spillover.ports.callers import Caller
@@ -57,28 +57,28 @@ from spillover.wire.api import (
 
 
 class ErrorKind(StrEnum):
-    """Why a command was not carried out, and so what the one who asked does next."""
+    """Why a command failed, and so what the caller should do."""
 
     INVALID = "invalid"
-    """Never valid: mend it."""
+    """Never valid: correct the request."""
     UNKNOWN = "unknown"
-    """There is no such thing."""
+    """The object does not exist."""
     AMBIGUOUS = "ambiguous"
-    """Several jobs are meant: say which."""
+    """Several jobs match: name one."""
     CONFLICT = "conflict"
-    """Not possible in the state that things are in."""
+    """Not possible in the current state."""
     UNAVAILABLE = "unavailable"
-    """Not now: retry, with a key if it was a submission."""
+    """Not possible now: retry, with the same key for a submission."""
     NOT_LEADER = "not_leader"
     """Another server leads: ask that one."""
     FORBIDDEN = "forbidden"
-    """Not with this token."""
+    """The token does not allow it."""
     LIMITED = "limited"
-    """More than the server takes now: nothing was done; ask again later."""
+    """A limit is reached, and nothing was done: retry later."""
     TOO_LARGE = "too_large"
-    """More than one request may carry: split it."""
+    """The request is too large: split it."""
     INTERNAL = "internal"
-    """The server failed on it, and nothing was done: report it; the log of the server says more."""
+    """The server failed, and nothing was done: report it. The server's log has details."""
 
 
 class CommandError(Exception):
@@ -94,15 +94,15 @@ class CommandError(Exception):
         super().__init__(message)
         self.kind = kind
         self.message = message
-        """One line for a person."""
+        """One line for users."""
         self.problems = tuple(problems)
-        """Each thing that is wrong, when several can be named."""
+        """All problems, if there are several."""
         self.retry_after = retry_after
-        """Seconds after which a retry may help; None when nobody knows."""
+        """Seconds after which a retry may succeed; None if unknown."""
 
 
 class JobQuery(Struct, frozen=True):
-    """Which jobs to list; newest submission first."""
+    """Selects jobs to list; newest submission first."""
 
     state: str | None = None
     """Upper case; None for all."""
@@ -110,16 +110,16 @@ class JobQuery(Struct, frozen=True):
     user: str | None = None
     name: str | None = None
     since: int | None = None
-    """Submitted at or after, nanoseconds UTC."""
+    """Submitted at or after, nanoseconds UTC; None for any time."""
     limit: int = 100
     cursor: str | None = None
-    """`next` of the page before; None for the first."""
+    """`next` of the previous page; None for the first."""
     members: bool = False
-    """Whether members of arrays are listed too."""
+    """Whether to list members of arrays too."""
 
 
 class Span(Struct, frozen=True):
-    """Which jobs that have ended, by when; nanoseconds UTC, None for all."""
+    """Selects ended jobs by time; nanoseconds UTC, None for any time."""
 
     since: int | None = None
     """Submitted at or after."""
@@ -130,7 +130,7 @@ class Span(Struct, frozen=True):
 
 
 class JobChange(Struct, frozen=True):
-    """A job came to a state."""
+    """A job reached a state, or changed within it."""
 
     revision: int
     at: int
@@ -138,19 +138,19 @@ class JobChange(Struct, frozen=True):
     job: str
     state: JobState
     attempt: int
-    """0 if it is the same as before."""
+    """Attempt number; 0 if it did not change."""
     cluster: str | None = None
-    """None if it has no place, or keeps the one it has."""
+    """None if the job is not placed, or did not move."""
     node: str | None = None
     exit_code: int | None = None
     signal: int | None = None
     reason: ReasonView | None = None
     members: tuple[Range, ...] = ()
-    """Of an array, members that came to the state without ever having been placed; none if the job itself did."""
+    """Members of an array that reached the state without being placed; empty if the job itself did."""
 
 
 class JobChanges(Struct, frozen=True):
-    """Some changes, and the revision up to which there are no others."""
+    """Changes up to a revision; there are no others."""
 
     revision: int
     changes: list[JobChange]
@@ -168,15 +168,15 @@ _KINDS: Final = {
 
 
 def refused(refusal: Refusal) -> CommandError:
-    """A refusal, as the one who asked is told."""
+    """Return a refusal as an error for the caller."""
     return CommandError(_KINDS[refusal.kind], refusal.message)
 
 
-class ClusterDesk(Protocol):
-    """Whoever can read configurations and knows which clusters are open: the server itself."""
+class ClusterAdministration(Protocol):
+    """Changes clusters and configuration at runtime; implemented by the server."""
 
     async def add(self, request: ClusterRequest, who: str) -> None:
-        """Use one more cluster."""
+        """Add a cluster."""
         ...
 
     async def act(self, action: ClusterAction, who: str) -> ClusterNames:
@@ -188,39 +188,39 @@ class ClusterDesk(Protocol):
         ...
 
     def problem(self, cluster: str) -> str | None:
-        """Why a cluster cannot be opened; None if it is, or was not tried."""
+        """Return why a cluster cannot be opened; None if it is open or was not tried."""
         ...
 
 
 class Commands(Protocol):
-    """Everything the API does. A job is named by its id, a unique prefix of it, or a unique name."""
+    """All commands of the API. A job is given by its id, a unique prefix, or a unique name."""
 
     def of(self, caller: Caller) -> Self:
-        """The same for a caller: one of a project sees, submits and changes jobs of that project, and knows of no others."""
+        """Return the commands for a caller; a project token can only see, submit and change jobs of its project."""
         ...
 
     async def submit(self, jobs: Sequence[JobForm], user: str) -> tuple[str, ...]:
-        """Take all of these jobs, or none; their ids in the same order."""
+        """Submit all of these jobs or none; return their ids in the same order."""
         ...
 
     async def forecast(self, jobs: Sequence[JobForm], user: str) -> Forecasts:
-        """Where and when these jobs would start, without submitting them."""
+        """Return where and when these jobs would start, without submitting them."""
         ...
 
     async def jobs(self, query: JobQuery) -> JobPage:
-        """Some jobs."""
+        """Return a page of jobs."""
         ...
 
     async def job(self, ref: str) -> JobDetail:
-        """One job."""
+        """Return one job with its details."""
         ...
 
     async def why(self, ref: str) -> WhyView:
-        """Why a job is where it is."""
+        """Return why a job is in its state."""
         ...
 
     async def what_if(self, ref: str, asked: WhatIf) -> WhatIfView:
-        """What would become of a job under an assumption."""
+        """Return what would happen to a job under an assumption."""
         ...
 
     async def act(self, action: Action, who: str) -> Ids:
@@ -228,60 +228,58 @@ class Commands(Protocol):
         ...
 
     async def set_priority(self, ref: str, priority: int, who: str) -> Ids:
-        """Change the priority of a job that has not been placed."""
+        """Change the priority of a job that is not placed."""
         ...
 
-    async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - running out of it is an answer here
-        """The job once it ended, or as it is after `timeout` seconds."""
+    async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - a timeout is an answer here
+        """Return a job once it has ended, or as it is after `timeout` seconds."""
         ...
 
     async def results(self, ref: str, asked: ResultsAsked) -> ResultPage:
-        """How jobs ended and what they returned, as soon as one of them has ended; none after the time that was given."""
+        """Return how jobs ended and what they returned, once one has ended; empty after the timeout."""
         ...
 
     async def output(
         self, ref: str, *, attempt: int | None, task: int, stderr: bool, offset: int, follow: bool
     ) -> AsyncIterator[bytes]:
-        """What a task wrote in one attempt, from a byte of it on; `attempt` None is the newest that was given to an agent.
+        """Stream what a task wrote in one attempt, from an offset; `attempt` None means the last that was placed.
 
-        Following goes on until that attempt is over, and with `attempt` None through all that come after it until the job has
-        ended: nothing tells where one attempt ends and the next begins, so whoever wants to resume names the attempt.
+        With `follow`, the stream continues until that attempt ends. If `attempt` is None, it continues through all
+        later attempts until the job ends. The stream does not mark where an attempt begins, so a caller who wants to
+        resume must give the attempt.
         """
         ...
 
     async def files(self, ref: str, attempt: int | None) -> FilesView:
-        """The files that an attempt of a job brought back; None is the last attempt that brought any."""
+        """Return the output files of an attempt; None means the last attempt that has any."""
         ...
 
     def events(self, after: int | None, follow: bool, job: str | None) -> AsyncIterator[EventView]:
-        """History after a revision. `after` None is from the newest on when following, else from the oldest kept."""
+        """Stream events after a revision; `after` None means from now on with `follow`, else from the oldest kept."""
         ...
 
     def watch(self, after: int | None, jobs: Sequence[str], project: str | None) -> AsyncIterator[JobChanges]:
-        """How jobs change: after a revision, or from now on.
+        """Stream state changes of jobs after a revision, or from now on if it is None.
 
-        All that there are, or those that are named and of a project. The first answer comes at once; ends when all jobs that are
-        named have ended.
+        They can be limited to given jobs and to a project. The first message comes at once. The stream ends when all
+        given jobs have ended.
         """
         ...
 
     def past(self, span: Span) -> AsyncIterator[PastJob]:
-        """Jobs that have ended, newest submission first.
-
-        Members of arrays are jobs of their own here.
-        """
+        """Stream ended jobs, newest submission first; members of arrays are separate jobs here."""
         ...
 
     async def clusters(self) -> list[ClusterView]:
-        """All clusters."""
+        """Return all clusters."""
         ...
 
     async def agents(self) -> list[AgentView]:
-        """All agents."""
+        """Return all agents."""
         ...
 
     async def add_cluster(self, request: ClusterRequest, who: str) -> ClusterView:
-        """Use one more cluster from now on."""
+        """Add a cluster."""
         ...
 
     async def act_on_clusters(self, action: ClusterAction, who: str) -> ClusterNames:
@@ -289,7 +287,7 @@ class Commands(Protocol):
         ...
 
     async def configure(self, request: ConfigRequest, who: str) -> ConfigOutcome:
-        """Read the configuration again and do as it says, or say what that would change."""
+        """Read the configuration again and apply it, or tell what that would change."""
         ...
 
     async def act_on_agents(self, action: AgentAction, who: str) -> AgentNames:
@@ -297,53 +295,53 @@ class Commands(Protocol):
         ...
 
     async def server(self) -> ServerView:
-        """The server itself."""
+        """Return the server's own state."""
         ...
 
     async def overview(self, running: int, queued: int, agents: int) -> Overview:
-        """All of it at a glance: at most so many jobs that run, so many that wait, and so many agents."""
+        """Return a summary with at most this many running jobs, queued jobs and agents."""
         ...
 
     async def clock(self) -> ClockView:
-        """What is believed of the machine's clock."""
+        """Return whether the server follows the machine's clock."""
         ...
 
     async def accept_clock(self, who: str) -> ClockView:
-        """Follow the machine's clock although it jumped too far to be believed."""
+        """Follow the machine's clock although it jumped too far to be trusted."""
         ...
 
     async def costs(self, by: CostBy, since: int | None) -> CostReport:
-        """What was spent by attempts that were over at or after a time (nanoseconds UTC; None: all), and on those under way."""
+        """Return costs of running attempts, and of those that ended at or after a time (nanoseconds UTC; None: all)."""
         ...
 
     async def budgets(self) -> list[BudgetView]:
-        """All budgets, in the period that is now."""
+        """Return all budgets in their current period."""
         ...
 
     async def policy(self) -> PolicyView:
-        """What decides now."""
+        """Return the policies in use."""
         ...
 
     async def set_policy(self, patch: PolicyPatch, who: str) -> PolicyOutcome:
-        """Decide by other policies."""
+        """Change the policies, or tell what that would change."""
         ...
 
     async def policy_history(self) -> list[PolicyRecord]:
-        """The last changes of the policies, newest first."""
+        """Return the last policy changes, newest first."""
         ...
 
     async def create_token(self, request: TokenRequest, who: str) -> NewToken:
-        """Make a token; its secret is told once."""
+        """Create a token; return its secret, which cannot be read later."""
         ...
 
     async def tokens(self) -> list[TokenView]:
-        """All tokens, the newest first."""
+        """Return all tokens, newest first."""
         ...
 
     async def revoke_token(self, token: str, who: str) -> None:
-        """Let nobody in with a token any more."""
+        """Revoke a token."""
         ...
 
     def ready(self) -> str | None:
-        """None when it accepts work, else what is missing."""
+        """Return None if the server accepts work, else why it does not."""
         ...

@@ -1,7 +1,7 @@
-"""What control needs of an external cluster: to see what is there, and to have attempts started and stopped.
+"""The connection to an external cluster: what exists there, and how to start and stop attempts.
 
-A driver watches; it decides nothing. Control compares what a driver sees with the book and asks it for the difference, again and
-again, so every method may be called twice for the same thing, and none has to remember what was asked before.
+A driver watches and decides nothing. Control repeatedly compares what the driver sees with the state, and asks for
+the difference. So every method may be called twice for the same thing, and no method needs to remember earlier calls.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -19,45 +19,45 @@ from spillover.ports.cluster import Start
 
 
 class Lead(Protocol):
-    """The lead of the server that a driver works for."""
+    """The leadership of the server that a driver works for."""
 
     epoch: int
 
     def leads(self) -> bool:
-        """Whether the server surely leads at this moment."""
+        """Return whether the server certainly leads right now."""
         ...
 
 
 class DriverLink(StrEnum):
-    """How a driver's connection is."""
+    """State of a driver's connection."""
 
     CONNECTING = "connecting"
-    """What is there was never listed since the driver began."""
+    """The driver has not listed the objects since it started."""
     UP = "up"
-    """What it sees is what is there, but for what is on its way."""
+    """The driver sees all objects, apart from changes in transit."""
     DOWN = "down"
-    """The last try to connect failed: what it sees is old."""
+    """The last attempt to connect failed, and what the driver sees is old."""
 
 
 class Connection(Struct, frozen=True):
-    """How a driver's connection is, and since when."""
+    """State of a driver's connection, and since when."""
 
     link: DriverLink
     since: int
     """Nanoseconds on the monotonic clock."""
     failures: int = 0
-    """Tries in a row that failed."""
+    """Failures in a row."""
     error: str = ""
-    """What went wrong the last time, for people."""
+    """The last error, for users."""
 
 
 class Stage(StrEnum):
-    """How far an attempt is, as the cluster sees it."""
+    """Progress of an attempt, as the cluster sees it."""
 
     PENDING = "pending"
-    """It is there and nothing of it runs, or ever ran."""
+    """Its objects exist, and no task ever ran."""
     RUNNING = "running"
-    """Some of it runs, or ran."""
+    """A task runs or ran."""
     ENDED = "ended"
 
 
@@ -65,13 +65,15 @@ class Hindrance(StrEnum):
     """Why an attempt does not start."""
 
     UNSCHEDULABLE = "unschedulable"
-    """The cluster's own scheduler finds no node for it."""
+    """The cluster's scheduler finds no node for it."""
     IMAGE = "image"
-    """Its image cannot be had."""
+    """Its image cannot be pulled."""
     REFUSED = "refused"
-    """Its pods are refused: by a quota, or at admission."""
+    """A quota or an admission check refuses its pods."""
     CONFIG = "config"
-    """Something that it names is not there: a volume, a secret, a service account."""
+    """It names an object that does not exist, such as a volume, a secret or a service account."""
+    UNANSWERED = "unanswered"
+    """The server could not ask the driver to start it, or got no answer. Only the server sets this."""
 
 
 class Pending(Struct, frozen=True):
@@ -91,133 +93,133 @@ class Ending(Struct, frozen=True):
     signal: int | None = None
     usage: Usage = Usage()
     finished: int | None = None
-    """Nanoseconds UTC, by the cluster's clock; None if it does not say."""
+    """Nanoseconds UTC on the cluster's clock; None if unknown."""
     message: str = ""
     tasks: tuple[TaskEnd, ...] = ()
-    """How each task ended, by rank, as far as the cluster tells; none of a job with one task."""
+    """How each task ended, by rank, as far as known; empty for a job with one task."""
 
 
 class Seen(Struct, frozen=True):
-    """An attempt of ours that is there."""
+    """One of our attempts that exists on the cluster."""
 
     lease: Lease
     stage: Stage
     going: bool = False
     """Whether it is being deleted."""
     started: int | None = None
-    """When the first of it began to run, nanoseconds UTC; None if nothing did."""
+    """When its first task started, nanoseconds UTC; None if none did."""
     nodes: tuple[NodeName, ...] = ()
-    """Where its tasks are, of those that were given a node, in the order of the tasks."""
+    """Nodes of its tasks, in the order of tasks, as far as they have one."""
     uses: tuple[tuple[NodeName, Resources], ...] = ()
-    """What it takes of each node now: nothing once it has ended."""
+    """What it uses of each node now; nothing once it has ended."""
     pending: Pending | None = None
     ending: Ending | None = None
-    """Of one that has ended."""
+    """How it ended; None if it has not."""
     vacant: bool = False
-    """Whether it is being deleted and nothing of it runs, or ever will again: only its objects are there."""
+    """Whether it is being deleted and no task runs or will run again: only objects are left."""
     held: str = ""
-    """What keeps it from being gone although it is being deleted, for people; empty if nothing is known."""
+    """What delays its deletion, for users; empty if unknown."""
     began: tuple[int, ...] = ()
-    """Ranks of the tasks that run, or ran, as far as the cluster tells; none of a job with one task."""
+    """Ranks of tasks that run or ran, as far as known; empty for a job with one task."""
 
 
 class Changes(Struct, frozen=True):
-    """What is new since it was last asked for."""
+    """Changes since the last call."""
 
     whole: bool
-    """Whether everything is told anew, after a list: what is not named is not there."""
+    """Whether this is a complete list: anything else no longer exists."""
     nodes: tuple[SeenNode, ...] = ()
-    """Nodes that changed; `foreign` is what all pods use that are none of ours."""
+    """Nodes that changed; `foreign` is the usage of all pods that are not ours."""
     gone_nodes: tuple[NodeName, ...] = ()
     attempts: tuple[Seen, ...] = ()
     """Attempts that changed."""
     gone: tuple[Lease, ...] = ()
-    """Attempts that are not there any more, and nothing that runs of them."""
+    """Attempts that no longer exist, and of which nothing runs."""
 
 
 class Made(StrEnum):
-    """What became of a wish to start an attempt."""
+    """Result of a request to start an attempt."""
 
     MADE = "made"
-    """It is there: made now, or before under the same lease."""
+    """It exists: created now, or before under the same lease."""
     REFUSED = "refused"
-    """The cluster will never take it, as it is."""
+    """The cluster will never accept it in this form."""
     NOT_NOW = "not_now"
-    """The cluster does not take it at present: a quota, too many requests."""
+    """The cluster does not accept it now, for example because of a quota or too many requests."""
     UNSENT = "unsent"
-    """The cluster was not asked: nothing was made."""
+    """The request was not sent, and nothing was created."""
     UNKNOWN = "unknown"
-    """There was no answer: it may have been made."""
+    """There was no answer; it may have been created."""
 
 
 class Answer(Struct, frozen=True):
-    """What a cluster says to a wish."""
+    """The cluster's answer to a start request."""
 
     made: Made
     message: str = ""
 
 
 class Patience(Struct, frozen=True):
-    """How long things are left as they are, in nanoseconds."""
+    """How long to wait before acting, in nanoseconds."""
 
     bind: int = 30 * SECOND
-    """Until an attempt that no node takes, or that a quota refuses, goes back to the queue."""
+    """Until an attempt that fits on no node, or exceeds a quota, returns to the queue."""
     start: int = 10 * MINUTE
-    """Until one fails whose image or volumes cannot be had."""
+    """Until an attempt fails whose image or volumes are not available."""
     backoff: int = 5 * MINUTE
-    """For which a job is not tried there again, after it went back."""
+    """How long a job that returned to the queue backs off from this cluster."""
     keep: int = 10 * MINUTE
-    """For which what ended is left there, for whoever wants to look at it."""
+    """How long an ended attempt stays on the cluster for inspection."""
 
 
 class Manner(Struct, frozen=True):
-    """How a cluster is dealt with."""
+    """How the server treats a cluster."""
 
     patience: Patience = Patience()
     failed_after: int = 2 * MINUTE
-    """Nanoseconds without an answer after which a cluster has failed."""
+    """Nanoseconds without an answer after which a cluster counts as failed."""
 
 
 class DriverError(Exception):
-    """Something that cannot be had from a cluster now; the message says why."""
+    """A request to a cluster failed for now; the message says why."""
 
 
 class Driver(Protocol):
-    """One external cluster."""
+    """Watches one external cluster, and creates and deletes objects there."""
 
     cluster: ClusterName
 
     async def run(self, news: Callable[[], None]) -> None:
-        """Watch until cancelled; call `news`, which returns at once, when there are changes or the connection is another."""
+        """Watch until cancelled; call `news`, which does not block, after changes of objects or of the connection."""
         ...
 
     def connection(self) -> Connection:
-        """How the connection is."""
+        """Return the state of the connection."""
         ...
 
     def take(self) -> Changes:
-        """What changed since this was last called; nothing before the first list."""
+        """Return changes since the last call; nothing before the first complete list."""
         ...
 
     async def start(self, start: Start) -> Answer:
-        """Have an attempt run. One of the same lease that is there already counts as made."""
+        """Start an attempt; one that exists under the same lease counts as made."""
         ...
 
     async def stop(self, lease: Lease, grace: int) -> None:
-        """Have an attempt deleted, all of it, with so many nanoseconds for its processes to end; that it is gone is seen, not returned.
+        """Delete an attempt completely, with a grace in nanoseconds for its processes; `take` reports when it is gone.
 
-        Raises DriverError if the cluster could not be asked.
+        Raises DriverError if the request could not be sent.
         """
         ...
 
     def output(self, lease: Lease, task: int, offset: int, *, follow: bool) -> AsyncGenerator[bytes, None]:
-        """What a task wrote, from a byte on; following, until it has ended. Raises OutputGone (of `ports.cluster`) if it cannot be had."""
+        """Stream what a task wrote, from an offset; with `follow`, until it ends. Raises `ports.cluster.OutputGone`."""
         ...
 
     async def close(self) -> None:
-        """Let go of a driver that was not run."""
+        """Close a driver that was never run."""
         ...
 
     async def check(self) -> Sequence[str]:
-        """What keeps this cluster from being used, each in one line that says what to do; nothing if it can be."""
+        """Return why this cluster cannot be used, one line for each problem with what to do; empty if it can."""
         ...

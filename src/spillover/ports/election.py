@@ -1,4 +1,4 @@
-"""Who leads. Every start of a server takes a new epoch; the journal refuses an older one in the same transaction."""
+"""Election of the leader. Each start takes a new epoch, and the journal refuses writes of older ones."""
 
 from typing import Protocol
 
@@ -6,38 +6,39 @@ from msgspec import Struct
 
 
 class Holder(Struct, frozen=True):
-    """Who leads now, as it said itself."""
+    """The current leader, as it described itself."""
 
     name: str
-    """Host and process, for people."""
+    """Host and process, for users."""
     url: str
     epoch: int
 
 
 class Election(Protocol):
-    """A row with an expiry, or a lock that dies with its process.
+    """A row with an expiry time, or a lock that ends with its process.
 
-    The holder stops acting when its term ends on its own monotonic clock; a successor has seen no renewal for that long.
+    The holder stops acting when its term ends on its own monotonic clock. A successor has seen no renewal for that
+    long.
     """
 
     term: float
     """Seconds that a renewal lasts."""
 
     async def campaign(self, name: str, url: str) -> int | Holder:
-        """Take a new epoch if nobody leads, else say who does.
+        """Take a new epoch if no server leads, else return the leader.
 
-        Asked again and again by a standby, which is how it learns that a holder stopped renewing.
+        A standby calls this regularly, and so notices when the leader stops renewing.
         """
         ...
 
     async def renew(self, epoch: int) -> bool:
-        """Lead for another term; False when a newer epoch has begun. Raises StoreError when the store cannot say."""
+        """Lead for another term; return False if a newer epoch has begun. Raises StoreError if that is unknown."""
         ...
 
     async def resign(self, epoch: int) -> None:
-        """Let another take over at once; harmless when the epoch is no longer ours."""
+        """Let another server take over at once; does nothing if a newer epoch has begun."""
         ...
 
     async def holder(self) -> Holder | None:
-        """Who leads, or led last, if that is still known."""
+        """Return the current or last leader; None if unknown."""
         ...

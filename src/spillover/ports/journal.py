@@ -1,7 +1,8 @@
-"""Where history is kept.
+"""The journal: durable history, checkpoints and specs.
 
-`append` is one atomic, durable commit: the epoch is checked, events and blobs are written, or nothing is. `after` makes a retry
-safe: if the journal already ends past it with the very same batch, the answer is the one that was lost.
+`append` is one atomic, durable commit: it checks the epoch and writes events and blobs, or writes nothing. `after`
+makes a retry safe: if the journal already continues after it with the same batch, `append` returns the answer that
+was lost.
 """
 
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
@@ -12,43 +13,43 @@ from msgspec import Struct
 
 
 class Batch(Struct, frozen=True):
-    """Events that become durable together, each already encoded, and the blobs that they refer to."""
+    """Encoded events that become durable together, and the blobs that they refer to."""
 
     at: int
-    """Nanoseconds UTC when it was decided."""
+    """When the events were decided, nanoseconds UTC."""
     events: tuple[bytes, ...]
     blobs: Mapping[bytes, bytes] = {}
-    """By digest."""
+    """Content by digest."""
 
 
 class Stored(Struct, frozen=True):
-    """One event as it is read back."""
+    """An event as read from the journal."""
 
     revision: int
-    """Counts events from 1."""
+    """Position in the journal, from 1."""
     at: int
     event: bytes
 
 
 class Changed(Struct, frozen=True):
-    """Records of the state that differ from the last checkpoint; None means it is gone."""
+    """Records of the state that changed since the last checkpoint; None for a deleted one."""
 
     revision: int
-    """The state is what it was after this event."""
+    """The records are of the state after this event."""
     records: Mapping[tuple[str, str], bytes | None]
     """By kind and key."""
     staged: bool = False
-    """Whether those that were staged belong to it; what is here as well is newer."""
+    """Whether the staged records belong to it; those in `records` are newer."""
 
 
 class Mentions(Struct, frozen=True):
-    """Which events of a span are about which jobs."""
+    """Index of a span of events by job."""
 
     after: int
     upto: int
-    """Revision of the last event of the span."""
+    """Revision of the last event in the span."""
     entries: Sequence[int]
-    """For each event and job of it: the mark of the job (32 bits), then by how much its revision is past `after` (32 bits); sorted."""
+    """Sorted; for each event and each job in it, the mark of the job (32 bits) and revision minus `after` (32 bits)."""
 
 
 Record: TypeAlias = tuple[str, str, bytes]
@@ -56,23 +57,23 @@ Record: TypeAlias = tuple[str, str, bytes]
 
 
 class Loaded(Struct, frozen=True):
-    """What a server starts from: the last checkpoint, read with `records`; what came after it is read with `tail`."""
+    """What a server starts from: `records` reads the last checkpoint, and `tail` the events after it."""
 
     checkpoint: int
-    """0 if there is none."""
+    """Revision of the last checkpoint; 0 if there is none."""
     count: int
-    """Records of the checkpoint, about: some may be on their way to their place."""
+    """Approximate number of records in the checkpoint, as the store may still merge staged ones."""
     last: int
-    """Revision of the newest event; 0 for an empty journal."""
+    """Revision of the last event; 0 for an empty journal."""
 
 
 def mark_of(job: str) -> int:
-    """What stands for a job in the index of events: 32 bits, which other jobs may share."""
+    """Return the mark of a job in the index: 32 bits, which other jobs may share."""
     return crc32(job.encode())
 
 
 class StoreError(Exception):
-    """Base of what a store can answer instead of doing it."""
+    """Base class of errors of a store."""
 
 
 class Fenced(StoreError):
@@ -80,102 +81,103 @@ class Fenced(StoreError):
 
 
 class Moved(StoreError):
-    """The store is not where its caller believes it to be. Nothing was written; load again.
+    """The store is not at the revision that the caller expects. Nothing was written; load again.
 
-    The journal does not end at `after`, or events were forgotten while they were read.
+    Either the journal does not end at `after`, or a compaction deleted events while they were read.
     """
 
 
 class Unwritable(StoreError):
-    """The store cannot be written now (disk full, read-only, connection lost). Whether the batch was written is unknown."""
+    """The store cannot be written now (disk full, read-only, connection lost). The batch may have been written."""
 
 
 class Unreadable(StoreError):
-    """The store cannot be read now: the connection is lost, or the file is damaged or not ours."""
+    """The store cannot be read now: the connection is lost, or the file is damaged or not a store."""
 
 
 class Damaged(StoreError):
-    """The store was read, and something in it cannot be understood: it was written by other software, or by a fault of ours."""
+    """The store was read, but its content is not valid: other software or a bug wrote it."""
 
     def __init__(self, what: str, why: str) -> None:
         self.what, self.why = what, why
         super().__init__(
-            f"{what} cannot be read ({why}); `spill doctor` checks the data folder: "
-            "mend it, or restore a backup (docs/operations.md)"
+            f"{what} cannot be read ({why}); check the data folder with `spill doctor`; "
+            "repair it, or restore a backup (docs/operations.md)"
         )
 
 
 class TooNew(StoreError):
-    """The data were written by a newer version of the software, which must be used."""
+    """A newer version of the software wrote the data, and only that can read it."""
 
 
 class Journal(Protocol):
     """The durable history."""
 
     async def append(self, after: int, batch: Batch, epoch: int) -> int:
-        """Make a batch durable right after revision `after`; returns the revision of its last event."""
+        """Write a batch right after revision `after`; return the revision of its last event once it is durable."""
         ...
 
     async def load(self) -> Loaded:
-        """Where the last checkpoint is and where the journal ends."""
+        """Return the revisions of the last checkpoint and of the last event."""
         ...
 
     def records(self, checkpoint: int) -> AsyncIterator[Sequence[Record]]:
-        """The records of a checkpoint, page by page, in the order of kind and key.
+        """Yield the records of a checkpoint in pages, in the order of kind and key.
 
-        Raises Moved if another checkpoint replaces it meanwhile: there is never a mixture of two.
+        Raises Moved if another checkpoint replaces it meanwhile, so the records are never a mixture of two.
         """
         ...
 
     def tail(self, after: int, limit: int | None = None) -> AsyncIterator[Stored]:
-        """Events after a revision, oldest first, that are durable when asked; starts at the oldest kept one.
+        """Yield durable events after a revision, oldest first; starts at the oldest kept one.
 
-        Raises Moved if a compaction overtakes the reader: there is never a silent gap.
+        Raises Moved if a compaction overtakes the reader, so there is never a silent gap.
         """
         ...
 
     async def oldest(self) -> int:
-        """Revision of the oldest event that is still kept, or one past the end when none is."""
+        """Return the revision of the oldest kept event; one after the end if there is none."""
         ...
 
     async def checkpoint(self, changed: Changed, epoch: int) -> None:
-        """Replace the records that changed, in one commit; raises Fenced under a newer epoch."""
+        """Replace the changed records in one commit; raise Fenced under a newer epoch."""
         ...
 
     async def stage(self, records: Mapping[tuple[str, str], bytes | None], epoch: int, *, anew: bool) -> None:
-        """Write records of the next checkpoint ahead of it, as one commit of many would hold up appends; they count once it is there.
+        """Write some records of the next checkpoint before its commit, as one large commit would delay appends.
 
-        `anew` begins a checkpoint: what was staged for one that never came is dropped.
+        Staged records count only once the checkpoint is committed. `anew` starts a checkpoint, and drops records that
+        were staged for one that was never committed.
         """
         ...
 
     async def index(self, mentions: Mentions, epoch: int) -> None:
-        """Add a span to the index of events by job, right after where that ends; raises Moved elsewhere."""
+        """Add a span to the index of events by job; raise Moved unless it starts where the index ends."""
         ...
 
     async def indexed(self) -> int:
-        """Revision up to which events are in that index."""
+        """Return the last indexed revision."""
         ...
 
     async def mentioned(self, mark: int, after: int) -> Sequence[int]:
-        """Revisions past `after`, in order, of events that may be about the job of a mark: all that are indexed and kept."""
+        """Return, sorted, revisions after `after` of kept and indexed events that may be about a job with this mark."""
         ...
 
     async def compact(self, upto: int, epoch: int) -> int:
-        """Forget whole batches up to a revision, never past the checkpoint; returns how many events went.
+        """Delete whole batches up to a revision, but never after the checkpoint; return the number of deleted events.
 
-        What ended is in the archive before the state drops it, so the checkpoint is bound enough for both.
+        An ended job is in the archive before the state drops it, so this limit protects both.
         """
         ...
 
     async def blobs(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The blobs that are there."""
+        """Return the blobs that exist."""
         ...
 
     async def forget_blobs(self, keep: Container[bytes], epoch: int) -> int:
-        """Drop blobs that neither `keep`, the archive nor a batch after the checkpoint refers to; returns how many."""
+        """Delete blobs that neither `keep`, the archive nor a batch after the checkpoint refers to; return how many."""
         ...
 
     async def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         ...

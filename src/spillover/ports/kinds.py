@@ -1,7 +1,7 @@
-"""What a kind of cluster brings: its part of spill.yaml, what it can run, how it is checked, and how one is opened.
+"""A kind of cluster: its form in spill.yaml, what it can run, how to check it, and how to open it.
 
-Kinds are found by entry point (`clusters/kinds.py`); `agents` and `kubernetes` are two of them. A package that brings another one derives
-from `ClusterKind`, so that parts which are added here later have a default.
+`clusters/kinds.py` finds kinds by entry point; `agents` and `kubernetes` are built in. A package with another kind
+derives it from `ClusterKind`, so that methods that are added here later have a default.
 """
 
 from abc import abstractmethod
@@ -22,94 +22,94 @@ class Capability(StrEnum):
 
     COMMANDS = "commands"
     CONTAINERS = "containers"
-    """Where a node offers the word `container`."""
+    """On nodes that offer `container`."""
     CALLS = "calls"
-    """Of Python functions."""
+    """Calls of Python functions."""
     FILES = "files"
     """`inputs` and `outputs`."""
     GANGS = "gangs"
-    """Jobs of several tasks, all at once."""
+    """Jobs of several tasks that run together."""
 
 
 class Flaw(NamedTuple):
-    """What is wrong with a form."""
+    """A problem in a form."""
 
     path: FormPath
-    """Where, seen from the form; empty is all of it."""
+    """Path within the form; empty for the whole form."""
     message: str
 
 
 class CannotOpen(Exception):
-    """A cluster that cannot be opened; the message is one line that says why and what to do."""
+    """A cluster cannot be opened; the message says in one line why and what to do."""
 
 
 class Opening(Struct, frozen=True):
-    """What the server gives to whoever opens a cluster."""
+    """What the server provides to open a cluster."""
 
     cluster: ClusterName
     owner: str
-    """What is ours on that cluster is known by this: no other server and no other cluster of this one has it."""
+    """Identifies our objects on that cluster; unique to this server and this cluster."""
     lead: Lead
     data: Path
-    """The folder of all that the server keeps."""
+    """The data folder of the server."""
     environ: Mapping[str, str] = field(default_factory=dict)
     home: Path = Path()
-    """Of the user that the server runs as."""
+    """Home folder of the user that runs the server."""
     umask: int = -1
-    """For files that tasks make here; -1 is that of the server."""
+    """umask for files that tasks create here; -1 means that of the server."""
     files: int | None = None
-    """How many files programs here may open; None leaves it."""
+    """Most open files of programs here; None leaves the limit unchanged."""
     agent_options: tuple[str, ...] = ()
-    """What every agent on this machine is told on its command line."""
+    """Command-line options of every agent on this machine."""
 
 
 class AgentHost(Protocol):
-    """Agents of one cluster that the server starts on its own machine. The hub knows these and all others that connect."""
+    """Runs agents of one cluster on the server's own machine. The hub handles these and all other agents."""
 
     async def run(self) -> None:
-        """Keep them alive until cancelled."""
+        """Keep the agents running until cancelled."""
         ...
 
     async def stop(self, successor: object = None) -> None:
-        """Stop them, tasks included; those that a successor runs as they are go on."""
+        """Stop the agents and their tasks; those that a successor runs unchanged continue."""
         ...
 
 
 Opened: TypeAlias = Driver | AgentHost
-"""A cluster that is open: a driver that watches it, or the host of its agents."""
+"""An open cluster: its driver, or the host of its agents."""
 
 
 class ClusterKind(Protocol):
     """One kind of cluster."""
 
     name: ClassVar[str]
-    """As `kind:` names it in spill.yaml, and as its entry point is called."""
+    """The value of `kind:` in spill.yaml, and the name of the entry point."""
     form: ClassVar[type[Struct]]
-    """What it takes in spill.yaml; a frozen Struct that forbids unknown fields, all of which have defaults."""
+    """Its form in spill.yaml: a frozen Struct that forbids unknown fields and has a default for each field."""
     section: ClassVar[str | None] = ""
-    """Under which key of a cluster the form is written: empty is the name of the kind, None puts its fields beside `name` and `role`."""
+    """Key of the form within a cluster; empty: the name of the kind; None: its fields are beside `name` and `role`."""
 
     @abstractmethod
     def capabilities(self, form: Any) -> frozenset[Capability]:
-        """What a cluster that is configured so can run."""
+        """Return what a cluster with this form can run."""
         ...
 
     @abstractmethod
     def open(self, form: Any, opening: Opening) -> Opened:
-        """A cluster, to be run; nothing is asked of it yet. Raises CannotOpen."""
+        """Open a cluster without contacting it; raise CannotOpen."""
         ...
 
     def check(self, form: Any, cluster: ClusterName) -> Sequence[Flaw]:
-        """What is wrong with the meaning of a form; its types were checked before."""
+        """Return problems with the meaning of a form whose types are valid."""
         del form, cluster
         return ()
 
     def missing(self, form: Any, environ: Mapping[str, str], home: Path) -> Sequence[str]:
-        """What this machine lacks to open the cluster, each in one line; the cluster itself is not asked."""
+        """Return what this machine lacks to open the cluster, one line each, without contacting the cluster."""
         del form, environ, home
         return ()
 
     def manner(self, form: Any) -> Manner:
-        """How long the server is patient with what is there; only for kinds with a driver."""
+        """Return how the server treats a cluster; only for kinds with a driver."""
         del form
         return Manner()

@@ -1,1 +1,1 @@
-"""Composition root: configuration in, a running server out."""
+"""Composition root: builds a running server from its configuration."""

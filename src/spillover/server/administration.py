@@ -1,7 +1,7 @@
-"""What people do to clusters and to the configuration while the server runs.
+"""Changes clusters and configuration while the server runs.
 
-The configuration is the truth for clusters that it names. What was added by a command is journaled, and stays until it is removed, or until the
-configuration names it too.
+The configuration decides on clusters that it names. A cluster that a command added is journaled, and stays until it
+is removed or until the configuration names it too.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,9 +10,9 @@ from typing import Any, Final
 from msgspec import structs
 
 from spillover.config.clusters import Clusters, read_cluster
-from spillover.config.config import Config
-from spillover.control.loop import Loop
-from spillover.control.policies import differences
+from spillover.config.config import ClusterSource, Config
+from spillover.control.live.loop import Loop
+from spillover.control.requests.policies import differences
 from spillover.core.proposals import (
     AddCluster,
     Configure,
@@ -29,6 +29,7 @@ from spillover.model.cluster import ClusterSpec, Leave
 from spillover.model.ids import ClusterName
 from spillover.ports.commands import CommandError, ErrorKind, refused
 from spillover.server.clusters import OpenClusters
+from spillover.server.differences import budget_differences, cluster_differences
 from spillover.server.lives import ClusterLives
 from spillover.wire.api import (
     ClusterAction,
@@ -42,13 +43,13 @@ from spillover.wire.api import (
 from spillover.wire.configfile import LocalAgentsDoc
 
 MOST_ENTRY: Final = 256 << 10
-"""Characters of a cluster that is added: it is journaled as it was written."""
-_LIVE: Final = frozenset({"clusters", "forms", "entries", "policies", "budgets", "ahead"})
-"""What a configuration says that a running server can do otherwise; all else needs a restart."""
+"""Most characters in the form of an added cluster, which is journaled as written."""
+_LIVE: Final = frozenset({"clusters", "forms", "entries", "clusters_from", "policies", "budgets", "ahead"})
+"""Parts of the configuration that a running server can change; all others need a restart."""
 
 
-class ClusterAdministration:
-    """See `ClusterDesk` of `ports/commands.py`."""
+class ServerAdministration:
+    """Implements `ServerAdministration` of `ports/commands.py`."""
 
     def __init__(
         self,
@@ -59,19 +60,19 @@ class ClusterAdministration:
         reload: Callable[[], Config] | None,
     ) -> None:
         self._config = config
-        """As it was read last."""
+        """The configuration as last read."""
         self._loop = loop
         self._clusters = clusters
         self._lives = lives
         self._reload = reload
-        """Reads the configuration again; None if there is none to be read."""
+        """Reads the configuration again; None if there is no file."""
 
     def problem(self, cluster: str) -> str | None:
-        """See ClusterDesk."""
+        """See ClusterAdministration."""
         return self._lives.failed.get(ClusterName(cluster))
 
     async def add(self, request: ClusterRequest, who: str) -> None:
-        """See ClusterDesk."""
+        """See ClusterAdministration."""
         self._clusters.look_for_kinds()
         found = Findings()
         read = read_cluster(request.cluster, self._clusters.kinds, found)
@@ -80,12 +81,15 @@ class ClusterAdministration:
         (spec,) = read.specs
         form = read.forms[spec.name]
         if len(read.entries[spec.name]) > MOST_ENTRY:
-            found.add((), f"has more than {MOST_ENTRY // 1024} KiB; write fewer agents and shorter labels")
+            found.add((), f"has more than {MOST_ENTRY // 1024} KiB; use fewer agents or shorter labels")
         self._check_agents(read, found)
         if found.found:
             raise _invalid(found.located())
         state = (await self._loop.read()).state
-        if request.check and spec.name not in state.lives:
+        if (known := state.lives.get(spec.name)) is not None and not known.form:
+            told = f"cluster {spec.name!r} already exists; {_CHANGE[self._config.clusters_from]}"
+            raise CommandError(ErrorKind.CONFLICT, told)
+        if request.check and known is None:
             lines = await self._clusters.try_out(spec.name, spec.kind, form)
             if lines:
                 raise _invalid([FormProblem("", None, f"cluster {spec.name}", line) for line in lines])
@@ -93,7 +97,7 @@ class ClusterAdministration:
         await self._propose(AddCluster(spec, who, read.entries[spec.name], identity))
 
     def _check_agents(self, read: Clusters, found: Findings) -> None:
-        """Note agents whose names others on this machine have: they would share a folder."""
+        """Report agents whose name another agent on this machine has, as they would share a folder."""
         taken = {
             each.name: name
             for name, form in self._clusters.forms.items()
@@ -103,18 +107,21 @@ class ClusterAdministration:
         for name, form in read.forms.items():
             for at, local in enumerate(form.local if isinstance(form, LocalAgentsDoc) else ()):
                 if taken.get(local.name, name) != name:
-                    told = f"{shown(local.name)} is the name of an agent of {taken[local.name]}; give this one another"
+                    told = f"{shown(local.name)} is the name of an agent of {taken[local.name]}; choose another name"
                     found.add(("local", at, "name"), told)
 
     async def act(self, action: ClusterAction, who: str) -> ClusterNames:
-        """See ClusterDesk."""
+        """See ClusterAdministration."""
         names = [ClusterName(name) for name in dict.fromkeys(action.clusters)]
         known = (await self._loop.read()).state.lives
         if strange := [name for name in names if name not in known]:
             there = ", ".join(known) or "none"
             raise CommandError(
-                ErrorKind.UNKNOWN, f"there is no cluster {strange[0][:80]!r} here; known: {there}"
+                ErrorKind.UNKNOWN, f"there is no cluster {strange[0][:80]!r}; known clusters: {there}"
             )
+        fixed = [name for name in names if not known[name].form] if action.act == "remove" else []
+        if fixed:
+            raise CommandError(ErrorKind.CONFLICT, f"{fixed[0]!r} {_REMOVE[self._config.clusters_from]}")
         how = Leave(action.jobs)
         acts: dict[str, Callable[[ClusterName], Proposal]] = {
             "drain": lambda name: DrainCluster(name, who),
@@ -125,7 +132,7 @@ class ClusterAdministration:
         return ClusterNames([*names])
 
     async def configure(self, request: ConfigRequest, who: str) -> ConfigOutcome:
-        """See ClusterDesk."""
+        """See ClusterAdministration."""
         self._clusters.look_for_kinds()
         wanted = self._read()
         state = (await self._loop.read()).state
@@ -145,15 +152,13 @@ class ClusterAdministration:
         return ConfigOutcome(changes, done=True)
 
     def _read(self) -> Config:
-        """The configuration as it is now."""
+        """Read the configuration again; raise CommandError if it is not valid."""
         if self._reload is None:
-            raise CommandError(
-                ErrorKind.CONFLICT, "this server was started without a configuration to read again"
-            )
+            raise CommandError(ErrorKind.CONFLICT, "this server was started without a configuration file")
         try:
             return self._reload()
         except BadForm as bad:
-            raise _invalid(bad.problems) from None
+            raise _invalid(bad.problems, bad.more) from None
         except OSError as error:
             raise CommandError(
                 ErrorKind.INVALID, f"cannot read the configuration: {error.strerror or error}"
@@ -162,7 +167,7 @@ class ClusterAdministration:
     def _differences(
         self, state: State, wanted: Config, how: Leave, who: str
     ) -> tuple[list[ConfigChange], list[Proposal]]:
-        """What another configuration changes, in words and as proposals; raises if it cannot be had without a restart."""
+        """Return what a configuration changes, in words and as proposals; raise CommandError if it needs a restart."""
         changes: list[ConfigChange] = []
         proposals: list[Proposal] = []
         for spec in wanted.clusters:
@@ -178,30 +183,26 @@ class ClusterAdministration:
             what = f"cluster {name}"
             if record.form:
                 by = f"added by {record.who}" if record.leaving is None else "being removed"
-                changes.append(
-                    ConfigChange(what, "kept", f"{by}; the configuration does not name it, and it stays")
-                )
+                changes.append(ConfigChange(what, "kept", f"{by}; not in the configuration file, but kept"))
                 continue
             jobs = len(state.jobs_on(name))
-            told = f"not named any more; {_JOBS[how]}" if jobs else "not named any more; nothing runs there"
+            told = (
+                f"no longer in the configuration file; {_JOBS[how]}"
+                if jobs
+                else "no longer in the configuration file; nothing runs there"
+            )
             changes.append(ConfigChange(what, "removed", told))
             proposals.append(RemoveCluster(name, who, how, self._config.entries[name]))
         changes += [
             ConfigChange("policy", "changed", line)
             for line in differences(state.policies.configured, wanted.policies)
         ]
-        if wanted.budgets != state.facts.budgets:
-            told = f"{len(state.facts.budgets)} before, {len(wanted.budgets)} now"
-            changes.append(ConfigChange("budgets", "changed", told))
+        changes += budget_differences(state.facts.budgets, wanted.budgets)
         if wanted.ahead != state.facts.ahead:
-            changes.append(
-                ConfigChange("agents.ahead", "changed", "agents are given more or less work ahead of room")
-            )
+            changes.append(ConfigChange("agents.ahead", "changed", "how much work agents prefetch"))
         proposals.append(Configure(who, wanted.policies, wanted.budgets, wanted.ahead))
         changes += [
-            ConfigChange(
-                name, "restart", "differs from what the server was started with; restart it to change that"
-            )
+            ConfigChange(name, "restart", "takes effect after a restart of the server")
             for name in structs.asdict(wanted)
             if name not in _LIVE and getattr(wanted, name) != getattr(self._config, name)
         ]
@@ -210,7 +211,7 @@ class ClusterAdministration:
     def _cluster(
         self, state: State, wanted: Config, spec: ClusterSpec, who: str
     ) -> tuple[ConfigChange | None, Proposal | None]:
-        """What the configuration says otherwise of one cluster."""
+        """Return what the configuration changes about one cluster."""
         what, known = f"cluster {spec.name}", state.lives.get(spec.name)
         if known is None:
             told = f"of kind {spec.kind}, {spec.role}"
@@ -218,35 +219,48 @@ class ClusterAdministration:
             return ConfigChange(what, "added", told), AddCluster(spec, who, identity=identity)
         before = state.clusters[spec.name]
         if before.kind != spec.kind:
-            told = f"is of kind {before.kind} and cannot become {spec.kind}; give the new one another name, or restart the server"
+            told = f"is of kind {before.kind} and cannot become {spec.kind}; give the new cluster another name, or restart the server"
             raise CommandError(ErrorKind.CONFLICT, f"{what} {told}")
         form = wanted.forms[spec.name]
-        says = [each for each in structs.asdict(spec) if getattr(spec, each) != getattr(before, each)]
+        says = cluster_differences(before, spec)
         restated = self._clusters.forms.get(spec.name, form) != form
         if restated:
-            says.append("how it is opened")
+            says.append("connection settings")
         if known.form:
-            says.append(f"named here from now on, after {known.who or 'somebody'} added it")
+            added = f" ({known.who} added it)" if known.who else ""
+            says.append(f"now managed by the configuration file{added}")
         if not says:
             return None, None
-        return ConfigChange(what, "changed", ", ".join(says)), UpdateCluster(spec, who, restated=restated)
+        return ConfigChange(what, "changed", "; ".join(says)), UpdateCluster(spec, who, restated=restated)
 
     async def _propose(self, *proposals: Proposal) -> None:
-        """Propose all; raises for the first that is refused."""
+        """Propose all; raise CommandError for the first refusal."""
         for reply in await self._loop.propose(*proposals):
             if isinstance(reply, Refusal):
                 raise refused(reply)
 
 
 _JOBS: Final = {
-    Leave.FINISH: "what runs there is finished first",
-    Leave.MOVE: "what runs there goes back to the queue",
-    Leave.CANCEL: "what runs there is cancelled",
+    Leave.FINISH: "jobs there finish first",
+    Leave.MOVE: "jobs there are requeued",
+    Leave.CANCEL: "jobs there are cancelled",
+}
+_REMOVE: Final = {
+    ClusterSource.FILE: "is in the configuration file; remove it there and run `spill config apply`, or drain it",
+    ClusterSource.OPTIONS: "is on the command line of `spill up`; start the server without that --cluster, or drain it",
+    ClusterSource.DEFAULT: "is the default cluster; name other clusters in the configuration file, or drain it",
+}
+_CHANGE: Final = {
+    ClusterSource.FILE: "change it in the configuration file and run `spill config apply`",
+    ClusterSource.OPTIONS: "start the server with another --cluster",
+    ClusterSource.DEFAULT: "name clusters in the configuration file",
 }
 
 
-def _invalid(problems: Sequence[FormProblem]) -> CommandError:
-    first = str(problems[0]) if len(problems) == 1 else f"there are {len(problems)} problems"
-    return CommandError(
-        ErrorKind.INVALID, first, [FieldProblem(each.path, each.message) for each in problems]
-    )
+def _invalid(problems: Sequence[FormProblem], more: int = 0) -> CommandError:
+    count = len(problems) + more
+    first = str(problems[0]) if count == 1 else f"there are {count} problems"
+    listed = [FieldProblem(each.path, each.message, each.source, each.line) for each in problems]
+    if more:
+        listed.append(FieldProblem("", f"and {more} more problem{'s' if more != 1 else ''}"))
+    return CommandError(ErrorKind.INVALID, first, listed)

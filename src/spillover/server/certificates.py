@@ -1,4 +1,4 @@
-"""A small private authority and a certificate of a server, for groups that have no authority of their own."""
+"""Creates a private certificate authority and a server certificate, for sites without an authority."""
 
 import os
 import re
@@ -15,14 +15,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 FILES: Final = ("ca.pem", "ca-key.pem", "server.pem", "server-key.pem")
 AUTHORITY_DAYS: Final = 3650
 LONGEST_NAME: Final = 64
-"""Characters of a common name."""
+"""Most characters of a common name."""
 _DNS: Final = re.compile(r"(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?", re.ASCII)
 _EARLY: Final = timedelta(minutes=5)
-"""Clocks differ."""
+"""How long before now a certificate becomes valid, as clocks differ."""
 
 
 class CertificateTaken(Exception):
-    """There are files already."""
+    """The files exist already."""
 
 
 def make_certificates(
@@ -32,11 +32,11 @@ def make_certificates(
     now: datetime | None = None,
     authority: str = "Spillover authority",
 ) -> None:
-    """Write an authority and a certificate for some hosts into a folder, where nothing is overwritten."""
+    """Write an authority and a certificate for some hosts into a folder; never overwrite a file."""
     out.mkdir(parents=True, exist_ok=True, mode=0o700)
     if there := [name for name in FILES if (out / name).exists()]:
         raise CertificateTaken(
-            f"{out / there[0]} is there already; choose another folder with --out, or move it away"
+            f"{out / there[0]} already exists; choose another folder with --out, or move the file"
         )
     at = now or datetime.now(UTC)
     ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
@@ -68,7 +68,7 @@ def make_certificates(
 
 
 def is_host(text: str) -> bool:
-    """Whether a certificate can be good for this: a name, perhaps with a star for its first part, or an address."""
+    """Return whether a certificate can be issued for this: a host name, also with a leading `*.`, or an address."""
     return _address(text) is not None or _DNS.fullmatch(text) is not None
 
 
@@ -80,7 +80,7 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def _host(text: str) -> x509.GeneralName:
-    """A name or an address."""
+    """Return the certificate name of a host name or address."""
     address = _address(text)
     return x509.IPAddress(address) if address is not None else x509.DNSName(text)
 
@@ -92,7 +92,7 @@ def _name(text: str) -> x509.Name:
 def _begin(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, at: datetime, days: int
 ) -> x509.CertificateBuilder:
-    """A certificate with nothing but who it is of, and for how long."""
+    """Return a certificate builder with subject, issuer, key and validity."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -105,7 +105,7 @@ def _begin(
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
-    """What a key is for: other certificates, or connections."""
+    """Return the usage of a key: to sign certificates, or for connections."""
     return x509.KeyUsage(
         digital_signature=not signs,
         content_commitment=False,
@@ -120,14 +120,14 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 
 
 def _secret(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A key, PEM, without a password: a server starts with nobody there."""
+    """Return a key as PEM without a password, as servers start unattended."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def _write(path: Path, body: bytes, mode: int) -> None:
-    """A new file that is never readable by more than it should be."""
+    """Create a file with its final permissions from the start."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(body)

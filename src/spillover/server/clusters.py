@@ -1,4 +1,4 @@
-"""Clusters, put together: how each is opened, watched and dealt with."""
+"""Opens, runs and closes the clusters of a server."""
 
 import asyncio
 import hashlib
@@ -6,18 +6,18 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from msgspec import Struct
 
 from spillover.clusters.kinds import Kinds, load_kinds
 from spillover.config.config import Config
+from spillover.control.agents.lease_sender import LeaseSender
 from spillover.control.controllers.driving import Driving
 from spillover.control.driving.drivers import Drivers
-from spillover.control.driving.keeping import OutputArchive
-from spillover.control.loop import Loop
-from spillover.control.runner import LeaseSender
-from spillover.control.set_aside import surviving
+from spillover.control.driving.saved_output import OutputArchive
+from spillover.control.live.loop import Loop
+from spillover.control.live.set_aside import surviving
 from spillover.core.state import State
 from spillover.model.backoff import reason_of
 from spillover.model.cluster import AGENTS
@@ -26,13 +26,16 @@ from spillover.ports.blobs import Blobs
 from spillover.ports.driver import Driver, Manner
 from spillover.ports.kinds import AgentHost, CannotOpen, Opened, Opening
 
+_DRIVER: Final = (*Driver.__annotations__, *[part for part in vars(Driver) if not part.startswith("_")])
+"""Members of every driver."""
+
 
 class Unusable(Exception):
-    """Clusters that cannot be used; the message has a line for each problem."""
+    """Clusters cannot be used; the message has a line for each problem."""
 
 
 def check_access(config: Config, environ: Mapping[str, str] | None = None) -> None:
-    """Raise Unusable unless it is said how each cluster is reached; none of them is asked."""
+    """Raise Unusable unless the access to each cluster is configured; contacts none of them."""
     kinds = load_kinds()
     wrong = [
         f"cluster {spec.name}: {line}"
@@ -46,26 +49,26 @@ def check_access(config: Config, environ: Mapping[str, str] | None = None) -> No
 
 
 def identity_for(state: State) -> str:
-    """What a book is known by on clusters of others; drawn once for each."""
+    """Return the id of this state on external clusters; a new one if it has none."""
     return state.facts.identity or secrets.token_hex(8)
 
 
 def owner_of(identity: str, cluster: ClusterName) -> str:
-    """What our objects on one cluster are known by.
+    """Return the owner id of our objects on one cluster.
 
-    Two clusters may be one namespace under two names, or one that was given another name while things run there: what was made
-    under one name is none of the other's, which would else delete what it knows nothing of.
+    Two configured clusters may be the same namespace, or a cluster may be renamed while attempts run there. With an
+    owner id for each name, neither deletes the objects of the other.
     """
     return hashlib.blake2s(f"{identity}/{cluster}".encode(), digest_size=8).hexdigest()
 
 
 class ClusterParts(Struct, frozen=True):
-    """What all clusters of a server are opened and run with."""
+    """What all clusters of a server need."""
 
     config: Config
     data: Path
     loop: Loop
-    runner: LeaseSender
+    lease_sender: LeaseSender
     blobs: Blobs
     drivers: Drivers
     umask: int = -1
@@ -73,19 +76,19 @@ class ClusterParts(Struct, frozen=True):
 
 
 class _Open(Struct):
-    """One cluster that is open."""
+    """An open cluster."""
 
     kind: str
     form: Struct
     opened: Opened
     driving: Driving | None
-    """Reconciles what its driver sees with the book; None for a cluster of agents."""
+    """Reconciles the cluster with the state; None for a cluster of agents."""
     task: asyncio.Task[None] | None = None
-    """Runs it; None until then."""
+    """Runs the cluster; None until it is started."""
 
 
 class OpenClusters:
-    """The clusters that are open: each is run under supervision, by itself, from when it is opened until it is closed."""
+    """The open clusters; each runs in its own supervised task."""
 
     def __init__(self, around: ClusterParts) -> None:
         self._around = around
@@ -95,9 +98,9 @@ class OpenClusters:
         self._keep = archive.keep if config.keep_output else None
         self.kinds = load_kinds()
         self._serves = False
-        """Whether agents find the server."""
+        """Whether agents can find the server."""
         self.identity = ""
-        """What the server is known by on clusters of others; empty until the book is loaded."""
+        """Id of the server on external clusters; empty until the state is loaded."""
 
     def __contains__(self, cluster: ClusterName) -> bool:
         return cluster in self._open
@@ -107,28 +110,28 @@ class OpenClusters:
 
     @property
     def forms(self) -> dict[ClusterName, Struct]:
-        """What each says in the form of its kind."""
+        """The form of each open cluster."""
         return {name: each.form for name, each in self._open.items()}
 
     @property
     def has_drivers(self) -> bool:
-        """Whether others run any of them."""
+        """Whether any open cluster is external."""
         return any(each.driving is not None for each in self._open.values())
 
     def look_for_kinds(self) -> None:
-        """Know kinds too that were installed while the server runs."""
+        """Find kinds that were installed while the server runs."""
         self.kinds = load_kinds()
 
     def open(self, name: ClusterName, kind: str, form: Struct) -> None:
-        """Open a cluster, without running it; raises CannotOpen."""
+        """Open a cluster without running it; raise CannotOpen."""
         around = self._around
         if kind not in self.kinds:
-            raise CannotOpen(self.kinds.unusable.get(kind, f"there is no kind {kind!r} of clusters here"))
+            raise CannotOpen(self.kinds.unusable.get(kind, f"there is no cluster kind {kind!r}"))
         opened, manner = _opened(self.kinds, kind, form, self._opening(name))
         driving = None
         if kind != AGENTS:
             driver = cast("Driver", opened)
-            driving = Driving(around.loop, driver, around.runner.starts, manner, self._keep)
+            driving = Driving(around.loop, driver, around.lease_sender.starts, manner, self._keep)
             around.drivers.add(driving)
         self._open[name] = _Open(kind, form, opened, driving)
 
@@ -147,7 +150,7 @@ class OpenClusters:
         )
 
     async def check(self, clusters: Iterable[ClusterName]) -> list[str]:
-        """What keeps some of them from being used, a line for each problem; agents are not asked."""
+        """Return why external clusters cannot be used, one line for each problem; skips clusters of agents."""
         drivings = [driving for each in clusters if (driving := self._open[each].driving) is not None]
         found = await asyncio.gather(*[_problems(each.driver) for each in drivings])
         return [
@@ -157,18 +160,18 @@ class OpenClusters:
         ]
 
     def watch(self) -> None:
-        """Run those that others run and that do not run yet."""
+        """Run open external clusters that do not run yet."""
         for each in self._open.values():
             if each.driving is not None and each.task is None:
                 self._run(each, each.driving.work, each.driving.run)
 
     def start_agents(self) -> None:
-        """Run the agents of this machine, now that the server says where it is, and from now on those of clusters that are opened."""
+        """Run agents on this machine, now and for clusters opened later, as they can find the server from now on."""
         self._serves = True
         self.start()
 
     def start(self) -> None:
-        """Run what is open and does not run yet."""
+        """Run open clusters that do not run yet."""
         self.watch()
         if not self._serves:
             return
@@ -180,7 +183,7 @@ class OpenClusters:
         each.task = asyncio.create_task(surviving(work, run, self._around.loop.aside), name=work)
 
     async def close(self, cluster: ClusterName) -> None:
-        """Let go of a cluster that was removed: its agents on this machine are stopped, and what has ended on it is deleted."""
+        """Close a removed cluster: stop its agents on this machine, or delete its ended attempts."""
         each = self._open.pop(cluster)
         if each.driving is not None:
             await each.driving.clear()
@@ -189,9 +192,9 @@ class OpenClusters:
             await cast("AgentHost", each.opened).stop()
 
     async def reopen(self, cluster: ClusterName, form: Struct) -> None:
-        """Open a cluster that is configured otherwise in the place of what it was; raises CannotOpen, and then nothing has changed.
+        """Replace an open cluster by one with another form; raise CannotOpen, and then change nothing.
 
-        Agents of this machine that are as they were run on. A driver's successor learns anew what is there.
+        Unchanged agents on this machine keep running. A new driver lists the objects again.
         """
         each = self._open[cluster]
         if each.driving is not None:
@@ -217,14 +220,14 @@ class OpenClusters:
                 await each.driving.driver.close()
 
     async def try_out(self, name: ClusterName, kind: str, form: Struct) -> list[str]:
-        """What keeps a cluster from being used that is not open yet, each in one line."""
+        """Return why a cluster that is not open cannot be used, one line each."""
         try:
             lines = list(self.kinds[kind].missing(form, os.environ, Path.home()))
             opened = None if lines else _opened(self.kinds, kind, form, self._opening(name))[0]
         except CannotOpen as error:
             return [str(error)]
-        except Exception as error:  # noqa: BLE001 - a kind may not be ours
-            return [f"the kind {kind} failed to look at it: {reason_of(error)}"]
+        except Exception as error:  # noqa: BLE001 - a kind of a package may raise anything
+            return [f"the kind {kind} failed to check it: {reason_of(error)}"]
         if kind == AGENTS or opened is None:
             return lines
         driver = cast("Driver", opened)
@@ -234,14 +237,14 @@ class OpenClusters:
             await driver.close()
 
     async def stop_agents(self, *, tasks_too: bool) -> None:
-        """Mind the agents of this machine no more, and stop them and their tasks if that is wanted."""
+        """Stop supervising the agents on this machine; with `tasks_too`, also stop them and their tasks."""
         agents = [each for each in self._open.values() if each.driving is None]
         await asyncio.gather(*map(_end, agents))
         if tasks_too:
             await asyncio.gather(*[cast("AgentHost", each.opened).stop() for each in agents])
 
     async def end(self) -> None:
-        """Watch nothing any more."""
+        """Stop running all clusters."""
         await asyncio.gather(*map(_end, self._open.values()))
         for each in self._open.values():
             if each.driving is not None and each.task is None:
@@ -249,17 +252,22 @@ class OpenClusters:
 
 
 def _opened(kinds: Kinds, kind: str, form: Struct, opening: Opening) -> tuple[Opened, Manner]:
-    """A cluster as its kind opens it; raises CannotOpen, whatever a kind of a package raises."""
+    """Open a cluster through its kind; turn any error into CannotOpen, as the kind may be of a package."""
     try:
-        return kinds[kind].open(form, opening), kinds[kind].manner(form)
+        opened, manner = kinds[kind].open(form, opening), kinds[kind].manner(form)
+        lacking = [f"`{part}`" for part in _DRIVER if kind != AGENTS and not hasattr(opened, part)]
     except CannotOpen:
         raise
     except Exception as error:
         raise CannotOpen(f"the kind {kind} failed to open it: {reason_of(error)}") from error
+    if lacking:
+        told = f"kind {kind}: its driver lacks {', '.join(lacking)}; see spillover.ports.driver.Driver"
+        raise CannotOpen(told)
+    return opened, manner
 
 
 async def _end(each: _Open) -> None:
-    """End what runs a cluster."""
+    """Cancel the task that runs a cluster."""
     if each.task is not None:
         each.task.cancel()
         await asyncio.gather(each.task, return_exceptions=True)
@@ -268,5 +276,5 @@ async def _end(each: _Open) -> None:
 async def _problems(driver: Driver) -> list[str]:
     try:
         return list(await driver.check())
-    except Exception as error:  # noqa: BLE001 - a driver may not be ours
+    except Exception as error:  # noqa: BLE001 - a driver of a package may raise anything
         return [f"its check failed: {reason_of(error)}"]

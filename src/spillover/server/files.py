@@ -1,4 +1,4 @@
-"""What a server leaves in its data folder for the command line and for local agents: where it is, and the token."""
+"""Files in the data folder for the command line and local agents: the address of the server, and its token."""
 
 import contextlib
 import os
@@ -11,24 +11,24 @@ from msgspec import Struct
 
 _FIRST: Final = 0x20
 _LAST: Final = 0x7F
-"""Between these are the characters of ASCII that can be seen."""
+"""Printable ASCII characters other than space are between these."""
 
 
 class Whereabouts(Struct, frozen=True):
-    """`server.json`."""
+    """Content of `server.json`."""
 
     http: str
     """URL."""
     grpc: str
-    """host:port."""
+    """HOST:PORT."""
     epoch: int
     pid: int
     ca: str | None = None
-    """File of the authority to trust; None without TLS, or where everybody knows the authority."""
+    """File of the authority to trust; None without TLS, or if the authority is publicly trusted."""
 
 
 def write_whereabouts(data: Path, where: Whereabouts) -> None:
-    """Say where the server is; readers see the old file or the new one, never a part."""
+    """Write the address of the server; readers never see a partial file."""
     path = data / "server.json"
     fresh = data / f".server.json.{os.getpid()}"
     fresh.write_bytes(msgspec.json.format(msgspec.json.encode(where)) + b"\n")
@@ -36,7 +36,7 @@ def write_whereabouts(data: Path, where: Whereabouts) -> None:
 
 
 def read_whereabouts(data: Path) -> Whereabouts | None:
-    """Where a server is, or was until it died; None if nobody says."""
+    """Return the address of the current or last server; None if there is no valid file."""
     try:
         return msgspec.json.decode((data / "server.json").read_bytes(), type=Whereabouts)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -44,7 +44,7 @@ def read_whereabouts(data: Path) -> Whereabouts | None:
 
 
 def forget_whereabouts(data: Path) -> None:
-    """The server is gone, if the file is still its own."""
+    """Delete the address file, if this process wrote it."""
     where = read_whereabouts(data)
     if where is not None and where.pid == os.getpid():
         with contextlib.suppress(OSError):
@@ -52,9 +52,9 @@ def forget_whereabouts(data: Path) -> None:
 
 
 def token_of(data: Path) -> str:
-    """The token, made at the first start and readable by its owner only; a file without one is made anew.
+    """Return the token; create it at the first start, readable by its owner only, or if the file is empty.
 
-    Raises OSError for a file that holds something else: nobody could show it.
+    Raises OSError if the file holds something that cannot be part of a request.
     """
     path = data / "token"
     with contextlib.suppress(FileNotFoundError):
@@ -67,7 +67,7 @@ def token_of(data: Path) -> str:
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_urlsafe(32) + "\n")
-        with contextlib.suppress(FileExistsError):  # another server was faster, and its token counts
+        with contextlib.suppress(FileExistsError):  # another server was faster; use its token
             os.link(fresh, path)
     finally:
         fresh.unlink()
@@ -75,10 +75,10 @@ def token_of(data: Path) -> str:
 
 
 def _read_token(path: Path) -> str:
-    """What a file says without spaces around it; raises OSError if that cannot be part of a request."""
+    """Return the stripped content of a file; raise OSError if it cannot be part of a request."""
     body = path.read_bytes().strip()
     if not all(_FIRST < letter < _LAST for letter in body):
         raise OSError(
-            f"{path} holds no token: write printable characters without spaces, or delete the file for a new one"
+            f"{path} holds no token; write printable characters without spaces, or delete the file to get a new one"
         )
     return body.decode("ascii")

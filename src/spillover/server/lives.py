@@ -1,6 +1,6 @@
-"""Brings the clusters that are open in line with the lives that the book tells of, while the server runs.
+"""Opens and closes clusters while the server runs, to match the state.
 
-One cluster at a time is opened, opened otherwise or closed; the others do not notice. What cannot be opened is tried again.
+It handles one cluster at a time, and the others are not affected. It retries a cluster that cannot be opened.
 """
 
 import asyncio
@@ -13,8 +13,7 @@ import structlog
 from msgspec import Struct
 
 from spillover.config.clusters import read_cluster
-from spillover.control.loop import Loop
-from spillover.core.clusters import ClusterRecord
+from spillover.control.live.loop import Loop
 from spillover.core.events import (
     AnyEvent,
     ClusterAdded,
@@ -27,6 +26,7 @@ from spillover.core.events import (
     JobRequeued,
 )
 from spillover.core.proposals import ClearedCluster, OpenedCluster
+from spillover.core.records.clusters import ClusterRecord
 from spillover.core.state import State
 from spillover.forms.problems import Findings
 from spillover.model.cluster import ClusterLife
@@ -38,7 +38,7 @@ from spillover.server.clusters import OpenClusters
 log = structlog.get_logger()
 
 AGAIN: Final = 5.0
-"""Seconds until another try to open what could not be opened."""
+"""Seconds until the next try to open a cluster."""
 _LIVES: Final = frozenset(
     {
         ClustersConfigured,
@@ -50,27 +50,27 @@ _LIVES: Final = frozenset(
     }
 )
 _JOBS: Final = frozenset({JobEnded, JobRequeued})
-"""After these a cluster that is being removed may be empty."""
+"""Events after which a cluster that is being removed may be empty."""
 
 
 class ClusterLives:
-    """Opens, reopens and closes clusters as the book says."""
+    """Opens, reopens and closes clusters as the state requires."""
 
     def __init__(self, loop: Loop, clusters: OpenClusters, configured: dict[ClusterName, Struct]) -> None:
         self._loop = loop
         self._clusters = clusters
         self.configured = configured
-        """What the configuration says of each cluster that it names, in the form of its kind."""
+        """Forms of the clusters in the configuration."""
         self.failed: dict[ClusterName, str] = {}
         """Clusters that cannot be opened, and why."""
         self._leaving = False
-        """Whether any is being removed."""
+        """Whether any cluster is being removed."""
         self._news = asyncio.Event()
         self._news.set()
         loop.listen(self._see)
 
     async def run(self) -> None:
-        """Look whenever something about a cluster has changed, until cancelled."""
+        """Check whenever a cluster changes, until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN if self.failed else None):
@@ -79,17 +79,19 @@ class ClusterLives:
             try:
                 await self.look()
             except CommandError as error:
-                log.warning("cannot say that a cluster is open or gone; will try again", error=error.message)
+                log.warning(
+                    "cannot record that a cluster was opened or removed; will retry", error=error.message
+                )
                 await asyncio.sleep(AGAIN)
                 self._news.set()
 
     async def look(self) -> None:
-        """Open what is to be open, and close what is not."""
+        """Open and close clusters, and propose what that changes."""
         state = (await self._loop.read()).state
         self._leaving = any(record.leaving is not None for record in state.lives.values())
         for name in [each for each in self._clusters if each not in state.lives]:
             await self._clusters.close(name)
-            log.info("a cluster is closed", cluster=name)
+            log.info("closed a cluster", cluster=name)
         self.failed = {name: why for name, why in self.failed.items() if name in state.lives}
         for name, record in list(state.lives.items()):
             await self._open(state, name, record)
@@ -103,7 +105,7 @@ class ClusterLives:
             await self._loop.propose(*proposals)
 
     async def _open(self, state: State, name: ClusterName, record: ClusterRecord) -> None:
-        """Let one cluster be open as it is configured; why it cannot be is kept, and the others go on."""
+        """Open or reopen one cluster as configured; record the error if that fails."""
         clusters = self._clusters
         try:
             form = self._form(name, record)
@@ -115,18 +117,20 @@ class ClusterLives:
                 return
         except CannotOpen as error:
             if self.failed.get(name) != str(error):
-                log.warning("cannot open a cluster; will try again", cluster=name, error=str(error))
+                log.warning("cannot open a cluster; will retry", cluster=name, error=str(error))
             self.failed[name] = str(error)
             return
         self.failed.pop(name, None)
         clusters.start()
-        log.info("a cluster is open", cluster=name, kind=state.clusters[name].kind)
+        log.info("opened a cluster", cluster=name, kind=state.clusters[name].kind)
 
     def _form(self, name: ClusterName, record: ClusterRecord) -> Struct:
-        """What a cluster says in the form of its kind; raises CannotOpen if that cannot be read any more."""
+        """Return the form of a cluster; raise CannotOpen if there is none or it is no longer valid."""
         if not record.form:
             if name not in self.configured:
-                raise CannotOpen("the configuration does not say how it is opened; say `spill config apply`")
+                raise CannotOpen(
+                    "the configuration file has no connection settings for it; run `spill config apply`"
+                )
             return self.configured[name]
         found = Findings()
         read = read_cluster(msgspec.json.decode(record.form), self._clusters.kinds, found)

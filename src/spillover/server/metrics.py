@@ -1,7 +1,7 @@
-"""Numbers for Prometheus: read from the loop when they are asked for, counted from events as they become durable.
+"""Metrics for Prometheus: gauges read from the loop on request, and counters fed by durable events.
 
-What is read passes the gate, as all that leaves the process. While the state cannot be shown, the rest still is: that nothing can be
-written is what somebody wants to be alerted of.
+Values of the state pass the gate, like everything that leaves the process. While the state cannot be shown, the other
+metrics remain, as operators need an alert when the store cannot be written.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from spillover.control.costs import budget_views
-from spillover.control.limits import KINDS, Gauge
-from spillover.control.loop import Loop
+from spillover.control.live.loop import Loop
+from spillover.control.requests.limits import KINDS, Gauge
+from spillover.control.views.costs import budget_views
 from spillover.core.events import AnyEvent, CounterName, JobEnded, JobPlaced, MemberPlaced
 from spillover.core.state import State
 from spillover.model.ids import JobId
@@ -34,18 +34,18 @@ COUNTERS: Final[dict[CounterName, tuple[str, str, tuple[str, ...]]]] = {
     "disabled": ("policies_disabled", "Policies that were slow, or missing.", ("axis", "policy")),
     "cycles": ("cycles", "Cycles that decided something.", ()),
 }
-"""What events say that they are counted under: name, meaning, labels."""
+"""Counters by the name that events use: metric name, help text, labels."""
 
 
 class _Now(Collector):
-    """What is true at the moment."""
+    """Collects current values."""
 
     def __init__(self, loop: Loop, gauge: Gauge | None, blobs: CountedBlobs | None) -> None:
         self._loop = loop
         self._gauge = gauge
         self._blobs = blobs
         self.hidden = False
-        """Whether the state is left out."""
+        """Whether to leave out values of the state."""
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("spill_revision", "Events in the journal.", value=self._loop.gate.durable)
@@ -54,7 +54,7 @@ class _Now(Collector):
         yield GaugeMetricFamily("spill_writable", "1 while changes are accepted.", value=writable)
         yield GaugeMetricFamily(
             "spill_clock_held_seconds",
-            "How far the machine's clock is ahead of a time that does not follow it.",
+            "How far the machine's clock is ahead of the server's time while the server ignores it.",
             value=self._loop.time.held() / SECOND,
         )
         if not self.hidden:
@@ -67,7 +67,7 @@ class _Now(Collector):
         yield failures
         aside = GaugeMetricFamily(
             "spill_set_aside",
-            "Work that failed for a reason that nobody foresaw, and is tried again.",
+            "Work that failed unexpectedly and is retried.",
             labels=("work",),
         )
         works = Tally(each.work for each in (*self._loop.aside, *self._loop.engine.aside))
@@ -75,7 +75,7 @@ class _Now(Collector):
             aside.add_metric((work,), count)
         yield aside
         refused = CounterMetricFamily(
-            "spill_refused", "What a limit of the server refused.", labels=("limit",)
+            "spill_refused", "Requests that a limit of the server refused.", labels=("limit",)
         )
         for limit in KINDS:
             refused.add_metric((limit,), 0 if self._gauge is None else self._gauge.refused[limit])
@@ -84,12 +84,10 @@ class _Now(Collector):
             yield from _of_blobs(self._blobs)
 
     def _of_state(self, state: State) -> Iterator[Metric]:
-        """What the book says."""
+        """Yield values of the state."""
         yield GaugeMetricFamily("spill_jobs_queued", "Jobs that wait to be placed.", value=state.queued)
         yield GaugeMetricFamily("spill_jobs_running", "Jobs whose process runs.", value=state.running)
-        yield GaugeMetricFamily(
-            "spill_jobs_known", "Jobs that are not in the archive.", value=len(state.jobs)
-        )
+        yield GaugeMetricFamily("spill_jobs_known", "Jobs outside the archive.", value=len(state.jobs))
         cpus = GaugeMetricFamily("spill_agent_cpus", "CPUs of agents.", labels=("cluster", "agent", "use"))
         for node in state.agents.values():
             cpus.add_metric((node.cluster, node.name, "capacity"), node.capacity.cpu / 1000)
@@ -97,7 +95,7 @@ class _Now(Collector):
         yield cpus
         moved = CounterMetricFamily(
             "spill_agent_leases_moved",
-            "Leases that agents took over from each other.",
+            "Leases that agents stole from each other.",
             labels=("cluster", "agent", "way"),
         )
         for node in state.agents.values():
@@ -106,7 +104,7 @@ class _Now(Collector):
         yield moved
         money = GaugeMetricFamily(
             "spill_budget",
-            "Budgets in the period that is now, in the currency.",
+            "Budgets of the current period, in the currency.",
             labels=("of", "name", "per", "what"),
         )
         for budget in budget_views(state, self._loop.now()):
@@ -127,8 +125,8 @@ class _Now(Collector):
 
 
 def _of_blobs(blobs: CountedBlobs) -> Iterator[Metric]:
-    """What is kept of the files of jobs."""
-    count = GaugeMetricFamily("spill_blobs", "Blobs that are kept.", labels=())
+    """Yield values of the blob store."""
+    count = GaugeMetricFamily("spill_blobs", "Blobs in the store.", labels=())
     size = GaugeMetricFamily("spill_blob_bytes", "Bytes of all blobs together.", labels=())
     if blobs.stock is not None:
         count.add_metric((), blobs.stock[0])
@@ -136,7 +134,7 @@ def _of_blobs(blobs: CountedBlobs) -> Iterator[Metric]:
     yield count
     yield size
     moved = CounterMetricFamily(
-        "spill_blob_bytes_moved", "Bytes of blobs that came and went.", labels=("way",)
+        "spill_blob_bytes_moved", "Bytes of blobs received and sent.", labels=("way",)
     )
     moved.add_metric(("in",), blobs.taken)
     moved.add_metric(("out",), blobs.given)
@@ -150,7 +148,7 @@ def _of_blobs(blobs: CountedBlobs) -> Iterator[Metric]:
 
 
 class _Process(Collector):
-    """What this process needs, besides what `ProcessCollector` reads of the system."""
+    """Collects values of this process that `ProcessCollector` does not have."""
 
     def __init__(self, pauses: Pauses) -> None:
         self._pauses = pauses
@@ -158,7 +156,7 @@ class _Process(Collector):
     def collect(self) -> Iterator[Metric]:
         yield HistogramMetricFamily(
             "spill_loop_pause_seconds",
-            "How late the event loop came to what was due, looked at every 50 ms.",
+            "Delay of the event loop, sampled every 50 ms.",
             self._pauses.buckets(),
             self._pauses.total,
         )
@@ -169,18 +167,18 @@ class _Process(Collector):
         )
         yield GaugeMetricFamily("spill_threads", "Threads of Python.", value=threading.active_count())
         tasks = GaugeMetricFamily("spill_asyncio_tasks", "Tasks of the event loop.", labels=())
-        with contextlib.suppress(RuntimeError):  # asked from outside a loop, there are none to count
+        with contextlib.suppress(RuntimeError):  # outside of an event loop there are none
             tasks.add_metric((), len(asyncio.all_tasks()))
         yield tasks
 
 
 class Metrics:
-    """Everything that is counted."""
+    """All metrics of a server."""
 
     def __init__(self, loop: Loop, gauge: Gauge | None = None, blobs: CountedBlobs | None = None) -> None:
         self.registry = CollectorRegistry()
         self.pauses = Pauses()
-        """To be run beside the server."""
+        """Must run as a task beside the server."""
         self._now = _Now(loop, gauge, blobs)
         self.registry.register(self._now)
         self.registry.register(_Process(self.pauses))
@@ -200,38 +198,38 @@ class Metrics:
         loop.listen(self._see)
 
     async def figures(self) -> bytes:
-        """All of them, as Prometheus reads them."""
+        """Return all metrics in the format of Prometheus."""
         try:
             await self._loop.read()
             self._now.hidden = False
-        except CommandError:  # it is not durable, and nobody knows when it will be
+        except CommandError:  # it is not durable, and may never be
             self._now.hidden = True
         return generate_latest(self.registry)
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
-        # A counter takes a lock for each step, so what comes together is counted first.
+        # A counter takes a lock for each increment, so add up equal events first.
         counted = Tally([event.counted() for event in events])
         for what, count in counted.items():
             if what:
                 counter, labels = self._counters[what[0]], what[1:]
                 (counter.labels(*labels) if labels else counter).inc(count)
         cost = 0
-        for event in events:  # what only the state knows
+        for event in events:  # these need the state
             if type(event) is JobPlaced:
                 self._see_wait(event.job, event.at)
             elif type(event) is MemberPlaced:
                 self._see_wait(event.array, event.at)
-            elif type(event) is JobEnded and not self._is_array(event):  # its members have counted its cost
+            elif type(event) is JobEnded and not self._is_array(event):  # members have counted its cost
                 cost += max(0, event.cost)
         self._cost.inc(cost / MONEY)
 
     def _see_wait(self, job: JobId, placed: int) -> None:
-        """How long a job waited that has a place now."""
+        """Record how long a job waited for its placement."""
         found = self._loop.state.jobs.get(job)
         if found is not None:
             self._wait.observe(max(0, placed - found.submitted) / SECOND)
 
     def _is_array(self, event: JobEnded) -> bool:
-        """Whether an array ended, which was not archived yet when its end became durable."""
+        """Return whether an array ended, if it is not archived yet."""
         job = self._loop.state.jobs.get(event.job)
         return job is not None and job.extra.members is not None

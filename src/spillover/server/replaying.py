@@ -1,11 +1,11 @@
-"""`spill replay`: reads the journal of a server, which may be running, and makes its plans anew."""
+"""Implements `spill replay`: reads the journal of a server, which may be running, and makes its plans again."""
 
 import asyncio
 from pathlib import Path
 
 from msgspec import Struct
 
-from spillover.control.replaying import Replayed, replay
+from spillover.control.live.replaying import Replayed, replay
 from spillover.model.units import format_time
 from spillover.policies.loading import load_surely
 from spillover.ports.journal import StoreError
@@ -21,29 +21,29 @@ class DifferenceView(Struct, frozen=True):
     """Time of its plan, or of the last plan before it; RFC 3339."""
     what: str
     stored: tuple[str, ...]
-    """The plan that the journal has, a line for each part."""
+    """The plan in the journal, one line for each part."""
     replayed: tuple[str, ...]
-    """The plan that was made anew."""
+    """The plan of the replay."""
 
 
 class ReplayView(Struct, frozen=True):
-    """What replaying a journal came to."""
+    """The result of a replay."""
 
     first: int
-    """Revision of the first event that was replayed: 1, or the one after the last checkpoint if older ones are gone."""
+    """Revision of the first replayed event: 1, or the one after the last checkpoint if older events were deleted."""
     last: int
     plans: int
-    """Plans that are as they were stored."""
+    """Plans that match the journal."""
     same: bool
     difference: DifferenceView | None
-    """None if all is the same."""
+    """None if everything matches."""
 
 
 def replay_journal(config: str | None, data: str | None) -> ReplayView:
-    """What replaying the journal that a server would use comes to; raises StoreError if it cannot be read."""
+    """Replay the journal that a server with these settings would use; raise StoreError if it cannot be read."""
     settings = settings_of(config, data)
     if settings.store == "memory":
-        raise StoreError("the store is `memory`: its journal is gone with its server")
+        raise StoreError("the store is `memory`, whose journal ends with its server")
     return _view(asyncio.run(_replay(settings.store, Path(settings.data).absolute())))
 
 

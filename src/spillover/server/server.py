@@ -1,4 +1,4 @@
-"""A server put together: stores, loop, desk, agents and the two APIs, until it is told to stop or loses the lead."""
+"""Assembles a server from stores, loop, clusters and APIs, and runs it until it is stopped or loses the lead."""
 
 import asyncio
 import contextlib
@@ -20,9 +20,10 @@ from spillover.api.http.door import Door
 from spillover.api.http.serving import HttpBounds, serving
 from spillover.clusters.agents.hub import Hub
 from spillover.config.config import Address, Config, OnShutdown
-from spillover.control.agents import Desk
-from spillover.control.clock import SystemClock
-from spillover.control.commands import Commands, Parts
+from spillover.control.agents.lease_sender import LeaseSender
+from spillover.control.agents.lease_terms import least_lost_after
+from spillover.control.agents.requests import AgentRequests
+from spillover.control.agents.tickets import Tickets
 from spillover.control.controllers.archiving import Archiving
 from spillover.control.controllers.files import FileKeeping
 from spillover.control.controllers.indexing import Indexing
@@ -31,27 +32,25 @@ from spillover.control.controllers.leases import Leases
 from spillover.control.controllers.removed import RemovedClusters
 from spillover.control.controllers.stealing import Stealing
 from spillover.control.driving.drivers import Drivers
-from spillover.control.files import FileDesk
-from spillover.control.leader import Leader
-from spillover.control.limits import Gauge, Rate
-from spillover.control.lookup import Lookup
-from spillover.control.loop import RETRY, Loop
-from spillover.control.runner import LeaseSender
-from spillover.control.set_aside import surviving
-from spillover.control.specs import Specs
-from spillover.control.submitting import Submitting
-from spillover.control.terms import least_lost_after
-from spillover.control.tickets import Tickets
-from spillover.control.tokens import Tokens
+from spillover.control.live.clock import SystemClock
+from spillover.control.live.leader import Leader
+from spillover.control.live.loop import RETRY, Loop
+from spillover.control.live.set_aside import surviving
+from spillover.control.live.specs import Specs
+from spillover.control.requests.commands import LiveCommands, Parts
+from spillover.control.requests.files import JobFiles
+from spillover.control.requests.limits import Gauge, Rate
+from spillover.control.requests.lookup import Lookup
+from spillover.control.requests.submitting import Submitting
+from spillover.control.requests.tokens import Tokens
 from spillover.core.proposals import QueueBounds, Refusal, StartEpoch
 from spillover.model.units import SECOND
 from spillover.policies.loading import load_surely
-from spillover.ports.blobs import Blobs
 from spillover.ports.clock import Clock
 from spillover.ports.commands import CommandError, ErrorKind
 from spillover.ports.journal import StoreError, Unwritable
 from spillover.ports.kinds import CannotOpen
-from spillover.server.administration import ClusterAdministration
+from spillover.server.administration import ServerAdministration
 from spillover.server.clusters import ClusterParts, OpenClusters, Unusable, identity_for
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
 from spillover.server.lives import ClusterLives
@@ -67,11 +66,11 @@ log = structlog.get_logger()
 Taken = TypeVar("Taken")
 
 GAP: Final = 10 * SECOND
-"""A server that was away for longer does not count that time as waiting."""
+"""Nanoseconds; a longer time without a server does not count as waiting."""
 
 
 class Server:
-    """One process's worth of Spillover."""
+    """One server process."""
 
     def __init__(
         self,
@@ -101,14 +100,10 @@ class Server:
         )
         self._tokens = Tokens(token_of(data), self.loop)
         self._hub = Hub(config.max_outputs)
-        blobs: Blobs = MemoryBlobs(config.blobs)
-        if config.store != "memory":
-            # Not the wall clock, which may be wrong: the time of the last step, as it is asked for in threads.
-            blobs = FileBlobs(data / "blobs", config.blobs, lambda: self.loop.engine.now)
-        self._blobs = CountedBlobs(blobs)
+        self._blobs = self._open_blobs()
         self._specs = Specs(store.journal)
         tickets = Tickets()
-        self._desk = Desk(
+        self._agent_requests = AgentRequests(
             self.loop,
             self._hub,
             config.retention.logs,
@@ -116,46 +111,53 @@ class Server:
             tickets,
             keep_output=config.keep_output,
         )
-        self._lookup = Lookup(self.loop, store.archive)
         self._files = FileKeeping(self.loop, self._specs, self._blobs, config.retention.jobs)
         self._archiving = Archiving(self.loop, store.archive, self._files.keep)
-        desk = FileDesk(self._blobs, config.max_inputs, config.max_outputs)
-        self._runner = LeaseSender(self.loop, self._hub, self._specs, tickets)
-        limits = config.limits
-        self._gauge = Gauge(
-            self._clock,
-            QueueBounds(limits.queued, limits.queued_per_project),
-            None if limits.submissions is None else Rate(limits.submissions.rate, limits.submissions.burst),
-            limits.body,
-        )
+        self._lease_sender = LeaseSender(self.loop, self._hub, self._specs, tickets)
+        self._gauge = _gauge_of(config, self._clock)
         self._metrics = Metrics(self.loop, self._gauge, self._blobs)
+        drivers = Drivers()
+        self._clusters = OpenClusters(
+            ClusterParts(config, data, self.loop, self._lease_sender, self._blobs, drivers, umask, files)
+        )
+        self._lives = ClusterLives(self.loop, self._clusters, dict(config.forms))
+        self.administration = ServerAdministration(config, self.loop, self._clusters, self._lives, reload)
+        self.commands = self._commands(drivers)
+
+    def _open_blobs(self) -> CountedBlobs:
+        """Open the store for files of jobs."""
+        config = self._config
+        if config.store == "memory":
+            return CountedBlobs(MemoryBlobs(config.blobs))
+        # Blobs expire by the time of the last step: the wall clock may be wrong, and threads read it.
+        return CountedBlobs(FileBlobs(self._data / "blobs", config.blobs, lambda: self.loop.engine.now))
+
+    def _commands(self, drivers: Drivers) -> LiveCommands:
+        """Build the commands that both APIs call."""
+        config, store = self._config, self._store
+        files = JobFiles(self._blobs, config.max_inputs, config.max_outputs)
+        lookup = Lookup(self.loop, store.archive)
         submitting = Submitting(
             self.loop,
             store.archive,
-            self._lookup,
+            lookup,
             self._specs,
             lost_after=config.lost_after,
             least_lost_after=least_lost_after(config.heartbeat),
-            files=desk,
+            files=files,
             gauge=self._gauge,
         )
-        drivers = Drivers()
-        self._clusters = OpenClusters(
-            ClusterParts(config, data, self.loop, self._runner, self._blobs, drivers, umask, files)
-        )
-        self._lives = ClusterLives(self.loop, self._clusters, dict(config.forms))
-        self.administration = ClusterAdministration(config, self.loop, self._clusters, self._lives, reload)
-        self.commands = Commands(
+        return LiveCommands(
             Parts(
                 self.loop,
                 store.journal,
                 store.archive,
                 self._hub,
                 self._specs,
-                self._lookup,
+                lookup,
                 submitting,
                 config.currency,
-                files=desk,
+                files=files,
                 tokens=self._tokens,
                 gauge=self._gauge,
                 drivers=drivers,
@@ -164,8 +166,8 @@ class Server:
         )
 
     async def run(self, leader: Leader, http: socket.socket, stop: asyncio.Event) -> bool:
-        """Lead and serve until told to stop; False if the lead was lost instead."""
-        # Renewed from the moment that the lead is taken: to load takes longer than a term when there are many jobs.
+        """Lead and serve until stopped; return False if the lead was lost instead."""
+        # Renew from the moment the lead is taken: loading many jobs takes longer than a term.
         keeping = asyncio.create_task(leader.keep(self.loop), name="leader")
         leading = asyncio.create_task(self._lead(leader.epoch, http), name="server")
         ends = [asyncio.create_task(each.wait()) for each in (stop, self.loop.lost_lead)]
@@ -185,7 +187,7 @@ class Server:
         return True
 
     async def _lead(self, epoch: int, http: socket.socket) -> None:
-        """Load, and serve until cancelled; raises what ended a part of it."""
+        """Load the state and serve until cancelled; raise the error of any part that ends."""
         door = Door(lambda: str(self.loop.loading or self.loop.problem or "starting"))
         async with contextlib.AsyncExitStack() as stack:
             listening = await stack.enter_async_context(
@@ -195,7 +197,12 @@ class Server:
             await self._open_clusters()
             self.loop.begin(epoch, last)
             service = AgentsService(
-                self._desk, self._hub, self._tokens, lambda: self.loop.epoch, self._blobs, self._runner.starts
+                self._agent_requests,
+                self._hub,
+                self._tokens,
+                lambda: self.loop.epoch,
+                self._blobs,
+                self._lease_sender.starts,
             )
             people = [
                 each(self.commands.of, self._tokens, self._gauge) for each in (JobsService, ClustersService)
@@ -221,16 +228,16 @@ class Server:
                 write_whereabouts(self._data, where)
                 self._clusters.start_agents()
                 door.open(app)
-                print(f"ready {url}", flush=True)  # noqa: T201 - what whoever started us waits for
+                print(f"ready {url}", flush=True)  # noqa: T201 - the starting process waits for it
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
             finally:
-                await stack.aclose()  # first of all: nobody is left who could answer
+                await stack.aclose()  # first, as nothing is left to answer requests
                 await self._end(tasks, grpc_server)
 
     def _start(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Have all that is to be done again and again done."""
+        """Start all controllers."""
         keeping = Keeping(
             self.loop,
             self._store.journal,
@@ -238,12 +245,12 @@ class Server:
             Retention(self._config.retention.jobs, self._config.retention.events),
         )
         controllers = {
-            "runner": self._runner.run,
+            "runner": self._lease_sender.run,
             "archiving": self._archiving.run,
             "keeping": keeping.run,
             "indexing": Indexing(self.loop, self._store.journal).run,
             "files": self._files.run,
-            "leases": Leases(self.loop, self._hub, self._desk, self._config.forget_after).run,
+            "leases": Leases(self.loop, self._hub, self._agent_requests, self._config.forget_after).run,
             "removed clusters": RemovedClusters(self.loop).run,
             "clusters": self._lives.run,
             "pauses": self._metrics.pauses.run,
@@ -257,7 +264,7 @@ class Server:
         self._clusters.watch()
 
     async def _open_clusters(self) -> None:
-        """Open all clusters; raises Unusable if one that is new cannot be used."""
+        """Open all configured clusters; raise Unusable if a new one cannot be used."""
         state, clusters = self.loop.state, self._clusters
         clusters.identity = identity_for(state)
         try:
@@ -267,25 +274,25 @@ class Server:
             raise
 
     async def _open_configured(self) -> None:
-        """Open what the configuration names; raises Unusable."""
+        """Open the configured clusters; raise Unusable."""
         state, clusters = self.loop.state, self._clusters
         for spec in self._config.clusters:
             try:
                 clusters.open(spec.name, spec.kind, self._config.forms[spec.name])
             except CannotOpen as error:
                 raise Unusable(f"cluster {spec.name}: {error}") from None
-        # One that was used before may be away for a while; the server starts without it.
+        # A cluster that was used before may be unreachable for a while; start without it.
         if wrong := await clusters.check(each for each in clusters if each not in state.conditions):
             raise Unusable("\n".join(wrong))
 
     async def show(self, http: socket.socket, why: str, take: Callable[[], Awaitable[Taken]]) -> Taken:
-        """Show data that cannot be written on a socket, which is closed in the end: returns what `take` does once they can."""
+        """Serve read-only while the store cannot be written; return what `take` does once it can. Closes the socket."""
         log.error("cannot write; serving read-only", error=why)
         with contextlib.closing(http):
             self.loop.keep_time(await self.loop.load())
             self.loop.problem = why
             async with serving(self._app(None), http, self._files_of_tls(), self._bounds()):
-                print(f"read-only {self.url(http)}", flush=True)  # noqa: T201 - as `ready` below
+                print(f"read-only {self.url(http)}", flush=True)  # noqa: T201 - see `ready` above
                 while True:
                     await asyncio.sleep(RETRY)
                     try:
@@ -294,7 +301,7 @@ class Server:
                         self.loop.problem = str(error)
 
     def _app(self, address: AgentsAddress | None) -> App:
-        """What people ask."""
+        """Return the HTTP application."""
         hosts = self._config.hosts + (self._identity.hosts() if self._identity is not None else ())
         return build_app(
             self.commands,
@@ -307,31 +314,31 @@ class Server:
         )
 
     def _bounds(self) -> HttpBounds:
-        """What connections of people may be."""
+        """Return the limits of HTTP connections."""
         limits = self._config.limits
         return HttpBounds(limits.head_time / SECOND, limits.connections, self._gauge.crowded)
 
     def _files_of_tls(self) -> tuple[Path, Path] | None:
-        """Certificate and key; None without TLS."""
+        """Return certificate and key; None without TLS."""
         return (self._identity.cert, self._identity.key) if self._identity is not None else None
 
     def _called(self, address: Address) -> str:
-        """The host by which an address is reached on this machine."""
+        """Return the host under which programs on this machine reach an address."""
         return address.host if self._identity is None else self._identity.called(address)
 
     def _address(self, grpc_port: int) -> AgentsAddress:
-        """Where agents find their service: by the host that they know, unless that is another address."""
+        """Return the address of the agents' service; its host is None if it is the host of the HTTP API."""
         http, grpc = self._config.http, self._config.grpc
         same = grpc.is_any or grpc.host == http.host or (grpc.is_loopback and http.is_loopback)
         return AgentsAddress(None if same else self._called(grpc), grpc_port)
 
     def url(self, http: socket.socket) -> str:
-        """Where they ask it."""
+        """Return the URL of the HTTP API."""
         scheme = "http" if self._identity is None else "https"
         return f"{scheme}://{Address(self._called(self._config.http), http.getsockname()[1])}"
 
     async def _begin(self, epoch: int, last: int, tasks: list[asyncio.Task[None]]) -> None:
-        """Take the lead in the journal, and take up what an earlier server left; raises what ended the loop meanwhile."""
+        """Start the epoch in the journal, and take over work of an earlier server; raise the error if the loop ends."""
         looping = asyncio.create_task(self.loop.run(), name="loop")
         tasks.append(looping)
         gap = self.loop.now() - last if last else 0
@@ -357,13 +364,13 @@ class Server:
             except CommandError:
                 if self.loop.held is None:
                     raise
-                await asyncio.sleep(RETRY)  # until it is known whether another server leads
+                await asyncio.sleep(RETRY)  # until it is known which server leads
         if isinstance(reply, Refusal):
-            raise CommandError(ErrorKind.INTERNAL, f"cannot take the lead: {reply.message}")
+            raise CommandError(ErrorKind.INTERNAL, f"cannot become the leader: {reply.message}")
         self._archiving.begin()
 
     async def _end(self, tasks: list[asyncio.Task[None]], grpc_server: object) -> None:
-        """Stop in an order that lets last results in: agents, then their service, then the loop."""
+        """Stop agents first, then their service, then the loop, so that last results are still accepted."""
         for task in tasks:
             if task.get_name() == "leases":
                 task.cancel()
@@ -383,7 +390,14 @@ class Server:
 
 
 def _show(context: ssl.SSLContext | None, app: App, identity: Identity) -> None:
-    """Let people see a new certificate, and ask by the names that it is good for."""
+    """Use a new certificate for HTTP, and accept requests for its host names."""
     if context is not None:
         identity.load_into(context)
     app.answer_to(identity.hosts())
+
+
+def _gauge_of(config: Config, clock: Clock) -> Gauge:
+    """Return the gauge that limits requests as configured."""
+    limits = config.limits
+    rate = None if limits.submissions is None else Rate(limits.submissions.rate, limits.submissions.burst)
+    return Gauge(clock, QueueBounds(limits.queued, limits.queued_per_project), rate, limits.body)

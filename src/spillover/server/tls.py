@@ -1,4 +1,4 @@
-"""The certificate of a server: read and checked before anything listens, with the names that it is good for, and again when it changes."""
+"""Loads and checks the server's certificate before anything listens, and reloads it when it changes."""
 
 import asyncio
 import ssl
@@ -20,52 +20,52 @@ log = structlog.get_logger()
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOOK: Final = 60.0
-"""Seconds between two looks at the files."""
+"""Seconds between two checks of the files."""
 Shown: TypeAlias = Callable[["Identity"], None]
-"""Called with what is to be shown from now on; raises OSError, as ssl does, if it cannot be."""
+"""Called with a new certificate; raises OSError, as ssl does, if it cannot be used."""
 
 
 class BadCertificate(Exception):
-    """Files that no server can speak TLS with; the message says why and what to do."""
+    """The files cannot be used for TLS; the message says why and what to do."""
 
     def __init__(self, setting: str, message: str) -> None:
         super().__init__(f"{setting}: {message}")
         self.setting = setting
-        """Of the configuration: `tls`, or one of it as `tls.cert`."""
+        """The setting at fault: `tls`, or a part such as `tls.cert`."""
         self.message = message
 
 
 class Identity(Struct, frozen=True):
-    """Who the server is, to those who ask it over TLS."""
+    """The server's certificate and its host names."""
 
     cert: Path
     key: Path
     ca: Path | None
     names: tuple[str, ...]
-    """Host names and addresses that the certificate is good for."""
+    """Host names and addresses in the certificate."""
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Let a context show the certificate, to those who connect from now on."""
+        """Use the certificate in a context, for new connections."""
         context.load_cert_chain(self.cert, self.key, password=_none)
 
     def pair(self) -> tuple[bytes, bytes]:
-        """Key and certificate, PEM."""
+        """Return key and certificate as PEM."""
         return self.key.read_bytes(), self.cert.read_bytes()
 
     def called(self, address: Address) -> str:
-        """The host by which those on this machine reach an address that the certificate is good for, if there is one."""
+        """Return a host for an address on this machine; one in the certificate if possible."""
         here = [] if address.is_any else [address.host]
         here += LOOPBACK if address.is_any or address.is_loopback else ()
         plain = [name for name in self.names if not name.startswith("*")]
         return next((host for host in here if host in self.names), (plain or here or [address.host])[0])
 
     def hosts(self) -> tuple[str, ...]:
-        """Names as they stand in the header Host."""
+        """Return names in the form of the Host header."""
         return tuple(f"[{name}]" if ":" in name else name for name in self.names)
 
 
 def load_identity(tls: Tls, now: float) -> Identity:
-    """The certificate and what is to be known of it, as of some seconds after 1970; raises BadCertificate."""
+    """Load a certificate and check it at a time, in seconds since 1970; raise BadCertificate."""
     from cryptography import x509  # noqa: PLC0415 - heavy, and only for servers with TLS
 
     paths = {"cert": Path(tls.cert), "key": Path(tls.key)} | (
@@ -87,41 +87,41 @@ def load_identity(tls: Tls, now: float) -> Identity:
     if certificate.not_valid_after_utc.timestamp() <= now:
         ended = certificate.not_valid_after_utc.date().isoformat()
         raise BadCertificate(
-            "tls.cert", f"{tls.cert} expired on {ended}; make a new one, as with `spill cert init`"
+            "tls.cert", f"{tls.cert} expired on {ended}; make a new one, such as with `spill cert init`"
         )
     ca = paths["ca"].resolve() if "ca" in paths else None
-    # Links are not followed yet: who renews certificates may let them point elsewhere.
+    # Do not resolve links, as a renewal may change where they point.
     return Identity(paths["cert"].absolute(), paths["key"].absolute(), ca, _names(certificate))
 
 
 class CertificateRenewal:
-    """Sees to it that a new certificate is shown to whoever connects from then on; connections that are there stay as they are."""
+    """Uses renewed certificates for new connections; existing ones are not affected."""
 
     def __init__(self, identity: Identity, now: Callable[[], int] = time.time_ns) -> None:
         self._now = now
-        """Nanoseconds UTC."""
+        """Returns nanoseconds UTC."""
         self.identity = identity
-        """What is shown now."""
+        """The certificate in use."""
         self._shown: list[Shown] = []
         self._seen = _stamps(identity)
         self._pair = identity.pair()
 
     def pair(self) -> tuple[bytes, bytes]:
-        """Key and certificate that are shown now, PEM."""
+        """Return key and certificate in use, as PEM."""
         return self._pair
 
     def on_change(self, shown: Shown) -> None:
-        """Have something done with each new certificate."""
+        """Call a function with each new certificate."""
         self._shown.append(shown)
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Check the files regularly, until cancelled."""
         while True:
             await asyncio.sleep(LOOK)
             self.look(self._now() / SECOND)
 
     def look(self, now: float) -> bool:
-        """Show what is in the files, if that is new; what cannot be used is told, and looked at again when it changes."""
+        """Use the files if they changed and are valid; return whether they are used."""
         seen = _stamps(self.identity)
         if seen == self._seen:
             return False
@@ -134,15 +134,15 @@ class CertificateRenewal:
             for shown in self._shown:
                 shown(found)
         except (BadCertificate, OSError) as error:
-            log.warning("a new certificate cannot be used; the one before is shown", error=str(error))
+            log.warning("cannot use the new certificate; keeping the old one", error=str(error))
             return False
         self.identity, self._pair = found, pair
-        log.info("a new certificate is shown", names=found.names)
+        log.info("using a new certificate", names=found.names)
         return True
 
 
 def _stamps(identity: Identity) -> tuple[object, ...]:
-    """What changes when the files do."""
+    """Return values that change when the files do."""
     found: list[object] = []
     for path in (identity.cert, identity.key):
         try:
@@ -154,12 +154,12 @@ def _stamps(identity: Identity) -> tuple[object, ...]:
 
 
 def _none() -> bytes:
-    """The password of a key; nobody could type it."""
+    """Return an empty password, so that OpenSSL does not prompt for one."""
     return b""
 
 
 def _reason(error: Exception, tls: Tls) -> str:
-    """What is wrong with files that could be read."""
+    """Return what is wrong with readable files."""
     reason = getattr(error, "reason", None) or ""
     if reason == "KEY_VALUES_MISMATCH":
         return f"{tls.key} is not the key of {tls.cert}"
@@ -167,8 +167,8 @@ def _reason(error: Exception, tls: Tls) -> str:
 
 
 def _names(certificate: "x509.Certificate") -> tuple[str, ...]:
-    """What the certificate says it is good for."""
-    from cryptography import x509  # noqa: PLC0415 - as above
+    """Return the host names and addresses in a certificate."""
+    from cryptography import x509  # noqa: PLC0415 - see above
 
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

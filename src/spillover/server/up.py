@@ -1,4 +1,4 @@
-"""`spill up`: read the configuration, open the store, take the lead, serve, and stop when told to."""
+"""Implements `spill up`: reads the configuration, opens the store, takes the lead and serves until stopped."""
 
 import asyncio
 import contextlib
@@ -20,10 +20,10 @@ from msgspec import structs
 
 from spillover.clusters.kinds import load_kinds
 from spillover.config.clusteroption import read_options
-from spillover.config.config import Address, Config
+from spillover.config.config import Address, ClusterSource, Config
 from spillover.config.read import check_reach, read_address, read_config
-from spillover.control.clock import SystemClock
-from spillover.control.leader import Leader
+from spillover.control.live.clock import SystemClock
+from spillover.control.live.leader import Leader
 from spillover.forms.documents import read_documents
 from spillover.forms.problems import BadForm, Findings, FormProblem, line_of
 from spillover.ports.commands import CommandError
@@ -38,18 +38,18 @@ from spillover.wire.api import ConfigRequest
 
 DEFAULT_CONFIG = "spill.yaml"
 COLLECT_AFTER = 20_000
-"""New objects after which cycles are looked for. The state of a server has none, and Python's own 700 mean that jobs in it are
-gone through over and over: an eighth of what a job costs, with many agents."""
+"""New objects between two searches for cycles. The state has no cycles. With Python's default of 700, the collector
+scans jobs again and again, which takes an eighth of the time for a job with many agents."""
 
 
 FEW_FILES = 4096
-"""Open files below which it is said that many agents cannot connect."""
+"""Limit of open files below which to warn that few agents can connect."""
 SPARE_FILES = 256
-"""Open files for all else: the store, blobs, people's requests."""
+"""Open files for everything else: the store, blobs, requests of users."""
 
 
 class CannotStart(Exception):
-    """A server that did not begin; the message says why and what to do."""
+    """A server could not start; the message says why and what to do."""
 
 
 def run(
@@ -62,44 +62,44 @@ def run(
     clusters: Sequence[str] = (),
     standby: bool,
 ) -> int:
-    """Serve until told to stop; exit code 0 then, 2 if it could not begin or lost the lead."""
+    """Serve until stopped; return exit code 0, or 2 if the server could not start or lost the lead."""
     try:
         settings = settings_of(config, data, http, grpc, slots, clusters)
         _log_to_stderr()
         for line in load_kinds().unusable.values():
             structlog.get_logger().warning(line)
         files = _open_many_files()
-        gc.freeze()  # what is loaded stays
+        gc.freeze()  # loaded modules stay
         gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
-        umask = os.umask(0o077)  # jobs and their environment are nobody else's business
+        umask = os.umask(0o077)  # jobs and their environment are private
         reload = partial(settings_of, config, data, http, grpc, slots, clusters)
         folder = Path(settings.data).absolute()
         return asyncio.run(_serve(settings, folder, umask, files, standby=standby, reload=reload))
     except BadCertificate as error:
-        print(f"spill: {_placed(error, config or DEFAULT_CONFIG)}", file=sys.stderr)  # noqa: T201 - likewise
+        print(f"spill: {_placed(error, config or DEFAULT_CONFIG)}", file=sys.stderr)  # noqa: T201 - for the user
         return 2
     except Unusable as error:
         for line in str(error).splitlines():
-            print(f"spill: {line}", file=sys.stderr)  # noqa: T201 - likewise
+            print(f"spill: {line}", file=sys.stderr)  # noqa: T201 - for the user
         return 2
     except (CannotStart, StoreError, CommandError, OSError) as error:
-        print(f"spill: {_told(error)}", file=sys.stderr)  # noqa: T201 - the one line that a person sees
+        print(f"spill: {_told(error)}", file=sys.stderr)  # noqa: T201 - for the user
         return 2
 
 
 def _open_many_files() -> int:
-    """Let this process have as many connections as the system lets it, as each agent keeps one; returns how many files it could open.
+    """Raise the limit of open files to its maximum, as each agent needs a connection; return the limit before.
 
-    A shell lets programs open 1,024 as a rule.
+    Most shells set it to 1,024.
     """
     before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    except (OSError, ValueError):  # it stays as it is
+    except (OSError, ValueError):  # keep the current limit
         most = before
     if 0 <= most < FEW_FILES:
         structlog.get_logger().warning(
-            "few connections are allowed; raise the limit of open files (ulimit -Hn, or LimitNOFILE= of the service)",
+            "the limit of open files allows few connections; raise it (ulimit -Hn, or LimitNOFILE= of the service)",
             open_files=most,
             agents_at_most=max(0, most - SPARE_FILES),
         )
@@ -107,7 +107,7 @@ def _open_many_files() -> int:
 
 
 def _placed(error: BadCertificate, source: str) -> FormProblem:
-    """What is wrong with TLS, with the line that asks for it."""
+    """Return a TLS problem with the line of the configuration that causes it."""
     lines = read_documents(Path(source).read_bytes(), source)[0].lines
     line = line_of(tuple(error.setting.split(".")), lines)
     return FormProblem(source, line, error.setting, error.message)
@@ -127,7 +127,7 @@ def settings_of(
     slots: int | None = None,
     clusters: Sequence[str] = (),
 ) -> Config:
-    """The configuration, with what the command line says instead."""
+    """Return the configuration, overridden by command-line options."""
     text: bytes | None = None
     source = config or DEFAULT_CONFIG
     if config is not None or Path(DEFAULT_CONFIG).is_file():
@@ -136,11 +136,15 @@ def settings_of(
     found = Findings()
     if clusters:
         if slots is not None:
-            found.add(
-                ("--slots",), "is of the cluster that a server has by itself; leave it out beside --cluster"
-            )
+            found.add(("--slots",), "applies to the default cluster only; leave it out with --cluster")
         named = read_options(clusters)
-        settings = structs.replace(settings, clusters=named.specs, forms=named.forms, entries=named.entries)
+        settings = structs.replace(
+            settings,
+            clusters=named.specs,
+            forms=named.forms,
+            entries=named.entries,
+            clusters_from=ClusterSource.OPTIONS,
+        )
     if http is not None:
         settings = structs.replace(settings, http=read_address(http, ("--http",), found) or settings.http)
     if grpc is not None:
@@ -161,16 +165,15 @@ async def _serve(
     standby: bool,
     reload: Callable[[], Config] | None = None,
 ) -> int:
-    """Take the lead and serve."""
+    """Take the lead and serve; return the exit code."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    asyncio.get_running_loop().add_signal_handler(
-        signal.SIGHUP, lambda: None
-    )  # until there is somebody to tell
+    # Ignore the signal until there is a server to handle it.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     check_access(config)
     identity = load_identity(config.tls, time.time()) if config.tls is not None else None
-    listener = _listener(config, data)  # before anything is made: a port that is taken changes nothing
+    listener = _listener(config, data)  # first, so that a taken port changes nothing
     with contextlib.closing(listener):
         _make(data)
         store = await open_store(config.store, data)
@@ -191,7 +194,7 @@ async def _serve(
             if holder is not None:
                 raise _served(data, holder.name, holder.url)
             if not await server.run(leader, listener, stop):
-                raise CannotStart("another server leads now; this one stopped")
+                raise CannotStart("another server took over; this one stopped")
             return 0
         finally:
             await leader.resign()
@@ -199,43 +202,44 @@ async def _serve(
 
 
 def _apply_again(server: Server) -> None:
-    """Do as the configuration says now, because a signal asks for it."""
+    """Apply the configuration again after a signal."""
     task = asyncio.create_task(_applied(server), name="configuration")
     _APPLYING.add(task)
     task.add_done_callback(_APPLYING.discard)
 
 
 _APPLYING: Final[set[asyncio.Task[None]]] = set()
-"""Kept until they are done."""
+"""Holds references until the tasks are done."""
 
 
 async def _applied(server: Server) -> None:
     log = structlog.get_logger()
     if not server.loop.epoch:
-        log.warning("the configuration was not applied: this server does not lead")
+        log.warning("did not apply the configuration: this server is not the leader")
         return
     try:
         outcome = await server.administration.configure(ConfigRequest(), "spillover")
     except CommandError as error:
-        lines = [f"{each.path}: {each.message}" for each in error.problems] or [error.message]
-        log.error("the configuration was not applied", problems=lines)  # noqa: TRY400 - one line
+        found = [FormProblem(each.source, each.line, each.path, each.message) for each in error.problems]
+        lines = [*map(str, found)] or [error.message]
+        log.error("did not apply the configuration", problems=lines)  # noqa: TRY400 - one line
         return
     for each in outcome.changes:
         log.info("configuration", what=each.what, change=each.change, text=each.text)
-    log.info("the configuration was applied", changes=len(outcome.changes))
+    log.info("applied the configuration", changes=len(outcome.changes))
 
 
 async def _take(
     server: Server, listener: socket.socket, leader: Leader, url: str, *, standby: bool
 ) -> Holder | None:
-    """Take the lead; while the data cannot be written, show them, until it is known that another server does."""
+    """Take the lead and return None, or return its holder; serve read-only while the store cannot be written."""
     try:
         return await leader.take(url, standby=standby)
     except Unwritable as error:
         shown = _beside(listener) if standby else listener.dup()
         holder = await server.show(shown, str(error), partial(leader.take, url, standby=False))
     if holder is None:
-        listener.listen()  # who asks before this server answers again is kept waiting, not refused
+        listener.listen()  # queue connections instead of refusing them
     elif standby:
         await leader.stand_by(url, holder)
         return None
@@ -243,7 +247,7 @@ async def _take(
 
 
 def _beside(listener: socket.socket) -> socket.socket:
-    """Another socket on the same address: once it is closed, nobody listens there, unlike after a duplicate."""
+    """Return another socket on the same address; unlike a duplicate, it stops listening when it is closed."""
     other = socket.socket(listener.family, socket.SOCK_STREAM)
     other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -255,12 +259,12 @@ def _beside(listener: socket.socket) -> socket.socket:
 
 
 def _make(data: Path) -> None:
-    """The data folder, for its owner only."""
+    """Create the data folder, for its owner only."""
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 def _name(pid: int) -> str:
-    """How a server on this machine is named to others."""
+    """Return the name of a server on this machine for other servers."""
     return f"{socket.gethostname()} (process {pid})"
 
 
@@ -269,17 +273,17 @@ def _served(data: Path, name: str, url: str) -> CannotStart:
 
 
 def _listener(config: Config, data: Path) -> socket.socket:
-    """The socket for people; raises if it, or the one for agents, cannot be had."""
+    """Return the HTTP socket; raise CannotStart if its address or that for agents is taken."""
     try:
         listener = _bind(config.http, "--http")
         try:
-            _bind(config.grpc, "--grpc").close()  # only a look: gRPC binds it anew
+            _bind(config.grpc, "--grpc").close()  # only a check: gRPC binds it again
         except BaseException:
             listener.close()
             raise
     except CannotStart:
         where = read_whereabouts(data)
-        # Whoever starts a server twice should hear of the server, not of its ports.
+        # If a server is started twice, name the running server instead of the port.
         if where is not None and where.http.endswith(f":{config.http.port}") and _lives(where.pid):
             raise _served(data, _name(where.pid), where.http) from None
         raise
@@ -287,7 +291,7 @@ def _listener(config: Config, data: Path) -> socket.socket:
 
 
 def _lives(pid: int) -> bool:
-    """Whether there is such a process."""
+    """Return whether a process exists."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -298,7 +302,7 @@ def _lives(pid: int) -> bool:
 
 
 def _bind(address: Address, option: str) -> socket.socket:
-    """A socket on an address."""
+    """Return a socket bound to an address; raise CannotStart."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -312,7 +316,7 @@ def _bind(address: Address, option: str) -> socket.socket:
 
 
 def _log_to_stderr() -> None:
-    """One line an event, on standard error."""
+    """Log to standard error, one line for each event."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )

@@ -1,1 +1,1 @@
-"""The simulator: the engine of the live server on a virtual clock, fed with a list of jobs from a trace."""
+"""Simulates jobs of a trace, with the engine of the live server on a virtual clock."""

@@ -1,8 +1,8 @@
-"""Dice of simulations: each purpose has its own, so that what is drawn for one does not change another."""
+"""Makes random generators for simulations, one for each purpose, so that draws for one do not change another."""
 
 from random import Random
 
 
 def dice_of(seed: int, purpose: str) -> Random:
-    """Dice that fall the same way for the same seed and purpose."""
-    return Random(f"{seed} {purpose}")  # noqa: S311 - a study has to be repeatable, not secret
+    """Return a generator that gives the same numbers for the same seed and purpose."""
+    return Random(f"{seed} {purpose}")  # noqa: S311 - a study must be repeatable, not secret

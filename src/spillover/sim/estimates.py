@@ -1,4 +1,4 @@
-"""What the scheduler is told about runtimes: the truth, the walltime, nothing, or the truth with an error."""
+"""Chooses the runtime estimates that the scheduler gets: true, walltime, none, or true with an error."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -10,22 +10,22 @@ from spillover.sim.trace import TraceJob
 
 
 class Told(StrEnum):
-    """Where an estimate comes from."""
+    """The source of runtime estimates."""
 
     RUNTIME = "runtime"
-    """How long the job really runs, as most studies have it."""
+    """The true runtime, as in most studies."""
     WALLTIME = "walltime"
-    """The limit that its owner asked for; nothing for a job without one."""
+    """The walltime that the owner set; none for a job without one."""
     NOTHING = "nothing"
-    """Neither: the scheduler is left to what it learns."""
+    """No estimates: the scheduler uses only what it learns."""
     THEN = "then"
-    """What it was told when the job really ran, as far as a history says."""
+    """The estimate of the time when the job really ran, if its history has one."""
 
 
 def with_estimates(
     jobs: Sequence[TraceJob], told: Told, seed: int, *, normal: float = 0.0, lognormal: float = 0.0
 ) -> Sequence[TraceJob]:
-    """The jobs with what the scheduler is told of each.
+    """Return the jobs with the estimates that the scheduler gets.
 
     An error applies to true runtimes: `normal` p gives max(0, r + N(0, p r)), `lognormal` p gives r exp(N(0, p)).
     """
@@ -37,7 +37,7 @@ def with_estimates(
         return [replace(job, estimate=None, walltime=None) for job in jobs]
     if not normal and not lognormal:
         return [job.but(job.submit, job.runtime) for job in jobs]
-    from spillover.sim.dice import dice_of  # noqa: PLC0415 - most studies tell the truth
+    from spillover.sim.dice import dice_of  # noqa: PLC0415 - most studies have no errors
 
     dice = dice_of(seed, "estimates")
     estimates: list[TraceJob] = []

@@ -1,4 +1,4 @@
-"""Machines and prices as the command line takes them: `64x8gpu,48cpu` and `gpu=2.5,step=60s`."""
+"""Parses machines and prices from the command line: `64x8gpu,48cpu` and `gpu=2.5,step=60s`."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from spillover.sim.trace import TraceJob
 
 MOST_NODES: Final = 1_000_000
 MOST_GPUS: Final = 1000
-"""Of one machine."""
+"""Limit for one machine."""
 
 _AMOUNT = re.compile(r"([0-9.]+m?)\s*(gpus?|cpus?)", re.ASCII)
 _PRICES: Final = ("gpu", "cpu", "memory_gib")
@@ -23,9 +23,9 @@ _TIMES: Final = ("step", "minimum", "startup")
 
 
 def read_owned(text: str) -> Fleet:
-    """Owned machines, as `64x8gpu`, `240x1cpu` or `64x8gpu,48cpu,256GB`.
+    """Parse owned machines: `64x8gpu`, `240x1cpu` or `64x8gpu,48cpu,256GB`.
 
-    CPUs or memory that are not stated limit no job.
+    CPUs or memory that are not given do not limit jobs.
     """
     line = OneLine(text)
     number, machine = line.whole.pair("x")
@@ -45,9 +45,9 @@ def read_owned(text: str) -> Fleet:
 
 
 def read_rented(text: str) -> Rent:
-    """What rented capacity costs an hour, as `gpu=2.5,cpu=0.04,step=60s,minimum=60s,startup=90s`.
+    """Parse hourly prices of rented capacity: `gpu=2.5,cpu=0.04,step=60s,minimum=60s,startup=90s`.
 
-    Without a step use is billed to the nanosecond.
+    Without a step, billing is exact to the nanosecond.
     """
     line = OneLine(text)
     given: dict[str, int | None] = {}
@@ -56,12 +56,10 @@ def read_rented(text: str) -> Rent:
         name, value = left.strip().text, right.strip() if right else None
         if value is None or name not in (*_PRICES, *_TIMES):
             known = ", ".join((*_PRICES, *_TIMES))
-            line.wrong(
-                part, f"{shown(part.text)} says no price; write gpu=2.5, and what else there is of {known}"
-            )
+            line.wrong(part, f"{shown(part.text)} is not a price; write gpu=2.5, with one of {known}")
             continue
         if name in given:
-            line.wrong(part, "is written twice; keep one", (name,))
+            line.wrong(part, "is given twice; remove one", (name,))
             continue
         line.mark((name,), value)
         if name in _PRICES:
@@ -76,7 +74,7 @@ def read_rented(text: str) -> Rent:
 
 
 def read_site(owned: str, rented: str) -> tuple[Fleet, Rent]:
-    """Owned machines and prices; everything that is wrong with either is told at once."""
+    """Parse owned machines and prices; report the problems of both at once."""
     try:
         fleet = read_owned(owned)
     except BadForm as wrong:
@@ -89,46 +87,46 @@ def read_site(owned: str, rented: str) -> tuple[Fleet, Rent]:
 
 
 def unpriced(rented: str, fleet: Fleet, jobs: Sequence[TraceJob]) -> list[str]:
-    """What jobs would get for nothing when they are rented, a line each: nobody said a price of it, not even 0."""
+    """Return a line for each resource that jobs would rent for free, because `rented` has no price for it."""
     stated = {part.pair()[0].strip().text for part in Piece(rented).split()}
     gpus = cpus = 0
     for job in jobs:
-        if job.gpus or (not job.cpus and fleet.node.gpu):  # what states neither takes whole machines
+        if job.gpus or (not job.cpus and fleet.node.gpu):  # a job without sizes takes whole machines
             gpus += 1
         else:
             cpus += 1
     found = []
     if gpus and "gpu" not in stated:
-        found.append(f"{_jobs(gpus)} with GPUs, which cost nothing: --rented has no price of gpu")
-    if cpus and "cpu" not in stated and fleet.limits_cpu:  # else they never have to be rented
-        found.append(f"{_jobs(cpus)} without GPUs, whose CPUs cost nothing: --rented has no price of cpu")
+        found.append(f"renting {_jobs(gpus)} with GPUs costs nothing: --rented has no price for gpu")
+    if cpus and "cpu" not in stated and fleet.limits_cpu:  # else they never need rented capacity
+        found.append(f"renting {_jobs(cpus)} without GPUs costs nothing: --rented has no price for cpu")
     return found
 
 
 def _jobs(count: int) -> str:
-    """What there are so many of."""
-    return "there is 1 job" if count == 1 else f"there are {count:,} jobs"
+    """Format a number of jobs."""
+    return "1 job" if count == 1 else f"{count:,} jobs"
 
 
 def _machines(text: str) -> int:
-    """How many machines there are; 0 if this is no such number."""
+    """Parse the number of machines; 0 if it is not valid."""
     is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MOST_NODES))
     return int(text) if is_number and int(text) <= MOST_NODES else 0
 
 
 def _add(part: Piece, have: dict[str, int], line: OneLine) -> None:
-    """Note one amount of a machine."""
+    """Add one resource of a machine to `have`, or report a problem."""
     match = _AMOUNT.fullmatch(part.text)
     kind = "memory" if match is None else match[2].removesuffix("s")
     if kind in have:
-        line.wrong(part, f"{shown(part.text)}: {kind} is written twice; keep one")
+        line.wrong(part, f"{shown(part.text)}: {kind} is given twice; remove one")
         return
     if kind == "memory" or match is None:
         try:
             value, most = parse_memory(part.text), MOST_MEMORY
         except UnitError:
-            advice = "write 8gpu, 48cpu or 256GB: GPUs, CPUs or memory"
-            line.wrong(part, f"{shown(part.text)} is not a part of a machine; {advice}")
+            advice = "write 8gpu, 48cpu or 256GB"
+            line.wrong(part, f"{shown(part.text)} is not a resource of a machine; {advice}")
             return
     elif kind == "gpu":
         value, most = int(match[1]) if match[1].isdigit() and len(match[1]) < 9 else -1, MOST_GPUS
@@ -139,5 +137,5 @@ def _add(part: Piece, have: dict[str, int], line: OneLine) -> None:
             line.wrong(part, str(error))
             return
     if not 0 <= value <= most or (value == 0 and kind != "gpu"):
-        line.wrong(part, f"{shown(part.text)} is more or less than a machine can have")
+        line.wrong(part, f"{shown(part.text)} is out of range for a machine")
     have[kind] = value

@@ -1,4 +1,4 @@
-"""What became of a job in a simulation."""
+"""Defines the outcome of a job in a simulation."""
 
 from msgspec import Struct
 
@@ -7,19 +7,19 @@ class JobOutcome(Struct, frozen=True, gc=False):
     """One job that ended."""
 
     job: int
-    """Its place in the list of jobs, from 0."""
+    """Index in the list of jobs, from 0."""
     submit: int
-    """Nanoseconds from the trace's zero, as are the other times."""
+    """Nanoseconds since the zero of the trace, as for all times here."""
     start: int
-    """When the attempt began that finished it."""
+    """Start of the last attempt."""
     end: int
     cluster: str
-    """Its name; `owned` or `rented` in a simulation of a trace."""
+    """Name of the cluster; `owned` or `rented` when simulating a trace."""
     node: str
-    """The machine; several are joined by `+`; empty if it had none of its own."""
+    """The machine; several are joined by `+`; empty on unlimited capacity."""
     cost: int
-    """Millionths, of all of its attempts."""
+    """Millionths, for all attempts."""
     reason: str
-    """Code of why it ran where it ran."""
+    """Code of the reason why it ran there."""
     abandoned: int = 0
-    """Nanoseconds that it ran on rented capacity in attempts that did not finish it."""
+    """Nanoseconds on rented capacity in attempts that did not complete the job."""

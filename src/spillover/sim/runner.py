@@ -1,12 +1,12 @@
-"""A simulation: the engine of the live server on a virtual clock, with clusters that do as they are told.
+"""Runs a simulation: the engine of the live server on a virtual clock, with simulated clusters.
 
-Nothing here decides. The clock goes to the next moment at which something happens; what is observed then is proposed in one
-step, and what the engine decided is carried out.
+Nothing here decides. The clock jumps to the next time at which something happens. One step proposes everything that
+happens then, and the simulated clusters carry out the events.
 """
 
 from collections.abc import Callable, Sequence
 
-from spillover.control.collecting import not_collecting
+from spillover.control.live.garbage import not_collecting
 from spillover.core.events import AnyEvent
 from spillover.core.proposals import (
     Archived,
@@ -25,8 +25,8 @@ from spillover.model.job import Argv, JobSpec, Terms
 from spillover.model.policy import PolicySet
 from spillover.model.units import FOREVER
 from spillover.policies.loading import load
-from spillover.sim.failing import JobFailure, failures_of
 from spillover.sim.outcome import JobOutcome
+from spillover.sim.reports.failures import JobFailure, failures_of
 from spillover.sim.setting import Scene, Setting
 from spillover.sim.shapes import Shapes
 from spillover.sim.trace import TraceJob
@@ -36,12 +36,12 @@ ARCHIVED_AT_ONCE = 1000
 """Ended jobs that leave the state together."""
 NOTHING = Argv(())
 WHO = "simulation"
-"""Who changes policies."""
+"""User who changes policies."""
 
 Sink = Callable[[int, Sequence[AnyEvent]], None]
-"""Given the time and the events of each step that had any."""
+"""Called with the time and the events of each step that has events."""
 Ended = Callable[[int], None]
-"""Given how many jobs have ended, now and then."""
+"""Called from time to time with the number of ended jobs."""
 
 
 def simulate(
@@ -52,7 +52,7 @@ def simulate(
     failures: list[JobFailure] | None = None,
     ended: Ended | None = None,
 ) -> list[JobOutcome]:
-    """What would become of these jobs, in their order; policies that failed are added to `failures`."""
+    """Simulate jobs and return the outcomes in their order; add policies that failed to `failures`."""
     with not_collecting():
         scene = setting.scene if isinstance(setting, Setting) else setting
         simulation = _Simulation(jobs, scene, sink, ended)
@@ -63,7 +63,7 @@ def simulate(
 
 
 def submission(index: int, job: TraceJob, shapes: Shapes) -> Submit:
-    """A job of a trace as its owner would submit it to a fleet with these shapes."""
+    """Return the submission of a job of a trace, on a fleet with these shapes."""
     own = job.own
     if own is None:
         spec = JobSpec(
@@ -89,7 +89,7 @@ def submission(index: int, job: TraceJob, shapes: Shapes) -> Submit:
 
 
 def opening(setting: Setting | Scene) -> list[Proposal]:
-    """What is proposed before the first job: the clusters, the policies, and the machines."""
+    """Return the first proposals: clusters, policies and machines."""
     scene = setting.scene if isinstance(setting, Setting) else setting
     return [
         StartEpoch(1, scene.site.clusters, scene.policies, budgets=scene.budgets),
@@ -101,7 +101,7 @@ def opening(setting: Setting | Scene) -> list[Proposal]:
 
 
 class _Simulation:
-    """The clock, the engine and the world."""
+    """The clock, the engine and the simulated clusters."""
 
     def __init__(
         self, jobs: Sequence[TraceJob], scene: Scene, sink: Sink | None, ended: Ended | None
@@ -111,7 +111,7 @@ class _Simulation:
         self._sink = sink
         self._ended = ended
         self.guards: list[Guarded] = []
-        """Policies of installed packages that decided at any time."""
+        """Policies of installed packages that were in effect at any time."""
         self._engine = Engine(State(), self._load, digests=sink is not None)
         self._world = SimulatedWorld(jobs, scene.site)
         begun = self._engine.step(scene.begin, opening(scene)).events
@@ -119,7 +119,7 @@ class _Simulation:
             sink(scene.begin, begun)
 
     def run(self) -> list[JobOutcome]:
-        """Until every job has ended, or nothing more can happen."""
+        """Run until every job has ended, or nothing more can happen."""
         jobs, world, engine, scene, sink = self._jobs, self._world, self._engine, self._scene, self._sink
         shapes = Shapes(scene.fleet)
         at, count, ended = 0, len(jobs), 0
@@ -151,7 +151,7 @@ class _Simulation:
         return world.outcomes()
 
     def _archive(self, ended: int) -> Archived:
-        """Let jobs that ended leave the state, so many by now; nobody writes checkpoints."""
+        """Let ended jobs leave the state; drop the dirty records, because nobody writes checkpoints."""
         gone = Archived(tuple(self._world.ended))
         self._world.ended.clear()
         self._engine.state.dirty.clear()
@@ -160,7 +160,7 @@ class _Simulation:
         return gone
 
     def _load(self, chosen: PolicySet) -> Policies:
-        """Make policies, and remember those that may fail."""
+        """Load policies, and remember those that may fail."""
         policies = load(chosen)
         self.guards += policies.guards
         return policies

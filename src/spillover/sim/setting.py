@@ -1,6 +1,6 @@
-"""What jobs are simulated on: clusters with their machines and prices, and the policies that decide.
+"""Describes where jobs are simulated: clusters with machines and prices, and the policies.
 
-`Setting` is the simple front of it: owned machines that are all alike, and as much rented capacity as anybody asks for.
+`Setting` is the simple form: owned machines of one size, and unlimited rented capacity.
 """
 
 from typing import Final
@@ -16,47 +16,47 @@ from spillover.model.resources import Resources
 OWNED: Final = ClusterName("owned")
 RENTED: Final = ClusterName("rented")
 ENOUGH: Final = Resources(10**15, 2**62, 10**12)
-"""What the one machine of the rented cluster has: more than any trace asks for."""
+"""Capacity of the only machine of the rented cluster: more than any trace asks for."""
 
 
 class FleetCapacity(Struct, frozen=True):
-    """What owned machines can do at any moment."""
+    """Total capacity of owned machines."""
 
     units: int
-    """GPUs, or thousandths of CPUs where no machine has GPUs; 0 if nobody stated any."""
+    """GPUs, or thousandths of CPUs if no machine has GPUs; 0 if none were given."""
     by_gpu: bool
-    """Whether GPUs are counted."""
+    """Whether units are GPUs."""
 
 
 class Fleet(Struct, frozen=True):
-    """Owned machines, all alike."""
+    """Owned machines of one size."""
 
     count: int
     node: Resources
-    """What one machine has."""
+    """Capacity of one machine."""
     limits_cpu: bool = True
-    """Whether CPUs were stated. If not, a machine has more than any job asks for, and they are not counted as capacity."""
+    """Whether CPUs were given. If not, a machine has more than any job asks for, and they do not count as capacity."""
     limits_memory: bool = True
-    """Likewise of memory."""
+    """The same for memory."""
 
     @property
     def capacity(self) -> FleetCapacity:
-        """What all of them can do."""
+        """Total capacity of all machines."""
         each = self.node.gpu or (self.node.cpu if self.limits_cpu else 0)
         return FleetCapacity(self.count * each, self.node.gpu > 0)
 
 
 UNDIVIDED: Final = Fleet(1, ENOUGH)
-"""A machine that is large enough for any job."""
+"""One machine that is large enough for any job."""
 
 
 class Rent(Struct, frozen=True):
-    """Rented capacity, of which there is always enough."""
+    """Rented capacity, which is unlimited."""
 
     price: Price
     billing: Billing = Billing()
     startup: int = 0
-    """Nanoseconds from renting until the job runs: waiting, which is not billed."""
+    """Nanoseconds from renting until the job runs; they count as wait and are not billed."""
 
 
 class FleetMachine(Struct, frozen=True):
@@ -66,16 +66,16 @@ class FleetMachine(Struct, frozen=True):
     name: NodeName
     capacity: Resources
     offers: tuple[str, ...] = ()
-    """Words, sorted, that jobs may need."""
+    """Sorted words that jobs may need."""
 
 
 class Site(Struct, frozen=True):
-    """Clusters and their machines, both in the order in which they are tried."""
+    """Clusters and their machines, both in the order in which the scheduler tries them."""
 
     clusters: tuple[ClusterSpec, ...]
     machines: tuple[FleetMachine, ...]
     endless: frozenset[ClusterName] = frozenset()
-    """Clusters whose one machine stands for as many as are needed: it has no name."""
+    """Clusters with unlimited capacity: one unnamed machine stands for all."""
 
     @property
     def rented(self) -> frozenset[ClusterName]:
@@ -84,7 +84,7 @@ class Site(Struct, frozen=True):
 
     @property
     def capacity(self) -> FleetCapacity:
-        """What owned machines can do."""
+        """Total capacity of owned machines."""
         rented = self.rented
         owned = [machine.capacity for machine in self.machines if machine.cluster not in rented]
         gpus = sum(one.gpu for one in owned)
@@ -92,23 +92,23 @@ class Site(Struct, frozen=True):
 
 
 class Scene(Struct, frozen=True):
-    """Everything but the jobs, on any clusters. What the scheduler is told about runtimes stands in the jobs."""
+    """Everything but the jobs, on any clusters. Runtime estimates are part of the jobs."""
 
     site: Site
     policies: PolicySet
-    """Those that decide first."""
+    """The policies at the beginning."""
     fleet: Fleet = UNDIVIDED
-    """Machines that jobs are split over which do not say themselves how; as it is, none is split."""
+    """Machines over which to split jobs that do not specify their tasks; the default splits none."""
     begin: int = 0
-    """When machines and policies are there, nanoseconds of the jobs' time: not after the first job."""
+    """Nanoseconds on the clock of the jobs at which machines and policies exist; not after the first job."""
     changes: tuple[tuple[int, PolicySet], ...] = ()
-    """When other policies decide from then on, in order of time."""
+    """Changes of policies with their times, in order of time."""
     budgets: tuple[Budget, ...] = ()
-    """Their periods are those of UTC, so with any the jobs' time has to be that too."""
+    """Periods are in UTC, so with budgets the times of jobs must be in UTC too."""
 
 
 class Setting(Struct, frozen=True):
-    """Everything but the jobs, with two clusters, `owned` and `rented`."""
+    """Everything but the jobs, on two clusters, `owned` and `rented`."""
 
     fleet: Fleet
     rent: Rent
@@ -116,12 +116,12 @@ class Setting(Struct, frozen=True):
 
     @property
     def scene(self) -> Scene:
-        """The same in full."""
+        """Return the equivalent scene."""
         return Scene(site_of(self.fleet, self.rent), self.policies, self.fleet)
 
 
 def site_of(fleet: Fleet, rent: Rent) -> Site:
-    """Owned machines `n1`, `n2`, ... and one that stands for all that can be rented."""
+    """Return a site with owned machines `n1`, `n2`, ... and one machine for all rented capacity."""
     owned = ClusterSpec(OWNED, "agents", Role.OWNED, gangs=True)
     rented = ClusterSpec(
         RENTED, "agents", Role.RENTED, rent.price, rent.billing, gangs=True, startup=rent.startup

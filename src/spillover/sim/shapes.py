@@ -1,4 +1,4 @@
-"""What a job of a trace asks of machines of a given size: split over several when it is larger than one."""
+"""Finds the shape of a job of a trace on machines of a given size; a large job becomes a gang."""
 
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
@@ -7,7 +7,7 @@ from spillover.sim.trace import TraceJob
 
 
 class Shapes(dict[tuple[int, int, int, int], Shape]):
-    """The shapes of jobs on one fleet by the GPUs, CPUs, memory and nodes that they ask for; equal ones are one object."""
+    """The shapes of jobs on one fleet, by GPUs, CPUs, memory and nodes; equal jobs share one object."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__()
@@ -19,14 +19,14 @@ class Shapes(dict[tuple[int, int, int, int], Shape]):
         return shape
 
     def of(self, job: TraceJob) -> Shape:
-        """The shape of a job."""
+        """Return the shape of a job."""
         return self[job.gpus, job.cpus, job.memory, job.nodes]
 
 
 def _shape(
     gpus: int, cpus: int, memory: int, nodes: int, node: Resources, limits_cpu: bool, limits_memory: bool
 ) -> Shape:
-    """Whole machines and then the rest, or evenly over the machines that the job asks for."""
+    """Split a job evenly over the requested machines, or else into whole machines and a rest."""
     if not gpus and not cpus:
         whole = Resources(node.cpu if limits_cpu else 0, node.memory if limits_memory else 0, node.gpu)
         return Shape(whole, tasks=max(1, nodes))
@@ -37,7 +37,7 @@ def _shape(
         return _split(total, Resources(-(-cpus // tasks), -(-memory // tasks), -(-gpus // tasks)), tasks)
     if needed == 1:
         return Shape(total)
-    # The resource that needs most machines is taken whole from each; of the others each gets its share of that.
+    # Each task takes all that a machine has of the scarcest resource, and its share of the others.
     most, have = max(
         ((gpus, node.gpu), (cpus, node.cpu), (memory, node.memory)), key=lambda one: _over(one[0], one[1])
     )
@@ -50,7 +50,7 @@ def _shape(
 
 
 def _split(total: Resources, each: Resources, tasks: int) -> Shape:
-    """So many tasks of which the last gets what is left."""
+    """Return a shape of this many tasks, of which the last gets the rest."""
     before = tasks - 1
     rest = Resources(
         max(0, total.cpu - before * each.cpu),
@@ -61,15 +61,15 @@ def _split(total: Resources, each: Resources, tasks: int) -> Shape:
 
 
 def _over(amount: int, have: int) -> int:
-    """How many machines an amount needs; one that no machine has any of is not a matter of how many."""
+    """Return how many machines an amount needs; 0 if no machine has the resource, so that it does not count."""
     return -(-amount // have) if have else 0
 
 
 def _share(amount: int, have: int, most: int) -> int:
-    """What goes with one machine's part of the resource that needs most machines."""
+    """Return the amount that belongs to one machine's part of the scarcest resource."""
     return -(-amount * have // most)
 
 
 def _even(units: int, nodes: int) -> int:
-    """Over how many machines whole GPUs or CPUs are divided if as many as asked for get the same, and the last no more."""
+    """Return how many machines get an equal number of units if at most `nodes` are used; the last may get fewer."""
     return -(-units // -(-units // nodes)) if nodes else 0

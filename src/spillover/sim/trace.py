@@ -1,4 +1,4 @@
-"""A list of jobs with what is known of each: the input of every simulation, whatever file it came from."""
+"""Defines a trace: jobs with what is known of each, the input of every simulation."""
 
 from msgspec import Struct
 
@@ -6,17 +6,17 @@ from spillover.model.job import Shape
 
 
 class Own(Struct, frozen=True, gc=False):
-    """What only a job of our own history says of itself."""
+    """Fields that only jobs of a Spillover history have."""
 
     shape: Shape
-    """In place of the totals, which a file has."""
+    """Replaces the total sizes that jobs from files have."""
     name: str = "job"
     queue: str = "default"
     priority: int = 0
     deadline: int | None = None
-    """Latest finish, in nanoseconds of the trace's time; None is no deadline."""
+    """Latest end, in nanoseconds on the clock of the trace; None means no deadline."""
     max_cost: int | None = None
-    """Millionths; None is no limit."""
+    """Millionths; None means no limit."""
     data: int = 0
     """Bytes that leave the cluster."""
 
@@ -26,28 +26,28 @@ class TraceJob(Struct, frozen=True, gc=False):
 
     id: str
     submit: int
-    """Nanoseconds from the trace's zero."""
+    """Nanoseconds since the zero of the trace."""
     runtime: int
-    """Nanoseconds that it ran, and will run."""
+    """Nanoseconds that the job ran, and will run in simulations."""
     gpus: int = 0
-    """Of the whole job."""
+    """Total of all tasks."""
     cpus: int = 0
-    """Thousandths, of the whole job."""
+    """Thousandths, total of all tasks."""
     nodes: int = 0
-    """Machines that it asks for; 0 if the trace does not say."""
+    """Requested machines; 0 if unknown."""
     memory: int = 0
-    """Bytes, of the whole job; 0 if it asks for none."""
+    """Bytes, total of all tasks; 0 if none are requested."""
     user: str = ""
     project: str = ""
     walltime: int | None = None
-    """Nanoseconds that it may run at the most, as its owner asked; None if there is no limit."""
+    """Longest runtime in nanoseconds, as requested by the owner; None means no limit."""
     estimate: int | None = None
-    """Nanoseconds that the scheduler is told to expect; None tells it nothing but the walltime."""
+    """Nanoseconds that the scheduler expects; None leaves it only the walltime."""
     own: Own | None = None
-    """None for jobs of files."""
+    """None for jobs from files."""
 
     def but(self, submit: int, estimate: int | None) -> "TraceJob":
-        """The same job, submitted then, with this estimate; made by position, which is several times faster than a copy."""
+        """Copy the job with another submission and estimate; by position, which is much faster than `replace`."""
         return TraceJob(
             self.id,
             submit,
@@ -65,35 +65,35 @@ class TraceJob(Struct, frozen=True, gc=False):
 
 
 class Happened(Struct, frozen=True, gc=False):
-    """What became of a job when it really ran."""
+    """What really happened to a job."""
 
     start: int
-    """Nanoseconds from the trace's zero."""
+    """Nanoseconds since the zero of the trace."""
     end: int
-    """Nanoseconds from the trace's zero."""
+    """Nanoseconds since the zero of the trace."""
     state: str = ""
-    """As the trace calls it; empty if it does not say."""
+    """State as written in the trace; empty if unknown."""
     ready: int | None = None
-    """Since when it could have been started, nanoseconds from the trace's zero; None if that was at its submission, or is not known."""
+    """Nanoseconds since the zero of the trace at which it could start; None means at submission, or unknown."""
     cluster: str = ""
-    """Where it ran; empty if there was but one."""
+    """Cluster where it ran; empty if there was only one."""
     node: str = ""
-    """The machine; empty if the trace does not say."""
+    """Machine where it ran; empty if unknown."""
     cost: int = 0
     """Millionths."""
 
 
 class Trace(Struct, frozen=True):
-    """Jobs in the order of their submission, ties in the order of rows."""
+    """Jobs in the order of submission, ties in the order of rows."""
 
     jobs: tuple[TraceJob, ...]
     zero: int = 0
-    """Nanoseconds UTC of the trace's zero; 0 if it has no dates."""
+    """Nanoseconds UTC of the zero of the trace; 0 if it has no dates."""
     happened: tuple[Happened | None, ...] = ()
-    """For each job what really became of it, None where that is not known; empty if nothing is known of any."""
+    """What really happened to each job, None if unknown; empty if unknown for all."""
     left_out: int = 0
-    """Rows that were wrong and skipped."""
+    """Invalid rows that were skipped."""
     not_jobs: int = 0
-    """Rows that are right but nothing to simulate: jobs that never ran, or that asked for nothing."""
+    """Valid rows that cannot be simulated: jobs that never ran or requested nothing."""
     not_jobs_at: tuple[int, ...] = ()
-    """When these were submitted, nanoseconds from the trace's zero, as far as the trace says."""
+    """Their submissions, in nanoseconds since the zero of the trace, as far as known."""

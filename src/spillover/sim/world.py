@@ -1,7 +1,7 @@
-"""Simulated clusters: every task starts where it was placed and runs as long as its trace says.
+"""Simulates clusters: every task starts where it was placed and runs as long as its trace says.
 
-Agents only tell of ends, which say how long a task ran: a start that is known would make the engine stop what outlasts its
-walltime, and a trace has the last word on how long a job runs.
+Agents report only ends, with the runtime. If they reported starts, the engine would stop tasks at their walltime, but
+the trace decides how long a job runs.
 """
 
 import heapq
@@ -36,52 +36,52 @@ _JOB = attrgetter("job")
 
 
 class SimulatedTask(Struct, gc=False):
-    """A job where it was placed last."""
+    """A job at its latest placement."""
 
     result: Result
-    """What its agent will say when it has run as long as its trace says."""
+    """The report of its agent when it has run for the runtime of the trace."""
     cluster: ClusterName
     nodes: tuple[NodeName, ...]
     start: int
-    """When it runs, or will."""
+    """When it starts, possibly in the future."""
     why: Reason
 
 
 class SimulatedWorld:
-    """What the clusters do, and what became of each job."""
+    """What the clusters do, and the outcome of each job."""
 
     def __init__(self, jobs: Sequence[TraceJob], site: Site) -> None:
         self._jobs = jobs
         self._rented = site.rented
         self._endless = site.endless
         self._startup = {spec.name: spec.startup for spec in site.clusters if spec.startup}
-        """Nanoseconds, of clusters whose machines take time to start."""
+        """Nanoseconds; only clusters whose machines take time to start."""
         self._tasks: dict[int, SimulatedTask] = {}
-        """What is placed, by the number of the job."""
+        """Placed jobs by index."""
         self._ends: list[tuple[int, int, int]] = []
-        """Heap of time, job, and seq of the lease."""
+        """Heap of end time, job, and seq of the lease."""
         self._stopped: list[int] = []
-        """Jobs that were told to stop, and did."""
+        """Jobs that were asked to stop, and did."""
         self._abandoned: dict[int, int] = {}
         self._outcomes: list[JobOutcome] = []
         self.ended: list[JobId] = []
-        """Jobs that ended, for whoever archives them."""
+        """Ended jobs that are not archived yet."""
         self._now = 0
-        """When something was last told to stop."""
+        """Time of the latest stop."""
 
     def next_time(self) -> int:
-        """When the next thing happens; FOREVER if nothing will."""
+        """Return the time of the next observation; FOREVER if there is none."""
         if self._ends and not self._stopped:
             return self._ends[0][0]
         return self._now if self._stopped else FOREVER
 
     def observe(self, now: int) -> list[Proposal]:
-        """What agents say now."""
+        """Return what agents report now."""
         seen: list[Proposal] = []
         if self._stopped:
             for job in self._stopped:
                 task = self._tasks.get(job)
-                if task is not None:  # else it ended at the very moment
+                if task is not None:  # else it ended at the same moment
                     ran = Usage(max(0, now - task.start))
                     node, lease = node_key(task.cluster, task.nodes[0]), task.result.lease
                     stopped = Result(node, lease, Ending.STOPPED, None, None, ran, 0)
@@ -98,7 +98,7 @@ class SimulatedWorld:
         return seen
 
     def carry_out(self, events: Sequence[AnyEvent]) -> None:
-        """Do what was decided."""
+        """Carry out events."""
         handler_of = _HANDLERS.get
         for event in events:
             handler = handler_of(type(event))
@@ -106,7 +106,7 @@ class SimulatedWorld:
                 handler(self, event)
 
     def outcomes(self) -> list[JobOutcome]:
-        """Of every job that ended, in their order."""
+        """Return the outcomes of all ended jobs, in their order."""
         return sorted(self._outcomes, key=_JOB)
 
     def _placed(self, event: JobPlaced | GangPlaced) -> None:
@@ -153,7 +153,7 @@ class SimulatedWorld:
 
 
 def _of_others(task: SimulatedTask, first: Result) -> list[Proposal]:
-    """What is said of the other tasks of a gang, each by its own node, when this is said of the first."""
+    """Return the reports for the other tasks of a gang, each from its own node, like that for the first."""
     return [
         replace(first, node=node_key(task.cluster, node), lease=replace(first.lease, task=rank))
         for rank, node in enumerate(task.nodes)
@@ -162,7 +162,7 @@ def _of_others(task: SimulatedTask, first: Result) -> list[Proposal]:
 
 
 _HANDLERS: dict[type, Callable[[SimulatedWorld, Any], None]] = {
-    JobPlaced: SimulatedWorld._placed,  # noqa: SLF001 - its own
+    JobPlaced: SimulatedWorld._placed,  # noqa: SLF001 - in the same module
     GangPlaced: SimulatedWorld._placed,  # noqa: SLF001
     JobStopping: SimulatedWorld._stopping,  # noqa: SLF001
     JobRequeued: SimulatedWorld._requeued,  # noqa: SLF001

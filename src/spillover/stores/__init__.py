@@ -1,1 +1,1 @@
-"""Journal, election and archive on memory, SQLite and PostgreSQL."""
+"""Implements journal, election and archive in memory, in SQLite and in PostgreSQL."""

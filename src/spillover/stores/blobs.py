@@ -1,12 +1,14 @@
-"""Blobs as files of a folder, and in memory.
+"""Stores blobs as files of a folder, or in memory.
 
-A file is written under a name that nobody looks for, brought to the disk, and then named by its digest: under a digest there is always
-the whole of it. What a killed server was writing is deleted by the next one. The time of a file is that until which it stays.
+A file is written under a temporary name, synced, and then renamed to its digest. So a file named by a digest is always
+complete. A starting server deletes what a killed one was writing. The modification time of a file is the time until
+which it is kept.
 
-That a blob is of a project is said by an empty file beside it, `DIGEST.PROJECT`, which goes with it. One that is left alone by a crash
-harms nobody, as its project had those very bytes; the next sweep deletes it.
+An empty file beside a blob, `DIGEST.PROJECT`, marks it as belonging to a project, and is deleted with it. A crash may
+leave a mark without its blob. This is harmless, because the project had the content, and the next sweep deletes the
+mark.
 
-A name that is no digest never becomes a path: nothing is there under it, and nothing can be put there.
+A name that is not a digest never becomes a path. Nothing exists under it, and nothing can be stored under it.
 """
 
 import asyncio
@@ -27,13 +29,13 @@ from spillover.model.units import FOREVER, format_memory
 from spillover.ports.blobs import GRACE, BlobBounds, Differs, NoBlob, NoSpace, TooLarge
 
 PIECE: Final = 1 << 20
-"""Bytes that are written or read at once: a hop to a thread costs as much as some 100 KiB."""
+"""Bytes to write or read at once. Switching to a thread costs as much as some 100 KiB."""
 MOST_RESERVE: Final = 1 << 30
 _DIGEST: Final = 64
-"""Characters of a digest; what has more is a mark."""
+"""Characters of a digest. A longer file name is a mark."""
 MOST_UNMARKED: Final = 100_000
 RESERVE: Final = 50
-"""One in so many bytes of the disk, up to a GiB, is left to the journal, without which nothing goes on."""
+"""The disk keeps one in so many of its bytes free for the journal, up to `MOST_RESERVE`."""
 
 
 class FileBlobs:
@@ -47,14 +49,14 @@ class FileBlobs:
         self._bounds = bounds or BlobBounds()
         self._now = now
         self._lock = threading.Lock()
-        """Held where a file is named, kept or dropped, so that what was just asked for is not dropped."""
+        """Held while a file is renamed, kept or deleted, so that a blob that was just requested is not deleted."""
         self._count: int | None = None
-        """None until somebody has counted."""
+        """Number of blobs; None until they were counted."""
         self._used = 0
         self._coming = 0
-        """Bytes of what is being written."""
+        """Bytes of unfinished uploads."""
         self._unmarked: dict[tuple[str, str], None] = {}
-        """What was given to projects while the disk took nothing: it can be read until this process ends."""
+        """Blobs given to projects while the disk was full. They are readable until this process ends."""
 
     async def put(self, digest: str, pieces: AsyncIterator[bytes], project: str | None = None) -> bool:
         """See Blobs."""
@@ -98,7 +100,7 @@ class FileBlobs:
             os.close(file)
 
     async def _compare(self, digest: str, pieces: AsyncIterator[bytes]) -> None:
-        """Take all of a blob that is there, and raise unless it is the same."""
+        """Read a blob that exists already, and raise unless it is the same."""
         sha, size = hashlib.sha256(), 0
         async for piece in pieces:
             size += len(piece)
@@ -128,19 +130,19 @@ class FileBlobs:
         return self._count or 0, self._used
 
     def path(self, digest: str) -> Path:
-        """Where a blob is, or would be; raises NoBlob for what is no digest."""
+        """Return the path of a blob; raise NoBlob if the name is not a digest."""
         if not is_digest(digest):
             raise NoBlob(digest)
         return self._folder / digest[:2] / digest
 
     def mark(self, digest: str, project: str) -> Path:
-        """What is there if a blob is of a project."""
+        """Return the path of the file that marks a blob as belonging to a project."""
         return self.path(digest).with_name(f"{digest}.{project}")
 
-    # --- in threads
+    # --- methods that run in threads
 
     def _there(self, digest: str, project: str | None) -> bool:
-        """Whether something need not be put."""
+        """Return whether a blob is stored already."""
         with _disk():
             self._prepare()
         return bool(self._sizes([digest], project))
@@ -156,7 +158,7 @@ class FileBlobs:
         return self.mark(digest, project).exists() or (digest, project) in self._unmarked
 
     def _give(self, digests: Iterable[str], project: str) -> None:
-        """Mark blobs, or at least remember them: a disk that is full keeps nobody from reading what is there."""
+        """Mark blobs, or remember them in memory, so that a full disk keeps nobody from reading existing blobs."""
         wanted = list(digests)
         try:
             self._mark(wanted, project)
@@ -182,7 +184,7 @@ class FileBlobs:
             self._stay(digest, until)
 
     def _stay(self, digest: str, until: int) -> int | None:
-        """The size of a blob, which stays until a time at the least; None if it is not there."""
+        """Return the size of a blob and keep it at least until a time; None if there is none."""
         if not is_digest(digest):
             return None
         path, until = self.path(digest), min(until, FOREVER)
@@ -192,7 +194,7 @@ class FileBlobs:
             except FileNotFoundError:
                 return None
             if found.st_mtime_ns < until:
-                with contextlib.suppress(OSError):  # a disk that cannot be written drops nothing either
+                with contextlib.suppress(OSError):  # a disk that cannot be written deletes nothing either
                     os.utime(path, ns=(until, until))
             return found.st_size
 
@@ -216,7 +218,7 @@ class FileBlobs:
         return dropped
 
     def _all(self, *, marks: bool = False) -> Iterator[Path]:
-        """All blobs, or all marks; none that is being written."""
+        """Yield all complete blobs, or all marks."""
         for folder in sorted(self._folder.iterdir()):
             if len(folder.name) == 2 and folder.is_dir():
                 for path in folder.iterdir():
@@ -225,7 +227,7 @@ class FileBlobs:
                         yield path
 
     def _prepare(self) -> None:
-        """Count what is there, and delete what another process left half."""
+        """Count the blobs, and delete unfinished files of an earlier process."""
         with self._lock:
             if self._count is not None:
                 return
@@ -236,39 +238,39 @@ class FileBlobs:
             self._count, self._used = len(found), sum(found)
 
     def begin(self) -> Path:
-        """A name to write under."""
+        """Return a temporary path to write to."""
         return self._new / secrets.token_hex(8)
 
     def expect(self, size: int, already: int) -> None:
-        """Refuse what would be too much, before it is written."""
+        """Raise TooLarge or NoSpace before bytes beyond a limit are written."""
         self.check_size(already + size)
         total = self._bounds.total
         if total is not None and self._used + self._coming + size > total:
             raise NoSpace(
-                f"all blobs together may have {format_memory(total)}, and {format_memory(self._used)} are there; "
-                "raise blobs.max_total, or keep jobs for a shorter time (retention.jobs)"
+                f"the blobs use {format_memory(self._used)} of at most {format_memory(total)}; raise "
+                "blobs.max_total, or keep jobs for a shorter time (retention.jobs)"
             )
         self._coming += size
 
     def check_size(self, size: int) -> None:
-        """Refuse a blob that is larger than one may be."""
+        """Raise TooLarge if a blob exceeds the size limit."""
         if size > self._bounds.file:
-            raise TooLarge(f"a blob may have {format_memory(self._bounds.file)}; raise blobs.max_file")
+            raise TooLarge(f"a blob is limited to {format_memory(self._bounds.file)}; raise blobs.max_file")
 
     def check_disk(self, size: int) -> None:
-        """Refuse what would leave the journal, which is on the same disk as a rule, no room."""
+        """Raise NoSpace if a write would leave too little space for the journal, which usually shares the disk."""
         disk = shutil.disk_usage(self._folder)
         if disk.free - size < min(MOST_RESERVE, disk.total // RESERVE):
             raise NoSpace(
-                "blobs cannot be kept now: the disk is almost full, and the rest is for the journal"
+                "cannot store blobs now: the disk is almost full, and the rest is reserved for the journal"
             )
 
     def settle(self, size: int) -> None:
-        """What was coming is there, or will not come."""
+        """Release the expected bytes of an upload that ended."""
         self._coming -= size
 
     def name(self, written: Path, digest: str, size: int, project: str | None) -> None:
-        """Give a whole file its name, and a project if it has one, so that it stays after a loss of power."""
+        """Rename a complete file to its digest, and mark it for a project, so that both survive a power failure."""
         path, until = self.path(digest), self._now() + GRACE
         with self._lock:
             made = not path.parent.exists()
@@ -287,7 +289,7 @@ class FileBlobs:
 
 
 class _Incoming:
-    """One blob that is being written; a thread that writes may outlive the one who asked for it."""
+    """One blob that is being written. A writing thread may outlast the caller, for example after a cancellation."""
 
     def __init__(self, store: FileBlobs, digest: str, project: str | None) -> None:
         self._store = store
@@ -301,12 +303,12 @@ class _Incoming:
         self._lock = threading.Lock()
 
     def expect(self, size: int) -> None:
-        """So much more came."""
+        """Account for bytes that arrived."""
         self._store.expect(size, self._size)
         self._size += size
 
     def write(self, data: bytes) -> None:
-        """Write what came."""
+        """Write bytes to the temporary file."""
         with self._lock, _disk():
             if self._over:
                 return
@@ -318,7 +320,7 @@ class _Incoming:
                 data = data[os.write(self._file, data) :]
 
     def finish(self, data: bytes) -> None:
-        """Write the rest and give it its name, if it is what it was said to be."""
+        """Write the rest, check the digest and rename the file."""
         self.write(data)
         with self._lock, _disk():
             if self._over:
@@ -328,7 +330,7 @@ class _Incoming:
             self._store.name(self._path, self._digest, self._size, self._project)
 
     def close(self) -> None:
-        """Leave nothing behind but what has its name."""
+        """Delete the temporary file, if it was not renamed."""
         with self._lock:
             self._over = True
             self._store.settle(self._size)
@@ -338,30 +340,30 @@ class _Incoming:
 
 
 def check_digest(found: str, digest: str, size: int) -> None:
-    """Raise unless what came is what its digest says."""
+    """Raise Differs unless the content matches the digest."""
     if found != digest:
         raise Differs(f"its {size} bytes have the SHA-256 {found}, not {digest}")
 
 
 def _check(digest: str) -> None:
-    """Refuse to keep anything under what is no digest."""
+    """Raise Differs if the name is not a digest."""
     if not is_digest(digest):
-        raise Differs(f"a blob is named by {DIGEST_RULE}")
+        raise Differs(f"the name of a blob is {DIGEST_RULE}")
 
 
 @contextlib.contextmanager
 def _disk() -> Iterator[None]:
-    """What the system refuses, in our words."""
+    """Turn errors of the system into NoSpace."""
     try:
         yield
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         reason = "the disk is full" if full else error.strerror or str(error)
-        raise NoSpace(f"blobs cannot be kept now: {reason}") from error
+        raise NoSpace(f"cannot store blobs now: {reason}") from error
 
 
 def _close(opening: asyncio.Future[int]) -> None:
-    """Close what was opened after the one who asked for it had gone."""
+    """Close a file that was opened after its caller was cancelled."""
     if not opening.cancelled() and opening.exception() is None:
         os.close(opening.result())
 
@@ -376,15 +378,15 @@ def _sync(folder: Path) -> None:
 
 
 class MemoryBlobs:
-    """Blobs for tests, and for a store that keeps nothing."""
+    """Blobs in memory, for tests and for the memory store."""
 
     def __init__(self, bounds: BlobBounds | None = None, now: Callable[[], int] = time.time_ns) -> None:
         self._bounds = bounds or BlobBounds()
         self._now = now
         self._blobs: dict[str, tuple[bytes, int]] = {}
-        """With the time until which each stays."""
+        """Content, and the time until which it is kept, in nanoseconds UTC."""
         self._projects: dict[str, set[str]] = {}
-        """Of each blob."""
+        """Projects of each blob."""
 
     async def put(self, digest: str, pieces: AsyncIterator[bytes], project: str | None = None) -> bool:
         """See Blobs."""
@@ -395,10 +397,14 @@ class MemoryBlobs:
         async for piece in pieces:
             data += piece
             if len(data) > self._bounds.file:
-                raise TooLarge(f"a blob may have {format_memory(self._bounds.file)}; raise blobs.max_file")
+                raise TooLarge(
+                    f"a blob is limited to {format_memory(self._bounds.file)}; raise blobs.max_file"
+                )
             total = self._bounds.total
             if total is not None and digest not in self._blobs and (await self.used())[1] + len(data) > total:
-                raise NoSpace(f"all blobs together may have {format_memory(total)}; raise blobs.max_total")
+                raise NoSpace(
+                    f"the blobs are limited to {format_memory(total)} in total; raise blobs.max_total"
+                )
         check_digest(hashlib.sha256(data).hexdigest(), digest, len(data))
         self._blobs[digest] = bytes(data), self._now() + GRACE
         if project is not None:

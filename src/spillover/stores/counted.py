@@ -1,4 +1,4 @@
-"""A store of blobs that counts: what is there, what came and went, and what was refused."""
+"""Wraps a store of blobs to count its content, transfers and refusals."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Container, Iterable, Sequence
@@ -8,22 +8,22 @@ from typing import Final
 from spillover.ports.blobs import Blobs, NoSpace, TooLarge
 
 REFUSALS: Final = {TooLarge: "too_large", NoSpace: "no_room"}
-"""What may be refused for its size, and how that is called."""
+"""Errors of refused uploads, and the names under which they are counted."""
 
 
 class CountedBlobs:
-    """Another store, and its numbers since it was opened."""
+    """A store of blobs, with counters since it was opened."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
         self.stock: tuple[int, int] | None = None
-        """How many are there, and their bytes together, as of the last change; None until somebody has counted."""
+        """Number of blobs and their total bytes at the last change; None until counted."""
         self.taken = 0
-        """Bytes that came, of what was not kept too."""
+        """Bytes received, including those that were not stored."""
         self.given = 0
-        """Bytes that were read."""
+        """Bytes read."""
         self.refused: Counter[str] = Counter()
-        """How many were, by the names above."""
+        """Number of refused uploads, by the names above."""
 
     async def put(self, digest: str, pieces: AsyncIterator[bytes], project: str | None = None) -> bool:
         """See Blobs."""
@@ -67,7 +67,7 @@ class CountedBlobs:
         return self.stock
 
     async def _coming(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """What comes, counted."""
+        """Yield the pieces, and count their bytes."""
         async for piece in pieces:
             self.taken += len(piece)
             yield piece

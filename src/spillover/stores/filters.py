@@ -1,4 +1,4 @@
-"""A query of the archive as conditions of SQL, the same for SQLite and PostgreSQL but for how a parameter is written."""
+"""Translates archive queries to SQL for SQLite and PostgreSQL, which differ only in how they write parameters."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from spillover.ports.archive import Query
 
 
 def conditions(query: Query, parameter: Callable[[int], str]) -> tuple[str, list[object]]:
-    """A WHERE clause for the archive and its values; `parameter(n)` writes the n-th one, from 1."""
+    """Return a WHERE clause for the archive, and its values. `parameter(n)` writes the n-th one, from 1."""
     clauses = [] if query.members else ["member = 0"]
     values: list[object] = []
 
@@ -36,16 +36,16 @@ def conditions(query: Query, parameter: Callable[[int], str]) -> tuple[str, list
             if query.members
             else f"job > {place(job)}"
         )
-        # The first part is implied by the second; it is there for the index.
+        # The second part implies the first, which is there for the index.
         clauses.append(f"number <= {at} AND (number < {at} OR {after})")
     return " AND ".join(clauses) or "1 = 1", values
 
 
 def listing(query: Query) -> str:
-    """The order of a list, as `ports.archive.listed` has it; ids that are no members are of one length."""
+    """Return the ORDER BY clause that matches `ports.archive.listed`. Ids that are not members have equal length."""
     return "number DESC, length(job), job" if query.members else "number DESC, job"
 
 
 def prefix_range(prefix: str) -> tuple[str, str]:
-    """The lowest id that starts so, and one above the highest."""
+    """Return the range of ids with a prefix: the lowest, and one above the highest."""
     return prefix, prefix + "\U0010ffff"

@@ -1,6 +1,6 @@
-"""Journal, election and archive in memory: what the ports mean, in the fewest words, and the store of tests and simulations.
+"""Implements the store in memory: a minimal reference for the ports, used by tests and simulations.
 
-A `Shelf` is the data; several stores opened on one shelf are several servers on one database.
+A `Shelf` holds the data. Several stores on one shelf act like several servers on one database.
 """
 
 import time
@@ -30,30 +30,30 @@ from spillover.stores.watch import Watch
 
 
 class Shelf:
-    """Everything that a store keeps."""
+    """The data of a store."""
 
     def __init__(self) -> None:
         self.epoch = 0
         self.holder: Holder | None = None
         self.renewal = 0
-        """Counts the renewals of an epoch, so that others see a living holder."""
+        """Counts the renewals of an epoch, so that contenders see that the holder is alive."""
         self.batches: dict[int, BatchRow] = {}
         """By first revision, oldest first."""
         self.last = 0
         self.checkpoint = 0
         self.records: dict[tuple[str, str], bytes] = {}
         self.staged: dict[tuple[str, str], bytes | None] = {}
-        """Records of the checkpoint to come."""
+        """Records of the next checkpoint."""
         self.mentions: list[Mentions] = []
         """Spans of the index of events by job, oldest first."""
         self.indexed = 0
         self.blobs: dict[bytes, tuple[int, bytes]] = {}
-        """By digest: the newest revision that brought it, and its content."""
+        """By digest: the newest revision that named the blob, and its content."""
         self.finished: dict[JobId, Finished] = {}
 
 
 class MemoryJournal:
-    """History in a dict."""
+    """The journal in a dict."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
@@ -181,18 +181,18 @@ class MemoryJournal:
         return len(gone)
 
     async def close(self) -> None:
-        """Nothing to let go."""
+        """Do nothing, because there is nothing to close."""
 
 
 class MemoryElection:
-    """Who leads on one shelf."""
+    """One contender for the lead on a shelf."""
 
     def __init__(self, shelf: Shelf, term: float, monotonic: Callable[[], float]) -> None:
         self.term = term
         self._shelf = shelf
         self._watch = Watch(term, monotonic)
         self._epoch = 0
-        """The last one that this contender took; 0 if it never did."""
+        """The last epoch that this contender took; 0 if none."""
 
     async def campaign(self, name: str, url: str) -> int | Holder:
         """See Election."""
@@ -227,7 +227,7 @@ class MemoryElection:
 
 
 class MemoryArchive:
-    """Ended jobs in a dict."""
+    """The archive in a dict."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
@@ -299,12 +299,12 @@ class MemoryArchive:
 
 
 def _newest(shelf: Shelf) -> list[Finished]:
-    """All of them as they are listed."""
+    """Return all ended jobs in the order of lists."""
     return sorted(shelf.finished.values(), key=lambda job: listed(job.number, job.job))
 
 
 def _matches(job: Finished, query: Query) -> bool:
-    """Whether a query asks for this job."""
+    """Return whether a job matches a query."""
     return (
         (query.members or "." not in job.job)
         and (query.state is None or job.state == query.state)
@@ -321,7 +321,7 @@ def _matches(job: Finished, query: Query) -> bool:
 def open_memory(
     shelf: Shelf | None = None, term: float = TERM, monotonic: Callable[[], float] = time.monotonic
 ) -> Store:
-    """A store on a shelf; without one, on an empty one of its own."""
+    """Open a store on a shelf, by default on a new one."""
     shelf = Shelf() if shelf is None else shelf
     return Store(
         journal=MemoryJournal(shelf),

@@ -1,8 +1,8 @@
-"""The index of events by job, as rows that SQLite and PostgreSQL share.
+"""Encodes the index of events by job as rows, for SQLite and PostgreSQL.
 
-A row for each event would cost as much as the event. So the index is written a span of events at a time, some while after them: its
-entries, sorted by the mark of the job, are cut into rows by the first bits of the mark. Whoever looks for a job reads its rows of
-all spans, which lie side by side.
+A row for each event would cost as much as the event. So the index is written some time after the events, a span of
+events at a time. The entries of a span are sorted by the mark of the job, and cut into rows (buckets) by the first bits
+of the mark. To find a job, a reader loads its bucket of all spans. These rows are adjacent.
 """
 
 import sys
@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from spillover.ports.journal import Mentions, Moved
 
 BUCKETS: Final = 64
-"""Rows that a span is cut into."""
+"""Number of rows into which a span is cut."""
 _SHIFT: Final = 64 - BUCKETS.bit_length() + 1
 _REVISION: Final = (1 << 32) - 1
 
@@ -23,12 +23,12 @@ MentionRow: TypeAlias = tuple[int, int, int, bytes]
 
 
 def bucket_of(mark: int) -> int:
-    """Where the entries of a job are."""
+    """Return the bucket that holds the entries of a job."""
     return mark << 32 >> _SHIFT
 
 
 def mention_rows(mentions: Mentions) -> Iterator[MentionRow]:
-    """A span as rows; none for a bucket without entries."""
+    """Yield a span as rows, without empty buckets."""
     entries = mentions.entries
     start = 0
     for bucket in range(BUCKETS):
@@ -39,7 +39,7 @@ def mention_rows(mentions: Mentions) -> Iterator[MentionRow]:
 
 
 def revisions(rows: Iterable[tuple[int, bytes]], mark: int, after: int) -> list[int]:
-    """Revisions past `after` that rows (first revision, entries) of its bucket have for a mark, in order."""
+    """Return the revisions past `after` of a mark, in order, from rows (first revision, entries) of its bucket."""
     found: list[int] = []
     for first, body in rows:
         entries = _unpacked(body)
@@ -50,7 +50,7 @@ def revisions(rows: Iterable[tuple[int, bytes]], mark: int, after: int) -> list[
 
 
 def check_indexed(indexed: int, mentions: Mentions, last: int) -> None:
-    """Raise Moved unless a span follows what is indexed, and is of events that are there."""
+    """Raise Moved unless a span continues the index, and the journal has its events."""
     if mentions.after != indexed or mentions.upto > last:
         raise Moved(
             f"events are indexed up to {indexed}, of {last}: not {mentions.after + 1} to {mentions.upto}"

@@ -1,4 +1,4 @@
-"""The one place that knows which stores there are."""
+"""Opens a store by its name. No other module knows which stores there are."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,11 +16,11 @@ _POSTGRESQL: Final = ("postgresql://", "postgres://")
 async def open_store(
     where: str, data: Path, term: float = TERM, monotonic: Callable[[], float] = time.monotonic
 ) -> Store:
-    """Open `memory`, `sqlite` (in the data folder) or `postgresql://...`; raises StoreError with one clear line."""
+    """Open `memory`, `sqlite` (in the data folder) or `postgresql://...`; raise StoreError with a one-line message."""
     if where == "memory":
         return open_memory(None, term, monotonic)
     if where == "sqlite":
-        from spillover.stores.sqlite.open import open_sqlite  # noqa: PLC0415 - only what is used is loaded
+        from spillover.stores.sqlite.open import open_sqlite  # noqa: PLC0415 - load only the store in use
 
         return await open_sqlite(data, term, monotonic)
     if where.startswith(_POSTGRESQL):
@@ -31,9 +31,9 @@ async def open_store(
 
 
 async def open_journal(where: str, data: Path) -> Journal:
-    """Open the journal of a store, which a server may be writing, to read it; raises StoreError as `open_store` does."""
+    """Open the journal of a store for reading, even while a server writes it; raise StoreError like `open_store`."""
     if where == "sqlite":
-        from spillover.stores.sqlite.open import sqlite_journal  # noqa: PLC0415 - only what is used is loaded
+        from spillover.stores.sqlite.open import sqlite_journal  # noqa: PLC0415 - load only the store in use
 
         return sqlite_journal(data)
     if where.startswith(_POSTGRESQL):
@@ -44,9 +44,9 @@ async def open_journal(where: str, data: Path) -> Journal:
 
 
 async def version_of(where: str, data: Path) -> int:
-    """The version of the data in SQLite or PostgreSQL, be it known here or not; raises StoreError. Nothing is written."""
+    """Return the version of the data in SQLite or PostgreSQL, known or not, without writing; raise StoreError."""
     if where == "sqlite":
-        from spillover.stores.sqlite import examining  # noqa: PLC0415 - only what is used is loaded
+        from spillover.stores.sqlite import examining  # noqa: PLC0415 - load only the store in use
 
         return examining.version(data)
     with _driver():
@@ -56,7 +56,7 @@ async def version_of(where: str, data: Path) -> int:
 
 @contextmanager
 def _driver() -> Iterator[None]:
-    """Say what is missing where a store of PostgreSQL is loaded."""
+    """Turn a missing PostgreSQL driver into a StoreError that says what to install."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
-"""What a row holds: the forms that SQLite and PostgreSQL share, so that data can be read with one decoder.
+"""Defines the rows that SQLite and PostgreSQL share, so that one decoder reads both.
 
-A batch of events is one row. An ended job is columns to look it up by, and one body for the rest; the body is a list, so a new
-field goes at its end with a default and old rows stay readable.
+A batch of events is one row. An ended job has columns for lookups, and one body for the rest. The body is a list, so a
+new field goes at its end with a default, and old rows stay readable.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,17 +19,19 @@ from spillover.ports.archive import Finished, Payment, Spent, payments
 from spillover.ports.journal import Fenced, Moved
 
 SCHEMA_VERSION: Final = 3
-"""Of the tables; one number for all stores."""
+"""Version of the tables, the same for all stores."""
 
 STEP_ROWS: Final = 2_000
-"""Forgetting goes by steps of so many rows: an append, or a renewal of the lead, must not wait for a million deletions."""
+"""Most rows to delete or move in one step, so that an append or a renewal of the lead need not wait for a million of
+them.
+"""
 STEP_EVENTS: Final = 20_000
-"""Likewise for events, some of which share a row."""
+"""Most events to delete in one step. Several share a row."""
 
 DIGEST_RANGES: Final = [
     (bytes([first]), bytes([first + 4]) if first < 252 else b"\xff" * 64) for first in range(0, 256, 4)
 ]
-"""All digests in parts: one question about a million of them would keep others waiting."""
+"""Ranges that cover all digests. A query over a million digests at once would block other work."""
 
 BatchRow: TypeAlias = tuple[int, int, int, int, bytes]
 """First revision, last revision, at, epoch, body."""
@@ -54,7 +56,7 @@ FINISHED_COLUMNS: Final = (
 
 
 class Rest(Struct, frozen=True, array_like=True):
-    """What is known of an ended job beyond its columns; see `Finished` for the meaning of each."""
+    """The fields of an ended job that have no column. See `Finished` for their meaning."""
 
     queue: str
     priority: int
@@ -87,7 +89,7 @@ COST_COLUMNS: Final = ("job", "at", "project", "owner", "cluster", "amount")
 CostRow: TypeAlias = tuple[str, int, str, str, str, int]
 """The values of COST_COLUMNS, in that order."""
 _MONDAY: Final = 3
-"""Days from the Monday before it to the first day of 1970."""
+"""Days from a Monday to 1 January 1970, a Thursday."""
 COST_KEYS: Final[dict[CostBy, str]] = {
     "project": "project",
     "user": "owner",
@@ -95,7 +97,7 @@ COST_KEYS: Final[dict[CostBy, str]] = {
     "day": f"at / {DAY}",
     "week": f"(at / {DAY} + {_MONDAY}) / 7",
 }
-"""What costs are grouped by, in SQL; for months each store has its own words."""
+"""SQL expressions to group costs by. Each store has its own for months."""
 COST_BY_ROW: Final[dict[CostBy, Callable[[CostRow], str | int]]] = {
     "project": itemgetter(2),
     "user": itemgetter(3),
@@ -104,7 +106,7 @@ COST_BY_ROW: Final[dict[CostBy, Callable[[CostRow], str | int]]] = {
     "week": lambda row: (row[1] // DAY + _MONDAY) // 7,
     "month": lambda row: period_of(Per.MONTH, row[1]).label,
 }
-"""The same of a row."""
+"""The same for a row."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _events: Final = msgspec.msgpack.Decoder(list[bytes])
@@ -112,29 +114,29 @@ _rest: Final = msgspec.msgpack.Decoder(Rest)
 
 
 def encode_events(events: Sequence[bytes]) -> bytes:
-    """The body of a batch."""
+    """Encode the body of a batch."""
     return _encoder.encode(events)
 
 
 def decode_events(body: bytes) -> list[bytes]:
-    """The events of a batch."""
+    """Decode the events of a batch."""
     return _events.decode(body)
 
 
 def check_epoch(stored: int, epoch: int) -> None:
-    """Raise Fenced unless the store's epoch is the writer's. A lower one (say, of a restored backup) is as foreign."""
+    """Raise Fenced unless the store has the writer's epoch. A lower one, as in a restored backup, fails too."""
     if stored != epoch:
-        raise Fenced(f"the store is in epoch {stored}, this server in {epoch}: another one leads")
+        raise Fenced(f"the store is in epoch {stored}, this server in {epoch}; another server leads")
 
 
 def check_tip(last: int, after: int) -> None:
-    """Raise Moved unless the journal ends where its writer believes."""
+    """Raise Moved unless the journal ends where its writer expects."""
     if last != after:
         raise Moved(f"the journal ends at revision {last}, not at {after}")
 
 
 def check_checkpoint(revision: int, checkpoint: int, last: int) -> None:
-    """Raise Moved for a checkpoint that is older than the one there, or newer than the journal."""
+    """Raise Moved for a checkpoint older than the last one, or newer than the journal."""
     if not checkpoint <= revision <= last:
         raise Moved(
             f"a checkpoint at revision {revision} is not between {checkpoint} (the last) and {last} (the end)"
@@ -142,7 +144,7 @@ def check_checkpoint(revision: int, checkpoint: int, last: int) -> None:
 
 
 def finished_row(job: Finished) -> FinishedRow:
-    """An ended job as columns."""
+    """Return an ended job as columns."""
     rest = Rest(**{field: getattr(job, field) for field in Rest.__struct_fields__})
     return (
         job.job,
@@ -161,7 +163,7 @@ def finished_row(job: Finished) -> FinishedRow:
 
 
 def finished_from(row: Sequence[Any]) -> Finished:
-    """An ended job from its columns."""
+    """Return an ended job from its columns."""
     job, number, _, state, project, user, name, submitted, finished, key, spec, body = row
     rest = _rest.decode(body)
     return Finished(
@@ -180,7 +182,7 @@ def finished_from(row: Sequence[Any]) -> Finished:
 
 
 def cost_rows(jobs: Iterable[Finished]) -> list[CostRow]:
-    """What attempts of ended jobs cost, as columns."""
+    """Return the cost of each attempt of ended jobs, as columns."""
     return [
         (job.job, at, job.project, job.user, cluster, amount)
         for job in jobs
@@ -189,7 +191,7 @@ def cost_rows(jobs: Iterable[Finished]) -> list[CostRow]:
 
 
 def spent_from(by: CostBy, key: str | int, amount: int, jobs: int) -> Spent:
-    """A sum of costs from its columns; days and weeks are counted from 1970."""
+    """Return a sum of costs from its columns. Days and weeks count from 1970."""
     match by:
         case "day":
             key = period_of(Per.DAY, int(key) * DAY).label

@@ -1,4 +1,4 @@
-"""One opened store: the three ports on one set of data."""
+"""Holds one opened store: the three ports on one set of data."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,17 +8,17 @@ from spillover.ports.election import Election
 from spillover.ports.journal import Journal
 
 TERM: Final = 10.0
-"""Seconds that a renewal of the lead lasts: long enough for a busy disk, short enough that a standby helps."""
+"""Seconds that a renewal of the lead lasts. Long enough for a busy disk, short enough for a quick takeover."""
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """What a server keeps its data in."""
+    """The ports that a server stores its data with."""
 
     journal: Journal
     election: Election
     archive: Archive
 
     async def close(self) -> None:
-        """Let go of files, locks and connections; closing again is harmless."""
+        """Close files, locks and connections. Closing again is harmless."""
         await self.journal.close()

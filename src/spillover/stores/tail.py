@@ -1,4 +1,4 @@
-"""Reading the journal and its checkpoint page by page: a reader holds neither a transaction nor all of them in memory."""
+"""Reads the journal and its checkpoint in pages, so that a reader holds no transaction and little memory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -10,21 +10,21 @@ from spillover.ports.journal import Damaged, Moved, Record, Stored
 from spillover.stores.rows import BatchRow, decode_events
 
 PAGE_BYTES: Final = 4 << 20
-"""How much is read at once: enough to be fast, little enough for many readers."""
+"""Bytes of a page. Large enough to be fast, small enough for many readers."""
 PAGE_ROWS: Final = 1000
 PAGE_RECORDS: Final = 1000
-"""A server decodes so many in a few milliseconds, and lets others have a turn then."""
+"""Records of a page. A server decodes them in a few milliseconds, and then runs other work."""
 TURN: Final = 1000
-"""Events that are read before others get their turn: a page may have a hundred thousand."""
+"""Events to read before the event loop runs other work. A page may have a hundred thousand."""
 
 
 async def read_tail(
     page: Callable[[int, int, int], Awaitable[Sequence[BatchRow]]], after: int, end: int, limit: int | None
 ) -> AsyncIterator[Stored]:
-    """Events after a revision up to `end`, at most `limit`.
+    """Yield events after a revision up to `end`, at most `limit`.
 
-    `page(due, end, rows)` returns batches in order, from the one that holds `due` or else the oldest one after it, up to the one
-    that holds `end`, and at most so many.
+    `page(due, end, rows)` returns at most `rows` batches in order, up to the one that holds `end`. It starts with the
+    batch that holds `due`, or else with the oldest one after it.
     """
     left = end - after if limit is None else limit
     due = after + 1
@@ -32,7 +32,7 @@ async def read_tail(
     while due <= end and left > 0:
         rows = await page(due, end, min(PAGE_ROWS, left))
         if not rows and not begun:
-            return  # all that was asked for is forgotten
+            return  # all requested events were compacted
         if not begun:
             due = max(due, rows[0][0])
             begun = True
@@ -53,16 +53,16 @@ async def read_tail(
             left -= upto + 1 - due
             due = upto + 1
         if not rows or rows[0][0] > due:
-            raise Moved(f"events from {due} on were forgotten while they were read; load again")
+            raise Moved(f"events from {due} on were deleted while they were read; load again")
 
 
 async def read_records(
     page: Callable[[str, str, int], Awaitable[tuple[int, Sequence[Record]]]], checkpoint: int
 ) -> AsyncIterator[Sequence[Record]]:
-    """All records of a checkpoint.
+    """Yield all records of a checkpoint.
 
-    `page(kind, key, rows)` returns in one view of the data which checkpoint they are of, and at most so many records behind that
-    kind and key, in their order.
+    `page(kind, key, rows)` returns, in one consistent view, the current checkpoint and at most `rows` records after
+    that kind and key, in order.
     """
     kind = key = ""
     while True:

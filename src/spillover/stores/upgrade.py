@@ -1,21 +1,22 @@
-"""How data of older versions become data of today, whatever the store.
+"""Converts data of older versions, for all stores.
 
 Version 0 (before the first release):
 
 * `meta(name, value)` holds version, epoch and checkpoint, all as text;
 * `events(revision, at, epoch, event)` has one row for each event, which made bulk submissions slow;
-* `blobs(digest, body)` does not say when a blob was last named;
+* `blobs(digest, body)` does not record when a blob was last named;
 * `records(kind, key, body)` is as today;
-* `archive(job, number, body)` has nothing to filter by: the body is a map of all fields, without `usage` and `placed_why`.
+* `archive(job, number, body)` has no columns to filter by. The body is a map of all fields, without `usage` and
+  `placed_why`.
 
 Version 1 puts events into `batches`, the epoch with its holder into `leader`, and gives the archive its columns.
 
-Version 2 adds `costs(job, at, project, owner, cluster, amount)`: what each attempt of an ended job cost, to be summed. Of older
-jobs the last attempt is taken for all.
+Version 2 adds `costs(job, at, project, owner, cluster, amount)`, the cost of each attempt of an ended job, for sums.
+For older jobs, the last attempt stands for all.
 
-Version 3 adds `staged(kind, key, body)`: records of a checkpoint that is being written, which count once `staged` of `meta` is 1; and
-`mentions(bucket, first, last, body)`: which events are about which jobs, up to `indexed` of `meta`. Older events are indexed by the
-server while it runs.
+Version 3 adds `staged(kind, key, body)`, the records of a checkpoint that is being written. They count once `staged` of
+`meta` is 1. It also adds `mentions(bucket, first, last, body)`, the index of events by job, up to `indexed` of `meta`.
+The running server indexes older events.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,11 +34,11 @@ from spillover.ports.journal import TooNew, Unreadable
 from spillover.stores.rows import SCHEMA_VERSION, BatchRow, FinishedRow, encode_events, finished_row
 
 GROUP: Final = 10_000
-"""The most events that an upgrade puts into one batch."""
+"""Most events that an upgrade puts into one batch."""
 
 
 class FinishedV0(Struct, frozen=True):
-    """The body of an ended job in version 0; see `Finished` for the meaning of each field."""
+    """The body of an ended job in version 0. See `Finished` for the meaning of the fields."""
 
     job: JobId
     number: int
@@ -71,16 +72,15 @@ _v0: Final = msgspec.msgpack.Decoder(FinishedV0)
 
 
 def refuse_newer(version: int, where: object) -> None:
-    """Raise TooNew for data that this software cannot know."""
+    """Raise TooNew for data of a later version."""
     if version > SCHEMA_VERSION:
         raise TooNew(
-            f"data in {where} are of version {version}; "
-            f"this Spillover knows up to {SCHEMA_VERSION}: use a newer Spillover"
+            f"the data in {where} have version {version}; this Spillover supports up to {SCHEMA_VERSION}; use a newer one"
         )
 
 
 def batches_from_v0(events: Iterable[tuple[int, int, int, bytes]]) -> Iterator[BatchRow]:
-    """Batches of what was decided at one time, from rows of revision, at, epoch and event in order."""
+    """Group events of the same time and epoch into batches, from rows of revision, at, epoch and event in order."""
     for (at, epoch), group in groupby(events, key=itemgetter(1, 2)):
         rows = list(group)
         for start in range(0, len(rows), GROUP):
@@ -89,7 +89,7 @@ def batches_from_v0(events: Iterable[tuple[int, int, int, bytes]]) -> Iterator[B
 
 
 def finished_from_v0(body: bytes) -> FinishedRow:
-    """The columns of an ended job; what it used was not measured, and why it ran where it did was not kept."""
+    """Return the columns of an ended job. Its usage and the reason of its placement were not recorded."""
     try:
         old = _v0.decode(body)
     except msgspec.MsgspecError as error:

@@ -1,14 +1,15 @@
-"""When a silent holder may be replaced.
+"""Decides when a silent holder of the lead may be replaced.
 
-A contender never compares its clock with another machine's: it looks at a counter that a living holder keeps raising, and measures
-on its own monotonic clock how long it saw the same value. The holder's term began before that, so it is over first.
+A contender never compares its clock with that of another machine. It watches a counter that a live holder keeps
+increasing, and measures on its own monotonic clock how long the value has not changed. The holder's term began earlier,
+so it ends first.
 """
 
 from collections.abc import Callable
 
 
 class Watch:
-    """How long one contender has seen an unchanged holder."""
+    """Measures how long one contender has seen an unchanged holder."""
 
     def __init__(self, term: float, monotonic: Callable[[], float]) -> None:
         self._term = term
@@ -17,7 +18,7 @@ class Watch:
         self._since = 0.0
 
     def expired(self, epoch: int, renewal: int) -> bool:
-        """Take note of what the store says now; whether it has said so for a full term."""
+        """Record the current values of the store; return whether they have not changed for a full term."""
         now = self._monotonic()
         if self._seen != (epoch, renewal):
             self._seen = (epoch, renewal)

@@ -1,1 +1,1 @@
-"""Builders, harnesses and conformance suites for tests."""
+"""Builders, harnesses and conformance suites for tests, also for authors of plugins."""

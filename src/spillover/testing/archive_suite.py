@@ -1,4 +1,4 @@
-"""What every archive must do."""
+"""Checks the contract of archives, for any store."""
 
 import pytest
 from msgspec.structs import replace
@@ -11,17 +11,17 @@ from spillover.testing.stores import Opener, a_finished, lead
 
 
 class ArchiveSuite:
-    """Ended jobs."""
+    """The contract of `Archive`."""
 
     @pytest.fixture
     async def store(self, opener: Opener) -> Store:
-        """A store whose lead is taken: epoch 1."""
+        """Open a store and take the lead, with epoch 1."""
         store = await opener()
         assert await lead(store) == 1
         return store
 
     async def test_every_field_comes_back(self, store: Store) -> None:
-        """And what is not there is not found."""
+        """`get` returns None for an unknown job."""
         job = a_finished(key="nightly", why=b"why", array=b"sum", signal=9, not_before=4, exit_code=None)
         job = replace(job, outputs=((1, "list"), (3, "other")))
         bare = a_finished(
@@ -34,7 +34,7 @@ class ArchiveSuite:
         assert await store.archive.count() == 2
 
     async def test_many_are_found_at_once_by_their_ids(self, store: Store) -> None:
-        """With what they returned; those that are not there are left out."""
+        """The result includes the return values, and omits unknown jobs."""
         array = JobId("cccccccccccc")
         members = [a_finished(member_id(array, index), 2, value=b"v%d" % index) for index in range(5)]
         await store.archive.put([*members, a_finished(value_digest="ab" * 32)], 1)
@@ -45,7 +45,7 @@ class ArchiveSuite:
         assert await store.archive.some([]) == {}
 
     async def test_putting_again_replaces(self, store: Store) -> None:
-        """Archiving is repeated after a crash."""
+        """A server archives jobs again after a crash."""
         await store.archive.put([a_finished()], 1)
         await store.archive.put([a_finished(state="FAILED", name="other")], 1)
         assert await store.archive.count() == 1
@@ -53,7 +53,7 @@ class ArchiveSuite:
         assert await store.archive.list(Query(name="train")) == []
 
     async def test_lists_are_newest_first_and_go_on_after_a_cursor(self, store: Store) -> None:
-        """No job is missed or repeated from page to page, also among equal numbers."""
+        """Pages neither skip nor repeat a job, even among equal numbers."""
         jobs = [a_finished(f"{letter}aaaaaaaaaaa", number // 2) for number, letter in enumerate("hgfedcba")]
         await store.archive.put(jobs, 1)
         expected = sorted(jobs, key=lambda job: (-job.number, job.job))
@@ -65,7 +65,7 @@ class ArchiveSuite:
         assert seen == expected
 
     async def test_members_are_listed_by_their_index(self, store: Store) -> None:
-        """Behind their array, also from page to page."""
+        """They follow their array, also across pages."""
         array = JobId("cccccccccccc")
         members = [a_finished(member_id(array, index), 2) for index in (10, 2, 9, 11, 1)]
         await store.archive.put([*members, a_finished(array, 2), a_finished("aaaaaaaaaaaa", 1)], 1)
@@ -105,7 +105,7 @@ class ArchiveSuite:
         assert await numbers(Query(state="CANCELLED")) == []
 
     async def test_members_are_listed_only_when_asked_for(self, store: Store) -> None:
-        """An array of a million would hide everything else."""
+        """An array of a million members would hide everything else."""
         array = JobId("aaaaaaaaaaaa")
         members = [a_finished(member_id(array, index), 1) for index in (1, 2, 10)]
         await store.archive.put([*members, a_finished(array, 1), a_finished("aaaaaaaaaaab", 2)], 1)
@@ -121,7 +121,7 @@ class ArchiveSuite:
         assert await store.archive.get(member_id(array, 2)) == members[1]
 
     async def test_ids_are_found_by_their_beginning(self, store: Store) -> None:
-        """Members only with the dot; signs that mean something to SQL mean nothing here."""
+        """A prefix matches members only with the dot; wildcards of SQL have no meaning."""
         array = JobId("abcaaaaaaaaa")
         await store.archive.put(
             [
@@ -144,7 +144,7 @@ class ArchiveSuite:
             assert await find(nothing, 10) == []
 
     async def test_jobs_are_found_by_key(self, store: Store) -> None:
-        """Each project has keys of its own; the newest counts, where one was used again."""
+        """Each project has its own keys; the newest job with a key counts."""
         old, new, other, elsewhere = (
             a_finished("aaaaaaaaaaaa", 1, key="k"),
             a_finished("bbbbbbbbbbbb", 2, key="k"),
@@ -158,7 +158,7 @@ class ArchiveSuite:
         assert await store.archive.keyed([]) == {}
 
     async def test_costs_are_summed_by_project_user_cluster_and_day(self, store: Store) -> None:
-        """Each attempt where it ran and on the day it was over; arrays through their members."""
+        """Each attempt counts where it ran and on the day it ended; arrays count through their members."""
         array = JobId("cccccccccccc")
         free = a_finished("eeeeeeeeeeee", 5, cost=0)
         jobs = [
@@ -190,7 +190,7 @@ class ArchiveSuite:
         assert await store.archive.get(jobs[0].job) == jobs[0]
 
     async def test_weeks_and_months_are_those_of_the_utc_calendar(self, store: Store) -> None:
-        """At both ends of them, and at the turn of a year."""
+        """Tests the first and the last day of each, and a change of year."""
         times = {
             "2026-12-28": 20_815,
             "2026-12-31": 20_818,
@@ -211,7 +211,7 @@ class ArchiveSuite:
         assert told["month"] == [Spent("2026-12", 2, 2), Spent("2027-01", 2, 2), Spent("2028-02", 1, 1)]
 
     async def test_jobs_and_costs_of_one_project_are_found_alone(self, store: Store) -> None:
-        """For whoever may not know of the others."""
+        """For users who may not see other projects."""
         await store.archive.put(
             [
                 a_finished("abcaaaaaaaaa", 1, cost=5, cluster="cloud"),
@@ -227,13 +227,13 @@ class ArchiveSuite:
         assert await store.archive.costs("user", None, ["abdaaaaaaaaa"], "speech") == []
 
     async def test_costs_are_forgotten_with_their_jobs(self, store: Store) -> None:
-        """So that they never tell more than the list of jobs does."""
+        """So that costs and the list of jobs agree."""
         await store.archive.put([a_finished(cost=5), a_finished("bbbbbbbbbbbb", 2, cost=7)], 1)
         assert await store.archive.forget(3_002, 1) == 1
         assert await store.archive.costs("user", None, []) == [Spent("ada", 7, 1)]
 
     async def test_any_number_of_jobs_is_forgotten(self, store: Store) -> None:
-        """Also when it takes more than one step."""
+        """Even if that takes more than one step."""
         jobs = [a_finished(f"{number:012d}", number, finished=number) for number in range(4_500)]
         await store.archive.put(jobs, 1)
         assert await store.archive.forget(4_300, 1) == 4_300

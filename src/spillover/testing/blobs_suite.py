@@ -1,4 +1,4 @@
-"""What every store of blobs must do."""
+"""Checks the contract of blob stores, for any implementation."""
 
 import asyncio
 import hashlib
@@ -14,47 +14,47 @@ NONE = "0" * 64
 
 
 class Hand:
-    """A clock that is set by hand."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 1_000
 
     def __call__(self) -> int:
-        """The time, nanoseconds."""
+        """Return the time in nanoseconds."""
         return self.now
 
 
 def digest(data: bytes) -> str:
-    """Its name."""
+    """Return the name of some bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
 async def content(blobs: Blobs, name: str, offset: int = 0) -> bytes:
-    """All that is there from an offset on."""
+    """Read a blob from an offset on."""
     return b"".join([piece async for piece in blobs.get(name, offset)])
 
 
 async def keep(blobs: Blobs, data: bytes, project: str | None = None) -> bool:
-    """Put some bytes under their name."""
+    """Store some bytes under their digest."""
     return await blobs.put(digest(data), one_piece(data), project)
 
 
 class BlobsSuite:
-    """Bytes under their digest."""
+    """The contract of `Blobs`."""
 
     @pytest.fixture
     def clock(self) -> Hand:
-        """Its time."""
+        """Return the clock of the store."""
         return Hand()
 
     @pytest.fixture
     def blobs(self, blob_opener: Opening, clock: Hand) -> Blobs:
-        """An empty store."""
+        """Open an empty store."""
         return blob_opener(BlobBounds(), clock)
 
     @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (3 << 20) + 7])
     async def test_what_was_put_comes_back(self, blobs: Blobs, size: int) -> None:
-        """Whole, and from any byte on."""
+        """The whole blob, and from any offset on."""
         data = bytes(at % 251 for at in range(1000)) * (size // 1000 + 1)
         data = data[:size]
 
@@ -70,7 +70,7 @@ class BlobsSuite:
         assert await blobs.used() == (1, size)
 
     async def test_what_is_there_is_not_read_again(self, blobs: Blobs) -> None:
-        """However large it is."""
+        """Regardless of its size."""
         await keep(blobs, b"data")
         asked = 0
 
@@ -83,21 +83,21 @@ class BlobsSuite:
         assert asked == 0
 
     async def test_what_is_not_there_is_said_so(self, blobs: Blobs) -> None:
-        """By whoever asks."""
+        """`get` raises NoBlob; `sizes` omits the blob."""
         with pytest.raises(NoBlob, match=NONE):
             await content(blobs, NONE)
         assert await blobs.sizes([NONE]) == {}
         assert await blobs.sizes([]) == {}
 
     async def test_what_differs_from_its_digest_is_refused(self, blobs: Blobs) -> None:
-        """And leaves nothing; the right bytes are taken after it."""
+        """The store keeps nothing of it, and then accepts the right bytes."""
         with pytest.raises(Differs, match=digest(b"other")):
             await blobs.put(digest(b"data"), one_piece(b"other"))
         assert await blobs.used() == (0, 0)
         assert await keep(blobs, b"data") is True
 
     async def test_what_breaks_off_leaves_nothing(self, blobs: Blobs) -> None:
-        """Whether it failed or nobody waits for it any more."""
+        """Whether the upload fails or its task is cancelled."""
         data = b"x" * (3 << 20)
         begun = asyncio.Event()
 
@@ -128,7 +128,7 @@ class BlobsSuite:
         assert await content(blobs, digest(data)) == data
 
     async def test_one_that_is_too_large_is_refused_before_it_came(self, blob_opener: Opening) -> None:
-        """The most is taken; one byte more is not."""
+        """The store accepts the largest size, and refuses one byte more."""
         blobs = blob_opener(BlobBounds(file=2000), Hand())
         came = 0
 
@@ -144,7 +144,7 @@ class BlobsSuite:
         assert await keep(blobs, b"z" * 2000) is True
 
     async def test_all_together_are_bounded(self, blob_opener: Opening, clock: Hand) -> None:
-        """Room comes back when something is dropped."""
+        """Deleted blobs make room for others."""
         blobs = blob_opener(BlobBounds(total=1000), clock)
         await keep(blobs, b"a" * 900)
         with pytest.raises(NoSpace, match="max_total"):
@@ -156,7 +156,7 @@ class BlobsSuite:
         assert await keep(blobs, b"d" * 900) is True
 
     async def test_only_what_nobody_keeps_or_wants_is_forgotten(self, blobs: Blobs, clock: Hand) -> None:
-        """Asking for it and putting it again let it stay for another day."""
+        """Asking for a blob or storing it again keeps it for another day."""
         for data in (b"old", b"but", b"asked", b"again", b"kept"):
             await keep(blobs, data)
         await blobs.keep([digest(b"kept"), NONE], clock.now + 5 * DAY)
@@ -177,7 +177,7 @@ class BlobsSuite:
         assert await blobs.forget((), clock.now) == 1
 
     async def test_one_that_is_being_read_is_read_to_its_end(self, blobs: Blobs, clock: Hand) -> None:
-        """Dropped or not."""
+        """Even if the blob is deleted meanwhile."""
         data = b"w" * (3 << 20)
         await keep(blobs, data)
         reading = blobs.get(digest(data))
@@ -188,7 +188,7 @@ class BlobsSuite:
         assert got == data
 
     async def test_a_project_has_what_it_put(self, blobs: Blobs) -> None:
-        """Others have it when they put it themselves; whoever is of no project has everything."""
+        """Other projects own it once they upload it themselves; access without a project includes everything."""
         name = digest(b"data")
         assert await keep(blobs, b"data", "vision") is True
         assert await keep(blobs, b"data", "vision") is False
@@ -200,7 +200,7 @@ class BlobsSuite:
         assert await blobs.used() == (1, 4)
 
     async def test_what_is_of_no_project_is_not_shown_to_one(self, blobs: Blobs) -> None:
-        """Until it puts or is given it."""
+        """Until the project uploads it or gets it by `give`."""
         await keep(blobs, b"data")
         assert await blobs.sizes([digest(b"data")], "vision") == {}
         await blobs.give([digest(b"data"), NONE], "vision")
@@ -208,7 +208,7 @@ class BlobsSuite:
         assert await blobs.used() == (1, 4)
 
     async def test_a_project_cannot_have_what_it_cannot_show(self, blobs: Blobs) -> None:
-        """To know the digest of what another project has is not to have it."""
+        """Knowing the digest of a blob of another project gives no access to it."""
         name = digest(b"data")
         await keep(blobs, b"data", "vision")
         with pytest.raises(Differs, match=digest(b"guess")):
@@ -217,7 +217,7 @@ class BlobsSuite:
         assert await content(blobs, name) == b"data"
 
     async def test_what_is_there_needs_no_room_for_another_project(self, blob_opener: Opening) -> None:
-        """It is kept once; but no larger than any may be."""
+        """The store keeps it once, but still limits the size of an upload."""
         blobs = blob_opener(BlobBounds(file=900, total=1000), Hand())
         await keep(blobs, b"a" * 900, "vision")
         assert await keep(blobs, b"a" * 900, "nlp") is True
@@ -225,7 +225,7 @@ class BlobsSuite:
             await blobs.put(digest(b"a" * 900), one_piece(b"a" * 901), "speech")
 
     async def test_what_is_dropped_is_of_no_project_any_more(self, blobs: Blobs, clock: Hand) -> None:
-        """And a project that asks for what is not its own does not make it stay."""
+        """A request by a project that does not own the blob does not keep it alive."""
         for project in ("vision", "nlp"):
             await keep(blobs, b"data", project)
         clock.now += DAY + 1
@@ -238,7 +238,7 @@ class BlobsSuite:
         "name", ["", "..", "/etc/passwd", "ab", "0" * 63, "0" * 65, "A" * 64, "0" * 63 + "\0", "\udc80" * 64]
     )
     async def test_what_is_no_digest_is_never_there(self, blobs: Blobs, name: str) -> None:
-        """Nor can anything be put there."""
+        """The store refuses to write under such a name."""
         with pytest.raises(Differs, match="64 hexadecimal digits"):
             await blobs.put(name, one_piece(b"data"))
         with pytest.raises(NoBlob):

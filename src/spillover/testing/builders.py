@@ -1,4 +1,4 @@
-"""Jobs for tests, said as a person would: `a_job().cpus(2).expected(minutes=5)`."""
+"""Builds jobs for tests in the words of the domain: `a_job().cpus(2).expected(minutes=5)`."""
 
 from typing import Self
 
@@ -13,7 +13,7 @@ from spillover.model.where import Rules, Where
 
 
 class JobBuilder:
-    """A job in the making; every method returns the builder."""
+    """Builds a job; every method returns the builder."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -34,68 +34,68 @@ class JobBuilder:
         self._key: str | None = None
 
     def called(self, name: str) -> Self:
-        """Another name."""
+        """Set the name."""
         self._name = name
         return self
 
     def cpus(self, count: float) -> Self:
-        """CPUs of each task."""
+        """Set the CPUs of each task."""
         self._resources = replace(self._resources, cpu=int(count * 1000))
         return self
 
     def memory(self, size: int) -> Self:
-        """Bytes of each task."""
+        """Set the memory of each task, in bytes."""
         self._resources = replace(self._resources, memory=size)
         return self
 
     def gpus(self, count: int) -> Self:
-        """GPUs of each task."""
+        """Set the GPUs of each task."""
         self._resources = replace(self._resources, gpu=count)
         return self
 
     def others(self, **amounts: int) -> Self:
-        """What else each task asks for, by name."""
+        """Set the named resources of each task."""
         self._resources = replace(self._resources, other=tuple(sorted(amounts.items())))
         return self
 
     def needing(self, *words: str) -> Self:
-        """Words that the cluster must offer."""
+        """Set the words that a machine must offer."""
         self._needs = tuple(sorted(words))
         return self
 
     def where(self, where: Where) -> Self:
-        """Which clusters it asks for."""
+        """Set which clusters are allowed."""
         self._where = where
         return self
 
     def on_nodes(self, rules: Rules) -> Self:
-        """Which nodes it asks for."""
+        """Set which nodes are allowed."""
         self._rules = rules
         return self
 
     def doing(self, *words: str) -> Self:
-        """What a cluster must be able to do for it."""
+        """Set what a cluster must be able to run."""
         self._runs = tuple(sorted(words))
         return self
 
     def tasks(self, count: int) -> Self:
-        """A gang of so many."""
+        """Set the number of tasks; more than one makes a gang."""
         self._tasks = count
         return self
 
     def burst(self, burst: Burst) -> Self:
-        """Whether it may be rented."""
+        """Set whether the job may be rented."""
         self._burst = burst
         return self
 
     def expected(self, *, minutes: float = 0, seconds: float = 0) -> Self:
-        """How long it is expected to run."""
+        """Set the estimate."""
         return self.terms(estimate=int(minutes * MINUTE + seconds * SECOND))
 
     def terms(
         self, *, estimate: int | None = None, walltime: int | None = None, retry: Retry | None = None
     ) -> Self:
-        """Limits and retries; what is not given stays."""
+        """Set limits and retries; keep those that are not given."""
         old = self._terms
         self._terms = replace(
             old,
@@ -106,47 +106,47 @@ class JobBuilder:
         return self
 
     def max_cost(self, millionths: int) -> Self:
-        """The most that renting it may cost."""
+        """Set the cost cap of the job."""
         self._terms = replace(self._terms, max_cost=millionths)
         return self
 
     def data(self, size: int) -> Self:
-        """Bytes that leave the cluster at its end."""
+        """Set the bytes that leave the cluster at the end."""
         self._terms = replace(self._terms, data=size)
         return self
 
     def priority(self, priority: int) -> Self:
-        """Higher first."""
+        """Set the priority; higher goes first."""
         self._priority = priority
         return self
 
     def project(self, project: str) -> Self:
-        """Whose it is."""
+        """Set the project."""
         self._project = project
         return self
 
     def between(self, *, not_before: int | None = None, deadline: int | None = None) -> Self:
-        """When it may start and must have ended, nanoseconds UTC."""
+        """Set the earliest start and the latest end, in nanoseconds UTC."""
         self._not_before, self._deadline = not_before, deadline
         return self
 
     def array(self, first: int, last: int) -> Self:
-        """An array of these indexes."""
+        """Make an array of these indexes."""
         self._array = (Range(first, last),)
         return self
 
     def after(self, job: str, on: On = On.SUCCESS) -> Self:
-        """It begins when another one has ended."""
+        """Add a dependency on another job."""
         self._after = (*self._after, Dependency(JobId(job), on))
         return self
 
     def key(self, key: str) -> Self:
-        """Submitted under an idempotency key."""
+        """Set an idempotency key."""
         self._key = key
         return self
 
     def spec(self) -> JobSpec:
-        """What a person would have submitted."""
+        """Return the spec, as if read from a job file."""
         return JobSpec(
             work=Shell("true"),
             name=self._name,
@@ -169,7 +169,7 @@ class JobBuilder:
         )
 
     def build(self) -> NewJob:
-        """The job, with its name as id."""
+        """Return the job, with its name as id."""
         return NewJob(
             JobId(self._name),
             self.spec(),
@@ -181,5 +181,5 @@ class JobBuilder:
 
 
 def a_job(name: str = "job") -> JobBuilder:
-    """A job of one CPU."""
+    """Start building a job of one CPU."""
     return JobBuilder(name)

@@ -1,4 +1,4 @@
-"""What every election must do."""
+"""Checks the contract of elections, for any store."""
 
 import pytest
 
@@ -8,10 +8,10 @@ from spillover.testing.stores import Opener, Watchface, a_batch, lead
 
 
 class ElectionSuite:
-    """Who leads."""
+    """The contract of `Election`."""
 
     async def test_the_first_leads_and_the_second_hears_who(self, opener: Opener) -> None:
-        """One leader at a time."""
+        """There is one leader at a time."""
         one, two = await opener(), await opener()
         assert await one.election.holder() is None
         assert await one.election.campaign("one", "http://one") == 1
@@ -21,7 +21,7 @@ class ElectionSuite:
         assert await one.election.holder() == expected
 
     async def test_every_start_takes_a_new_epoch(self, opener: Opener) -> None:
-        """Also the same server, again."""
+        """Even the same server."""
         store = await opener()
         assert await lead(store) == 1
         assert await lead(store) == 2
@@ -29,7 +29,7 @@ class ElectionSuite:
         assert await store.election.renew(2)
 
     async def test_a_holder_that_renews_is_not_replaced(self, opener: Opener) -> None:
-        """However long another waits."""
+        """No matter how long a contender waits."""
         clock = Watchface()
         one, two = await opener(), await opener(term=10, monotonic=clock)
         await lead(one)
@@ -41,7 +41,7 @@ class ElectionSuite:
     async def test_a_silent_holder_is_replaced_after_a_term_and_cannot_come_back(
         self, opener: Opener
     ) -> None:
-        """A term on the contender's own clock, from when it first saw the last renewal."""
+        """The contender measures the term on its own clock, from when it first saw the last renewal."""
         clock = Watchface()
         one, two = await opener(), await opener(term=10, monotonic=clock)
         await lead(one)
@@ -62,7 +62,7 @@ class ElectionSuite:
     async def test_a_replaced_holder_that_campaigns_at_once_does_not_take_the_lead_back(
         self, opener: Opener
     ) -> None:
-        """It woke up before its successor renewed for the first time."""
+        """It wakes up before its successor has renewed for the first time."""
         clock = Watchface()
         one, two = await opener(), await opener(term=10, monotonic=clock)
         await lead(one)
@@ -73,7 +73,7 @@ class ElectionSuite:
         assert await two.election.renew(2)
 
     async def test_resigning_lets_another_lead_at_once(self, opener: Opener) -> None:
-        """No term is waited for."""
+        """Without waiting for the end of a term."""
         one, two = await opener(), await opener()
         await lead(one)
         assert isinstance(await two.election.campaign("two", ""), Holder)
@@ -94,7 +94,7 @@ class ElectionSuite:
         assert isinstance(await one.election.campaign("one", ""), Holder)
 
     async def test_two_successors_do_not_both_lead(self, opener: Opener) -> None:
-        """The slower one hears of the faster one, and waits a term of its own."""
+        """The slower one learns of the faster one, and then waits for a full term."""
         clock = Watchface()
         one = await opener()
         two, three = await opener(term=10, monotonic=clock), await opener(term=10, monotonic=clock)

@@ -1,4 +1,4 @@
-"""What every journal must do."""
+"""Checks the contract of journals, for any store."""
 
 import pytest
 
@@ -10,17 +10,17 @@ from spillover.testing.stores import Opener, a_batch, a_finished, events_of, lea
 
 
 class JournalSuite:
-    """The durable history."""
+    """The contract of `Journal`."""
 
     @pytest.fixture
     async def store(self, opener: Opener) -> Store:
-        """A store whose lead is taken: epoch 1."""
+        """Open a store and take the lead, with epoch 1."""
         store = await opener()
         assert await lead(store) == 1
         return store
 
     async def test_an_empty_journal_ends_at_zero(self, opener: Opener) -> None:
-        """Nothing there, nothing to read."""
+        """There is nothing to read."""
         journal = (await opener()).journal
         loaded = await journal.load()
         assert (loaded.checkpoint, await records_of(journal), loaded.last) == (0, [], 0)
@@ -40,7 +40,7 @@ class JournalSuite:
         assert (await store.journal.load()).last == 3
 
     async def test_a_tail_starts_within_a_batch_and_stops_at_its_limit(self, store: Store) -> None:
-        """Readers do not see how events were grouped."""
+        """Readers do not see how events were batched."""
         await store.journal.append(0, a_batch(b"a", b"b", b"c"), 1)
         await store.journal.append(3, a_batch(b"d", b"e"), 1)
         assert await events_of(store.journal, after=1, limit=3) == [(2, b"b"), (3, b"c"), (4, b"d")]
@@ -50,7 +50,7 @@ class JournalSuite:
         assert await events_of(store.journal, limit=0) == []
 
     async def test_many_and_large_batches_are_read_whole(self, store: Store) -> None:
-        """More than one page of rows, and more than one page of bytes."""
+        """More than a page of rows, and more than a page of bytes."""
         revision = await store.journal.append(
             0, a_batch(*[bytes([n % 256]) * 1000 for n in range(10_000)]), 1
         )
@@ -62,7 +62,7 @@ class JournalSuite:
         assert [event for _, event in read[10_000:]] == [b"%d" % n for n in range(1_100)]
 
     async def test_any_number_of_events_and_blobs_is_forgotten(self, store: Store) -> None:
-        """Also when it takes more than one step, and when one batch is larger than a step."""
+        """Even if that takes several steps, or one batch is larger than a step."""
         await store.journal.append(0, a_batch(*[b""] * 25_000), 1)
         await store.journal.append(25_000, a_batch(*[b""] * 15_000), 1)
         await store.journal.append(40_000, a_batch(*[b""] * 15_000), 1)
@@ -82,7 +82,7 @@ class JournalSuite:
         assert await other.journal.blobs([b"d"]) == {b"d": b"blob"}
 
     async def test_the_same_batch_again_gets_the_same_answer(self, store: Store) -> None:
-        """A retry after an unknown outcome is safe, also when more followed."""
+        """A retry after an unknown outcome is safe, even if more events followed."""
         batch = a_batch(b"a", b"b", at=7, blobs={b"d": b"blob"})
         assert await store.journal.append(0, batch, 1) == 2
         assert await store.journal.append(0, batch, 1) == 2
@@ -104,7 +104,7 @@ class JournalSuite:
     async def test_an_append_elsewhere_than_at_the_end_is_refused(
         self, store: Store, after: int, batch: Batch
     ) -> None:
-        """The state that decided it is not the state of the store."""
+        """The writer decided on another state than that of the store."""
         await store.journal.append(0, a_batch(b"a", at=7), 1)
         with pytest.raises(Moved):
             await store.journal.append(after, batch, 1)
@@ -118,7 +118,7 @@ class JournalSuite:
         assert await store.journal.append(0, a_batch(b"a"), 1) == 1
 
     async def test_an_older_epoch_cannot_write(self, store: Store, opener: Opener) -> None:
-        """Not one of its writes has an effect."""
+        """None of its writes has an effect."""
         await store.journal.append(0, a_batch(b"a", blobs={b"d": b"blob"}), 1)
         await store.election.resign(1)
         successor = await opener()
@@ -143,12 +143,12 @@ class JournalSuite:
         assert await successor.archive.count() == 0
 
     async def test_an_epoch_that_was_never_taken_cannot_write(self, store: Store) -> None:
-        """Say, after an older copy of the data was put back."""
+        """For example, after a restore of older data."""
         with pytest.raises(Fenced):
             await store.journal.append(0, a_batch(b"a"), 2)
 
     async def test_a_checkpoint_replaces_adds_and_removes_records(self, store: Store) -> None:
-        """Only what changed is given."""
+        """A checkpoint contains only changes."""
         await store.journal.append(0, a_batch(b"a", b"b"), 1)
         await store.journal.checkpoint(
             Changed(
@@ -165,7 +165,7 @@ class JournalSuite:
         assert (loaded.checkpoint, loaded.last) == (2, 2)
 
     async def test_records_are_read_in_pages_and_in_order(self, store: Store) -> None:
-        """However many there are."""
+        """Regardless of their number."""
         await store.journal.append(0, a_batch(b"a"), 1)
         wanted = {(kind, f"{n:05}"): b"%d" % n for kind in ("job", "node") for n in range(PAGE_RECORDS)}
         await store.journal.checkpoint(Changed(revision=1, records=wanted | {("facts", ""): b"f"}), 1)
@@ -176,7 +176,7 @@ class JournalSuite:
         assert (await store.journal.load()).count == 2 * PAGE_RECORDS + 1
 
     async def test_a_reader_of_records_that_are_replaced_is_told(self, store: Store) -> None:
-        """A state is never put together from two checkpoints."""
+        """A reader never combines records of two checkpoints."""
         await store.journal.append(0, a_batch(b"a", b"b"), 1)
         records = {("job", f"{n:05}"): b"1" for n in range(PAGE_RECORDS + 1)}
         await store.journal.checkpoint(Changed(revision=1, records=records), 1)
@@ -187,7 +187,7 @@ class JournalSuite:
             await anext(reader)
 
     async def test_a_checkpoint_that_goes_back_or_ahead_is_refused(self, store: Store) -> None:
-        """It would lose or repeat events on the next start."""
+        """The next start would lose or repeat events."""
         await store.journal.append(0, a_batch(b"a", b"b"), 1)
         await store.journal.checkpoint(Changed(revision=2, records={}), 1)
         for revision in (1, 3):
@@ -198,7 +198,7 @@ class JournalSuite:
     async def test_staged_records_count_once_their_checkpoint_is_there(
         self, store: Store, opener: Opener
     ) -> None:
-        """Many at once are written ahead, and a start before the checkpoint knows nothing of them."""
+        """A server stages many records in advance; a start before the checkpoint does not see them."""
         journal = store.journal
         await journal.append(0, a_batch(b"a", b"b", b"c"), 1)
         many = {("job", f"{number}"): b"1" for number in range(5_000)}
@@ -222,7 +222,7 @@ class JournalSuite:
             assert {(kind, key): body for kind, key, body in await records_of(reader)} == expected
 
     async def test_what_was_staged_for_no_checkpoint_is_in_none(self, store: Store, opener: Opener) -> None:
-        """Say, of a server that ended meanwhile."""
+        """For example, records of a server that stopped meanwhile."""
         await store.journal.append(0, a_batch(b"a", b"b"), 1)
         await store.journal.stage({("job", "a"): b"1", ("job", "b"): b"1"}, 1, anew=True)
         await store.election.resign(1)
@@ -239,7 +239,7 @@ class JournalSuite:
     async def test_events_are_found_by_the_job_that_they_are_about(
         self, store: Store, opener: Opener
     ) -> None:
-        """As far as they are indexed and kept."""
+        """As far as they are indexed and retained."""
         journal = store.journal
         for after in (0, 3, 6):
             await journal.append(after, a_batch(b"a", b"b", b"c"), 1)
@@ -270,7 +270,7 @@ class JournalSuite:
             await journal.index(Mentions(9, 9, []), 2)
 
     async def test_compaction_forgets_whole_batches_up_to_the_checkpoint(self, store: Store) -> None:
-        """What a start needs is never forgotten."""
+        """Compaction keeps everything that a start needs."""
         await store.journal.append(0, a_batch(b"a", b"b"), 1)
         await store.journal.append(2, a_batch(b"c", b"d"), 1)
         await store.journal.append(4, a_batch(b"e"), 1)
@@ -286,7 +286,7 @@ class JournalSuite:
     async def test_a_journal_that_is_compacted_away_goes_on_where_it_ended(
         self, store: Store, opener: Opener
     ) -> None:
-        """Revisions are never used twice."""
+        """No revision is used twice."""
         await store.journal.append(0, a_batch(b"a", b"b"), 1)
         await store.journal.checkpoint(Changed(revision=2, records={}), 1)
         assert await store.journal.compact(2, 1) == 2
@@ -309,14 +309,14 @@ class JournalSuite:
         revisions = [1]
         try:
             async for stored in reader:
-                revisions.append(stored.revision)  # noqa: PERF401 - what came before the end counts
+                revisions.append(stored.revision)  # noqa: PERF401 - keeps what came before Moved
         except Moved:
             assert revisions == list(range(1, len(revisions) + 1))
-        else:  # it had read ahead
+        else:  # the reader had read ahead
             assert revisions == [1, 2, 3, 4]
 
     async def test_blobs_go_when_nothing_needs_them(self, store: Store) -> None:
-        """Kept by name, by the archive, and by events that would be replayed."""
+        """The caller, the archive and events after the checkpoint keep blobs."""
         await store.journal.append(0, a_batch(b"a", blobs={b"1": b"x", b"2": b"y", b"3": b"z"}), 1)
         await store.archive.put([a_finished(spec=b"2")], 1)
         assert await store.journal.forget_blobs(frozenset(), 1) == 0
@@ -330,7 +330,7 @@ class JournalSuite:
         assert await store.journal.forget_blobs(frozenset(), 1) == 2
 
     async def test_data_outlive_their_server(self, opener: Opener) -> None:
-        """All that was acknowledged is there after a restart."""
+        """Everything acknowledged is there after a restart."""
         first = await opener()
         epoch = await lead(first)
         await first.journal.append(0, a_batch(b"a", b"b", blobs={b"d": b"blob"}), epoch)

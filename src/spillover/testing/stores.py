@@ -1,7 +1,7 @@
-"""What every store must do: one suite a port, to be run on each implementation, the one in memory first.
+"""Helpers for the conformance suites of stores: one suite for each port, run on every implementation.
 
-The suites are `JournalSuite`, `ElectionSuite` and `ArchiveSuite`, in the modules beside this one; here is what they share. Inherit a
-suite and give it a fixture `opener` that opens stores on one set of data and closes them:
+The suites are `JournalSuite`, `ElectionSuite` and `ArchiveSuite`, in the modules beside this one. Inherit from a suite
+and give it a fixture `opener` that opens stores on one set of data and closes them:
 
     class TestJournal(JournalSuite):
         pass
@@ -20,31 +20,31 @@ from spillover.stores.store import TERM, Store
 
 
 class Opener(Protocol):
-    """Opens a store on the data of one test: each time as another server would."""
+    """Opens a store on the data of one test, each time as if for another server."""
 
     async def __call__(self, term: float = TERM, monotonic: Callable[[], float] = time.monotonic) -> Store:
-        """A store that is closed when the test ends."""
+        """Open a store, which the fixture closes after the test."""
         ...
 
 
 class Watchface:
-    """A monotonic clock that a test turns by hand."""
+    """A monotonic clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Seconds, as the test set them."""
+        """Return the seconds that the test has set."""
         return self.now
 
 
 def a_batch(*events: bytes, at: int = 1, blobs: Mapping[bytes, bytes] | None = None) -> Batch:
-    """A batch of events."""
+    """Return a batch of events."""
     return Batch(at=at, events=events, blobs=blobs or {})
 
 
 def a_finished(job: str = "aaaaaaaaaaaa", number: int = 1, **changes: Any) -> Finished:
-    """An ended job with a value in every field; `changes` are other ones."""
+    """Return an ended job with a value in most fields; `changes` replaces values."""
     fields: dict[str, Any] = {
         "job": JobId(job),
         "number": number,
@@ -88,16 +88,16 @@ async def lead(store: Store, name: str = "one") -> int:
 
 
 async def tail_of(journal: Journal, after: int = 0, limit: int | None = None) -> list[Stored]:
-    """What a reader gets."""
+    """Read stored events."""
     return [stored async for stored in journal.tail(after, limit)]
 
 
 async def events_of(journal: Journal, after: int = 0, limit: int | None = None) -> list[tuple[int, bytes]]:
-    """Revisions and events that a reader gets."""
+    """Read revisions and events."""
     return [(stored.revision, stored.event) for stored in await tail_of(journal, after, limit)]
 
 
 async def records_of(journal: Journal) -> list[Record]:
-    """What the last checkpoint holds."""
+    """Read the records of the last checkpoint."""
     loaded = await journal.load()
     return [record async for page in journal.records(loaded.checkpoint) for record in page]

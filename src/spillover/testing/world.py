@@ -1,10 +1,9 @@
-"""A whole scheduler without a process: the real engine on a virtual clock, with agents that do as they are told."""
+"""Runs a whole scheduler without processes: the real engine on a virtual clock, with obedient agents."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from spillover.core.events import AnyEvent, JobState, Lease, Usage
-from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import (
     DRIVER,
     Act,
@@ -23,6 +22,7 @@ from spillover.core.proposals import (
     Submit,
     Submitted,
 )
+from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.state import State
 from spillover.deciding.engine import Engine, Step
 from spillover.deciding.protocols import Policies
@@ -45,7 +45,7 @@ START = 1_800_000_000 * SECOND
 
 
 class World:
-    """Say what happens; ask what became of it. Invariants are checked after every step."""
+    """Lets a test act as agents and users, and inspect the result. Checks invariants after every step."""
 
     def __init__(
         self,
@@ -63,21 +63,21 @@ class World:
 
     @property
     def state(self) -> State:
-        """The book."""
+        """The state of the engine."""
         return self.engine.state
 
     def step(self, *proposals: Proposal) -> Step:
-        """One step of the engine, now."""
+        """Run one step of the engine, now."""
         step = self.engine.step(self.now, proposals)
         self.events += step.events
         return step
 
     def propose(self, proposal: Proposal) -> Reply:
-        """Propose one thing and get its answer."""
+        """Propose one thing and return its reply."""
         return self.step(proposal).replies[0]
 
     def wait(self, *, seconds: float) -> None:
-        """Let time pass, with a step at every moment that the engine asked for."""
+        """Let time pass, with a step at every time that the engine asks for."""
         until = self.now + int(seconds * SECOND)
         while (wake := self.engine.next_time()) <= until < FOREVER:
             self.now = max(self.now, wake)
@@ -101,7 +101,7 @@ class World:
         held: tuple[Lease, ...] = (),
         queue: int = 0,
     ) -> tuple[Lease, ...]:
-        """An agent registers; returns the leases that it may keep."""
+        """Register an agent; return the leases that it may keep."""
         self._incarnation += 1
         reply = self.propose(
             Register(
@@ -119,7 +119,7 @@ class World:
         return reply.keep
 
     def start(self, job: str, *ranks: int) -> None:
-        """The agents that hold a job say that it runs: all of its tasks, or those of these ranks."""
+        """Report as its agents that a job runs: all of its tasks, or those with these ranks."""
         found = self.job(job)
         for task in found.tasks:
             if task.rank in (ranks or range(len(found.tasks))):
@@ -128,7 +128,7 @@ class World:
     def finish(
         self, job: str, exit_code: int = 0, *, outcome: Outcome = Outcome.EXITED, ran: float = 1
     ) -> Reply:
-        """The agents that hold a job say how it ended, each of its tasks alike; a driver says it for all of them at once."""
+        """Report as its agents how a job ended, the same for every task; a driver reports all tasks at once."""
         found = self.job(job)
         assert isinstance(found.phase, Placed | Running), found
         reply: Reply = Done()
@@ -141,7 +141,7 @@ class World:
     def finish_task(
         self, job: str, rank: int, exit_code: int = 0, *, outcome: Outcome = Outcome.EXITED, ran: float = 1
     ) -> Reply:
-        """The agent that holds one task of a job says how that ended."""
+        """Report as its agent how one task of a job ended."""
         found = self.job(job)
         code = exit_code if outcome is Outcome.EXITED else None
         usage = Usage(int(ran * SECOND), int(ran * SECOND), 2**20)
@@ -149,13 +149,13 @@ class World:
         return self.propose(Result(self.speaker(found, rank), lease, outcome, code, None, usage, 0))
 
     def speaker(self, job: Job, rank: int = 0) -> NodeKey:
-        """Who may say what becomes of a task that has a place: its agent, or the driver of its cluster."""
+        """Return who reports on a placed task: its agent, or the driver of its cluster."""
         assert isinstance(job.phase, Placed | Running), job
         cluster = job.phase.cluster
         return node_key(cluster, job.tasks[rank].node) if self.state.health(cluster) is None else DRIVER
 
     def hand_back(self, job: str) -> None:
-        """The agent that holds a job gives it back unharmed."""
+        """Return an unstarted job to the queue, as its agent."""
         found = self.job(job)
         assert isinstance(found.phase, Placed), found
         lease = found.lease
@@ -163,7 +163,7 @@ class World:
             if task.lives and found.lease == lease:
                 self.propose(HandBack(self.speaker(found, task.rank), (found.lease_of(task.rank),)))
 
-    # --- people
+    # --- users
 
     def submit(self, *jobs: JobBuilder) -> tuple[JobId, ...]:
         """Submit jobs together."""
@@ -172,44 +172,44 @@ class World:
         return reply.jobs
 
     def refused(self, *jobs: JobBuilder) -> Refusal:
-        """Submit jobs that must not be taken."""
+        """Submit jobs that the engine must refuse."""
         reply = self.propose(Submit(tuple(job.build() for job in jobs), "ada"))
         assert isinstance(reply, Refusal), reply
         return reply
 
     def act(self, act: Act, *jobs: str) -> Reply:
-        """Do something to jobs."""
+        """Apply an act to jobs."""
         return self.propose(Change(act, tuple(JobId(job) for job in jobs), "ada"))
 
     def cancel(self, *jobs: str) -> Reply:
         """Cancel jobs."""
         return self.act(Act.CANCEL, *jobs)
 
-    # --- what became of it
+    # --- results
 
     def job(self, job: str) -> Job:
-        """One job."""
+        """Return a job."""
         return self.state.jobs[JobId(job)]
 
     def state_of(self, job: str) -> JobState:
-        """The state of one job."""
+        """Return the state of a job."""
         return self.job(job).state
 
     def where(self, job: str) -> str | None:
-        """The cluster and node of one job, or None if it has no place."""
+        """Return the cluster and node of a job; None if it is not placed."""
         phase = self.job(job).phase
         return f"{phase.cluster}/{phase.node}" if isinstance(phase, Placed | Running) else None
 
     def placed_because(self, job: str) -> Reason:
-        """Why one job has the place that it has."""
+        """Return why a job is placed where it is."""
         phase = self.job(job).phase
         assert isinstance(phase, Placed | Running), phase
         return phase.why
 
     def placed(self) -> list[str]:
-        """All jobs that have a place, in the order of submission."""
+        """Return all placed and running jobs, in the order of submission."""
         return [job.id for job in self.state.jobs.values() if isinstance(job.phase, Placed | Running)]
 
     def happened(self, kind: type[E]) -> Iterator[E]:
-        """Events of one type."""
+        """Yield the events of one type."""
         return (event for event in self.events if isinstance(event, kind))

@@ -1,1 +1,1 @@
-"""Versioned serialised forms."""
+"""Formats of files, the HTTP API, gRPC and the journal, each with a version."""

@@ -1,6 +1,6 @@
-"""spill.yaml, version 1, as people write it.
+"""The format of spill.yaml, version 1.
 
-Only form is said here; what it means, and which names are known, is checked in `config`. Descriptions go into the JSON schema.
+This module defines the fields and their types. `config` checks values and names. Descriptions go into the JSON Schema.
 """
 
 from typing import Annotated, Any, Literal, TypeAlias
@@ -14,337 +14,384 @@ ChoiceDoc: TypeAlias = str | dict[str, dict[str, Any] | None]
 
 
 class PolicyDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which policy decides what: a name, or {name: {option: value}}."""
+    """The policy of each axis: a name, or {name: {option: value}}."""
 
     order: Annotated[
-        ChoiceDoc | None, Meta(description="Who comes first, as fifo, priority, fair_share.")
+        ChoiceDoc | None, Meta(description="Order of the queue, such as fifo, priority or fair_share.")
     ] = None
     backfill: Annotated[
-        ChoiceDoc | None, Meta(description="Who may pass one that does not fit: strict, out_of_order, easy.")
+        ChoiceDoc | None,
+        Meta(
+            description="Which jobs may start before a job that does not fit: strict, out_of_order or easy."
+        ),
     ] = None
     place: Annotated[
-        ChoiceDoc | None, Meta(description="Which machine: first_fit, best_fit, worst_fit, spread.")
+        ChoiceDoc | None,
+        Meta(description="Which machine a job gets: first_fit, best_fit, worst_fit or spread."),
     ] = None
     route: Annotated[
         ChoiceDoc | None,
         Meta(
-            description="Whose queue takes a prefetched lease: least_loaded, round_robin, power_of_two, biased."
+            description="Which agent gets a prefetched lease: least_loaded, round_robin, power_of_two or biased."
         ),
     ] = None
     wait: Annotated[
         ChoiceDoc | None,
-        Meta(description="How long a job waits before it is rented for, as zero, constant, compute."),
+        Meta(
+            description="How long a job waits before it may use rented capacity, such as zero, constant or compute."
+        ),
     ] = None
     depth: Annotated[
         int,
-        Meta(ge=1, le=1_000_000, description="How many kinds of jobs a cycle tries when room was gained."),
+        Meta(
+            ge=1,
+            le=1_000_000,
+            description="How many lanes a cycle tries after capacity became free.",
+        ),
     ] = 1000
     unknown_runtime: Annotated[
-        Quantity, Meta(description="Expected of a job that states neither estimate nor walltime.")
+        Quantity, Meta(description="Expected runtime of a job that has neither an estimate nor a walltime.")
     ] = "1h"
     slow_after: Annotated[
-        Quantity, Meta(description="A policy of your own that takes longer in one step is disabled.")
+        Quantity, Meta(description="The server disables a custom policy whose step takes longer than this.")
     ] = "250ms"
 
 
 class LocalDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """An agent that the server starts on its own machine."""
 
-    name: Annotated[str, Meta(description="Unlike any other agent's.")]
-    cpu: Annotated[Quantity, Meta(description="CPUs that it has to give.")]
-    memory: Annotated[Quantity | None, Meta(description="Memory to give; default: all of this machine.")] = (
-        None
-    )
-    gpu: Annotated[int, Meta(ge=0, le=100_000, description="GPUs that it has to give.")] = 0
+    name: Annotated[str, Meta(description="Unique among agents.")]
+    cpu: Annotated[Quantity, Meta(description="CPUs that its tasks may use.")]
+    memory: Annotated[
+        Quantity | None, Meta(description="Memory that its tasks may use; default: all of this machine.")
+    ] = None
+    gpu: Annotated[int, Meta(ge=0, le=100_000, description="GPUs that its tasks may use.")] = 0
     queue: Annotated[
         Annotated[int, Meta(ge=0, le=10_000)] | None,
-        Meta(description="Jobs that it takes beyond those it runs; default: its own choice."),
+        Meta(description="Most prefetched jobs; default: the agent chooses."),
     ] = None
     offers: Annotated[
-        list[str], Meta(max_length=100, description="Words that jobs may need, such as gpu:a100.")
+        list[str],
+        Meta(max_length=100, description="Words that jobs can need, such as gpu:a100."),
     ] = field(default_factory=list)
-    labels: Annotated[dict[str, str], Meta(max_length=100, description="Words of your own.")] = field(
-        default_factory=dict
+    labels: Annotated[dict[str, str], Meta(max_length=100, description="Labels shown with the agent.")] = (
+        field(default_factory=dict)
     )
     engine: Annotated[
-        str | None, Meta(description="Runs containers; default: podman or docker, whichever is there.")
+        str | None,
+        Meta(description="Program that runs containers; default: podman or docker, whichever is installed."),
     ] = None
     engine_options: Annotated[
-        list[str], Meta(max_length=100, description="Given to the engine with every container.")
+        list[str], Meta(max_length=100, description="Options passed to the engine for every container.")
     ] = field(default_factory=list)
 
 
 class NodeClassDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """A kind of machine that is rented whole."""
+    """A machine type that is rented whole."""
 
-    hour: Annotated[Quantity, Meta(description="What an hour of one costs.")]
-    cpu: Annotated[Quantity, Meta(description="CPUs of one.")]
-    memory: Annotated[Quantity | None, Meta(description="Memory of one; default: it does not matter.")] = None
-    gpu: Annotated[int, Meta(ge=0, le=100_000, description="GPUs of one.")] = 0
-    name: Annotated[str, Meta(description="What it is called, such as g5.xlarge.")] = "node"
+    hour: Annotated[Quantity, Meta(description="Price of one machine for an hour.")]
+    cpu: Annotated[Quantity, Meta(description="CPUs of one machine.")]
+    memory: Annotated[Quantity | None, Meta(description="Memory of one machine; default: not checked.")] = (
+        None
+    )
+    gpu: Annotated[int, Meta(ge=0, le=100_000, description="GPUs of one machine.")] = 0
+    name: Annotated[str, Meta(description="Name of the machine type, such as g5.xlarge.")] = "node"
 
 
 class PriceDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """What an hour costs, in the currency: of each resource, or of whole machines."""
+    """Prices in the configured currency, either for each resource or for whole machines."""
 
-    cpu_hour: Annotated[Quantity, Meta(description="Of one CPU.")] = 0
-    memory_gib_hour: Annotated[Quantity, Meta(description="Of one GiB of memory.")] = 0
-    gpu_hour: Annotated[Quantity, Meta(description="Of one GPU.")] = 0
+    cpu_hour: Annotated[Quantity, Meta(description="Price of one CPU for an hour.")] = 0
+    memory_gib_hour: Annotated[Quantity, Meta(description="Price of one GiB of memory for an hour.")] = 0
+    gpu_hour: Annotated[Quantity, Meta(description="Price of one GPU for an hour.")] = 0
     node: Annotated[
         NodeClassDoc | None,
-        Meta(description="Machines that are paid for whole, in place of the three prices above."),
+        Meta(description="The machine type, if machines are rented whole; replaces the three prices above."),
     ] = None
     egress_gb: Annotated[
-        Quantity, Meta(description="Of each GB of a job's `data`, which leaves the cluster at its end.")
+        Quantity,
+        Meta(
+            description="Price of each GB of a job's `data`, transferred out of the cluster when the job ends."
+        ),
     ] = 0
 
 
 class BillingDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """How use is rounded before it is priced."""
+    """How usage is rounded before it is billed."""
 
-    step: Annotated[Quantity, Meta(description="Every started step is paid.")] = "1s"
-    minimum: Annotated[Quantity, Meta(description="Paid at the least.")] = "0s"
+    step: Annotated[Quantity, Meta(description="Usage is rounded up to a multiple of this.")] = "1s"
+    minimum: Annotated[Quantity, Meta(description="Shortest usage that is billed.")] = "0s"
 
 
 class KubernetesDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a Kubernetes cluster is reached, and how what runs there is dealt with."""
+    """How the server connects to a Kubernetes cluster, and its timeouts for Jobs there."""
 
     kubeconfig: Annotated[
         Annotated[str, Meta(min_length=1)] | None,
-        Meta(description="File; default: KUBECONFIG, else ~/.kube/config."),
+        Meta(description="Path of the kubeconfig file; default: KUBECONFIG, else ~/.kube/config."),
     ] = None
     context: Annotated[
-        Annotated[str, Meta(min_length=1)] | None, Meta(description="Of that file; default: its current one.")
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(description="Context in that file; default: the current one."),
     ] = None
     in_cluster: Annotated[
-        bool, Meta(description="Whether the server runs there and uses its pod's service account.")
+        bool, Meta(description="Whether the server runs in this cluster and uses its pod's service account.")
     ] = False
     namespace: Annotated[
         Annotated[str, Meta(min_length=1)] | None,
-        Meta(description="Where Jobs are made; default: that of the context, else default."),
+        Meta(description="Namespace in which Jobs are created; default: that of the context, else default."),
     ] = None
     image: Annotated[
         Annotated[str, Meta(min_length=1)] | None,
-        Meta(description="For jobs that are commands; default: such jobs do not run there."),
+        Meta(
+            description="Image for jobs without a container; default: such jobs do not run on this cluster."
+        ),
     ] = None
     bind_within: Annotated[
-        Quantity, Meta(description="After that a job that no node takes goes back to the queue.")
+        Quantity, Meta(description="A job that no node accepts within this time goes back to the queue.")
     ] = "30s"
     start_within: Annotated[
-        Quantity, Meta(description="After that a job fails whose image or volumes cannot be had.")
+        Quantity, Meta(description="A job fails if its image or volumes are not available within this time.")
     ] = "10m"
-    shun_for: Annotated[
-        Quantity, Meta(description="For that long a job that went back is not tried there again.")
-    ] = "5m"
-    keep: Annotated[Quantity, Meta(description="How long Jobs are left there that have ended.")] = "10m"
+    backoff: Annotated[
+        Quantity | None,
+        Meta(
+            description="How long a job that went back to the queue is not tried on this cluster again; default 5m."
+        ),
+    ] = None
+    shun_for: Annotated[Quantity | None, Meta(description="The old name of `backoff`.")] = None
+    keep: Annotated[Quantity, Meta(description="How long finished Jobs are kept on the cluster.")] = "10m"
     failed_after: Annotated[
-        Quantity, Meta(description="Without an answer for that long the cluster has failed.")
+        Quantity, Meta(description="The cluster counts as failed after this time without an answer.")
     ] = "2m"
 
 
 class MostDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """The most that our jobs use of a cluster at a time."""
+    """The most that jobs of this server use of a cluster at a time."""
 
     jobs: Annotated[
-        Annotated[int, Meta(ge=1, le=10_000_000)] | None, Meta(description="Jobs; default: any number.")
+        Annotated[int, Meta(ge=1, le=10_000_000)] | None, Meta(description="Most jobs; default: unlimited.")
     ] = None
-    cpu: Annotated[Quantity | None, Meta(description="CPUs; default: all that it has.")] = None
-    memory: Annotated[Quantity | None, Meta(description="Memory; likewise.")] = None
-    gpu: Annotated[Annotated[int, Meta(ge=1, le=1_000_000)] | None, Meta(description="GPUs; likewise.")] = (
-        None
-    )
+    cpu: Annotated[Quantity | None, Meta(description="Most CPUs; default: all.")] = None
+    memory: Annotated[Quantity | None, Meta(description="Most memory; default: all.")] = None
+    gpu: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000)] | None, Meta(description="Most GPUs; default: all.")
+    ] = None
 
 
 class LocalAgentsDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a cluster of kind agents says beside what all clusters do."""
+    """Fields that only clusters of kind agents have."""
 
     local: Annotated[
-        list[LocalDoc], Meta(max_length=1000, description="Agents that are started on this machine.")
+        list[LocalDoc], Meta(max_length=1000, description="Agents that the server starts on this machine.")
     ] = field(default_factory=list)
 
 
 class ClusterDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """Somewhere jobs run. Only what all kinds have in common: `clusters/kinds.py` adds what each kind takes."""
+    """A cluster that runs jobs. These fields are common to all kinds; `clusters/kinds.py` adds those of each kind."""
 
-    name: Annotated[str, Meta(description="Unlike any other cluster's.")]
-    kind: Annotated[str, Meta(description="Who runs the jobs.")] = "agents"
-    role: Annotated[Literal["owned", "rented"], Meta(description="There anyway, or paid for by use.")] = (
-        "owned"
-    )
-    price: Annotated[PriceDoc, Meta(description="What use of it costs.")] = PriceDoc()
-    billing: Annotated[BillingDoc, Meta(description="How use of it is rounded.")] = BillingDoc()
+    name: Annotated[str, Meta(description="Unique among clusters.")]
+    kind: Annotated[str, Meta(description="Kind of cluster, such as agents or kubernetes.")] = "agents"
+    role: Annotated[
+        Literal["owned", "rented"], Meta(description="Owned (no price) or rented (billed by usage).")
+    ] = "owned"
+    price: Annotated[PriceDoc, Meta(description="Prices of a rented cluster.")] = PriceDoc()
+    billing: Annotated[BillingDoc, Meta(description="How usage is rounded.")] = BillingDoc()
     startup: Annotated[
-        Quantity, Meta(description="Between renting a machine and running on it; not billed.")
+        Quantity, Meta(description="Time between renting a machine and starting jobs on it; not billed.")
     ] = "0s"
-    region: Annotated[str, Meta(max_length=63, description="Where it is; jobs may ask for it.")] = ""
+    region: Annotated[
+        str, Meta(max_length=63, description="Region of the cluster; jobs can ask for it with `where`.")
+    ] = ""
     labels: Annotated[
-        dict[str, str], Meta(max_length=100, description="Words of your own; jobs may ask for them.")
+        dict[str, str], Meta(max_length=100, description="Labels that jobs can ask for with `where`.")
     ] = field(default_factory=dict)
-    limits: Annotated[MostDoc, Meta(description="The most that our jobs use of it at a time.")] = MostDoc()
+    limits: Annotated[MostDoc, Meta(description="The most that jobs of this server use at a time.")] = (
+        MostDoc()
+    )
 
 
 class BudgetDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """The most that renting may cost somebody in a period of the UTC calendar."""
+    """The most that a project or user may spend on rented capacity in a period of the UTC calendar."""
 
     per: Annotated[
         Literal["day", "week", "month", "year", "ever"],
-        Meta(description="When it begins anew; weeks begin on Monday."),
+        Meta(description="Period after which the budget starts over; weeks start on Monday."),
     ]
-    limit: Annotated[Quantity, Meta(description="In the currency.")]
+    limit: Annotated[Quantity, Meta(description="Amount in the configured currency.")]
     project: Annotated[
         str | None,
-        Meta(description='Whose; "*" is every project that has no entry of its own, each by itself.'),
+        Meta(
+            description='The project; "*" gives every project without an entry of its own a separate budget.'
+        ),
     ] = None
-    user: Annotated[str | None, Meta(description="Likewise for a user, in place of a project.")] = None
+    user: Annotated[
+        str | None, Meta(description='The user, instead of a project; "*" works as for projects.')
+    ] = None
 
 
 class AgentsDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """What holds for all agents."""
+    """Settings of all agents."""
 
     lost_after: Annotated[
-        Quantity, Meta(description="How long a started task outlives an unreachable server.")
+        Quantity, Meta(description="How long a started task keeps running while the server is unreachable.")
     ] = "5m"
     on_shutdown: Annotated[
-        Literal["stop", "keep"], Meta(description="What becomes of local tasks when the server stops.")
+        Literal["stop", "keep"], Meta(description="What happens to local tasks when the server stops.")
     ] = "stop"
     heartbeat: Annotated[
-        Quantity | None, Meta(description="Between two heartbeats; default: by the number of agents.")
+        Quantity | None,
+        Meta(description="Interval between heartbeats; default: depends on the number of agents."),
     ] = None
     forget_after: Annotated[
-        Quantity, Meta(description="How long an agent is lost before it leaves the list by itself.")
+        Quantity, Meta(description="How long an agent is lost before the server removes it.")
     ] = "7d"
-    ahead: Annotated[
-        Quantity, Meta(description="How much work an agent is given beyond what it has room for.")
-    ] = "100ms"
+    ahead: Annotated[Quantity, Meta(description="How much work an agent prefetches, in time.")] = "100ms"
     stealing: Annotated[
-        bool, Meta(description="Whether idle agents take over what busy ones have not begun.")
+        bool, Meta(description="Whether idle agents take over tasks that busy agents have not started.")
     ] = True
-    keep_output: Annotated[bool, Meta(description="Whether the server keeps a copy of what tasks wrote.")] = (
-        False
-    )
+    keep_output: Annotated[bool, Meta(description="Whether the server keeps a copy of task output.")] = False
     output_limit: Annotated[
-        Quantity, Meta(description="The most that local agents keep of each stream of a task.")
+        Quantity, Meta(description="The most output that local agents keep of each stream of a task.")
     ] = "64Mi"
     isolation: Annotated[
         Literal["auto", "cgroup", "cgroup-v1", "cgroup-v2", "watch", "none"],
-        Meta(description="How local agents keep tasks within what they asked for."),
+        Meta(description="How local agents enforce the resources of tasks."),
     ] = "auto"
 
 
 class TlsDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """Files that let the server speak TLS, PEM; `spill cert init` makes them."""
+    """PEM files for TLS; `spill cert init` creates them."""
 
     cert: Annotated[
-        str, Meta(min_length=1, description="Its certificate, with those between it and the authority.")
+        str,
+        Meta(min_length=1, description="Certificate of the server, followed by intermediate certificates."),
     ]
-    key: Annotated[str, Meta(min_length=1, description="The key of that certificate.")]
+    key: Annotated[str, Meta(min_length=1, description="Private key of the certificate.")]
     ca: Annotated[
         Annotated[str, Meta(min_length=1)] | None,
         Meta(
-            description="The authority, for commands and agents on this machine; default: known everywhere."
+            description="CA certificate, for commands and agents on this machine; default: the system's CAs."
         ),
     ] = None
 
 
 class RetentionDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """How long ended things are kept."""
+    """How long the server keeps data of the past."""
 
-    jobs: Annotated[Quantity, Meta(description="Jobs in the archive.")] = "90d"
-    logs: Annotated[Quantity, Meta(description="Output of tasks.")] = "14d"
-    events: Annotated[Quantity, Meta(description="The journal's history.")] = "7d"
+    jobs: Annotated[Quantity, Meta(description="Finished jobs, in the archive.")] = "90d"
+    logs: Annotated[Quantity, Meta(description="Task output.")] = "14d"
+    events: Annotated[Quantity, Meta(description="Events in the journal.")] = "7d"
 
 
 class ClockDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """How far the clock of the server's machine is believed."""
+    """How far the server trusts the clock of its machine."""
 
     jump: Annotated[
-        Quantity, Meta(description="The furthest that it may jump ahead while the server runs.")
+        Quantity, Meta(description="The largest jump ahead that the server follows while it runs.")
     ] = "1h"
     away: Annotated[
-        Quantity, Meta(description="The longest that it may say no server ran, when one starts.")
+        Quantity, Meta(description="The longest downtime that the server accepts when it starts.")
     ] = "30d"
 
 
 class BlobsDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """How much of files the server keeps, in the folder `blobs` of its data."""
+    """How many bytes of files the server stores, in the folder `blobs` of its data."""
 
-    max_file: Annotated[Quantity, Meta(description="The largest file.")] = "10Gi"
+    max_file: Annotated[Quantity, Meta(description="Largest size of a file.")] = "10Gi"
     max_total: Annotated[
-        Quantity | None, Meta(description="All files together; default: as much as the disk takes.")
+        Quantity | None, Meta(description="Largest size of all files together; default: limited by the disk.")
     ] = None
 
 
 class FilesDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """How much of files one job may have."""
+    """How many bytes of files a job may have."""
 
-    max_inputs: Annotated[Quantity, Meta(description="All inputs of a job together.")] = "1Gi"
-    max_outputs: Annotated[Quantity, Meta(description="All outputs of a task together.")] = "1Gi"
+    max_inputs: Annotated[Quantity, Meta(description="Largest size of all inputs of a job together.")] = "1Gi"
+    max_outputs: Annotated[Quantity, Meta(description="Largest size of all outputs of a task together.")] = (
+        "1Gi"
+    )
 
 
 class RateDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many in a second, and how many at once."""
+    """A rate limit with a burst."""
 
-    rate: Annotated[float, Meta(ge=0.001, le=1_000_000, description="Jobs a second, in the long run.")]
-    burst: Annotated[
-        int, Meta(ge=1, le=10_000_000, description="Jobs that may come at once after a pause.")
-    ] = 1000
+    rate: Annotated[float, Meta(ge=0.001, le=1_000_000, description="Jobs per second, on average.")]
+    burst: Annotated[int, Meta(ge=1, le=10_000_000, description="Jobs accepted at once after a pause.")] = (
+        1000
+    )
 
 
 class LimitsDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """How much the server takes; what is more is refused, with when to ask again."""
+    """How much the server accepts. It refuses more, and says when to retry."""
 
-    body: Annotated[Quantity, Meta(description="The largest request.")] = "64Mi"
+    body: Annotated[Quantity, Meta(description="Largest size of a request body.")] = "64Mi"
     queued: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
-        Meta(description="Jobs that wait, members of arrays counted one by one; null is any number."),
+        Meta(description="Most queued jobs; each member of an array counts; null: unlimited."),
     ] = 1_000_000
     queued_per_project: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
-        Meta(description="Likewise of each project; default: any number."),
+        Meta(description="Most queued jobs of each project; default: unlimited."),
     ] = None
     submissions_per_second: Annotated[
-        RateDoc | None, Meta(description="Jobs that one token may submit, an array as one; default: any.")
+        RateDoc | None,
+        Meta(description="Rate limit of each token; an array counts as one job; default: unlimited."),
     ] = None
-    connections: Annotated[int, Meta(ge=10, le=1_000_000, description="Connections over HTTP at a time.")] = (
+    connections: Annotated[int, Meta(ge=10, le=1_000_000, description="Most HTTP connections at a time.")] = (
         2_000
     )
     head_time: Annotated[
-        Quantity, Meta(description="Time until the head of a request over HTTP is complete, TLS included.")
+        Quantity, Meta(description="Timeout for the headers of an HTTP request, including the TLS handshake.")
     ] = "10s"
 
 
 class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """A server."""
+    """The configuration of a server."""
 
     apiVersion: Literal["spillover/v1"]  # noqa: N815 - as Kubernetes spells it
     kind: Literal["Config"]
-    data: Annotated[str, Meta(min_length=1, description="Folder of everything that the server keeps.")] = (
+    data: Annotated[str, Meta(min_length=1, description="Folder in which the server keeps its data.")] = (
         "./spill-data"
     )
-    store: Annotated[str, Meta(description="sqlite, memory or postgresql://...")] = "sqlite"
-    http: Annotated[str, Meta(description="HOST:PORT of the API; port 0 picks a free one.")] = (
+    store: Annotated[
+        str, Meta(description="Where the journal is stored: sqlite, memory or postgresql://...")
+    ] = "sqlite"
+    http: Annotated[str, Meta(description="HOST:PORT of the HTTP API; port 0 picks a free port.")] = (
         "127.0.0.1:7070"
     )
-    grpc: Annotated[str, Meta(description="HOST:PORT for agents; port 0 picks a free one.")] = (
+    grpc: Annotated[str, Meta(description="HOST:PORT for agents; port 0 picks a free port.")] = (
         "127.0.0.1:7071"
     )
-    tls: Annotated[TlsDoc | None, Meta(description="Needed beyond loopback; default: no TLS.")] = None
+    tls: Annotated[
+        TlsDoc | None, Meta(description="Required for addresses other than loopback; default: no TLS.")
+    ] = None
     hosts: Annotated[
         list[str],
-        Meta(max_length=100, description="Names that it answers to beside those of its certificate."),
+        Meta(
+            max_length=100,
+            description="Host names the server accepts in addition to those of its certificate.",
+        ),
     ] = field(default_factory=list)
-    currency: Annotated[str, Meta(description="Three letters, such as USD.")] = "USD"
-    policy: Annotated[PolicyDoc, Meta(description="Which policy decides what.")] = PolicyDoc()
+    currency: Annotated[str, Meta(description="Currency of prices: three capital letters, such as USD.")] = (
+        "USD"
+    )
+    policy: Annotated[PolicyDoc, Meta(description="Scheduling policies.")] = PolicyDoc()
     clusters: Annotated[
         Annotated[list[ClusterDoc], Meta(max_length=1000)] | None,
-        Meta(description="In the order they are tried; default: this machine."),
+        Meta(description="Clusters, in the order in which they are tried; default: this machine."),
     ] = None
     budgets: Annotated[
-        list[BudgetDoc], Meta(max_length=10_000, description="The most that renting may cost, by period.")
+        list[BudgetDoc],
+        Meta(max_length=10_000, description="Limits on the cost of rented capacity, by period."),
     ] = field(default_factory=list)
-    agents: Annotated[AgentsDoc, Meta(description="What holds for all agents.")] = AgentsDoc()
-    retention: Annotated[RetentionDoc, Meta(description="How long ended things are kept.")] = RetentionDoc()
-    clock: Annotated[ClockDoc, Meta(description="How far the machine's clock is believed.")] = ClockDoc()
-    blobs: Annotated[BlobsDoc, Meta(description="How much of files the server keeps.")] = BlobsDoc()
-    files: Annotated[FilesDoc, Meta(description="How much of files one job may have.")] = FilesDoc()
-    limits: Annotated[LimitsDoc, Meta(description="How much the server takes.")] = LimitsDoc()
+    agents: Annotated[AgentsDoc, Meta(description="Settings of all agents.")] = AgentsDoc()
+    retention: Annotated[RetentionDoc, Meta(description="How long the server keeps data of the past.")] = (
+        RetentionDoc()
+    )
+    clock: Annotated[ClockDoc, Meta(description="How far the server trusts the clock of its machine.")] = (
+        ClockDoc()
+    )
+    blobs: Annotated[BlobsDoc, Meta(description="How many bytes of files the server stores.")] = BlobsDoc()
+    files: Annotated[FilesDoc, Meta(description="How many bytes of files a job may have.")] = FilesDoc()
+    limits: Annotated[LimitsDoc, Meta(description="How much the server accepts.")] = LimitsDoc()

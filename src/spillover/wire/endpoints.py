@@ -1,7 +1,7 @@
-"""Every endpoint of the HTTP API, declared once.
+"""Declares every endpoint of the HTTP API, once.
 
-The server's routes and its OpenAPI document are made from these declarations, and so are the requests of the client. To add an
-endpoint, declare it here; CONTRIBUTING.md says what else it takes.
+The server's routes, its OpenAPI document and the client's requests follow from these declarations. To add an endpoint,
+declare it here; CONTRIBUTING.md lists the other steps.
 """
 
 import re
@@ -85,27 +85,27 @@ FOR_AGENTS: Final = frozenset({TokenRole.AGENT, TokenRole.ADMIN})
 
 
 class Content(Struct, Generic[T], frozen=True):
-    """What a body or an answer is: a T, as its reader sees it."""
+    """The content of a body or an answer, which its reader sees as a T."""
 
     media: str
     types: tuple[Any, ...] = ()
-    """Of its JSON, or of each line of it: any of these. None for bytes."""
+    """Possible types of the JSON, or of each of its lines; empty for bytes."""
 
 
 NO_BODY: Final[Content[None]] = Content("")
 BYTES: Final[Content[bytes]] = Content(OCTETS)
 UPLOAD: Final[Content[AsyncIterator[bytes]]] = Content(OCTETS)
-"""Bytes that are taken as they come."""
+"""Bytes that the server processes as they arrive."""
 FIGURES: Final[Content[bytes]] = Content("text/plain")
 
 
 def json_of(form: type[T], *others: type[Any]) -> Content[T]:
-    """JSON of one type, or of any of several."""
+    """Return content that is JSON of one type, or of one of several."""
     return Content(JSON, (form, *others))
 
 
 def lines_of(form: type[Any]) -> Content[bytes]:
-    """Lines, each of them JSON of one type, which are read as they come."""
+    """Return content that is lines of JSON of one type, which the reader processes as they arrive."""
     return Content(NDJSON, (form,))
 
 
@@ -117,15 +117,15 @@ _BODY_ERRORS: Final = {
     ),
     OCTETS: (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
 }
-"""How a body may be refused, by what it is."""
+"""Statuses with which the server may refuse a body, by media type."""
 _BUSY: Final = (HTTPStatus.SERVICE_UNAVAILABLE,)
 _LOOKUP: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, *_BUSY)
-"""What is named is not there, may mean several, or is in another state."""
+"""The named thing does not exist, is ambiguous, or is in another state."""
 _LIMITED: Final = (*_LOOKUP, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 class Endpoint(Struct, Generic[P, B, A], frozen=True):
-    """One operation: what is asked with it, what is sent and what is answered."""
+    """One operation of the API."""
 
     name: str
     """Its id in the OpenAPI document."""
@@ -134,22 +134,22 @@ class Endpoint(Struct, Generic[P, B, A], frozen=True):
     """With the names of its parameters in braces."""
     summary: str
     parameters: type[P]
-    """Those of the path, and those of the query."""
+    """Path and query parameters."""
     body: Content[B]
     answer: Content[A]
     status: HTTPStatus = HTTPStatus.OK
-    """Of a good answer."""
+    """Status of a successful answer."""
     roles: frozenset[TokenRole] = FOR_PEOPLE
-    """Whose tokens are good for it."""
+    """Roles of tokens that may use it."""
     open: bool = False
-    """Whether it needs no token at all."""
+    """Whether it needs no token."""
     errors: tuple[HTTPStatus, ...] = _BUSY
-    """Statuses of problems that it may answer with, beyond those that any may and those that follow from its body."""
+    """Error statuses, besides those of every endpoint and those of its body."""
     unready: type | None = None
-    """Type of its answer of status 503, where that is not a problem."""
+    """Type of its answer with status 503, if that is not a Problem."""
 
     def __post_init__(self) -> None:
-        # Not by `msgspec.structs.fields`, which resolves types: that would cost every start of the command line.
+        # `msgspec.structs.fields` would resolve types, which would slow down every start of the command line.
         names, defaults = self.parameters.__struct_fields__, self.parameters.__struct_defaults__
         required = names[: len(names) - len(defaults)]
         if set(required) != set(self.in_path):
@@ -159,25 +159,25 @@ class Endpoint(Struct, Generic[P, B, A], frozen=True):
 
     @property
     def in_path(self) -> tuple[str, ...]:
-        """Names of the parameters that are parts of the path."""
+        """Names of its path parameters."""
         return tuple(re.findall(r"{(\w+)}", self.path))
 
     @property
     def in_query(self) -> tuple[str, ...]:
-        """Names of the others."""
+        """Names of its query parameters."""
         in_path = self.in_path
         return tuple(name for name in self.parameters.__struct_fields__ if name not in in_path)
 
     @property
     def refusals(self) -> tuple[HTTPStatus, ...]:
-        """Statuses of all problems that it may answer with, beyond those that any may."""
+        """All error statuses, besides those of every endpoint."""
         return (*self.errors, *_BODY_ERRORS.get(self.body.media, ()))
 
 
-# Two lines each: what it is; its parameters, its body, its answer, and what is not as usual.
+# Each in two lines: name, method, path, summary; then parameters, body, answer and exceptions.
 # fmt: off
 SUBMIT: Final = Endpoint(
-    "submit", "POST", "/v1/jobs", "Submit one job or many, all or none",
+    "submit", "POST", "/v1/jobs", "Submit one or more jobs, all or none",
     NoParameters, json_of(JobDoc, Jobs), json_of(Ids), status=HTTPStatus.CREATED, errors=_LIMITED,
 )
 LIST_JOBS: Final = Endpoint(
@@ -185,7 +185,7 @@ LIST_JOBS: Final = Endpoint(
     ListQuery, NO_BODY, json_of(JobPage),
 )
 FORECAST: Final = Endpoint(
-    "forecast", "POST", "/v1/forecast", "Say where jobs would start, without submitting them",
+    "forecast", "POST", "/v1/forecast", "Predict where and when jobs would start, without submitting them",
     NoParameters, json_of(JobDoc, Jobs), json_of(Forecasts), errors=_LIMITED,
 )
 SHOW: Final = Endpoint(
@@ -197,11 +197,11 @@ PATCH: Final = Endpoint(
     OfJob, json_of(Patch), json_of(Ids), errors=_LIMITED,
 )
 WHY: Final = Endpoint(
-    "why", "GET", "/v1/jobs/{job}/why", "Say why a job is where it is",
+    "why", "GET", "/v1/jobs/{job}/why", "Explain the state of a job",
     OfJob, NO_BODY, json_of(WhyView), errors=_LOOKUP,
 )
 WHAT_IF: Final = Endpoint(
-    "what_if", "POST", "/v1/jobs/{job}/what-if", "Say what would become of a job under an assumption",
+    "what_if", "POST", "/v1/jobs/{job}/what-if", "Predict what would happen to a job under other conditions",
     OfJob, json_of(WhatIf), json_of(WhatIfView), errors=_LOOKUP,
 )
 WAIT: Final = Endpoint(
@@ -209,15 +209,15 @@ WAIT: Final = Endpoint(
     WaitQuery, NO_BODY, json_of(JobView), errors=_LOOKUP,
 )
 RESULTS: Final = Endpoint(
-    "results", "POST", "/v1/jobs/{job}/results", "Read what Python calls returned, of many members of an array at once",
+    "results", "POST", "/v1/jobs/{job}/results", "Read the return values of Python calls, for many members of an array at once",
     OfJob, json_of(ResultsAsked), json_of(ResultPage), errors=_LIMITED,
 )
 LOGS: Final = Endpoint(
-    "logs", "GET", "/v1/jobs/{job}/logs", "Read what a job wrote",
+    "logs", "GET", "/v1/jobs/{job}/logs", "Read the output of a job",
     LogsQuery, NO_BODY, BYTES, errors=_LOOKUP,
 )
 FILES: Final = Endpoint(
-    "files", "GET", "/v1/jobs/{job}/files", "List the files that a job brought back",
+    "files", "GET", "/v1/jobs/{job}/files", "List the output files of a job",
     FilesQuery, NO_BODY, json_of(FilesView), errors=_LOOKUP,
 )
 ACT: Final = Endpoint(
@@ -225,11 +225,11 @@ ACT: Final = Endpoint(
     NoParameters, json_of(Action), json_of(Ids), errors=_LIMITED,
 )
 EVENTS: Final = Endpoint(
-    "events", "GET", "/v1/events", "Read history as lines of JSON",
+    "events", "GET", "/v1/events", "Read events as lines of JSON",
     EventsQuery, NO_BODY, lines_of(EventView), errors=_LOOKUP,
 )
 PAST: Final = Endpoint(
-    "past", "GET", "/v1/past", "Read jobs that have ended as lines of JSON, with all that a simulation needs",
+    "past", "GET", "/v1/past", "Read ended jobs as lines of JSON, with everything that a simulation needs",
     PastQuery, NO_BODY, lines_of(PastJob),
 )
 CLUSTERS: Final = Endpoint(
@@ -237,7 +237,7 @@ CLUSTERS: Final = Endpoint(
     NoParameters, NO_BODY, json_of(list[ClusterView]),
 )
 ADD_CLUSTER: Final = Endpoint(
-    "add_cluster", "POST", "/v1/clusters", "Add a cluster, to be used from now on",
+    "add_cluster", "POST", "/v1/clusters", "Add a cluster",
     NoParameters, json_of(ClusterRequest), json_of(ClusterView), HTTPStatus.CREATED, FOR_ADMINS,
     errors=(HTTPStatus.CONFLICT, *_BUSY),
 )
@@ -247,7 +247,7 @@ ACT_ON_CLUSTERS: Final = Endpoint(
 )
 CONFIGURE: Final = Endpoint(
     "configure", "POST", "/v1/config",
-    "Read the configuration again and do as it says, or say what that would change",
+    "Reload the configuration file and apply it, or show what that would change",
     NoParameters, json_of(ConfigRequest), json_of(ConfigOutcome), roles=FOR_ADMINS,
     errors=(HTTPStatus.CONFLICT, *_BUSY),
 )
@@ -256,55 +256,55 @@ AGENTS: Final = Endpoint(
     NoParameters, NO_BODY, json_of(list[AgentView]),
 )
 SERVER: Final = Endpoint(
-    "server", "GET", "/v1/server", "Show the server",
+    "server", "GET", "/v1/server", "Show the state of the server",
     NoParameters, NO_BODY, json_of(ServerView),
 )
 CLOCK: Final = Endpoint(
-    "clock", "GET", "/v1/clock", "Show what the server believes of the clock of its machine",
+    "clock", "GET", "/v1/clock", "Show whether the server follows the clock of its machine",
     NoParameters, NO_BODY, json_of(ClockView),
 )
 ACCEPT_CLOCK: Final = Endpoint(
-    "accept_clock", "POST", "/v1/clock/accept", "Follow the clock of the machine although it jumped too far to be believed",
+    "accept_clock", "POST", "/v1/clock/accept", "Accept the machine's clock after a jump that the server ignored",
     NoParameters, NO_BODY, json_of(ClockView), roles=FOR_ADMINS, errors=(HTTPStatus.CONFLICT, *_BUSY),
 )
 OVERVIEW: Final = Endpoint(
-    "overview", "GET", "/v1/overview", "Show clusters, agents, what runs and the head of the queue",
+    "overview", "GET", "/v1/overview", "Show clusters, agents, running jobs and the head of the queue",
     OverviewQuery, NO_BODY, json_of(Overview),
 )
 COSTS: Final = Endpoint(
-    "costs", "GET", "/v1/costs", "Say what was spent, by project, user, cluster, day, week or month",
+    "costs", "GET", "/v1/costs", "Show the cost by project, user, cluster, day, week or month",
     CostQuery, NO_BODY, json_of(CostReport),
 )
 BUDGETS: Final = Endpoint(
-    "budgets", "GET", "/v1/budgets", "List budgets in the period that is now",
+    "budgets", "GET", "/v1/budgets", "List budgets in their current period",
     NoParameters, NO_BODY, json_of(list[BudgetView]),
 )
 POLICY: Final = Endpoint(
-    "policy", "GET", "/v1/policy", "Show which policies decide",
+    "policy", "GET", "/v1/policy", "Show the policies in effect",
     NoParameters, NO_BODY, json_of(PolicyView),
 )
 SET_POLICY: Final = Endpoint(
-    "set_policy", "PATCH", "/v1/policy", "Decide by other policies from now on",
+    "set_policy", "PATCH", "/v1/policy", "Change policies",
     NoParameters, json_of(PolicyPatch), json_of(PolicyOutcome), roles=FOR_ADMINS,
 )
 POLICY_HISTORY: Final = Endpoint(
-    "policy_history", "GET", "/v1/policy/history", "List changes of the policies, newest first",
+    "policy_history", "GET", "/v1/policy/history", "List changes of policies, newest first",
     NoParameters, NO_BODY, json_of(list[PolicyRecord]),
 )
 PUT_BLOB: Final = Endpoint(
-    "put_blob", "PUT", "/v1/blobs/{digest}", "Keep bytes under their SHA-256",
+    "put_blob", "PUT", "/v1/blobs/{digest}", "Store a blob under its SHA-256",
     OfBlob, UPLOAD, json_of(BlobKept), status=HTTPStatus.CREATED,
 )
 GET_BLOB: Final = Endpoint(
-    "get_blob", "GET", "/v1/blobs/{digest}", "Read the bytes of a SHA-256",
+    "get_blob", "GET", "/v1/blobs/{digest}", "Read a blob",
     BlobQuery, NO_BODY, BYTES, errors=(HTTPStatus.NOT_FOUND, *_BUSY),
 )
 MISSING_BLOBS: Final = Endpoint(
-    "missing_blobs", "POST", "/v1/blobs/missing", "Say which blobs are not there",
+    "missing_blobs", "POST", "/v1/blobs/missing", "List which of some blobs are missing",
     NoParameters, json_of(Digests), json_of(Digests),
 )
 AGENTS_ADDRESS: Final = Endpoint(
-    "agents_address", "GET", "/v1/agents/address", "Say where agents find their service",
+    "agents_address", "GET", "/v1/agents/address", "Show the address that agents connect to",
     NoParameters, NO_BODY, json_of(AgentsAddress), roles=FOR_AGENTS,
 )
 ACT_ON_AGENTS: Final = Endpoint(
@@ -312,7 +312,7 @@ ACT_ON_AGENTS: Final = Endpoint(
     NoParameters, json_of(AgentAction), json_of(AgentNames), roles=FOR_ADMINS, errors=_LOOKUP,
 )
 CREATE_TOKEN: Final = Endpoint(
-    "create_token", "POST", "/v1/tokens", "Make a token",
+    "create_token", "POST", "/v1/tokens", "Create a token",
     NoParameters, json_of(TokenRequest), json_of(NewToken), status=HTTPStatus.CREATED, roles=FOR_ADMINS, errors=(HTTPStatus.CONFLICT, *_BUSY),
 )
 TOKENS: Final = Endpoint(
@@ -320,23 +320,23 @@ TOKENS: Final = Endpoint(
     NoParameters, NO_BODY, json_of(list[TokenView]), roles=FOR_ADMINS,
 )
 REVOKE_TOKEN: Final = Endpoint(
-    "revoke_token", "POST", "/v1/tokens/revoke", "Let nobody in with a token any more",
+    "revoke_token", "POST", "/v1/tokens/revoke", "Revoke a token",
     NoParameters, json_of(TokenRef), json_of(TokenRef), roles=FOR_ADMINS, errors=(HTTPStatus.NOT_FOUND, *_BUSY),
 )
 HEALTH: Final = Endpoint(
-    "health", "GET", "/v1/health", "Whether the process lives",
+    "health", "GET", "/v1/health", "Check that the process runs",
     NoParameters, NO_BODY, json_of(Health), open=True, errors=(),
 )
 READY: Final = Endpoint(
-    "ready", "GET", "/v1/ready", "Whether the server accepts work",
+    "ready", "GET", "/v1/ready", "Check that the server accepts work",
     NoParameters, NO_BODY, json_of(Health), open=True, errors=(), unready=Health,
 )
 METRICS: Final = Endpoint(
-    "metrics", "GET", "/metrics", "Figures for Prometheus",
+    "metrics", "GET", "/metrics", "Metrics for Prometheus",
     NoParameters, NO_BODY, FIGURES, errors=(),
 )
 OPENAPI: Final = Endpoint(
-    "openapi", "GET", "/v1/openapi.json", "This description",
+    "openapi", "GET", "/v1/openapi.json", "The OpenAPI document of this API",
     NoParameters, NO_BODY, json_of(dict[str, Any]), errors=(),
 )
 # fmt: on
@@ -344,4 +344,4 @@ OPENAPI: Final = Endpoint(
 ENDPOINTS: Final[tuple[Endpoint[Any, Any, Any], ...]] = tuple(
     declared for declared in globals().values() if isinstance(declared, Endpoint)
 )
-"""All that are declared above, in that order: none can be forgotten here."""
+"""All endpoints declared above, in that order."""

@@ -1,16 +1,16 @@
-"""How pickled functions and items are written into blobs; read by workers, which have the standard library only."""
+"""Stores pickled functions and items in blobs. Workers read them, so this uses the standard library only."""
 
 import mmap
 import struct
 from typing import Final
 
 MAGIC: Final = b"spillover-function 1 "
-"""A pickled function begins with this, the version of Python that pickled it, and a line end."""
+"""Start of a pickled function; the Python version that pickled it and a newline follow."""
 _COUNT = struct.Struct("<Q")
 
 
 def pack_items(items: list[bytes]) -> bytes:
-    """Items as one file, of which each can be had without reading the others."""
+    """Pack items into one file, so that a reader can load each without the others."""
     offsets, at = [], _COUNT.size * (len(items) + 2)
     for item in items:
         offsets.append(at)
@@ -20,7 +20,7 @@ def pack_items(items: list[bytes]) -> bytes:
 
 
 class Items:
-    """A file of items."""
+    """A file of packed items."""
 
     def __init__(self, path: str) -> None:
         with open(path, "rb") as file:  # noqa: PTH123 - workers do without pathlib

@@ -1,7 +1,7 @@
-"""The job file, version 1, as people write it and as the API takes it.
+"""The format of the job file, version 1, for people and for the API.
 
-Only form is said here: what may stand where. What it means, and what is absurd, is checked in `forms`. Quantities are kept as
-they were written. Descriptions go into the JSON schema.
+This module defines the fields and their types. `forms` checks their values. Quantities are kept as
+they were written. Descriptions go into the JSON Schema.
 """
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -16,187 +16,218 @@ Quantity: TypeAlias = str | int | float
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
 
 Words: TypeAlias = str | Annotated[list[str], Meta(max_length=100)]
-"""One word, or several of which one counts."""
+"""One word, or a list of alternatives."""
 
 
 class Metadata(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a job is called and whom it belongs to."""
+    """The name of a job and its project."""
 
-    name: Annotated[str | None, Meta(description="Default: the first word of its command.")] = None
-    project: Annotated[str, Meta(description="Who pays for it.")] = "default"
-    labels: Annotated[
-        dict[str, str], Meta(max_length=100, description="Words of your own, to find it again.")
-    ] = field(default_factory=dict)
+    name: Annotated[
+        str | None, Meta(description="Name of the job; default: the first word of its command.")
+    ] = None
+    project: Annotated[str, Meta(description="Project that the job belongs to and that pays for it.")] = (
+        "default"
+    )
+    labels: Annotated[dict[str, str], Meta(max_length=100, description="Labels of your choice.")] = field(
+        default_factory=dict
+    )
 
 
 class PythonDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """A call of a Python function."""
 
     call: Annotated[str | None, Meta(description="`module:function`.")] = None
-    args: Annotated[list[Any], Meta(description="Plain values to call it with.")] = field(
+    args: Annotated[list[Any], Meta(description="Arguments: plain JSON values.")] = field(
         default_factory=list
     )
     function: Annotated[
         str | None,
-        Meta(description="SHA-256 of a pickled function that the server has; the client fills it in."),
+        Meta(description="SHA-256 of an uploaded pickled function; the client fills it in."),
     ] = None
     arguments: Annotated[
-        bytes, Meta(description="Pickled arguments for that, Base64; the client fills them in.")
+        bytes, Meta(description="Pickled arguments of `function`, in Base64; the client fills them in.")
     ] = b""
     items: Annotated[
         str | None,
-        Meta(description="SHA-256 of pickled items, one for each member of the array; likewise."),
+        Meta(
+            description="SHA-256 of pickled items, one for each member of the array; the client fills it in."
+        ),
     ] = None
     first: Annotated[
-        int, Meta(ge=0, le=2**31, description="The index of the member that gets the first item.")
+        int, Meta(ge=0, le=2**31, description="Index of the member that gets the first item.")
     ] = 0
 
 
 class ContainerDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """A command in an image."""
+    """A container to run."""
 
     image: Annotated[str, Meta(min_length=1, description="Name of the image.")]
     command: Annotated[
-        list[str], Meta(description="Program and arguments; default: the image's own entry point.")
+        list[str], Meta(description="Program and arguments; default: the entry point of the image.")
     ] = field(default_factory=list)
     manifest: Annotated[
-        dict[str, Any] | None, Meta(description="The Kubernetes Job that it was written as.")
+        dict[str, Any] | None, Meta(description="The Kubernetes Job manifest that was submitted.")
     ] = None
 
 
 class ResourcesDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """What each task needs of a machine."""
+    """Resources of each task."""
 
     cpu: Annotated[Quantity, Meta(description="CPUs: 2, 1.5 or 500m.")] = 1
     memory: Annotated[
-        Quantity | None, Meta(description="Bytes: 512Mi, 2Gi, 2G; default: it does not matter.")
+        Quantity | None, Meta(description="Memory: 512Mi, 2Gi or 2G; default: no request, no limit.")
     ] = None
-    gpu: Annotated[int, Meta(ge=0, le=100_000, description="Whole GPUs.")] = 0
+    gpu: Annotated[int, Meta(ge=0, le=100_000, description="Number of GPUs.")] = 0
     other: Annotated[
         dict[str, Quantity],
-        Meta(max_length=100, description="Whatever else nodes have, by its name, as example.com/fpga: 1."),
+        Meta(max_length=100, description="Other resources of nodes by name, such as example.com/fpga: 1."),
     ] = field(default_factory=dict)
 
 
 class WhereDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which clusters a job may run on. All that is written must hold."""
+    """Which clusters a job may run on. A cluster must match all fields."""
 
     role: Annotated[
-        Literal["owned", "rented"] | None, Meta(description="Only owned clusters, or only rented ones.")
+        Literal["owned", "rented"] | None, Meta(description="Only owned clusters, or only rented clusters.")
     ] = None
-    kind: Annotated[Words, Meta(description="Kinds of clusters, as agents or kubernetes.")] = field(
+    kind: Annotated[Words, Meta(description="Kinds of clusters, such as agents or kubernetes.")] = field(
         default_factory=list
     )
     cluster: Annotated[Words, Meta(description="Names of clusters.")] = field(default_factory=list)
     region: Annotated[Words, Meta(description="Regions of clusters.")] = field(default_factory=list)
     labels: Annotated[
-        dict[str, str], Meta(max_length=100, description="Labels that its cluster must have, all of them.")
+        dict[str, str], Meta(max_length=100, description="Labels that the cluster must have, all of them.")
     ] = field(default_factory=dict)
-    avoid: Annotated[Words, Meta(description="Names of clusters that it must not run on.")] = field(
+    avoid: Annotated[Words, Meta(description="Names of clusters that the job must not run on.")] = field(
         default_factory=list
     )
 
 
 class RetryDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """How often a job is tried again."""
+    """How often a job is retried."""
 
-    exit: Annotated[Count, Meta(description="After an exit code that is not 0, or a signal.")] = 0
-    lost: Annotated[Count, Meta(description="After its machine was lost.")] = 3
+    exit: Annotated[Count, Meta(description="Retries after an exit code other than 0, or a signal.")] = 0
+    lost: Annotated[Count, Meta(description="Retries after its machine was lost.")] = 3
 
 
 class AfterDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """A job that must have ended first."""
+    """A job that must end first."""
 
-    job: Annotated[str, Meta(description="Its name or id; a job of the same file may be named.")]
+    job: Annotated[str, Meta(description="Name or id of the job; it may be in the same file.")]
     on: Annotated[
-        Literal["success", "any"], Meta(description="Which end counts; after a failure `success` cancels.")
+        Literal["success", "any"],
+        Meta(
+            description="`success`: the job must succeed, and this one is cancelled if it fails; `any`: it must end."
+        ),
     ] = "success"
 
 
 class InputDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """Files that are brought to where the job runs."""
+    """Files to copy to where the job runs."""
 
-    path: Annotated[str, Meta(description="A file, a folder or a pattern, from the working directory.")]
+    path: Annotated[str, Meta(description="A file, folder or pattern, relative to the working directory.")]
     to: Annotated[
         str | None,
-        Meta(description="What it is called there, or, as folder/, what it is put into; default: the same."),
+        Meta(
+            description="Path where the job runs, or a folder if it ends with a slash; default: the same path."
+        ),
     ] = field(name="as", default=None)
     digest: Annotated[
-        str | None, Meta(description="SHA-256 of a file that the server has; the client fills it in.")
+        str | None, Meta(description="SHA-256 of an uploaded file; the client fills it in.")
     ] = None
     size: Annotated[
-        Annotated[int, Meta(ge=0, le=2**62)] | None, Meta(description="Bytes, with a digest.")
+        Annotated[int, Meta(ge=0, le=2**62)] | None,
+        Meta(description="Size of the file in bytes; required with `digest`."),
     ] = None
-    executable: Annotated[bool, Meta(description="Whether it is a program, with a digest.")] = False
+    executable: Annotated[bool, Meta(description="Whether the file is executable; only with `digest`.")] = (
+        False
+    )
 
 
 class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """What runs, and how. Exactly one of `run`, `command`, `python` and `container` says what."""
+    """What to run, and how. Set exactly one of `run`, `command`, `python` and `container`."""
 
-    run: Annotated[str | None, Meta(description="A line or a script for /bin/sh.")] = None
-    command: Annotated[list[str] | None, Meta(description="A program and its arguments, as they are.")] = None
-    python: Annotated[PythonDoc | None, Meta(description="A function to call.")] = None
-    container: Annotated[ContainerDoc | None, Meta(description="An image to run.")] = None
+    run: Annotated[str | None, Meta(description="A command line or script for /bin/sh.")] = None
+    command: Annotated[
+        list[str] | None, Meta(description="A program and its arguments, run without a shell.")
+    ] = None
+    python: Annotated[PythonDoc | None, Meta(description="A Python function to call.")] = None
+    container: Annotated[ContainerDoc | None, Meta(description="A container to run.")] = None
     env: Annotated[dict[str, str], Meta(max_length=1000, description="Environment variables.")] = field(
         default_factory=dict
     )
-    workdir: Annotated[str | None, Meta(description="Default: where it was submitted.")] = None
-    tasks: Annotated[
-        int, Meta(ge=1, le=100_000, description="More than one is a gang: all start or none.")
-    ] = 1
-    resources: Annotated[ResourcesDoc, Meta(description="Of each task.")] = ResourcesDoc()
-    walltime: Annotated[Quantity | None, Meta(description="Limit such as 2h; then TERM, grace, KILL.")] = None
-    estimate: Annotated[
-        Quantity | None, Meta(description="Expected time to run; default: the walltime, else predicted.")
+    workdir: Annotated[
+        str | None, Meta(description="Working directory; default: the folder it was submitted from.")
     ] = None
-    deadline: Annotated[str | None, Meta(description="Latest finish, RFC 3339 with a zone.")] = None
-    not_before: Annotated[str | None, Meta(description="Earliest start, RFC 3339 with a zone.")] = None
-    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000, description="Higher first.")] = 0
-    queue: Annotated[str, Meta(description="The queue it waits in.")] = "default"
+    tasks: Annotated[
+        int, Meta(ge=1, le=100_000, description="Number of tasks; all start together or none starts.")
+    ] = 1
+    resources: Annotated[ResourcesDoc, Meta(description="Resources of each task.")] = ResourcesDoc()
+    walltime: Annotated[
+        Quantity | None,
+        Meta(description="Time limit, such as 2h. Then the job gets TERM, and KILL after `grace`."),
+    ] = None
+    estimate: Annotated[
+        Quantity | None,
+        Meta(description="Expected runtime; default: the walltime, else predicted from past jobs."),
+    ] = None
+    deadline: Annotated[str | None, Meta(description="Latest end, as RFC 3339 with a time zone.")] = None
+    not_before: Annotated[str | None, Meta(description="Earliest start, as RFC 3339 with a time zone.")] = (
+        None
+    )
+    priority: Annotated[
+        int, Meta(ge=-1_000_000, le=1_000_000, description="Jobs with a higher priority go first.")
+    ] = 0
+    queue: Annotated[str, Meta(description="Name of the queue.")] = "default"
     burst: Annotated[
-        Literal["auto", "never", "always"], Meta(description="Whether it may run on rented capacity.")
+        Literal["auto", "never", "always"], Meta(description="Whether the job may run on rented capacity.")
     ] = "auto"
     max_cost: Annotated[
         Quantity | None,
-        Meta(description="The most that renting it may cost, of an array each member, in the currency."),
+        Meta(description="The most the job may cost on rented capacity; for an array, each member."),
     ] = None
     data: Annotated[
         Quantity | None,
-        Meta(description="What leaves a rented cluster at its end, such as 20G, to be paid for."),
+        Meta(
+            description="Data transferred out of a rented cluster when the job ends, such as 20G; billed as egress."
+        ),
     ] = None
     needs: Annotated[
-        list[str], Meta(max_length=100, description="Words that its cluster must offer, as gpu:a100.")
+        list[str], Meta(max_length=100, description="Words that the machine must offer, such as gpu:a100.")
     ] = field(default_factory=list)
-    where: Annotated[WhereDoc | None, Meta(description="Which clusters it may run on; default: any.")] = None
-    retry: Annotated[RetryDoc, Meta(description="When it is tried again.")] = RetryDoc()
+    where: Annotated[
+        WhereDoc | None, Meta(description="Which clusters the job may run on; default: any.")
+    ] = None
+    retry: Annotated[RetryDoc, Meta(description="How often the job is retried.")] = RetryDoc()
     on_cluster_failure: Annotated[
         Literal["wait", "requeue", "cancel"],
         Meta(
-            description="What becomes of it when its cluster fails: it waits there, runs elsewhere, or ends."
+            description="What to do when its cluster fails: wait for the cluster, requeue the job, or cancel it."
         ),
     ] = "wait"
     lost_after: Annotated[
-        Quantity | None, Meta(description="How long a started task outlives an unreachable server.")
+        Quantity | None,
+        Meta(description="How long a started task keeps running while the server is unreachable."),
     ] = None
-    grace: Annotated[Quantity | None, Meta(description="Between TERM and KILL; default 10s.")] = None
+    grace: Annotated[Quantity | None, Meta(description="Time between TERM and KILL; default: 10s.")] = None
     array: Annotated[
-        str | int | None, Meta(description="One member for each index: 1-100, 1-10,20 or 0-90:10.")
+        str | int | None, Meta(description="Indexes of the array's members: 1-100, 1-10,20 or 0-90:10.")
     ] = None
     after: Annotated[
         list[AfterDoc | str],
-        Meta(max_length=10_000, description="Jobs that must have ended before it starts."),
+        Meta(max_length=10_000, description="Jobs that must end before this one starts."),
     ] = field(default_factory=list)
     key: Annotated[
         Annotated[str, Meta(min_length=1, max_length=256)] | None,
-        Meta(description="Idempotency key: what is repeated under it is submitted once."),
+        Meta(description="Idempotency key: repeated submissions with the same key create one job."),
     ] = None
     inputs: Annotated[
         list[InputDoc | str],
-        Meta(max_length=10_000, description="Files that are brought to where it runs: paths or patterns."),
+        Meta(max_length=10_000, description="Files to copy to where the job runs: paths or patterns."),
     ] = field(default_factory=list)
     outputs: Annotated[
         list[str],
-        Meta(max_length=1000, description="Files that are brought back when it ended: paths or patterns."),
+        Meta(max_length=1000, description="Files to copy back when the job has ended: paths or patterns."),
     ] = field(default_factory=list)
 
 

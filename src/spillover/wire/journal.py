@@ -1,6 +1,6 @@
-"""Events, records and specs as the journal stores them: MessagePack, each event an array behind its tag.
+"""Encodes events, records and specs for the journal: MessagePack, each event as an array with its tag.
 
-A field is only ever added at the end with a default, so what an older version wrote is read by every newer one.
+New fields are only added at the end, with a default, so that newer versions can read what older ones wrote.
 """
 
 import hashlib
@@ -9,16 +9,16 @@ from typing import Any, Final
 
 import msgspec
 
-from spillover.core.clusters import ClusterRecord, Condition
 from spillover.core.events import AnyEvent
-from spillover.core.facts import Facts
-from spillover.core.jobs import Job
-from spillover.core.money import BudgetPeriod
-from spillover.core.nodes import Node
-from spillover.core.policy_book import PolicyBook
+from spillover.core.learned.samples import Sample
+from spillover.core.learned.sharing import KeptUsing
 from spillover.core.rebuild import AnyRecord, rebuild
-from spillover.core.samples import Sample
-from spillover.core.sharing import KeptUsing
+from spillover.core.records.clusters import ClusterRecord, Condition
+from spillover.core.records.facts import Facts
+from spillover.core.records.jobs import Job
+from spillover.core.records.money import BudgetPeriod
+from spillover.core.records.nodes import Node
+from spillover.core.records.policies import PolicyHistory
 from spillover.core.state import State
 from spillover.model.job import JobSpec
 from spillover.model.reasons import Reason
@@ -34,56 +34,56 @@ _records: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
     "node": msgspec.msgpack.Decoder(Node),
     "cluster": msgspec.msgpack.Decoder(Condition),
     "life": msgspec.msgpack.Decoder(ClusterRecord),
-    "purse": msgspec.msgpack.Decoder(BudgetPeriod),
+    "purse": msgspec.msgpack.Decoder(BudgetPeriod),  # the name in stored checkpoints
     "history": msgspec.msgpack.Decoder(Sample),
     "usage": msgspec.msgpack.Decoder(KeptUsing),
-    "policies": msgspec.msgpack.Decoder(PolicyBook),
+    "policies": msgspec.msgpack.Decoder(PolicyHistory),
     "token": msgspec.msgpack.Decoder(Token),
 }
 
 
 def encode_event(event: AnyEvent) -> bytes:
-    """An event as it is stored."""
+    """Encode an event for the journal."""
     return _encoder.encode(event)
 
 
 def decode_event(data: bytes) -> AnyEvent:
-    """An event as it was stored."""
+    """Decode an event of the journal."""
     return _event.decode(data)
 
 
 def encode_reason(reason: Reason) -> bytes:
-    """A reason as the archive keeps it."""
+    """Encode a reason for the archive."""
     return _encoder.encode(reason)
 
 
 def decode_reason(data: bytes) -> Reason:
-    """A reason as the archive kept it."""
+    """Decode a reason of the archive."""
     return _reason.decode(data)
 
 
 def encode_spec(spec: JobSpec) -> tuple[bytes, bytes]:
-    """A spec as it is stored, under the digest of its content."""
+    """Return the digest of a spec, and the spec encoded."""
     body = _encoder.encode(spec)
     return hashlib.blake2b(body, digest_size=16).digest(), body
 
 
 def decode_spec(data: bytes) -> JobSpec:
-    """A spec as it was stored."""
+    """Decode a spec."""
     return _spec.decode(data)
 
 
 def encode_value(value: object) -> bytes:
-    """Plain data, to be compared or digested."""
+    """Encode plain data, to compare or hash it."""
     return _encoder.encode(value)
 
 
 def changed_records(
     state: State, changed: Mapping[str, Iterable[str]]
 ) -> dict[tuple[str, str], bytes | None]:
-    """Records of these keys, by their kind, as the state is now; None for those that are gone.
+    """Encode the records with these keys, by kind; None for records that no longer exist.
 
-    The single facts go with any other: sums over all jobs are among them.
+    The record of single facts is always included, because it holds sums over all jobs.
     """
     records: dict[tuple[str, str], bytes | None] = {}
     for kind, keys in changed.items():
@@ -100,16 +100,16 @@ class BadRecord(ValueError):
 
 
 def decode_records(records: Iterable[tuple[str, str, bytes]]) -> Iterator[AnyRecord]:
-    """Records of a checkpoint, as they were stored; raises BadRecord."""
+    """Decode the records of a checkpoint; raise BadRecord."""
     kind = key = ""
     try:
-        for kind, key, body in records:  # noqa: B007 - named when one of them fails, which costs the others nothing
+        for kind, key, body in records:  # noqa: B007 - for the message, if a record fails
             yield _records[kind].decode(body)
-    except (KeyError, ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
+    except (KeyError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         why = f"there is no such kind: {error}" if isinstance(error, KeyError) else str(error)
         raise BadRecord(f"the record {kind} {key!r}: {why}") from error
 
 
 def load_state(records: Iterable[tuple[str, str, bytes]]) -> State:
-    """The state that a checkpoint holds, at once; raises BadRecord."""
+    """Load the state of a checkpoint in one go; raise BadRecord."""
     return rebuild(decode_records(records))

@@ -1,7 +1,7 @@
-"""Connections that may be silent for long, as a watch or output that is followed: when they count as broken.
+"""Keep-alive settings for connections that may be silent for long, such as watches and followed output.
 
-The system asks a silent peer whether it is there. While something was sent and not acknowledged it does not ask: it sends that again,
-for a quarter of an hour unless it is told for how long. So both times are set, and are the same.
+The operating system probes a silent peer. While sent data is not acknowledged, it sends the data again instead of
+probing, by default for a quarter of an hour. So both timeouts are set, to the same total.
 """
 
 import socket
@@ -14,29 +14,32 @@ KEPT_ALIVE: Final = (
     ("TCP_KEEPCNT", 3),
     ("TCP_USER_TIMEOUT", 60_000),
 )
-"""Seconds of silence until the other side is asked, seconds between two questions, and how many are not answered; and
-milliseconds for which something sent may stay unacknowledged."""
+"""Seconds of silence before the first probe, seconds between probes, and failed probes before the connection is dead.
+Then milliseconds that sent data may stay unacknowledged.
+"""
 GRPC_ASKING: Final = (("grpc.keepalive_time_ms", 60_000), ("grpc.keepalive_timeout_ms", 30_000))
-"""The same for gRPC, which has its own way to ask and takes the second time for what is not acknowledged, too. For both sides: clients
-set no such time on their sockets unless they may ask."""
+"""The same for gRPC, which sends its own probes, and uses the second time for unacknowledged data too. For clients and
+servers: a gRPC client sets no socket timeout unless it may probe.
+"""
 GRPC_AGENT: Final = (
     *GRPC_ASKING,
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 8 << 20),
 )
-"""For agents, which have thousands of connections to one server between them. gRPC would ask with every message that comes how far
-away the other side is, to choose how much may be under way: an eighth of what heartbeats cost the server. It is 8 MiB instead:
-a gigabit a second at 50 ms, for each file."""
+"""For agents, of which thousands connect to one server. By default, gRPC measures the round trip with every message to
+size its window, which costs an eighth of the server's work for heartbeats. A fixed window of 8 MiB allows a gigabit
+per second at 50 ms for each file.
+"""
 GRPC_SERVING: Final = (
     *GRPC_ASKING,
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
 )
-"""For servers, which take whoever asks more often than every five minutes for hostile unless they are told to bear it."""
+"""For servers. By default, a gRPC server disconnects clients that probe more often than every five minutes."""
 
 
 def kept_alive(times: Iterable[tuple[str, int]] = KEPT_ALIVE) -> list[tuple[int, int, int]]:
-    """Options of a socket that notices when the other side's machine is gone, as far as this system has them."""
+    """Return socket options that detect a dead peer, as far as this system has them."""
     having = ((getattr(socket, name, None), value) for name, value in times)
     timed = [(socket.IPPROTO_TCP, option, value) for option, value in having if option is not None]
     return [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *timed]

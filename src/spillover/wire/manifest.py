@@ -1,12 +1,11 @@
-"""The manifest of a Kubernetes Job (`batch/v1`) as people write it: as much of it as anything here reads.
+"""The manifest of a Kubernetes Job (`batch/v1`) as users write it, with only the fields that we read.
 
-One model for all who read manifests: `forms` finds out what a Job means, agents what an engine for containers is to do, and the driver of
-Kubernetes clusters whether it is a Job at all. The manifest itself is kept whole, with everything that is not named here. As in Kubernetes,
-null is the same as nothing.
+All readers share this model: `forms` derives the job, agents derive what a container engine must do, and the driver of
+Kubernetes clusters checks that it is a Job. The manifest itself is stored in full. As in Kubernetes, null means unset.
 
-Objects that are watched on a cluster are another thing, in `clusters/kubernetes/objects.py`. They come from an API server, which has filled in
-what people leave out; they have a status; and nobody is there to be told what is wrong with one, so that its faults cost as little of it as
-they can. What people wrote is refused, with a line for each problem.
+Objects that we watch on a cluster have another model, in `clusters/kubernetes/api/objects.py`. The API server has
+filled in their defaults, and they have a status. Nobody can be told what is wrong with them, so an invalid one is used
+as far as possible. An invalid manifest is refused, with one line for each problem.
 """
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -17,25 +16,25 @@ from msgspec import Meta, Struct, field
 from spillover.wire.jobfile import Quantity
 
 Amounts: TypeAlias = dict[str, Quantity]
-"""By the names of resources."""
+"""By resource name."""
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding may raise, whatever was written."""
+"""Exceptions that decoding may raise, whatever the input is."""
 Number: TypeAlias = Annotated[int, Meta(ge=0)]
 
 
 class AskedDoc(Struct, frozen=True):
-    """What a container asks for, or a pod as a whole."""
+    """Requests and limits of a container or a pod."""
 
     requests: Amounts | None = None
     limits: Amounts | None = None
 
 
 class MountDoc(Struct, frozen=True, rename="camel"):
-    """Where a container sees a volume."""
+    """The mount of a volume in a container."""
 
     name: str
     mount_path: str | None = None
-    """Kubernetes takes none without it, and no engine does."""
+    """Required by Kubernetes and by container engines."""
     read_only: bool | None = None
     sub_path: str | None = None
 
@@ -47,7 +46,7 @@ class HostPathDoc(Struct, frozen=True):
 
 
 class VolumeDoc(Struct, frozen=True, rename="camel"):
-    """A volume of a pod; one of another kind has neither field."""
+    """A volume of a pod; volumes of other kinds have neither field."""
 
     name: str
     empty_dir: dict[str, Any] | None = None
@@ -55,11 +54,11 @@ class VolumeDoc(Struct, frozen=True, rename="camel"):
 
 
 class EnvDoc(Struct, frozen=True, rename="camel"):
-    """A variable of a container."""
+    """An environment variable of a container."""
 
     name: str
     value: str | None = None
-    """None if it comes from elsewhere: only a Kubernetes cluster can fill it in."""
+    """None if it comes from another object, which only a Kubernetes cluster can read."""
     value_from: dict[str, Any] | None = None
 
 
@@ -75,11 +74,11 @@ class PodContainerDoc(Struct, frozen=True, rename="camel"):
     volume_mounts: list[MountDoc] | None = None
     resources: AskedDoc | None = None
     restart_policy: str | None = None
-    """`Always` makes a sidecar of an init container: it runs beside all that come after it."""
+    """`Always` makes an init container a sidecar, which keeps running beside all later containers."""
 
 
 class WantedDoc(Struct, frozen=True):
-    """What a term asks of one label or field."""
+    """A requirement on one label or field."""
 
     key: str
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
@@ -87,32 +86,32 @@ class WantedDoc(Struct, frozen=True):
 
 
 class TermDoc(Struct, frozen=True, rename="camel"):
-    """One of several choices of nodes."""
+    """One of several alternatives for nodes."""
 
     match_expressions: list[WantedDoc] | None = None
     match_fields: list[WantedDoc] | None = None
 
 
 class RequiredDoc(Struct, frozen=True, rename="camel"):
-    """Nodes of which it must be one."""
+    """Nodes that a pod requires."""
 
     node_selector_terms: Annotated[list[TermDoc], Meta(min_length=1)]
 
 
 class NodeAffinityDoc(Struct, frozen=True):
-    """Which nodes are asked for; those that are only preferred are the cluster's affair."""
+    """The required nodes of a pod. Preferences are left to the cluster."""
 
     required: RequiredDoc | None = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
 
 
 class AffinityDoc(Struct, frozen=True, rename="camel"):
-    """Of which only what is said of nodes is read."""
+    """The affinity of a pod; we read only the part about nodes."""
 
     node_affinity: NodeAffinityDoc | None = None
 
 
 class TolerationDoc(Struct, frozen=True):
-    """Taints that do not matter to a pod."""
+    """A taint that a pod tolerates."""
 
     key: str | None = None
     operator: str | None = None
@@ -127,7 +126,7 @@ class PodDoc(Struct, frozen=True, rename="camel"):
     init_containers: list[PodContainerDoc] | None = None
     overhead: Amounts | None = None
     resources: AskedDoc | None = None
-    """Of the pod as a whole, which counts before what its containers say."""
+    """Requests of the pod as a whole, which override those of its containers."""
     node_selector: dict[str, str] | None = None
     affinity: AffinityDoc | None = None
     tolerations: list[TolerationDoc] | None = None
@@ -136,26 +135,26 @@ class PodDoc(Struct, frozen=True, rename="camel"):
 
 
 class ManifestMetaDoc(Struct, frozen=True, rename="camel"):
-    """What a Job, or its pods, are called and marked with."""
+    """Metadata of a Job or its pods."""
 
     name: str | None = None
     generate_name: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     finalizers: list[Any] | None = None
-    """Who has to let it go before it is gone."""
+    """Must be removed before the object can be deleted."""
     owner_references: list[Any] | None = None
 
 
 class TemplateDoc(Struct, frozen=True):
-    """What pods of the Job are made from."""
+    """The template of a Job's pods."""
 
     spec: PodDoc
     metadata: ManifestMetaDoc | None = None
 
 
 class PodJobDoc(Struct, frozen=True, rename="camel"):
-    """How a Job runs its pods."""
+    """The spec of a Job."""
 
     template: TemplateDoc
     active_deadline_seconds: Annotated[int, Meta(ge=1)] | None = None
@@ -164,15 +163,15 @@ class PodJobDoc(Struct, frozen=True, rename="camel"):
 
     @property
     def pod(self) -> PodDoc:
-        """What each of them is."""
+        """The spec of each pod."""
         return self.template.spec
 
 
 class ManifestDoc(Struct, frozen=True, rename="camel"):
-    """The whole of it."""
+    """The whole manifest."""
 
     spec: PodJobDoc
     metadata: ManifestMetaDoc | None = None
     api_version: str | None = None
-    """Not checked here: a manifest within a job file says `Job` already."""
+    """Not checked here: a manifest inside a job file is always a Job."""
     kind: str | None = None

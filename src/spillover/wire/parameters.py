@@ -1,8 +1,8 @@
-"""What an address may carry, as types: the parts of a path that vary, and what stands behind the `?`.
+"""Parameters of the HTTP API: the variable parts of paths, and the query.
 
-The server decodes and describes them by these classes, and the client fills them in. A field whose name is in the path of its
-endpoint is a part of that path; all others are of the query, and have a default. A part of a path holds no slash: what may, such as
-CLUSTER/NAME of an agent, goes into the query or the body.
+The server decodes and documents them with these classes, and the client fills them in. A field whose name occurs in the
+path of its endpoint is a path parameter. All others are query parameters and have a default. A path parameter holds no
+slash: values that may hold one, such as CLUSTER/NAME of an agent, go into the query or the body.
 """
 
 from collections.abc import Callable
@@ -17,16 +17,16 @@ from spillover.model.ids import is_name
 from spillover.model.units import FOREVER
 
 NAME_PATTERN: Final = "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
-"""What `is_name` takes, for a schema."""
+"""The rule of `is_name`, for the schema."""
 
 
 class PathRule(Struct, frozen=True):
-    """What may stand in a path, and what somebody is told who asks for something else. Without one, a misfit is answered as in a query."""
+    """The rule of a path parameter, and the error for other values. Without a rule, they get the error of a query."""
 
     fits: Callable[[str], bool]
     status: HTTPStatus
     kind: str
-    """The word of the problem."""
+    """Kind of the problem."""
     told: str
 
 
@@ -37,8 +37,8 @@ JobName = Annotated[
 ]
 Digest = Annotated[
     str,
-    Meta(pattern="^[0-9a-f]{64}$", description=f"What a blob is named by: {DIGEST_RULE}"),
-    PathRule(is_digest, HTTPStatus.BAD_REQUEST, "invalid", f"a blob is named by {DIGEST_RULE}"),
+    Meta(pattern="^[0-9a-f]{64}$", description=f"Name of a blob: {DIGEST_RULE}"),
+    PathRule(is_digest, HTTPStatus.BAD_REQUEST, "invalid", f"the name of a blob is {DIGEST_RULE}"),
 ]
 Text = Annotated[str, Meta(min_length=1, max_length=100)]
 Moment = Annotated[str, Meta(max_length=40, extra_json_schema={"format": "date-time"})]
@@ -46,23 +46,23 @@ Revision = Annotated[int, Meta(ge=0, le=FOREVER)]
 
 
 class NoParameters(Struct, frozen=True):
-    """Nothing."""
+    """No parameters."""
 
 
 class OfJob(Struct, frozen=True):
-    """Which job."""
+    """Selects a job."""
 
     job: JobName
 
 
 class OfBlob(Struct, frozen=True):
-    """Which blob."""
+    """Selects a blob."""
 
     digest: Digest
 
 
 class ListQuery(Struct, frozen=True):
-    """Which jobs to list."""
+    """Selects the jobs to list."""
 
     state: (
         Literal["HELD", "QUEUED", "PLACED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT"] | None
@@ -71,83 +71,83 @@ class ListQuery(Struct, frozen=True):
     user: Text | None = None
     name: Text | None = None
     since: Moment | None = None
-    """Submitted at or after, RFC 3339 with a zone."""
+    """Submitted at or after this time, RFC 3339 with a zone."""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     cursor: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
-    """`next` of the page before."""
+    """`next` of the previous page."""
     members: bool = False
-    """Whether members of arrays are listed too."""
+    """Whether to list members of arrays too."""
 
 
 class OverviewQuery(Struct, frozen=True):
-    """How much to show of each."""
+    """How many entries of each kind to show."""
 
     running: Annotated[int, Meta(ge=0, le=1000)] = 50
-    """Jobs that run or have a place."""
+    """Most placed and running jobs."""
     queued: Annotated[int, Meta(ge=0, le=1000)] = 50
-    """Jobs at the head of the queue."""
+    """Most jobs from the head of the queue."""
     agents: Annotated[int, Meta(ge=0, le=10_000)] = 1000
 
 
 class CostQuery(Struct, frozen=True):
-    """What costs are summed by, and since when."""
+    """How to group costs, and since when."""
 
     by: CostBy = "project"
     since: Moment | None = None
-    """Attempts that were over at or after it, RFC 3339 with a zone."""
+    """Attempts that ended at or after this time, RFC 3339 with a zone."""
 
 
 class PastQuery(Struct, frozen=True):
-    """Which jobs that have ended."""
+    """Selects finished jobs."""
 
     since: Moment | None = None
-    """Submitted at or after, RFC 3339 with a zone."""
+    """Submitted at or after this time, RFC 3339 with a zone."""
     until: Moment | None = None
-    """Submitted before, likewise."""
+    """Submitted before this time, RFC 3339 with a zone."""
     ended_since: Moment | None = None
-    """Ended at or after, likewise."""
+    """Ended at or after this time, RFC 3339 with a zone."""
 
 
 class WaitQuery(OfJob, frozen=True):
     """How long to wait for a job to end."""
 
     timeout: Annotated[float, Meta(ge=0, le=60)] = 30.0
-    """Seconds; the job is answered as it is when they are over."""
+    """Seconds. Then the answer is the job in its current state."""
 
 
 class LogsQuery(OfJob, frozen=True):
-    """Which output, and from where on."""
+    """Selects output, and where to start."""
 
     stream: Literal["stdout", "stderr"] = "stdout"
     attempt: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
-    """Left out: the accepted one, else the newest."""
+    """Default: the accepted attempt, else the newest."""
     task: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     offset: Revision = 0
     """Bytes to skip."""
     follow: bool = False
-    """Whether to go on until the attempt has ended."""
+    """Whether to continue until the attempt has ended."""
 
 
 class FilesQuery(OfJob, frozen=True):
-    """Files of which attempt."""
+    """Selects the attempt whose files to list."""
 
     attempt: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
-    """Left out: the last that brought any back."""
+    """Default: the last attempt that returned files."""
 
 
 class BlobQuery(OfBlob, frozen=True):
-    """Which part of a blob."""
+    """Selects a part of a blob."""
 
     offset: Revision = 0
     """Bytes to skip."""
 
 
 class EventsQuery(Struct, frozen=True):
-    """Which part of history."""
+    """Selects a part of the history."""
 
     after: Revision | None = None
-    """Only what is newer than this revision. Left out: all that is kept or, when following, only what is to come."""
+    """Only events after this revision. Default: all stored events or, with `follow`, only new ones."""
     follow: bool = False
-    """Whether to go on with what is to come."""
+    """Whether to continue with new events."""
     job: Text | None = None
     """Only events of this job."""

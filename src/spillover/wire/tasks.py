@@ -1,8 +1,8 @@
-"""The server's side of the agents' protocol: leases, tasks and results, between the model and the wire; and what both sides hold to.
+"""Converts leases, tasks and results between the model and the agents' protocol, on the server's side.
 
-What agents say is checked here and nowhere else. A number or a text that only describes a task is brought within its bounds. What a
-user would miss if it were left out makes the report unusable, and its job ends with that as the reason. A lease that no server grants is
-one that nobody holds. So what is wrong with one report costs its own job, and the agent has an answer.
+All checks of what agents report are here. Numbers and text that only describe a task are limited to their bounds. An
+invalid part that a user would miss makes the result unusable, and the job ends with that reason. A lease that no server
+grants becomes NO_LEASE. So an invalid report affects only its own job, and the agent always gets an answer.
 """
 
 from hashlib import sha256
@@ -30,45 +30,45 @@ _OUTCOMES: Final = {
     pb.UNKEPT: Outcome.UNKEPT,
 }
 MOST_QUEUE: Final = 10_000
-"""Leases that an agent may prefetch."""
+"""Most leases that an agent may prefetch."""
 MOST_VALUE: Final = 32 << 10
-"""Bytes of a value within a result: twice what agents send so, as it goes into the journal."""
+"""Most bytes of a value in a result: twice what agents send, as it goes into the journal."""
 MOST_REPORTED: Final = 10_000
-"""Entries of one kind in a report: five times what agents send."""
+"""Most entries of one kind in a report: five times what agents send."""
 MOST_HELD: Final = 100_000
-"""Leases that an agent may name when it registers."""
+"""Most leases that an agent may name when it registers."""
 MOST_CHUNK: Final = 1 << 20
-"""Bytes of output in one message: many times what agents send."""
+"""Most bytes of output in one message: many times what agents send."""
 NO_LEASE: Final = Lease(JobId(""), 0, 0)
-"""One that nobody holds."""
+"""A lease that nobody holds."""
 _YIELDS: Final = {pb.RELEASED: Yield.RELEASED, pb.STARTED: Yield.STARTED, pb.UNKNOWN: Yield.UNKNOWN}
 _VERDICTS: Final = {Verdict.ACCEPTED: pb.ACCEPTED, Verdict.DUPLICATE: pb.DUPLICATE, Verdict.FENCED: pb.FENCED}
 
 
 def task_digest(task: pb.Task) -> bytes:
-    """What tells a task from any other, whoever hands it on."""
+    """Return the hash that identifies a task, whoever passes it on."""
     return sha256(task.SerializeToString(deterministic=True)).digest()
 
 
 def lease_in(lease: pb.Lease) -> Lease:
-    """A lease from the wire; NO_LEASE for what no server grants."""
+    """Decode a lease; NO_LEASE if no server could have granted it."""
     if not is_job_id(lease.job) or lease.seq > FOREVER:
         return NO_LEASE
     return Lease(JobId(lease.job), lease.attempt, lease.seq, lease.task)
 
 
 def lease_out(lease: Lease) -> pb.Lease:
-    """A lease for the wire."""
+    """Encode a lease."""
     return pb.Lease(job=lease.job, attempt=lease.attempt, seq=lease.seq, task=lease.task)
 
 
 def resources_in(amount: pb.Resources) -> Resources:
-    """An amount from the wire."""
+    """Decode an amount of resources."""
     return Resources(amount.cpu, amount.memory, amount.gpu)
 
 
 def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0) -> pb.Task:
-    """What a lease is to run, for the wire; raises ValueError with why an agent cannot be sent it."""
+    """Encode the task of a lease; raise ValueError if it cannot be sent to an agent."""
     asked = spec.shape.resources
     task = pb.Task(
         env={"SPILL_CLUSTER": cluster, **spec.env},
@@ -110,12 +110,12 @@ def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0) -> pb.
 
 
 def started_in(node: NodeKey, started: pb.StartedTask) -> Started:
-    """A start from the wire."""
+    """Decode a start."""
     return Started(node, lease_in(started.lease), bounded(started.age))
 
 
 def result_in(node: NodeKey, result: pb.TaskResult) -> Result:
-    """A result from the wire; an outcome that only a newer agent knows is a task lost, or the report would never be answered."""
+    """Decode a result; an outcome that only newer agents know counts as lost, so that the report gets an answer."""
     outcome, message = _OUTCOMES.get(result.outcome), plain(result.message)
     if outcome is None:
         outcome = Outcome.LOST
@@ -140,24 +140,24 @@ def result_in(node: NodeKey, result: pb.TaskResult) -> Result:
 
 
 def _wrong(result: pb.TaskResult) -> str | None:
-    """What of a result cannot be used that whoever waits for it would miss; None if nothing."""
+    """Return why a result cannot be used without losing data; None if it can."""
     if len(result.value) > MOST_VALUE:
         return f"its value has {len(result.value)} bytes; more than {MOST_VALUE} have to be uploaded"
     for name, digest in (("value_digest", result.value_digest), ("outputs", result.outputs)):
         if digest and not is_digest(digest):
-            return f"{name} is {plain(digest, 80)!r}, which is not the SHA-256 of anything"
+            return f"{name} is {plain(digest, 80)!r}, which is not a SHA-256"
     return None
 
 
 def yielded_in(node: NodeKey, yielded: pb.Yielded) -> Yielded:
-    """What an agent says of a lease that another one wants; an answer that only a newer agent knows moves nothing."""
+    """Decode the answer to a yield order; an answer that only newer agents know moves nothing."""
     return Yielded(node, lease_in(yielded.lease), _YIELDS.get(yielded.answer, Yield.STARTED))
 
 
 def chunk_in(chunk: pb.OutputChunk) -> pb.OutputChunk:
-    """Output from the wire; of a chunk that is too large to be kept for its reader nothing but that."""
+    """Return a chunk of output; replace one that is too large by an error."""
     if len(chunk.data) > MOST_CHUNK:
-        told = f"its agent sent {len(chunk.data)} bytes of it at once; the most is {MOST_CHUNK}"
+        told = f"its agent sent {len(chunk.data)} bytes of it at once; the maximum is {MOST_CHUNK}"
         return pb.OutputChunk(incarnation=chunk.incarnation, id=chunk.id, end=True, error=told)
     if chunk.error:
         chunk.error = plain(chunk.error)
@@ -165,5 +165,5 @@ def chunk_in(chunk: pb.OutputChunk) -> pb.OutputChunk:
 
 
 def answer_out(result: pb.TaskResult, verdict: Verdict) -> pb.Answer:
-    """What became of a result, for the wire."""
+    """Encode the verdict on a result."""
     return pb.Answer(lease=result.lease, verdict=_VERDICTS[verdict])

@@ -1,1 +1,1 @@
-"""Stories of an external cluster, on a virtual clock: the real core and the real reconciler against a cluster that fails."""
+"""Stories of external clusters on a virtual clock: the real core and reconciler against clusters that fail."""

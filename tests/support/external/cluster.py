@@ -1,4 +1,4 @@
-"""A cluster as others run it, without one: objects that come, are given nodes, run, end and are deleted, in virtual time."""
+"""Simulates an external cluster in virtual time: objects are created, bound to nodes, run, end and are deleted."""
 
 from random import Random
 from typing import Final
@@ -13,11 +13,11 @@ from spillover.model.units import SECOND
 from spillover.ports.driver import Ending, Hindrance, Pending, Seen, Stage
 
 WORK: Final = Resources(1000)
-"""What each attempt takes of its node."""
+"""Resources that each attempt takes on its node."""
 
 
 class Object(Struct):
-    """One attempt, as the cluster has it."""
+    """One attempt, as an object of the cluster."""
 
     lease: Lease
     made: int
@@ -26,51 +26,51 @@ class Object(Struct):
     ends: int | None = None
     ending: Ending | None = None
     going: int | None = None
-    """When it will be gone, while it is being deleted."""
+    """When it disappears, if it is being deleted; else None."""
 
 
 class Cluster:
-    """What is really there."""
+    """The true state of a cluster."""
 
     def __init__(self, nodes: int, slots: int, dice: Random) -> None:
         self._dice = dice
         self._slots = slots
         self.foreign: dict[NodeName, int] = {NodeName(f"n{each}"): 0 for each in range(nodes)}
-        """Slots that others use of each node."""
+        """Slots of each node that others use."""
         self.objects: dict[Lease, Object] = {}
         self.runs: list[tuple[Lease, int, int | None]] = []
-        """Each run of anything: when it began and when it was over."""
+        """Each run of an attempt, with its start and end."""
         self.revision = 0
         """Rises with every change."""
         self.changed: dict[Lease, int] = {}
-        """The revision at which each object changed, also of those that are gone."""
+        """The revision of the last change of each object, including deleted ones."""
         self.nodes_changed: dict[NodeName, int] = {}
 
-    # --- what others ask
+    # --- requests
 
     def make(self, lease: Lease, now: int) -> None:
-        """Have an attempt; one that is there stays as it is."""
+        """Create the object of an attempt, unless it exists."""
         if lease not in self.objects:
             self.objects[lease] = Object(lease, now)
             self._touch(lease)
 
     def delete(self, lease: Lease, now: int) -> None:
-        """Have one gone, soon."""
+        """Delete an object, soon."""
         found = self.objects.get(lease)
         if found is not None and found.going is None:
             found.going = now + self._dice.randrange(SECOND)
             self._touch(lease)
 
     def occupy(self, node: NodeName, slots: int) -> None:
-        """Others use so much of a node."""
+        """Set how many slots of a node others use."""
         self.foreign[node] = slots
         self.revision += 1
         self.nodes_changed[node] = self.revision
 
-    # --- what it does by itself
+    # --- own behaviour
 
     def tick(self, now: int) -> None:
-        """Go on: delete, end, give nodes, start."""
+        """Advance: delete, end, bind and start objects."""
         for lease, each in list(self.objects.items()):
             if each.going is not None and each.going <= now:
                 self._stop(each, now)
@@ -96,18 +96,18 @@ class Cluster:
                 self._touch(each.lease)
 
     def _stop(self, each: Object, at: int) -> None:
-        """What ran of it runs no more."""
+        """Record the end of its run."""
         for place, (lease, began, over) in enumerate(self.runs):
             if lease == each.lease and over is None:
                 self.runs[place] = (lease, began, at)
 
     def _room(self) -> NodeName | None:
-        """A node with a slot, not necessarily the one that anybody had in mind."""
+        """Return a node with a free slot, not necessarily the one that the server planned."""
         free = [node for node in self.foreign if self.taken(node) < self._slots]
         return self._dice.choice(free) if free else None
 
     def taken(self, node: NodeName) -> int:
-        """Slots of a node that are used."""
+        """Return the used slots of a node."""
         ours = sum(each.node == node and each.ending is None for each in self.objects.values())
         return ours + self.foreign[node]
 
@@ -115,10 +115,10 @@ class Cluster:
         self.revision += 1
         self.changed[lease] = self.revision
 
-    # --- what is to be seen
+    # --- observation
 
     def see(self, lease: Lease) -> Seen | None:
-        """One object; None if it is not there."""
+        """Return one object as a driver sees it; None if it does not exist."""
         each = self.objects.get(lease)
         if each is None:
             return None
@@ -131,5 +131,5 @@ class Cluster:
         return Seen(lease, stage, each.going is not None, each.started, nodes, uses, pending, each.ending)
 
     def see_node(self, node: NodeName) -> SeenNode:
-        """One node, with what others use of it."""
+        """Return one node with its usage by others."""
         return SeenNode(node, Resources(1000 * self._slots), Resources(1000 * self.foreign[node]))

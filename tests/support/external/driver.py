@@ -1,4 +1,4 @@
-"""A driver of a virtual cluster, whose connection breaks, lags and loses answers."""
+"""Simulates a driver of a virtual cluster, whose connection breaks, lags and loses answers."""
 
 from random import Random
 
@@ -8,7 +8,7 @@ from tests.support.external.cluster import Cluster
 
 
 class Watcher:
-    """What one server sees of a cluster."""
+    """The view that one server has of a cluster."""
 
     def __init__(self, cluster: Cluster, dice: Random, now: int) -> None:
         self._cluster = cluster
@@ -17,16 +17,16 @@ class Watcher:
         self._since = now
         self._failures = 0
         self._read = -1
-        """The revision that it has come to; -1 before the first list."""
+        """The revision read so far; -1 before the first list."""
         self._known: set[Lease] = set()
         self._relist = True
 
     def connection(self) -> Connection:
-        """How the connection is."""
+        """The state of the connection."""
         return Connection(self._link, self._since, self._failures, "no answer" if self._failures else "")
 
     def connect(self, now: int, *, works: bool, resumes: bool) -> None:
-        """Try to connect; a watch that cannot be resumed begins with a list."""
+        """Try to connect; a watch that cannot resume begins with a list."""
         if not works:
             if self._link is not DriverLink.DOWN:
                 self._link, self._since = DriverLink.DOWN, now
@@ -37,12 +37,12 @@ class Watcher:
             self._relist = self._relist or not resumes
 
     def lose(self, now: int) -> None:
-        """The connection is gone."""
+        """Lose the connection."""
         if self._link is DriverLink.UP:
             self._link, self._since = DriverLink.DOWN, now
 
     def take(self, *, lags: bool) -> Changes:
-        """What is new; a watch may lag behind, a list does not."""
+        """Return what is new; a watch may lag behind, a list does not."""
         if self._link is not DriverLink.UP:
             return Changes(False)
         cluster = self._cluster
@@ -70,7 +70,7 @@ class Watcher:
         )
 
     def start(self, lease: Lease, now: int, chance: float) -> Answer:
-        """Ask for an attempt: it is made, or not asked for, or made without an answer, or neither."""
+        """Request an attempt; the request and the answer may each get lost."""
         draw = self._dice.random()
         if self._link is not DriverLink.UP or draw < chance:
             return Answer(Made.UNSENT, "refused")

@@ -1,4 +1,4 @@
-"""One story: jobs on two external clusters, while servers die, links break, answers are lost and others interfere."""
+"""Plays jobs on two external clusters, while servers die, links break, answers are lost and others interfere."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -18,8 +18,8 @@ from spillover.core.events import (
     Lease,
     TasksBound,
 )
-from spillover.core.jobs import Ended, Job, Placed
 from spillover.core.proposals import Act, Change, NewJob, Proposal, StartEpoch, Submit
+from spillover.core.records.jobs import Ended, Job, Placed
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.deciding.protocols import Policies
@@ -36,38 +36,38 @@ from tests.support.external.driver import Watcher
 
 TICK: Final = SECOND // 4
 TROUBLED: Final = 3 * MINUTE
-"""For that long things go wrong."""
+"""How long faults occur."""
 LONGEST: Final = 40 * MINUTE
-"""By then everything has ended, or the story is one of a bug."""
+"""Time by which everything has ended, unless there is a bug."""
 MANNER: Final = Manner(Patience(10 * SECOND, MINUTE, 20 * SECOND, 30 * SECOND), 20 * SECOND)
 NAMES: Final = (ClusterName("onprem"), ClusterName("cloud"))
 
 
 class Wrong(AssertionError):
-    """Something happened that must not."""
+    """Something happened that must not happen."""
 
 
 class Tale(Struct):
-    """What a story came across."""
+    """What a story met."""
 
     crashes: int = 0
     outages: int = 0
     deleted: int = 0
     lost_answers: int = 0
     handed_back: int = 0
-    """Attempts that went back to the queue unharmed."""
+    """Attempts that returned to the queue without having run."""
     lost: int = 0
     failed: int = 0
     cleared: int = 0
-    """Clusters that failed, and that were cleared of what was left when they came back."""
+    """Clusters that failed, and were cleaned up when they returned."""
     bound: int = 0
-    """Attempts that ran on other nodes than the book had in mind."""
+    """Attempts that ran on other nodes than planned."""
     overlaps: int = 0
-    """Attempts that ran beside an earlier one of their job, as the job allows."""
+    """Attempts that ran beside an earlier attempt of their job, as the job allows."""
 
 
 class Story:
-    """A seed, played."""
+    """Plays the story of a seed."""
 
     def __init__(self, seed: int, load: Callable[[PolicySet], Policies]) -> None:
         self._dice = Random(seed)
@@ -81,19 +81,19 @@ class Story:
         self._engine = Engine(State(), load, now=self._now, debug=True)
         self._epoch = 0
         self._calls: list[tuple[int, int, Callable[[], object]]] = []
-        """What is under way: when it arrives, of which server, and what it does."""
+        """Messages under way: when each arrives, the epoch of its server, and what it does."""
         self._down: dict[ClusterName, int] = {}
-        """Until when each cluster cannot be reached."""
-        self._spared: set[Lease] = set()
-        """Attempts that somebody deleted before the book knew that they run: they may run twice."""
+        """Time until which each cluster is unreachable."""
+        self._frozen: set[Lease] = set()
+        """Attempts that were deleted before the server knew that they run; they may run twice."""
         self._ended: dict[JobId, JobState] = {}
         self._pilots: dict[ClusterName, Pilot] = {}
         self._watchers: dict[ClusterName, Watcher] = {}
         self._away = 0
-        """Until when no server is up."""
+        """Time until which no server runs."""
 
     def play(self) -> Tale:
-        """Play it to the end; raises Wrong."""
+        """Play the story to its end; raise Wrong."""
         self._begin()
         self._submit(self._dice.randint(3, 12))
         calm = False
@@ -120,7 +120,7 @@ class Story:
     # --- the server
 
     def _begin(self) -> None:
-        """A server takes the lead."""
+        """Let a server take the lead."""
         self._epoch += 1
         specs = (
             ClusterSpec(NAMES[0], "kubernetes", Role.OWNED, gangs=True),
@@ -133,7 +133,7 @@ class Story:
             self._watchers[name] = Watcher(cluster, self._dice, self._now)
 
     def _serve(self, *, troubled: bool) -> None:
-        """One look of a server at each of its clusters."""
+        """Let the server reconcile each of its clusters once."""
         for name, pilot in self._pilots.items():
             watcher = self._watchers[name]
             reachable = self._down.get(name, 0) <= self._now
@@ -145,7 +145,7 @@ class Story:
             for job, error in orders.failed:
                 raise Wrong(f"it could not be told what to do about {job}") from error
             if troubled and self._dice.random() < 0.03:
-                pilot.unsaid(orders)
+                pilot.undo(orders)
                 continue
             self._step(*orders.proposals)
             for lease in orders.starts:
@@ -178,7 +178,7 @@ class Story:
                 self.tale.bound += 1
 
     def _call(self, what: Callable[[], object]) -> None:
-        """Something is sent, and arrives after a while, also if the server dies meanwhile."""
+        """Send a message, which arrives after a while, even if the server dies meanwhile."""
         self._calls.append((self._now + self._dice.randrange(4 * TICK), self._epoch, what))
 
     def _starter(self, name: ClusterName, lease: Lease, *, troubled: bool) -> Callable[[], object]:
@@ -191,7 +191,7 @@ class Story:
             answer = watcher.start(lease, self._now, 0.1 if troubled else 0.0)
             if answer.made is Made.UNKNOWN:
                 self.tale.lost_answers += 1
-                if self._dice.random() < 0.5:  # what keeps an answer away may keep more away
+                if self._dice.random() < 0.5:  # the same fault may cut the connection
                     self._cut(name)
             if epoch == self._epoch and self._pilots:
                 pilot.ledger.answered(lease, answer, self._now, self._now)
@@ -216,7 +216,7 @@ class Story:
         for _, _, what in due:
             what()
 
-    # --- what goes wrong
+    # --- faults
 
     def _interfere(self) -> None:
         dice = self._dice
@@ -238,22 +238,22 @@ class Story:
             self._step(Change(dice.choice([Act.CANCEL, Act.REQUEUE]), (job,), "ada"))
 
     def _cut(self, name: ClusterName) -> None:
-        """A cluster cannot be reached for a while."""
+        """Make a cluster unreachable for a while."""
         self.tale.outages += 1
         self._down[name] = self._now + self._dice.randrange(1, 100) * SECOND
 
     def _calm(self) -> None:
-        """From now on nothing goes wrong, and others use nothing."""
+        """End all faults and all foreign usage."""
         for cluster in self._clusters.values():
             for node in cluster.foreign:
                 cluster.occupy(node, 0)
 
     def _delete(self, cluster: Cluster, lease: Lease) -> None:
-        """Somebody deletes an attempt."""
+        """Delete an attempt, as another user would."""
         self.tale.deleted += 1
         job = self._engine.state.jobs.get(lease.job)
         if job is not None and type(job.phase) is Placed:
-            self._spared.add(lease)
+            self._frozen.add(lease)
         cluster.delete(lease, self._now)
 
     def _submit(self, count: int) -> None:
@@ -265,7 +265,7 @@ class Story:
             jobs.append(NewJob(job_id(self._dice.getrandbits(60)), spec, b""))
         self._step(Submit(tuple(jobs), "ada"))
 
-    # --- how it ended
+    # --- the end
 
     def _is_quiet(self) -> bool:
         objects = any(cluster.objects for cluster in self._clusters.values())
@@ -286,7 +286,7 @@ class Story:
         return f"{jobs}; {[each for cluster in self._clusters.values() for each in cluster.objects.values()]}"
 
     def _check(self) -> None:
-        """What must hold once all is over."""
+        """Check what must hold at the end."""
         state = self._engine.state
         for node in state.nodes.values():
             if node.holding or node.used != Resources():
@@ -306,8 +306,8 @@ class Story:
             self._check_runs(state.jobs[job], sorted(each, key=lambda run: run[:2]))
 
     def _check_runs(self, job: Job, runs: list[tuple[int, int, Lease]]) -> None:
-        """No attempt runs twice, no two at a time unless their job said that it may, and the result is of one that ran."""
-        leases = [lease for _, _, lease in runs if lease not in self._spared]
+        """Check that no attempt ran twice, none overlapped unless the job allows it, and the result fits a run."""
+        leases = [lease for _, _, lease in runs if lease not in self._frozen]
         if len(set(leases)) < len(leases):
             raise Wrong(f"seed {self._seed}: an attempt of {job.id} ran twice: {runs}")
         for (_, over, first), (began, _, second) in pairwise(runs):

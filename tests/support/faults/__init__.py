@@ -1,1 +1,1 @@
-"""The server and its agents under faults: their real state machines on virtual hosts, behind a network that loses what it can."""
+"""Runs server and agents under faults: their real state machines on virtual hosts, over an unreliable network."""

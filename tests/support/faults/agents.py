@@ -1,4 +1,4 @@
-"""An agent on a host: the real runtime, state, spool and link, with tasks that pretend."""
+"""Runs an agent on a virtual host: real runtime, state, spool and link, with simulated tasks."""
 
 import asyncio
 import os
@@ -9,17 +9,17 @@ from typing import Any
 
 import grpc
 
-from spillover.agent.finding import Target
-from spillover.agent.introduction import introduce
-from spillover.agent.link import Link, LinkEnvironment
+from spillover.agent.connection.finding import Target
+from spillover.agent.connection.introduction import introduce
+from spillover.agent.connection.link import Link, LinkEnvironment
+from spillover.agent.connection.peers import SERVICE, Peers
+from spillover.agent.connection.transfers import ServerTransfers
+from spillover.agent.files.spool import Spool
+from spillover.agent.leases.state import AgentState
+from spillover.agent.leases.values import Task
 from spillover.agent.options import AgentOptions
-from spillover.agent.peers import SERVICE, Peers
-from spillover.agent.process import Sight
 from spillover.agent.runtime import AgentRuntime, Clocks
-from spillover.agent.spool import Spool
-from spillover.agent.state import AgentState
-from spillover.agent.transfers import ServerTransfers
-from spillover.agent.values import Task
+from spillover.agent.tasks.process import Sight
 from spillover.core.events import Lease
 from spillover.model.resources import Resources
 from spillover.wire import agents_pb2 as pb
@@ -30,11 +30,11 @@ from tests.support.faults.tasks import Machine
 
 MEMORY = 1 << 40
 OLD = "0123"
-"""Lives whose names end so renew with a call of its own, as agents did before there was a stream for it."""
+"""Processes whose names end so renew by a separate call, like agents before the stream existed."""
 
 
 class _Spool(Spool):
-    """One whose owner may be killed: what was not written then never will be."""
+    """A spool whose process may be killed; what it has not written then is lost."""
 
     def __init__(self, host: Host, path: Path) -> None:
         super().__init__(path)
@@ -51,7 +51,7 @@ class _Spool(Spool):
 
 
 class _Hands:
-    """Has the machine of an agent run its tasks, until the agent is dead."""
+    """Lets the machine of an agent run its tasks, until the agent is dead."""
 
     def __init__(self, host: Host, machine: Machine, seen: Callable[[Sequence[Sight]], None]) -> None:
         self._host = host
@@ -64,7 +64,7 @@ class _Hands:
             self._machine.start(lease, task, slot, self._host, self._seen)
 
     def prefetch(self, task: Task) -> None:
-        """These have no files."""
+        """Do nothing: these tasks have no files."""
 
     def recall(self, lease: Lease, task: Task) -> None:
         """See Hands."""
@@ -77,11 +77,11 @@ class _Hands:
             self._machine.signal(lease, kill=kill)
 
     async def name_output(self, lease: Lease, task: Task) -> None:
-        """Nobody reads."""
+        """Do nothing: nobody reads output."""
 
 
 class _Finder:
-    """Knows where the server is."""
+    """Finds the server, whose address is fixed."""
 
     async def find(self) -> Target:
         """See Finder."""
@@ -92,7 +92,7 @@ class _Finder:
 
 
 class _Peers(Peers):
-    """Real in what it tells and asks, on the network of the story."""
+    """Real messages between agents, on the simulated network."""
 
     def __init__(self, host: Host, network: Network, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -114,7 +114,7 @@ class _Peers(Peers):
 
 
 class AgentLife:
-    """One life of an agent, and how it ends."""
+    """One process of an agent, and how it ends."""
 
     def __init__(
         self, plan: AgentPlan, machine: Machine, network: Network, folder: Path, dice: random.Random
@@ -122,12 +122,12 @@ class AgentLife:
         self.host = Host(machine.universe, plan.name, plan.rate)
         self.machine = machine
         self.recovered = False
-        """Whether what an earlier life left running is gone."""
+        """Whether everything that an earlier process left running is gone."""
         self._dice = dice
         capacity = Resources(plan.cpus * 1000, MEMORY)
         options = AgentOptions(folder, _Finder(), plan.name, "onprem", capacity, plan.queue)
         self.name = f"{dice.getrandbits(64):x}"
-        """No two lives have the same."""
+        """Unique for each process."""
         self._introduction = introduce(options, self.name, pid=1)
         self._introduction.stream = self.name[-1] not in OLD
         self._spool = _Spool(self.host, folder / f"{plan.name}.spool")
@@ -148,14 +148,14 @@ class AgentLife:
 
     @property
     def leases(self) -> set[Lease]:
-        """All that it holds, or has to say something about."""
+        """Return all leases that it holds or must report on."""
         state = self._runtime.state
         return {*state.waiting, *state.fetching, *state.running, *state.results}
 
     async def _live(self) -> None:
-        """As `Agent.run`: what an earlier life left is gone before anything is said of it."""
+        """Run like `Agent.run`: first wait until the leftovers of an earlier process are gone."""
         self.machine.clear(list(self.machine.executions))
-        while self.machine.executions:  # noqa: ASYNC110 - as a real one looks at processes
+        while self.machine.executions:  # noqa: ASYNC110 - a real agent polls processes too
             await asyncio.sleep(0.02)
         self._runtime.recover()
         self.recovered = True
@@ -163,13 +163,13 @@ class AgentLife:
         await self._link.run()
 
     async def leave(self, gone: Callable[[], object]) -> None:
-        """It is told to stop, and ends in its own time."""
+        """Stop the agent in order; it ends by itself."""
         await self._runtime.leave()
         self._runtime.flush()
         self.machine.universe.after(0, gone)
 
     def kill(self, *, orphans: bool) -> None:
-        """`kill -9`; its tasks die with it, or are left to the next life."""
+        """Kill it; its tasks die with it, or remain for its next process."""
         if self.host.dead:
             return
         self.host.kill()

@@ -1,4 +1,4 @@
-"""Known bugs that can be planted while a story runs, to see that it would tell of them. Nothing of the product can switch them on."""
+"""Plants known bugs while a story runs, to prove that the checks find them. The product cannot enable them."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -6,30 +6,30 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from spillover.agent import link
-from spillover.agent.link import Link
-from spillover.agent.state import AgentState
+from spillover.agent.connection import link
+from spillover.agent.connection.link import Link
+from spillover.agent.leases.state import AgentState
+from spillover.control.agents.registrations import Registrations
 from spillover.control.controllers.stealing import Stealing
-from spillover.control.lives import Lives
-from spillover.control.loop import Loop
+from spillover.control.live.loop import Loop
 from spillover.core.decide import DECIDERS
 from spillover.core.deciders import results
 from spillover.core.events import AnyEvent, Lease
-from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import Proposal, Reply, Result, Yield, Yielded
+from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.state import State
 from spillover.model.ids import NodeKey
 from spillover.model.units import SECOND
 
 PATIENCE: Final = SECOND // 2
-"""Nanoseconds for which the impatient server waits for an answer."""
+"""Nanoseconds that the impatient server waits for an answer."""
 
 
 @contextlib.contextmanager
 def no_seq_check() -> Iterator[None]:
-    """A result counts if its job is leased to whoever tells it, under whatever attempt and seq.
+    """Accept a result if its job is leased to the reporting agent, under any attempt and seq.
 
-    Both numbers go: seq rises with every attempt, so that one of them alone would still tell most leases apart.
+    Both checks go: seq rises with every attempt, so that either alone would distinguish most leases.
     """
 
     def holder(state: State, lease: Lease, node: NodeKey) -> Job | None:
@@ -43,7 +43,7 @@ def no_seq_check() -> Iterator[None]:
 
 @contextlib.contextmanager
 def early_hand_out() -> Iterator[None]:
-    """A lease that was asked for and not given up within a moment is handed to the one who wants it all the same."""
+    """Move a requested lease to the other agent after a moment, even if its agent has not returned it."""
     look = Stealing.look
 
     async def impatient(self: Stealing) -> int:
@@ -70,7 +70,7 @@ def early_hand_out() -> Iterator[None]:
 
 @contextlib.contextmanager
 def accepted_after_reclaim() -> Iterator[None]:
-    """A result under a lease that was taken back counts for the lease that took its place."""
+    """Accept a result of a reclaimed lease for the lease that replaced it."""
     real = results.result
 
     def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -88,39 +88,39 @@ def accepted_after_reclaim() -> Iterator[None]:
 
 @contextlib.contextmanager
 def late_registration() -> Iterator[None]:
-    """A registration counts whenever it arrives, also after one that was sent later."""
+    """Accept a registration at any time, even after one that was sent later."""
 
     def check(*_: object, **__: object) -> None:
         pass
 
-    with _instead(Lives, "check", check):
+    with _instead(Registrations, "check", check):
         yield
 
 
 @contextlib.contextmanager
 def over_for_good() -> Iterator[None]:
-    """A life of an agent that another one followed is never let in again, though that one may have come from long ago."""
-    check = Lives.check
+    """Never accept a replaced process of an agent again, even if its replacement came from a delayed message."""
+    check = Registrations.check
 
-    def for_good(self: Lives, agent: str, life: str, number: int, *, present: str | None) -> None:
+    def for_good(self: Registrations, agent: str, life: str, number: int, *, present: str | None) -> None:
         check(self, agent, life, number, present=present or "somebody")
 
-    with _instead(Lives, "check", for_good):
+    with _instead(Registrations, "check", for_good):
         yield
 
 
 @contextlib.contextmanager
 def unfenced_namesake() -> Iterator[None]:
-    """An agent whose name another one has runs its tasks on when it is told so."""
+    """Let an agent continue its tasks after it learns that another agent has its name."""
     with _instead(link, "_FENCED", None):
         yield
 
 
 @contextlib.contextmanager
 def untellable_news() -> Iterator[None]:
-    """An agent wants to report what it cannot report before it has registered anew, and looks for it without a pause.
+    """Let an agent try without pause to report what it can report only after it registers again.
 
-    With the pause between two reports alone, it would look in vain a few times, until its connection has ended.
+    With the usual pause between reports, it would only try a few times in vain, until its connection ends.
     """
     real = AgentState.news
 
@@ -135,7 +135,7 @@ def untellable_news() -> Iterator[None]:
     async def at_once(*_: object) -> None:
         pass
 
-    with _instead(AgentState, "news", news), _instead(Link, "_linger", at_once):
+    with _instead(AgentState, "news", news), _instead(Link, "_wait_for_more", at_once):
         yield
 
 
@@ -152,7 +152,7 @@ BUGS: Final[dict[str, Callable[[], Any]]] = {
 
 @contextlib.contextmanager
 def _instead(where: Any, name: str, what: Any) -> Iterator[None]:
-    """Have one thing in the place of another."""
+    """Replace an attribute for a while."""
     was = getattr(where, name)
     setattr(where, name, what)
     try:

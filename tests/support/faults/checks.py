@@ -1,6 +1,6 @@
-"""What must hold of agents and their server, whatever happens to them: the six invariants, each by its name.
+"""Checks the six invariants of agents and their server, each by its name.
 
-They are held against the truth, which no part of the story can see as a whole: what became durable, and which processes really
+Compares them with the truth that no part of the system sees as a whole: the durable events, and which processes really
 ran where and when.
 """
 
@@ -35,32 +35,32 @@ from tests.support.faults.situations import Situation, Tally
 from tests.support.faults.tasks import Execution, Machine
 
 AWAKE: Final = 500 * MILLISECOND
-"""Within this time an agent that wakes up has ended what is no longer its own."""
+"""Time within which an agent that wakes up ends tasks that are no longer its own."""
 
 
 class Owned(Struct, frozen=True):
-    """A lease as the journal has it."""
+    """A lease according to the journal."""
 
     lease: Lease
     node: NodeName
 
 
 class Checks:
-    """Looks on, and notes what must not be."""
+    """Observes a story, and records breaches."""
 
     def __init__(self, universe: Universe, absent: Callable[[str], bool], names: Names, met: Tally) -> None:
         self._universe = universe
         self.names = names
         self._absent = absent
-        """Whether the agent of a machine is stopped, dead, only just awake, or cannot know that another one has its name."""
+        """Whether the agent of a machine is paused, dead, just awake, or unaware that another has its name."""
         self.met = met
-        """What the story got into."""
+        """The situations that the story met."""
         self.breaches: list[str] = []
         self.owned: dict[JobId, Owned] = {}
-        """Who holds which job, as the journal says."""
+        """The owner of each leased job, according to the journal."""
         self.ended: dict[JobId, JobEnded] = {}
         self.executions: dict[Lease, Execution] = {}
-        """All that ever ran."""
+        """Everything that ever ran."""
         self._closed: dict[Lease, Back | JobState] = {}
         """How the journal took leases back."""
         self._accepted: set[Lease] = set()
@@ -69,19 +69,19 @@ class Checks:
         self._asked: set[Lease] = set()
         """Leases that another agent wants, and whose agent has not answered."""
         self._ran_out: set[Lease] = set()
-        """Leases that a server is about to take back."""
+        """Leases that a server is about to reclaim."""
         self._overlapping: set[frozenset[Lease]] = set()
-        """Tasks that ran at once because one of their agents was stopped or dead, which is allowed."""
+        """Tasks that ran at the same time because an agent was paused or dead, which is allowed."""
 
     def breach(self, invariant: str, what: str) -> None:
-        """Note what must not be."""
+        """Record a breach of an invariant."""
         self._universe.tell(f"BREACH of {invariant}: {what}")
         self.breaches.append(f"{invariant}: {what}")
 
-    # --- what became durable
+    # --- durable events
 
     def wrote(self, events: Sequence[AnyEvent]) -> None:
-        """Events are in the journal."""
+        """Follow events that are in the journal."""
         for event in events:
             match event:
                 case AgentRegistered():
@@ -127,7 +127,7 @@ class Checks:
             self._asked.discard(lease)
 
     def _answered(self, job: JobId, *, really: bool) -> None:
-        """A steal came to nothing: refused, or void as the one who was asked began anew."""
+        """Record that a steal failed: refused, or void because the asked agent registered again."""
         if (owned := self.owned.get(job)) is not None and owned.lease in self._asked:
             self._asked.discard(owned.lease)
             self.met[Situation.UNANSWERED] += not really
@@ -169,10 +169,10 @@ class Checks:
                 told = f"{event.job} ends by exit code {event.exit_code} of attempt {event.attempt} seq {event.seq}"
                 self.breach("one accepted result", f"{told}, but {_truth(run)}")
 
-    # --- what servers say
+    # --- what servers report
 
     def judged(self, results: Sequence[Result], verdicts: Sequence[Verdict]) -> None:
-        """An agent is told what became of its results."""
+        """Follow the verdicts that an agent receives."""
         for result, verdict in zip(results, verdicts, strict=False):
             match verdict:
                 case Verdict.ACCEPTED:
@@ -184,7 +184,7 @@ class Checks:
                     self.met[Situation.STALE] += 1
 
     def ran_out(self, leases: Sequence[Lease]) -> None:
-        """A server is about to take leases back."""
+        """Record leases that a server is about to reclaim."""
         self._ran_out.update(leases)
 
     def _accept(self, lease: Lease) -> None:
@@ -198,13 +198,13 @@ class Checks:
     # --- what really ran
 
     def made(self, run: Execution) -> None:
-        """A process was made."""
+        """Record that a process was created."""
         self.executions[run.lease] = run
         self._alive.setdefault((run.lease.job, run.lease.task), []).append(run)
         self.look()
 
     def gone(self, run: Execution) -> None:
-        """A process is gone, or was never made."""
+        """Record that a process is gone, or was never created."""
         self.executions[run.lease] = run
         at = (run.lease.job, run.lease.task)
         if run in self._alive.get(at, ()):
@@ -213,7 +213,7 @@ class Checks:
                 del self._alive[at]
 
     def look(self) -> None:
-        """No two attempts of a job run at one time, unless the agent of all but one is stopped or dead."""
+        """Check that no two attempts of a job run at once, unless the agents of all but one are paused or dead."""
         for (job, _), runs in self._alive.items():
             if len(runs) < 2:
                 continue
@@ -226,7 +226,7 @@ class Checks:
                 self.met[Situation.OVERLAP] += 1
 
     def woke(self, machine: str) -> None:
-        """An agent stands no longer still: what runs there may have been given away."""
+        """Record that an agent woke up; its tasks may have another owner."""
         for runs in self._alive.values():
             for run in runs:
                 owned = self.owned.get(run.lease.job)
@@ -234,15 +234,15 @@ class Checks:
                 self.met[Situation.WOKE_WITHOUT] += run.agent == machine and given_away
 
     def ended_all(self, machine: Machine, had: Iterable[Execution]) -> None:
-        """An agent that was replaced has learned of it: nothing of what it had is its own any more."""
+        """Check that an agent that knows it was replaced has ended all its tasks."""
         if left := [run.lease.job for run in had if machine.executions.get(run.lease) is run]:
             told = f"{machine.name} was replaced, is awake, and still runs {', '.join(left)}"
             self.breach("the fenced stop", told)
 
-    # --- once quiet
+    # --- after the last fault
 
     def agree(self, held: dict[str, set[Lease]], patience: int) -> bool:
-        """Whether the journal and the agents have the same leases; a difference must not last."""
+        """Tell whether journal and agents have the same leases; a difference may not last."""
         told: dict[str, set[Lease]] = {name: set() for name in held}
         for owned in self.owned.values():
             told.setdefault(owned.node, set()).add(owned.lease)
@@ -259,7 +259,7 @@ class Checks:
         return not differ
 
     def all_ended(self, jobs: Sequence[JobId], bound: int) -> None:
-        """Every job ends within a bound."""
+        """Check that every job ended within a bound."""
         for job in jobs:
             if job not in self.ended:
                 at = self.owned.get(job)

@@ -1,4 +1,4 @@
-"""How a story is drawn from a number: few kinds of faults at a time, and loads that they hurt."""
+"""Draws a story from a seed: few kinds of faults at a time, with a load that they affect."""
 
 import random
 from collections.abc import Sequence
@@ -37,20 +37,20 @@ THEMES: Final = (
     ("disk", "disk", "disk", "server", "stand", "storm"),
     ("storm", "storm", "cut", "cut", "kill", "stop", "pause", "pause", "server", "server", "stand", "disk"),
 )
-"""Which kinds of faults come together in a story."""
+"""Kinds of faults that occur together in a story."""
 SHAPES: Final = (
     *("mixed", "mixed", "mixed", "mixed", "mixed", "mixed"),
     *("skewed", "skewed", "skewed", "long", "long", "asleep", "replaced", "blackout"),
 )
-"""How a story may be laid out, each as often as it comes up."""
+"""Layouts of a story, each as often as it should occur."""
 MANY: Final = 4
-"""Agents whose leases are not taken back yet if all of them run out at once."""
+"""Number of agents whose leases the server does not reclaim yet if all expire at once."""
 FENCED_WITHIN: Final = 8 * SECOND
-"""After this time an agent that was replaced has learned of it, unless something else is the matter too: longer than a call may take."""
+"""Time within which a replaced agent learns of it if no other fault interferes; longer than a call may take."""
 
 
 def draw(seed: int) -> Story:
-    """The story of a number."""
+    """Draw the story of a seed."""
     dice = random.Random(seed)
     heartbeat = dice.choice((SECOND, 2 * SECOND))
     lost_after = heartbeat * dice.randint(3, 8)
@@ -91,7 +91,7 @@ def draw(seed: int) -> Story:
 
 
 def _skewed(seed: int, dice: random.Random, setting: Setting) -> Story:
-    """Much is prefetched and some of it takes long, so that leases move; and then something happens."""
+    """Draw a story with much prefetched and some long work, so that leases move before a fault occurs."""
     agents = tuple(replace(agent, queue=dice.choice((8, 20))) for agent in setting.agents)
     if len(agents) == 1:
         agents += (AgentPlan("n2", 2, 20, 1.0),)
@@ -110,7 +110,7 @@ def _skewed(seed: int, dice: random.Random, setting: Setting) -> Story:
 
 
 def _asleep(seed: int, dice: random.Random, setting: Setting) -> Story:
-    """An agent is stopped past its leases while others have room for its tasks, which run on: they run twice until it wakes."""
+    """Pause an agent beyond its leases while others have room: its tasks run twice until it wakes."""
     setting = _several(setting)
     term = setting.lost_after + 2 * setting.heartbeat
     at = int(dice.uniform(4, 6) * SECOND)
@@ -121,7 +121,7 @@ def _asleep(seed: int, dice: random.Random, setting: Setting) -> Story:
 
 
 def _replaced(seed: int, dice: random.Random, setting: Setting) -> Story:
-    """An agent is stopped and replaced while it has tasks, and others that wait for their turn."""
+    """Pause and replace an agent while it has running and waiting tasks."""
     setting = replace(_several(setting), ahead=20 * SECOND)
     at = int(dice.uniform(4, 6) * SECOND)
     sleeps = int(dice.uniform(0.2, 1.2) * (setting.lost_after + 2 * setting.heartbeat))
@@ -132,7 +132,7 @@ def _replaced(seed: int, dice: random.Random, setting: Setting) -> Story:
 
 
 def _several(setting: Setting) -> Setting:
-    """With an agent more if there is only one, and room for two tasks on each, and for some more to wait."""
+    """Add an agent if there is only one, and give each room for two tasks and some prefetched leases."""
     agents = tuple(
         replace(agent, cpus=max(2, agent.cpus), queue=max(3, agent.queue)) for agent in setting.agents
     )
@@ -140,7 +140,7 @@ def _several(setting: Setting) -> Setting:
 
 
 def _lasting(dice: random.Random, count: int, until: int) -> tuple[JobPlan, ...]:
-    """Jobs that begin before anything happens, and most of which run for longer than `until`."""
+    """Draw jobs that start before any fault, and of which most run for longer than `until`."""
     return tuple(
         JobPlan(
             f"j{number}",
@@ -155,13 +155,13 @@ def _lasting(dice: random.Random, count: int, until: int) -> tuple[JobPlan, ...]
 def _with_others(
     seed: int, dice: random.Random, setting: Setting, jobs: tuple[JobPlan, ...], faults: Sequence[Fault]
 ) -> Story:
-    """A story of some faults, often by themselves."""
+    """Return a story of these faults, often without others."""
     others = _faults(dice, setting, 25.0)[: dice.choice((0, 0, 1, 3))]
     return Story(seed, setting, jobs, tuple(sorted((*faults, *others), key=_when)))
 
 
 def _blackout(seed: int, dice: random.Random, setting: Setting) -> Story:
-    """Many agents are cut off at one time and for longer than their leases last."""
+    """Disconnect many agents at the same time, for longer than their leases last."""
     agents = tuple(
         AgentPlan(f"n{number}", dice.choice((1, 2)), dice.choice((0, 3)), setting.agents[0].rate)
         for number in range(1, 1 + dice.randint(MANY, MANY + 2))
@@ -176,12 +176,12 @@ def _blackout(seed: int, dice: random.Random, setting: Setting) -> Story:
 
 
 def _ways(dice: random.Random) -> tuple[bool, bool]:
-    """Whether nothing leaves, and whether nothing arrives."""
+    """Draw whether outgoing and incoming messages are cut."""
     return dice.choice(((True, True), (True, False), (False, True)))
 
 
 def _long(dice: random.Random, number: int) -> JobPlan:
-    """A job that is likely to run when something happens."""
+    """Draw a job that probably runs when a fault occurs."""
     return JobPlan(
         f"j{number}",
         int(dice.uniform(0.2, 6) * SECOND),
@@ -191,7 +191,7 @@ def _long(dice: random.Random, number: int) -> JobPlan:
 
 
 def _faults(dice: random.Random, setting: Setting, last: float) -> tuple[Fault, ...]:
-    """Faults that begin within so many seconds."""
+    """Draw faults that begin within some seconds."""
     kinds = dice.choice(THEMES)
     drawn = [_fault(dice, setting, kinds, last) for _ in range(dice.randint(1, 10))]
     return tuple(sorted(drawn, key=_when))
@@ -242,9 +242,7 @@ def _fault(dice: random.Random, setting: Setting, kinds: Sequence[str], last: fl
         case "storm":
             delay = int(dice.choice((0.1, 1, 8)) * SECOND)
             return Storm(at, lasts, agent, dice.choice((0.0, 0.2, 0.6)), dice.choice((0.0, 0.3, 0.9)), delay)
-        case (
-            "tempest"
-        ):  # longer than a call may take, so that a message arrives after the one that repeats it
+        case "tempest":  # longer than a call may take, so that a message arrives after its repetition
             return Storm(at, min(15 * SECOND, FAULTS_END - at), agent, 0.1, 0.6, 8 * SECOND)
         case "cut":
             return Cut(at, lasts, agent, *_ways(dice), dice.random() < 0.5)

@@ -1,6 +1,7 @@
-"""Hosts: each is an event loop with a clock of its own, which can be stopped, continued and killed like a process.
+"""Virtual hosts: event loops with their own clocks, which can be paused, continued and killed like processes.
 
-One universe has the true time and lets everything happen in one thread and in one order, so the same seed gives the same story.
+One universe has the true time and runs everything in one thread and one order, so that the same seed gives the same
+story.
 """
 
 import asyncio
@@ -17,43 +18,43 @@ from tests.support.faults.standstill import Patience, Standstill
 
 MILLISECOND: Final = SECOND // 1000
 EPOCH: Final = 1_800_000_000 * SECOND
-"""The wall's time at which every story begins."""
+"""Wall-clock time at which every story begins."""
 DYING: Final = 10_000
-"""Turns within which what a killed host was doing must have been dropped."""
+"""Turns within which a killed host must have dropped its work."""
 
 
 class Universe:
-    """True time, and what happens at which moment of it."""
+    """True time, and the events scheduled on it."""
 
     def __init__(self, tell: bool = False) -> None:
         self.now = 0
         """Nanoseconds."""
         self.hosts: list[Host] = []
         self.mistakes: list[str] = []
-        """Errors that ended a task of a host, which none should."""
+        """Unexpected errors that ended a task of a host."""
         self.patience = Patience()
         self.told: list[tuple[int, str]] = []
-        """What happened, if somebody is to read it."""
+        """What happened, if recorded."""
         self._tell = tell
         self._queue: list[tuple[int, int, Callable[[], object]]] = []
         self._count = 0
 
     def at(self, when: int, what: Callable[[], object]) -> None:
-        """Let something happen at a time."""
+        """Schedule something at a time."""
         self._count += 1
         heapq.heappush(self._queue, (max(when, self.now), self._count, what))
 
     def after(self, span: int, what: Callable[[], object]) -> None:
-        """Let something happen a while from now."""
+        """Schedule something after a span."""
         self.at(self.now + span, what)
 
     def tell(self, what: str) -> None:
-        """Note what happened."""
+        """Record what happened."""
         if self._tell:
             self.told.append((self.now, what))
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Let everything happen in its time, until asked to stop after any of it."""
+        """Run events in order of time until the condition holds."""
         while not until():
             self.patience.ask()
             busy = [host for host in self.hosts if host.ready and not host.paused]
@@ -75,7 +76,7 @@ FAR: Final = 1 << 62
 
 
 class Host(asyncio.BaseEventLoop):
-    """An event loop whose time passes at a rate of its own."""
+    """An event loop with its own clock rate."""
 
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
@@ -90,7 +91,7 @@ class Host(asyncio.BaseEventLoop):
         self._born = universe.now
         self._rate = rate
         self._ahead = 0
-        """Nanoseconds that pass for a dying host alone."""
+        """Nanoseconds that pass only for a dying host."""
         self._fuse: tuple[int, Callable[[], object]] | None = None
         self._tasks: weakref.WeakValueDictionary[int, asyncio.Task[Any]] = weakref.WeakValueDictionary()
         self._task_count = 0
@@ -100,7 +101,7 @@ class Host(asyncio.BaseEventLoop):
     # --- clocks
 
     def monotonic(self) -> int:
-        """See Clock; begins anew with the host."""
+        """See Clock; begins at 0 with the host."""
         return int((self.universe.now - self._born) * self._rate) + self._ahead
 
     def wall(self) -> int:
@@ -108,18 +109,18 @@ class Host(asyncio.BaseEventLoop):
         return EPOCH + self.universe.now
 
     def time(self) -> float:
-        """Seconds, as its timers count them."""
+        """Return seconds, as timers count them."""
         return self.monotonic() / SECOND
 
-    # --- its life
+    # --- lifecycle
 
     @property
     def ready(self) -> bool:
-        """Whether it has something to do now."""
+        """Whether it has work now."""
         return bool(self._ready)
 
     def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> "asyncio.Task[Any]":
-        """As its base does; remembered in their order, as the set that asyncio keeps has none."""
+        """Create a task, and remember its order, because the set of asyncio has none."""
         task = super().create_task(coro, name=name, context=context)
         self._task_count += 1
         self._tasks[self._task_count] = task
@@ -129,11 +130,11 @@ class Host(asyncio.BaseEventLoop):
         return [task for _, task in sorted(self._tasks.items()) if not task.done()]
 
     def light(self, turns: int, burnt: Callable[[], object]) -> None:
-        """Let something happen after so many turns, wherever it then stands."""
+        """Schedule something after this many turns, at any point of its work."""
         self._fuse = (turns, burnt)
 
     def turn(self) -> None:
-        """Do what there is to do now, and not what comes of it."""
+        """Run what is ready now, but not what follows from it."""
         if self._fuse is not None and not self.dead:
             left, burnt = self._fuse
             self._fuse = (left - 1, burnt) if left > 0 else None
@@ -155,7 +156,7 @@ class Host(asyncio.BaseEventLoop):
             sys.set_asyncgen_hooks(*before)
 
     def due(self) -> int:
-        """The true time at which its next timer rings; far away if there is none."""
+        """Return the true time of its next timer; far away if there is none."""
         while self._scheduled and self._scheduled[0].cancelled():
             heapq.heappop(self._scheduled)._scheduled = False  # type: ignore[attr-defined]
         if not self._scheduled:
@@ -164,7 +165,7 @@ class Host(asyncio.BaseEventLoop):
         return max(self._born + int(local / self._rate), self.universe.now) + 1
 
     def ring(self) -> None:
-        """Make ready what is due."""
+        """Make due timers ready."""
         now = self.time() + 1e-9
         while self._scheduled and (self._scheduled[0].cancelled() or self._scheduled[0].when() <= now):
             handle = heapq.heappop(self._scheduled)
@@ -173,7 +174,7 @@ class Host(asyncio.BaseEventLoop):
                 self._ready.append(handle)
 
     def kill(self) -> None:
-        """End it where it stands: whatever it still tries to do reaches nobody."""
+        """End it at this point; nothing that it still does reaches others."""
         self.dead = True
         self.universe.hosts.remove(self)
         for task in self._undone():
@@ -184,7 +185,7 @@ class Host(asyncio.BaseEventLoop):
                     break
                 self._ahead += max(0, self.due() - self.universe.now)
                 self.ring()
-            # Whoever waited for what stood still is told of it only now.
+            # A task that waited for one that stood still may raise Standstill only now.
             with contextlib.suppress(Standstill):
                 self.turn()
         assert not self._undone(), f"{self.name} does not die: {self._undone()}"
@@ -193,30 +194,30 @@ class Host(asyncio.BaseEventLoop):
         self.close()
 
     def _let_go(self, generator: "AsyncGenerator[Any, Any]") -> None:
-        """Somebody left off in the middle of a generator."""
+        """Close an abandoned generator."""
         if not self.dead:
             self.create_task(generator.aclose())
 
     def _mistake(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Something ended with an error that nobody looks at."""
+        """Record an error that nobody handles."""
         if not self.dead:
             self.universe.mistakes.append(
                 f"{self.name}: {context.get('message')}: {context.get('exception')!r}"
             )
 
-    # What the base would do for a loop that waits for files.
+    # Replaces what the base does for a loop that waits for files.
 
     def _process_events(self, event_list: list[Any]) -> None:
-        """There are none."""
+        """Do nothing: there are no files."""
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps."""
+        """Do nothing: the loop never sleeps."""
 
     def run_in_executor(self, _: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":  # type: ignore[override]
-        """There is one thread: do it now."""
+        """Run the function now, because there is only one thread."""
         done = self.create_future()
         try:
             done.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - whoever waits for it is told
+        except Exception as error:  # noqa: BLE001 - the caller gets it
             done.set_exception(error)
         return done

@@ -1,7 +1,7 @@
-"""Agents that live under one name: who of them cannot know yet that another one has it.
+"""Tracks agents that share a name, and which of them cannot know yet that another has it.
 
-A registration gives away at once what an earlier life of its agent held. That one may live after all, and runs its tasks on: until the
-server has told it, and if nobody can, until its leases end by its own clock. Not a moment longer.
+A registration takes away at once what an earlier process of the agent held. That process may still live, and run its
+tasks until the server informs it. If nobody can, it runs them until its leases end by its own clock, and not longer.
 """
 
 from collections.abc import Callable
@@ -14,29 +14,29 @@ from spillover.wire import agents_pb2 as pb
 
 
 class Names:
-    """All registrations that became durable, and what the lives that they followed have heard of them."""
+    """All durable registrations, and which replaced processes know of them."""
 
     def __init__(self, now: Callable[[], int], term: int, stops: int) -> None:
         self._now = now
         self._term = term
-        """Nanoseconds after which an agent that hears nothing has ended its tasks."""
+        """Nanoseconds after which an agent without answers has ended its tasks."""
         self._stops = stops
-        """Nanoseconds within which one that was told has ended them."""
+        """Nanoseconds within which an informed agent has ended them."""
         self._lives: dict[int, str] = {}
-        """By incarnation."""
+        """Process by incarnation."""
         self._had: dict[str, dict[str, None]] = {}
-        """All lives that ever registered under a name."""
+        """All processes that ever registered under a name."""
         self._taken: dict[str, dict[int, int]] = {}
-        """By life: later registrations of others that it has not heard of, and when they became durable."""
+        """By process: later registrations of others that it does not know of, and when they became durable."""
         self._told: dict[str, int] = {}
-        """By life: when it was last told."""
+        """By process: when it was last informed."""
 
     def opened(self, incarnation: int, life: str) -> None:
-        """A life is about to register."""
+        """Record that a process is about to register."""
         self._lives[incarnation] = life
 
     def registered(self, event: AgentRegistered) -> None:
-        """It did, and every other one of its name has lost what it had."""
+        """Record a registration; every other process of that name has lost its leases."""
         life = self._lives[event.incarnation]
         had = self._had.setdefault(event.node, {})
         for other in had:
@@ -45,7 +45,7 @@ class Names:
         had[life] = None
 
     def heard(self, life: str, path: str, answer: Any) -> None:
-        """A life got the answer to a call."""
+        """Record that a process received an answer to a call."""
         taken = self._taken.get(life)
         if not taken:
             return
@@ -56,7 +56,7 @@ class Names:
         self._told[life] = self._now()
 
     def unaware(self, life: str) -> bool:
-        """Whether a life may still run what it lost."""
+        """Tell whether a process may still run what it lost."""
         now, taken = self._now(), self._taken.get(life)
         if taken and now < min(taken.values()) + self._term:
             return True
@@ -64,13 +64,13 @@ class Names:
 
 
 def fences(path: str, answer: Any) -> bool:
-    """Whether an answer refuses a registration because another agent has the name."""
+    """Tell whether an answer refuses a registration because another agent has the name."""
     is_refused = isinstance(answer, grpc.aio.AioRpcError) and answer.code() is grpc.StatusCode.ABORTED
     return is_refused and path.endswith(("/Register", "/Join"))
 
 
 def _known(path: str, answer: Any) -> int | None:
-    """The last registration of which an answer tells; None if it tells of none."""
+    """Return the last registration that an answer reveals; None if it reveals none."""
     every = 1 << 62
     if isinstance(answer, grpc.aio.AioRpcError):
         return every if fences(path, answer) else None

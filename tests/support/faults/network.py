@@ -1,7 +1,7 @@
-"""A network between hosts: it delays, loses, repeats and reorders calls and their answers, and cuts streams.
+"""Simulates a network between hosts: delays, loses, repeats and reorders calls and answers, and breaks streams.
 
-What a call is, on both ends, is what gRPC makes of it: a deadline, an error with a code, a cancellation that may or may not
-arrive. A stream keeps its order or breaks, as one over TCP does, and each end finds out in its own time.
+Both ends of a call behave as in gRPC: deadlines, errors with codes, cancellations that may or may not arrive. A stream
+keeps its order or breaks, as over TCP, and each end notices in its own time.
 """
 
 import asyncio
@@ -18,40 +18,40 @@ from tests.support.faults.situations import Situation, Tally
 
 SERVER: Final = "server"
 ADDRESS: Final = f"{SERVER}:1"
-"""Where agents find it."""
+"""Address of the server."""
 TOKEN: Final = "token"
 NOTICED: Final = 20 * SECOND
-"""Within this time an end of a broken stream finds out."""
+"""Time within which each end of a broken stream notices."""
 
 LATE: Final = 5 * SECOND
-"""What is under way for longer arrives after whoever sent it has given it up."""
+"""Messages that take longer arrive after the sender has given up."""
 
 Deliver = Callable[[], object]
 
-_EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
+_EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in the stubs
 
 
 class Weather(Struct):
-    """How messages fare between one host and all others."""
+    """Quality of the connection between one host and all others."""
 
     latency: int = 5 * MILLISECOND
-    """The most that a message takes in good weather."""
+    """Longest time that a message takes normally."""
     drop: float = 0.0
-    """The share of messages that are lost, on each way."""
+    """Share of messages that are lost, in each direction."""
     repeat: float = 0.0
-    """The share of requests that arrive twice."""
+    """Share of requests that arrive twice."""
     delay: int = 0
-    """Nanoseconds that any message may take beyond its time."""
+    """Nanoseconds by which a message may be late."""
     cut_out: bool = False
-    """Nothing leaves this host."""
+    """Whether nothing leaves this host."""
     cut_in: bool = False
-    """Nothing reaches it."""
+    """Whether nothing reaches this host."""
     holds: bool = False
-    """Whether what is sent through a cut arrives once it is mended; else it is lost."""
+    """Whether messages sent during a cut arrive after it; else they are lost."""
 
 
 class Details(NamedTuple):
-    """What a service is told of a call."""
+    """What a service learns about a call."""
 
     method: str
     invocation_metadata: Any
@@ -67,77 +67,77 @@ class Aborted(Exception):
 
 
 class Context:
-    """What a service sees of a call."""
+    """A call, as a service sees it."""
 
     def __init__(self, metadata: Any, stream: "Stream | None" = None) -> None:
         self._metadata = tuple(metadata or ())
         self._stream = stream
 
     def invocation_metadata(self) -> Any:
-        """What came along."""
+        """Return the metadata of the call."""
         return self._metadata
 
     async def abort(self, code: grpc.StatusCode, details: str = "") -> None:
-        """Refuse."""
+        """Refuse the call."""
         raise Aborted(code, details)
 
     async def read(self) -> Any:
-        """What came next on a stream both ways."""
+        """Return the next message of the caller, on a bidirectional stream."""
         assert self._stream is not None
         return await self._stream.uplink.get()
 
     async def write(self, data: bytes) -> None:
-        """Say something on it."""
+        """Send a message on the stream."""
         assert self._stream is not None
         self._stream.say(data)
 
     def peer(self) -> str:
-        """Who calls."""
+        """Return the address of the caller."""
         return "virtual"
 
 
 class Endpoint(Struct):
-    """Services on a host."""
+    """The services of a host."""
 
     host: Host
     handlers: tuple[Any, ...]
-    """As they are given to a gRPC server."""
+    """Handlers as for a gRPC server."""
 
     def method(self, details: Details) -> Any:
-        """The method of a path; None if there is none."""
+        """Return the method of a path; None if there is none."""
         found = (handler.service(details) for handler in self.handlers)
         return next((method for method in found if method is not None), None)
 
 
 class Network:
-    """All hosts, who can be called on them, and the weather."""
+    """All hosts, their services, and the quality of their connections."""
 
     def __init__(self, universe: Universe, seed: str) -> None:
         self.universe = universe
         self.weather: dict[str, Weather] = {}
-        """By the name of a host; the server's own is always fair."""
+        """By name of the host; the server's own connection is always good."""
         self.endpoints: dict[str, Endpoint] = {}
         """By address."""
         self.met: Tally = Tally()
-        """How messages fared."""
+        """The situations that messages met."""
         self.heard: Callable[[Host, str, Any], None] = lambda *_: None
-        """Told of the answer to a call, or a message of a stream, when it has come back: to whom, the path of the method, and it."""
+        """Called when an answer or a message of a stream arrives, with the receiver, the path and the message."""
         self._dice: dict[str, random.Random] = {}
         self._seed = seed
         self._held: dict[str, list[tuple[str, str, Deliver]]] = {}
 
     def dial(self, host: Host, address: str) -> "Channel":
-        """A channel from a host to an address."""
+        """Open a channel from a host to an address."""
         return Channel(self, host, address)
 
     def dice(self, name: str) -> random.Random:
-        """Those that decide how messages of a host fare."""
+        """Return the random generator for messages of a host."""
         if name not in self._dice:
             self._dice[name] = random.Random(f"{self._seed}/{name}")
         return self._dice[name]
 
     def send(self, source: str, to: str, deliver: Deliver, *, request: bool = False) -> bool:
-        """Let a message travel, perhaps; False if it surely never arrives."""
+        """Send a message, which may be lost; return False if it never arrives."""
         name = source if source != SERVER else to
         dice, weathers = self.dice(name), [self.weather[each] for each in (source, to) if each != SERVER]
         if self._is_cut(source, to):
@@ -159,13 +159,13 @@ class Network:
         return True
 
     def _carry(self, source: str, to: str, deliver: Deliver) -> None:
-        """Let a message arrive after a while."""
+        """Deliver a message after its travel time."""
         span = self.travel(source, to)
         self.met[Situation.LATE] += span > LATE
         self.universe.after(span, deliver)
 
     def travel(self, source: str, to: str) -> int:
-        """How long a message takes."""
+        """Draw how long a message takes."""
         dice = self.dice(source if source != SERVER else to)
         span = 0
         for each in (source, to):
@@ -177,9 +177,9 @@ class Network:
         return span
 
     def mend(self, name: str) -> None:
-        """Let what was held by a cut go on its way, on which it is not lost any more: whoever sent it was told that it would arrive."""
+        """Deliver the messages that a cut held back; they cannot get lost any more, because `send` returned True."""
         for source, to, deliver in self._held.pop(name, []):
-            if self._is_cut(source, to):  # by another one
+            if self._is_cut(source, to):  # by another fault
                 self._held.setdefault(name, []).append((source, to, deliver))
             else:
                 self._carry(source, to, deliver)
@@ -189,17 +189,17 @@ class Network:
         return out or (to != SERVER and self.weather[to].cut_in)
 
     def callee(self, address: str) -> Host | None:
-        """Who answers at an address now, if anybody does."""
+        """Return the host that answers at an address now; None if none does."""
         endpoint = self.endpoints.get(address)
         return endpoint.host if endpoint is not None and not endpoint.host.dead else None
 
     def name_of(self, address: str) -> str:
-        """The host that an address is of."""
+        """Return the host of an address."""
         return address.partition(":")[0]
 
 
 class Channel:
-    """What a gRPC channel is to its user."""
+    """A simulated gRPC channel."""
 
     def __init__(self, network: Network, host: Host, address: str) -> None:
         self.network = network
@@ -214,17 +214,17 @@ class Channel:
         await self.close()
 
     def get_state(self) -> grpc.ChannelConnectivity:
-        """Whether somebody is there."""
+        """Return whether the other end is there."""
         there = self.network.callee(self.address) is not None
         return grpc.ChannelConnectivity.READY if there else grpc.ChannelConnectivity.CONNECTING
 
     async def close(self, grace: float | None = None) -> None:
-        """Hang up."""
+        """Close all streams."""
         for stream in self.streams:
             stream.hang_up()
 
     def unary_unary(self, path: str, request_serializer: Any, response_deserializer: Any) -> Any:
-        """A call with one answer."""
+        """Return a call with one answer."""
 
         async def call(request: Any, metadata: Any = None, timeout: float | None = None) -> Any:  # noqa: ASYNC109
             asked = _Call(self, path, metadata, request_serializer(request))
@@ -239,7 +239,7 @@ class Channel:
         return call
 
     def unary_stream(self, path: str, request_serializer: Any, response_deserializer: Any) -> Any:
-        """A call with many answers."""
+        """Return a call with many answers."""
 
         def call(request: Any, metadata: Any = None, timeout: float | None = None) -> "Stream":
             stream = Stream(self, path, metadata, request_serializer(request), response_deserializer)
@@ -249,7 +249,7 @@ class Channel:
         return call
 
     def stream_stream(self, path: str, request_serializer: Any, response_deserializer: Any) -> Any:
-        """A call that goes on both ways."""
+        """Return a bidirectional call."""
 
         def call(metadata: Any = None) -> "Stream":
             stream = Stream(self, path, metadata, None, response_deserializer, request_serializer)
@@ -259,12 +259,12 @@ class Channel:
         return call
 
     def stream_unary(self, *_: Any, **__: Any) -> Any:
-        """Nobody reads output here."""
+        """Not supported: nobody reads output here."""
         raise NotImplementedError
 
     @property
     def peer(self) -> str:
-        """The name of the other end."""
+        """Return the name of the other end."""
         return self.network.name_of(self.address)
 
 
@@ -282,12 +282,12 @@ class _Call:
             self._network.send(self._host.name, channel.peer, self._arrive, request=True)
 
     def _arrive(self) -> None:
-        """It reached the other end, if there is one."""
+        """Deliver the request to the other end, if it exists."""
         endpoint = self._network.endpoints.get(self._channel.address)
         if endpoint is None or endpoint.host.dead:
             self._reply(failed(grpc.StatusCode.UNAVAILABLE, "connection refused"))
         elif endpoint.host is not self._callee and (self._callee is not None or self._host.dead):
-            # A connection outlives neither of its ends: what it carried is lost with it.
+            # A connection ends with either end, and so does everything on it.
             self._reply(failed(grpc.StatusCode.UNAVAILABLE, "the connection was reset"))
         else:
             self._serving.append(endpoint.host.create_task(self._serve(endpoint)))
@@ -324,7 +324,7 @@ class _Call:
             self.answer.set_result(answer)
 
     def give_up(self) -> None:
-        """Nobody waits any more: the other end is told so, perhaps."""
+        """Cancel the call; the cancellation may reach the other end."""
         if self.answer.done() and not self.answer.cancelled():
             return
         self.answer.cancel()
@@ -338,7 +338,7 @@ class _Call:
 
 
 class Stream:
-    """Answers, one after another, until either end finds that it is over; perhaps with messages the other way too."""
+    """A stream of answers until either end notices its end; possibly with messages in the other direction."""
 
     def __init__(
         self,
@@ -353,19 +353,19 @@ class Stream:
         self._network, self._host = channel.network, channel.host
         self._details, self._data, self._decode = Details(path, metadata), data, decode
         self._encode = encode
-        """None if only the other end speaks."""
+        """None if only the other end sends."""
         self.uplink: asyncio.Queue[bytes] = asyncio.Queue()
-        """What the other end has been told and not read yet."""
+        """Messages that the other end has received but not read."""
         self._written = self._read = 0
         self._unread: dict[int, bytes] = {}
-        """Messages to the other end that overtook another, or the beginning of the stream."""
+        """Messages to the other end that arrived before earlier ones, or before the stream."""
         self._endpoint: Endpoint | None = None
         """Where the stream has arrived."""
         self._came: asyncio.Queue[Any] = asyncio.Queue()
         self._serving: asyncio.Task[Any] | None = None
         self._said = self._heard = 0
         self._early: dict[int, Any] = {}
-        """Messages that overtook another, and wait for it."""
+        """Messages that arrived before earlier ones."""
         self._broken = False
         if not self._network.send(self._host.name, channel.peer, self._arrive):
             self._break()
@@ -383,14 +383,14 @@ class Stream:
             yield self._decode(came)
 
     async def read(self) -> Any:
-        """The next message, or that there will be none."""
+        """Return the next message, or EOF."""
         came = await self._came.get()
         if isinstance(came, grpc.aio.AioRpcError):
             raise came
         return _EOF if came is None else self._decode(came)
 
     async def write(self, message: Any) -> None:
-        """Say something; a lost message breaks the stream."""
+        """Send a message; if it is lost, the stream breaks."""
         if self._broken:
             return
         self._written += 1
@@ -399,7 +399,7 @@ class Stream:
             self._break()
 
     def _hear(self, number: int, data: bytes) -> None:
-        """Let the other end have messages in their order."""
+        """Deliver messages to the other end in order."""
         self._unread[number] = data
         while self._endpoint is not None and self._read + 1 in self._unread:
             self._read += 1
@@ -408,11 +408,11 @@ class Stream:
                 self._endpoint.host.call_soon(self.uplink.put_nowait, said)
 
     def cancel(self) -> None:
-        """This end wants no more of it."""
+        """Cancel the stream from this end."""
         self.hang_up()
 
     def hang_up(self) -> None:
-        """This end has left; the other end finds out now or later."""
+        """Leave the stream; the other end notices now or later."""
         if not self._broken:
             self._broken = True
             if not self._network.send(self._host.name, self._channel.peer, self._cancel):
@@ -450,7 +450,7 @@ class Stream:
             self.say(None)
 
     def say(self, what: Any) -> None:
-        """Send one message; a lost one breaks the stream."""
+        """Send one message; if it is lost, the stream breaks."""
         if self._broken:
             return
         self._said += 1
@@ -459,7 +459,7 @@ class Stream:
             self._break()
 
     def _receive(self, number: int, what: Any) -> None:
-        """Have messages in their order."""
+        """Deliver messages to this end in order."""
         self._early[number] = what
         while self._heard + 1 in self._early:
             self._heard += 1
@@ -471,14 +471,14 @@ class Stream:
             self._host.call_soon(self._came.put_nowait, what)
 
     def _break(self) -> None:
-        """The connection is gone, and neither end knows yet."""
+        """Break the connection; neither end knows yet."""
         self._broken = True
         error = failed(grpc.StatusCode.UNAVAILABLE, "the connection broke")
         self._network.universe.after(self._sometime(), lambda: self._deliver(error))
         self._network.universe.after(self._sometime(), self._cancel)
 
     def _end(self, error: Any) -> None:
-        """The other end died, and its kernel says so, if that can be heard."""
+        """End the stream because the other end died; its kernel reports it if the network works."""
         self._broken = True
         if not self._network.send(self._channel.peer, self._host.name, lambda: self._deliver(error)):
             self._network.universe.after(self._sometime(), lambda: self._deliver(error))
@@ -492,5 +492,5 @@ class Stream:
 
 
 def failed(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
-    """A call that failed, as its caller is told."""
+    """Return the error of a failed call."""
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details, "")

@@ -1,4 +1,4 @@
-"""People who submit and cancel jobs, and ask again until they are answered."""
+"""Simulates users who submit and cancel jobs, and retry until they get an answer."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from spillover.core.proposals import Act, Change
-from spillover.forms.jobs import JobForm, read_job
+from spillover.forms.jobs.reading import JobForm, read_job
 from spillover.model.ids import JobId
 from spillover.model.units import SECOND
 from spillover.ports.commands import CommandError, ErrorKind
@@ -17,11 +17,11 @@ from tests.support.faults.plans import JobPlan
 from tests.support.faults.servers import ServerLife
 
 AGAIN: Final = 2 * SECOND
-"""After which somebody who was not answered asks again."""
+"""Time after which a user retries."""
 
 
 class People:
-    """All who want something of the server."""
+    """All users of the server."""
 
     def __init__(
         self, universe: Universe, checks: Checks, lost_after: int, leader: Callable[[], ServerLife | None]
@@ -32,15 +32,15 @@ class People:
         self._leader = leader
         """The server that leads now; None if there is none."""
         self.jobs: dict[str, JobId] = {}
-        """Acknowledged submissions, by their names."""
+        """Acknowledged submissions by name."""
         self._cancelled: set[str] = set()
 
     def expected(self, jobs: Sequence[JobPlan]) -> list[JobId]:
-        """Jobs that must have ended: also those whose submission nobody acknowledged in time, which is a breach then."""
+        """Return the jobs that must have ended, including those never acknowledged, which counts as a breach."""
         return [self.jobs.get(job.name, JobId(job.name)) for job in jobs]
 
     def submit(self, job: JobPlan) -> None:
-        """Submit a job until that is acknowledged."""
+        """Submit a job, and retry until it is acknowledged."""
         if job.name in self.jobs:
             return
         if (server := self._leader()) is not None:
@@ -80,7 +80,7 @@ class People:
 
 
 def form(job: JobPlan, lost_after: int) -> JobForm:
-    """A plan as a person would write it."""
+    """Convert a plan into a job file."""
     script = {"runs": job.runs, "failures": job.failures, "stubborn": job.stubborn, "tail": job.tail}
     spec: dict[str, object] = {
         "run": msgspec.json.encode(script).decode(),

@@ -1,4 +1,4 @@
-"""What a story is made of: the setting, jobs, and faults, all of them plain values, so that any can be left out."""
+"""Defines the parts of a story (setting, jobs, faults) as plain values, so that any can be left out."""
 
 from typing import Final, TypeAlias
 
@@ -8,26 +8,26 @@ from spillover.model.units import SECOND
 from tests.support.faults.hosts import MILLISECOND
 
 STEADY: Final = 3 * SECOND
-"""Every story begins with this time without faults, so that agents have registered."""
+"""Time without faults at the beginning of every story, in which agents register."""
 FAULTS_END: Final = 45 * SECOND
-"""By then all faults are over."""
+"""Time by which all faults are over."""
 MOST_DRIFT: Final = 0.05
 KILL_TIME: Final = 100 * MILLISECOND
-"""What killed processes may take to be gone."""
+"""Longest time that killed processes take to disappear."""
 
 
 class AgentPlan(Struct, frozen=True):
-    """One agent, for all its lives."""
+    """One agent, through all its processes."""
 
     name: str
     cpus: int
     queue: int
     rate: float
-    """Seconds of its clock in one true second."""
+    """Seconds on its clock per true second."""
 
 
 class Setting(Struct, frozen=True):
-    """What holds throughout a story."""
+    """What stays constant in a story."""
 
     heartbeat: int
     lost_after: int
@@ -37,7 +37,7 @@ class Setting(Struct, frozen=True):
     """Nanoseconds of work that agents prefetch."""
     route: str
     checkpoints: bool
-    """Whether the server writes checkpoints, so that a restart does not begin at the beginning."""
+    """Whether the server writes checkpoints, so that a restart need not replay everything."""
 
 
 class JobPlan(Struct, frozen=True):
@@ -46,27 +46,27 @@ class JobPlan(Struct, frozen=True):
     name: str
     at: int
     runs: int
-    """Nanoseconds of true time."""
+    """Runtime in nanoseconds of true time."""
     failures: int = 0
-    """How many of its attempts end with an exit code."""
+    """Number of attempts that fail with an exit code."""
     exit_retries: int = 0
     lost_retries: int = 30
     cpus: int = 1
     members: int = 0
-    """0 is a job that is no array."""
+    """0 means that it is not an array."""
     walltime: int = 0
-    """0 is none."""
+    """0 means none."""
     grace: int = SECOND
     stubborn: bool = False
     """Whether it ignores TERM."""
     tail: int = 0
-    """Nanoseconds that every fourth member runs instead, if it is not 0."""
+    """Runtime in nanoseconds of every fourth member; 0 means the same as the others."""
     cancel: int | None = None
-    """When somebody cancels it; None if nobody does."""
+    """When a user cancels it; None means never."""
 
 
 class Storm(Struct, frozen=True, tag=True):
-    """Messages of an agent are lost, repeated and late."""
+    """Messages of an agent are lost, repeated and delayed."""
 
     at: int
     lasts: int
@@ -77,7 +77,7 @@ class Storm(Struct, frozen=True, tag=True):
 
 
 class Cut(Struct, frozen=True, tag=True):
-    """Nothing passes between an agent and others, on one way or both."""
+    """Nothing passes between an agent and others, in one direction or both."""
 
     at: int
     lasts: int
@@ -88,19 +88,19 @@ class Cut(Struct, frozen=True, tag=True):
 
 
 class KillAgent(Struct, frozen=True, tag=True):
-    """`kill -9` of an agent, and its next life a while later."""
+    """An agent is killed with SIGKILL and restarts after a while."""
 
     at: int
     lasts: int
     agent: str
     orphans: bool
-    """Whether its tasks live on until the next life ends them; else they are ended with it."""
+    """Whether its tasks live on until the restarted agent ends them; else they die with it."""
     turns: int = 0
-    """How many turns of its event loop it still makes."""
+    """Turns that its event loop still makes."""
 
 
 class StopAgent(Struct, frozen=True, tag=True):
-    """An agent is told to stop: it ends its tasks, says so if it can, and is gone; its next life comes a while later."""
+    """An agent is asked to stop: it ends and reports its tasks if it can, exits, and restarts after a while."""
 
     at: int
     lasts: int
@@ -108,7 +108,7 @@ class StopAgent(Struct, frozen=True, tag=True):
 
 
 class PauseAgent(Struct, frozen=True, tag=True):
-    """An agent is stopped where it stands; its tasks go on."""
+    """An agent is paused; its tasks continue."""
 
     at: int
     lasts: int
@@ -116,9 +116,9 @@ class PauseAgent(Struct, frozen=True, tag=True):
 
 
 class ReplaceAgent(Struct, frozen=True, tag=True):
-    """An agent is stopped where it stands, and another one of its name begins on another machine, as whoever missed it would have it.
+    """An agent is paused, and another with its name starts on another machine, as its owner might do.
 
-    The first one wakes up after a while, finds itself fenced, and is gone for good when the fault is over.
+    The first wakes up after a while, finds itself fenced, and is gone for good when the fault is over.
     """
 
     at: int
@@ -129,25 +129,25 @@ class ReplaceAgent(Struct, frozen=True, tag=True):
 
 
 class KillServer(Struct, frozen=True, tag=True):
-    """`kill -9` of the server, now or around its next write, and a new one a while later."""
+    """The server is killed with SIGKILL, now or around its next write, and another starts after a while."""
 
     at: int
     lasts: int
     moment: str
-    """`now`, `before` the next write, or `after` it and before anybody learns of it."""
+    """`now`, `before` the next write, or `after` it but before anybody learns of it."""
     turns: int = 0
-    """How many turns of its event loop it still makes, if it is killed now."""
+    """Turns that its event loop still makes, if it is killed now."""
 
 
 class PauseServer(Struct, frozen=True, tag=True):
-    """The server is stopped where it stands."""
+    """The server is paused."""
 
     at: int
     lasts: int
 
 
 class BadDisk(Struct, frozen=True, tag=True):
-    """Writes fail, before they took effect or after, or take long."""
+    """Writes fail, before or after they take effect, or are slow."""
 
     at: int
     lasts: int
@@ -161,7 +161,7 @@ Fault: TypeAlias = (
 
 
 class Story(Struct, frozen=True):
-    """Everything that is to happen."""
+    """Everything that will happen."""
 
     seed: int
     setting: Setting
@@ -170,9 +170,9 @@ class Story(Struct, frozen=True):
 
 
 def drift_bound(heartbeat: int, term: int) -> float:
-    """By how much the rate of any clock may differ from true, for the terms of agents and server not to cross.
+    """Return by how much clock rates may differ from true without making the terms of agents and server overlap.
 
-    The agent ends a task at term - heartbeat on its clock, the server gives it away at term + heartbeat on its own. With the
-    one as slow and the other as fast as can be, (term - heartbeat) / (1 - d) + kill < (term + heartbeat) / (1 + d).
+    The agent ends a task at term - heartbeat on its clock, and the server reclaims it at term + heartbeat on its own.
+    With the slowest agent and the fastest server, (term - heartbeat) / (1 - d) + kill < (term + heartbeat) / (1 + d).
     """
     return (heartbeat - KILL_TIME) / term

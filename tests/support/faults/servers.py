@@ -1,4 +1,4 @@
-"""A server on a host: loop, desk, leases, runner and the agents' service, on a journal that is slow, fails, or is its last deed."""
+"""Runs a server on a virtual host: loop, requests, leases, runner and agent service, on a journal that can fail."""
 
 import asyncio
 import random
@@ -7,17 +7,17 @@ from typing import Any
 
 from spillover.api.grpc.agents import AgentsService
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import AgentWelcome, Answers, Desk, Introduction, Orders
+from spillover.control.agents.lease_sender import LeaseSender
+from spillover.control.agents.registrations import Followed, Registrations
+from spillover.control.agents.requests import AgentRequests, AgentWelcome, Answers, Introduction, Orders
+from spillover.control.agents.tickets import Tickets
 from spillover.control.controllers.archiving import Archiving
 from spillover.control.controllers.leases import Leases
 from spillover.control.controllers.stealing import Stealing
-from spillover.control.lives import Followed, Lives
-from spillover.control.lookup import Lookup
-from spillover.control.loop import Loop
-from spillover.control.runner import LeaseSender
-from spillover.control.specs import Specs
-from spillover.control.submitting import Submitting
-from spillover.control.tickets import Tickets
+from spillover.control.live.loop import Loop
+from spillover.control.live.specs import Specs
+from spillover.control.requests.lookup import Lookup
+from spillover.control.requests.submitting import Submitting
 from spillover.core.events import AnyEvent, Lease
 from spillover.core.proposals import Proposal, Reclaim, Reply, Result, Started, StartEpoch
 from spillover.model.ids import JobId
@@ -37,27 +37,27 @@ from tests.support.faults.plans import Setting
 from tests.support.faults.situations import Situation, Tally
 
 GAP = 10 * SECOND
-"""As for a real one."""
+"""As in a real server."""
 CHECKPOINT = 4.0
 """Seconds between two checkpoints."""
 
 
 class Disk:
-    """What is the matter with the disk, for all servers."""
+    """The faults of the disk, shared by all servers."""
 
     def __init__(self, dice: random.Random, met: Tally) -> None:
         self.dice = dice
         self.met = met
         self.fault: str | None = None
-        """`before`, `after` or `slow`; None while all is well."""
+        """`before`, `after` or `slow`; None means no fault."""
         self.fatal: tuple[str, Callable[[], object]] | None = None
         """Whether the server dies before or after the next write, and how."""
         self.wrote: Callable[[Sequence[AnyEvent]], None] = lambda _: None
-        """Told of what became durable, whoever learns of it."""
+        """Called with durable events, whether or not anybody learns of them."""
 
 
 class _Journal:
-    """The journal as one server has it."""
+    """The journal as one server sees it."""
 
     def __init__(self, journal: Journal, host: Host, disk: Disk) -> None:
         self._journal = journal
@@ -76,7 +76,7 @@ class _Journal:
             raise Unwritable("this process is dead")
         last, came = await self._last(), after
         revision = await self._journal.append(after, batch, epoch)
-        if revision > last:  # or it was there already
+        if revision > last:  # else it was there already
             disk.wrote([decode_event(event) for event in batch.events])
         await self._fatal("after")
         await asyncio.sleep(disk.dice.random() * 0.003)
@@ -89,7 +89,7 @@ class _Journal:
         return (await self._journal.load()).last
 
     async def _fatal(self, moment: str) -> None:
-        """Die here, if that is to be."""
+        """Die here if the fault says so."""
         fatal = self._disk.fatal
         if fatal is not None and fatal[0] == moment and not self._host.dead:
             self._disk.fatal = None
@@ -101,7 +101,7 @@ class _Journal:
 
 
 class _Hub(Hub):
-    """Tells which life a registration is of."""
+    """Reports which process a registration belongs to."""
 
     def __init__(self, checks: Checks) -> None:
         super().__init__()
@@ -121,15 +121,15 @@ class _Hub(Hub):
         self._checks.names.opened(incarnation, life)
 
 
-class _Lives(Lives):
-    """Tells of registrations that came too late, or while another life was there."""
+class _Lives(Registrations):
+    """Reports registrations that were late, or came while another process was present."""
 
     def __init__(self, checks: Checks) -> None:
         super().__init__()
         self._checks = checks
 
     def check(self, agent: str, life: str, number: int, *, present: str | None) -> None:
-        """See Lives."""
+        """See Registrations."""
         try:
             super().check(agent, life, number, present=present)
         except Followed:
@@ -141,7 +141,7 @@ class _Lives(Lives):
 
 
 class _Loop(Loop):
-    """Tells what is about to be taken back."""
+    """Reports leases that are about to be reclaimed."""
 
     def __init__(self, *arguments: Any, checks: Checks, **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -156,38 +156,38 @@ class _Loop(Loop):
 
 
 class _Leases(Leases):
-    """Tells when nothing is taken back yet."""
+    """Reports when leases are not reclaimed yet."""
 
     def __init__(self, *arguments: Any, checks: Checks) -> None:
         super().__init__(*arguments)
         self._checks = checks
 
-    def _holds_back(self, expired: int, agents: int, now: int) -> bool:
-        holds_back = super()._holds_back(expired, agents, now)
-        self._checks.met[Situation.HELD_BACK] += holds_back
-        return holds_back
+    def _delays_reclaims(self, expired: int, agents: int, now: int) -> bool:
+        delays = super()._delays_reclaims(expired, agents, now)
+        self._checks.met[Situation.HELD_BACK] += delays
+        return delays
 
 
-class _Desk(Desk):
-    """Tells what agents say and are told."""
+class _Desk(AgentRequests):
+    """Reports what agents send and receive."""
 
     def __init__(self, *arguments: Any, checks: Checks) -> None:
         super().__init__(*arguments)
         self._checks = checks
-        self._lives = _Lives(checks)
+        self._registrations = _Lives(checks)
 
     async def register(self, intro: Introduction) -> AgentWelcome:
-        """See Desk."""
+        """See AgentRequests."""
         welcome = await super().register(intro)
         if 0 < intro.epoch < welcome.epoch:
             self._checks.met[Situation.OUTLIVED] += len(welcome.keep)
         return welcome
 
     async def heartbeat(
-        self, incarnation: int, load: int = 0, wall: int = 0, lives_by: int | None = None
+        self, incarnation: int, load: int = 0, wall: int = 0, terms_number: int | None = None
     ) -> Orders:
-        """See Desk."""
-        orders = await super().heartbeat(incarnation, load, wall, lives_by)
+        """See AgentRequests."""
+        orders = await super().heartbeat(incarnation, load, wall, terms_number)
         self._checks.met[Situation.FENCED] += orders.fenced
         return orders
 
@@ -199,7 +199,7 @@ class _Desk(Desk):
         released: list[Lease],
         **more: Any,
     ) -> Answers:
-        """See Desk."""
+        """See AgentRequests."""
         answers = await super().report(incarnation, started, results, released, **more)
         self._checks.met[Situation.FENCED] += answers.fenced
         self._checks.met[Situation.GIVEN_BACK] += len(released)
@@ -208,7 +208,7 @@ class _Desk(Desk):
 
 
 class ServerLife:
-    """One life of a server."""
+    """One process of a server."""
 
     def __init__(
         self,
@@ -229,27 +229,27 @@ class ServerLife:
         self.hub = _Hub(checks)
         self._specs = specs = Specs(journal)
         tickets = Tickets()
-        self.desk = _Desk(self.loop, self.hub, 0, setting.heartbeat, tickets, checks=checks)
+        self.requests = _Desk(self.loop, self.hub, 0, setting.heartbeat, tickets, checks=checks)
         lookup = Lookup(self.loop, store.archive)
         self._archiving = Archiving(self.loop, store.archive)
         self._runner = LeaseSender(self.loop, self.hub, specs, tickets)
         self.submitting = Submitting(self.loop, store.archive, lookup, specs, draw=draw)
         starts = self._runner.starts
-        service = AgentsService(self.desk, self.hub, TOKEN, lambda: self.loop.epoch, starts=starts)
+        service = AgentsService(self.requests, self.hub, TOKEN, lambda: self.loop.epoch, starts=starts)
         self.endpoint = Endpoint(self.host, (service.handler(),))
         self.leading = False
         self.ended: BaseException | None = None
-        """What ended it, against its will."""
+        """The error that ended it; None if there was none."""
         self.host.create_task(self._live(), name="the server lives")
 
     def kill(self) -> None:
-        """`kill -9`."""
+        """Kill it with SIGKILL."""
         self.leading = False
         if not self.host.dead:
             self.host.kill()
 
     async def _live(self) -> None:
-        """As `Server.run`."""
+        """Run like `Server.run`."""
         try:
             epoch = await self._election.campaign(SERVER, "http://server")
             while not isinstance(epoch, int):
@@ -263,15 +263,15 @@ class ServerLife:
                 self.leading = True
                 group.create_task(self._runner.run())
                 group.create_task(self._archiving.run())
-                group.create_task(_Leases(self.loop, self.hub, self.desk, checks=self._checks).run())
+                group.create_task(_Leases(self.loop, self.hub, self.requests, checks=self._checks).run())
                 group.create_task(Stealing(self.loop, self._specs).run())
                 if self._setting.checkpoints:
                     group.create_task(self._checkpoint())
-        except Exception as error:  # noqa: BLE001 - told at the end of the story
+        except Exception as error:  # noqa: BLE001 - reported at the end of the story
             self.ended = error
 
     async def _begin(self, epoch: int, last: int) -> None:
-        """Take the lead in the journal; a server that cannot tries again, as whoever starts it would."""
+        """Start the epoch in the journal; retry on failure, like a supervisor that restarts the server."""
         gap = self.host.wall() - last if last else 0
         policies = PolicySet(wait=Choice("never"), route=Choice(self._setting.route))
         proposal = StartEpoch(epoch, (OWNED,), policies, gap if gap > GAP else 0, ahead=self._setting.ahead)

@@ -1,4 +1,4 @@
-"""The shortest story that still goes wrong: faults, jobs and agents are left out one by one while it does."""
+"""Shrinks a failing story: leaves out faults, jobs and agents one by one while it still fails."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,7 +9,7 @@ from tests.support.faults.stories import Outcome, play
 
 
 def shrink(outcome: Outcome, played: Callable[[Story], Outcome] = play, tries: int = 300) -> Outcome:
-    """A shorter story that breaks the same invariant; the one that was given if there is none."""
+    """Return a shorter story that breaks the same invariant, or the given one if there is none."""
     best, left = outcome, tries
     wanted = _invariant(outcome)
     shorter = True
@@ -27,12 +27,12 @@ def shrink(outcome: Outcome, played: Callable[[Story], Outcome] = play, tries: i
 
 
 def _invariant(outcome: Outcome) -> str:
-    """What was broken first."""
+    """Return the invariant that was broken first."""
     return outcome.breaches[0].partition(":")[0]
 
 
 def _shorter(story: Story) -> Iterator[Story]:
-    """Stories with something less, the largest pieces first."""
+    """Yield stories with one part less, the largest parts first."""
     for size in (len(story.jobs) // 2, 1):
         if size:
             for at in range(0, len(story.jobs), size):

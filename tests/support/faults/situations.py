@@ -1,4 +1,4 @@
-"""What stories get into, counted: so that anybody sees that they are not empty, and that none of it is never met."""
+"""Counts the situations that stories meet, to show that they are not empty and that every situation occurs."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -20,9 +20,9 @@ from tests.support.faults.plans import (
 
 
 class Situation(StrEnum):
-    """One that a story may get into, as it is told."""
+    """A situation that a story may meet, with its description."""
 
-    # What is done to it; a fault that finds nobody there does not count.
+    # Faults; one that has no effect does not count.
     STORM = "messages lost, repeated and late for a while"
     CUT = "a wire cut"
     AGENT_KILLED = "an agent killed"
@@ -40,7 +40,7 @@ class Situation(StrEnum):
     UNWRITTEN = "a write that failed"
     WRITTEN_ALL_THE_SAME = "a write that was said to have failed and had not"
 
-    # What came of it.
+    # Consequences.
     OVERLAP = "a task that ran twice at once, one of its agents stopped or dead"
     WOKE_WITHOUT = "an agent that woke to tasks that were no longer its own"
     FENCED = "a message under a registration that another one followed"
@@ -60,7 +60,7 @@ class Situation(StrEnum):
 
 
 Tally: TypeAlias = Counter[Situation]
-"""How often each was met."""
+"""How often each situation occurred."""
 
 KINDS: Final[dict[type[Fault], Situation]] = {
     Storm: Situation.STORM,
@@ -76,26 +76,26 @@ KINDS: Final[dict[type[Fault], Situation]] = {
 
 
 class Counts:
-    """Of many stories."""
+    """Totals over many stories."""
 
     def __init__(self, tallies: Iterable[Tally] = ()) -> None:
         self.times: Tally = Counter()
         self.stories: Tally = Counter()
-        """How many stories met each."""
+        """Number of stories that met each situation."""
         for tally in tallies:
             self.add(tally)
 
     def add(self, tally: Tally) -> None:
-        """One more story."""
+        """Add the situations of one story."""
         self.times += tally
         self.stories.update(situation for situation, times in tally.items() if times)
 
     def never(self) -> list[Situation]:
-        """Those that no story met."""
+        """Return the situations that no story met."""
         return [situation for situation in Situation if not self.stories[situation]]
 
     def table(self) -> Iterator[str]:
-        """A line for each situation, also for those that were not met."""
+        """Yield a line for each situation, including those that were not met."""
         width = max(len(situation) for situation in Situation)
         yield f"{'':{width}}  {'stories':>9}  {'times':>11}"
         for situation in Situation:

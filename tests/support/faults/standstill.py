@@ -1,4 +1,4 @@
-"""Notices a story that goes round in circles: a host that never ends its turn, or turns without end at one moment."""
+"""Detects a story that makes no progress: a host that never ends its turn, or endless turns at one moment."""
 
 import contextlib
 import signal
@@ -7,28 +7,28 @@ from types import FrameType
 from typing import Final
 
 LIMIT: Final = 5.0
-"""Seconds of the processor's time that a story may take: most take less than a tenth of one."""
+"""Seconds of CPU time that a story may take; most take less than a tenth."""
 TURN: Final = 0.5
-"""Seconds of it that the turn may still take during which that time runs out."""
+"""Further seconds of CPU time for the turn in which the limit is reached."""
 
 
 class Standstill(KeyboardInterrupt):
-    """A story took too long. Of this kind, as event loops keep all other errors to themselves."""
+    """A story took too long. Derives from KeyboardInterrupt, because event loops swallow other errors."""
 
 
 class Patience:
-    """How long a story may still take."""
+    """The time that a story may still take."""
 
     def __init__(self) -> None:
         self._where: str | None = None
 
     def ask(self) -> None:
-        """Between two turns: raise if the story took too long. Nothing is half done here, so all hosts can still be ended."""
+        """Raise between two turns if the story took too long; hosts are consistent here and can still be ended."""
         if self._where is not None:
             raise Standstill(self._where)
 
     def ring(self, _: int, frame: FrameType | None) -> None:
-        """Time has run out; when that is said a second time, a turn does not end by itself."""
+        """Handle the timer; at the second time, the current turn does not end by itself, so raise here."""
         again = self._where is not None
         self._where = _place(frame)
         if again:
@@ -37,9 +37,9 @@ class Patience:
 
 @contextlib.contextmanager
 def noticed(limit: float) -> Iterator[Patience]:
-    """Raise Standstill when so much of the processor's time has gone by; in the main thread alone.
+    """Raise Standstill after this much CPU time; works only in the main thread.
 
-    That time does not pass while others have the processor, so that a busy machine makes no story too long.
+    CPU time does not pass while other processes run, so a busy machine does not make a story too long.
     """
     patience = Patience()
     before = signal.signal(signal.SIGVTALRM, patience.ring)

@@ -1,4 +1,4 @@
-"""Lets a story happen and says what must not have happened in it."""
+"""Plays a story and reports the invariants that it broke."""
 
 import contextlib
 import logging
@@ -42,24 +42,24 @@ from tests.support.faults.tasks import Execution, Machine
 
 LOOK: Final = 250 * MILLISECOND
 UNTOUCHED: Final = 10 * SECOND
-"""Without a fault for this time before it, whoever stands still stood in no call that fails later."""
+"""Time without faults after which a paused process had no call under way that fails later."""
 
 
 class Outcome(Struct, frozen=True):
-    """What became of a story."""
+    """The result of a story."""
 
     story: Story
     breaches: tuple[str, ...]
-    """Empty if all is well."""
+    """Empty if no invariant was broken."""
     told: tuple[tuple[int, str], ...]
     lasted: int
     """Nanoseconds of true time."""
     met: Tally
-    """What the story got into, and how often."""
+    """The situations that the story met, and how often."""
 
 
 class Stage:
-    """Where a story happens."""
+    """The hosts, network and users of a story."""
 
     def __init__(self, story: Story, folder: Path, *, tell: bool) -> None:
         self.story = story
@@ -81,10 +81,10 @@ class Stage:
         self.agents: dict[str, AgentLife | None] = {}
         """None while dead."""
         self._replaced: dict[ReplaceAgent, AgentLife] = {}
-        """Lives that stand still, or woke up, while another one has their name."""
+        """Processes that are paused, or awake again, while another has their name."""
         self._woke: dict[str, int] = {}
         self._down: dict[str, int] = {}
-        """How many faults keep an agent, or the server, dead or stopped."""
+        """Number of faults that keep an agent or the server dead or paused."""
         self.server: ServerLife | None = None
         self.people = People(self.universe, self.checks, self.setting.lost_after, self._leader)
         for plan in self.setting.agents:
@@ -94,10 +94,10 @@ class Stage:
     def _dice(self, what: str) -> random.Random:
         return random.Random(f"{self.story.seed}/{what}")
 
-    # --- the run of it
+    # --- course of the story
 
     def play(self) -> None:
-        """From the beginning to the end."""
+        """Play the story from beginning to end."""
         self._start_server()
         for plan in self.setting.agents:
             self._start_agent(plan.name)
@@ -118,7 +118,7 @@ class Stage:
             self._check_ends()
 
     def _broken(self) -> bool:
-        """Whether there is no point in going on."""
+        """Tell whether to stop early, because something is broken already."""
         if self.universe.mistakes:
             self.checks.breach("no mistakes", self.universe.mistakes[0])
         if self.server is not None and self.server.ended is not None and not self.checks.breaches:
@@ -126,7 +126,7 @@ class Stage:
         return bool(self.checks.breaches)
 
     def _bound(self) -> int:
-        """Within this time after the last fault every job has ended."""
+        """Return the time after the last fault within which every job ends."""
         work = sum(
             max(job.runs, job.tail) * max(1, job.members) * (job.failures + 2) for job in self.story.jobs
         )
@@ -134,7 +134,7 @@ class Stage:
         return work + 3 * terms + 60 * SECOND
 
     def _over(self) -> bool:
-        """Whether all has ended, and both sides know."""
+        """Tell whether everything has ended, and both sides know."""
         return (
             len(self.people.jobs) == len(self.story.jobs)
             and all(job in self.checks.ended for job in self.people.expected(self.story.jobs))
@@ -146,7 +146,7 @@ class Stage:
         return {name: life.leases if life is not None else set() for name, life in self.agents.items()}
 
     def _look(self) -> None:
-        """What is checked as time goes by."""
+        """Run the periodic checks."""
         self.checks.look()
         calm = not self._down and not any(
             fault.at + fault.lasts > self.universe.now for fault in self.story.faults
@@ -165,7 +165,7 @@ class Stage:
                 )
 
     def _check_ends(self) -> None:
-        """What was to succeed did."""
+        """Check that the jobs that had to succeed did."""
         for job in self.story.jobs:
             ended = self.checks.ended.get(self.people.jobs.get(job.name, JobId("")))
             sure = not job.walltime and job.cancel is None and job.lost_retries > 1
@@ -177,9 +177,9 @@ class Stage:
                 )
 
     def _absent(self, machine: str) -> bool:
-        """Whether the agent of a machine is stopped, dead, ending what an earlier life left, or cannot know that this is not its own.
+        """Tell whether the agent of a machine is paused, dead, cleaning up after an earlier process, or unaware.
 
-        It cannot when it is only just awake, or another one has its name and nobody has told it so.
+        It is unaware when it is just awake, or when another agent has its name and nobody has told it.
         """
         life = next((life for life in self._living() if life.machine.name == machine), None)
         if life is None or life.host.paused or not life.recovered or self.checks.names.unaware(life.name):
@@ -190,12 +190,12 @@ class Stage:
         return self.universe.now - self._woke.get(machine, -AWAKE) < AWAKE
 
     def _living(self) -> list[AgentLife]:
-        """All agents that live, also those whose name another one has."""
+        """Return all living agents, including those whose name another has."""
         lives = (*self.agents.values(), *self._replaced.values())
         return [life for life in lives if life is not None and not life.host.dead]
 
     def _heard(self, host: Host, path: str, answer: Any) -> None:
-        """An answer came to an agent. One that stands still may find it too late, and have given the call up."""
+        """Follow an answer to an agent. A paused agent may read it too late, after giving up the call."""
         life = next((life for life in self._living() if life.host is host), None)
         if life is None or host.paused:
             return
@@ -205,7 +205,7 @@ class Stage:
             self.universe.after(AWAKE, lambda: self._check_fenced(life, had))
 
     def _check_fenced(self, life: AgentLife, had: list[Execution]) -> None:
-        """An agent whose registration was refused, as another one has its name, has ended what it had, unless it stood still since."""
+        """Check that an agent that was refused for its name has ended its tasks, unless it was paused since."""
         if life.host.dead or life.host.paused or self._only_just_awake(life.machine.name):
             return
         self.checks.ended_all(life.machine, had)
@@ -216,7 +216,7 @@ class Stage:
     # --- faults
 
     def _begin(self, fault: Fault) -> None:
-        """A fault comes, and goes after a while."""
+        """Begin a fault."""
         self.universe.tell(f"fault: {describe(fault)}")
         if self._meets(fault):
             self.met[KINDS[type(fault)]] += 1
@@ -264,7 +264,7 @@ class Stage:
         self.universe.after(fault.lasts, lambda: self._mend(fault))
 
     def _mend(self, fault: Fault) -> None:
-        """A fault is over."""
+        """End a fault."""
         self.universe.tell(f"mended: {describe(fault)}")
         match fault:
             case Storm(agent=name):
@@ -277,9 +277,7 @@ class Stage:
                 self.network.mend(name)
             case KillAgent(agent=name) | StopAgent(agent=name):
                 life = self.agents[name]
-                if (
-                    life is not None
-                ):  # it had nothing to do since, or is still at it: its time has come all the same
+                if life is not None:  # it was idle since, or is still busy; kill it in any case
                     self._kill_agent(name, life)
                 if self._let_up(name):
                     self._start_agent(name)
@@ -306,14 +304,14 @@ class Stage:
         self._down[who] = self._down.get(who, 0) + 1
 
     def _let_up(self, who: str) -> bool:
-        """Whether nothing keeps somebody down any more."""
+        """Remove one reason to stay down; tell whether none is left."""
         self._down[who] -= 1
         if self._down[who] == 0:
             del self._down[who]
         return who not in self._down
 
     def _meets(self, fault: Fault) -> bool:
-        """Whether it finds somebody to meet."""
+        """Tell whether a fault has an effect now."""
         match fault:
             case KillAgent(agent=name) | StopAgent(agent=name):
                 return self.agents[name] is not None
@@ -333,7 +331,7 @@ class Stage:
         self.checks.woke(life.machine.name)
 
     def _replace(self, fault: ReplaceAgent) -> None:
-        """Another agent of the same name begins on a machine of its own; the one that stands wakes up later."""
+        """Start another agent with the same name on another machine; the paused one wakes up later."""
         life = self.agents[fault.agent]
         if life is None or not self._meets(fault):
             return
@@ -349,7 +347,7 @@ class Stage:
             )
 
     def _disturbed(self, fault: ReplaceAgent) -> bool:
-        """Whether another fault may have kept an agent from learning that it was replaced."""
+        """Tell whether another fault may have kept an agent from learning that it was replaced."""
         return any(
             other is not fault
             and other.at < fault.at + fault.lasts
@@ -409,7 +407,7 @@ class Stage:
 
 
 def play(story: Story, *, tell: bool = False, limit: float = LIMIT) -> Outcome:
-    """What becomes of a story, within so many seconds of the processor's time."""
+    """Play a story within a limit of CPU seconds."""
     with tempfile.TemporaryDirectory(prefix="story-") as folder, _quietly():
         stage = Stage(story, Path(folder), tell=tell)
         try:
@@ -429,14 +427,14 @@ def play(story: Story, *, tell: bool = False, limit: float = LIMIT) -> Outcome:
 
 
 def describe(fault: Fault) -> str:
-    """A fault in a line."""
+    """Describe a fault in one line."""
     fields = {name: getattr(fault, name) for name in fault.__struct_fields__ if name not in {"at", "lasts"}}
     told = " ".join(f"{name}={value}" for name, value in fields.items())
     return f"{type(fault).__name__} for {fault.lasts / SECOND:.2f} s {told}"
 
 
 def _why(error: BaseException) -> str:
-    """What ended a server, with what is inside of groups."""
+    """Describe the error that ended a server, including the members of groups."""
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(_why(each) for each in error.exceptions)
     return f"{type(error).__name__}: {error}"
@@ -444,7 +442,7 @@ def _why(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Nobody reads logs of thousands of stories."""
+    """Silence logs, which nobody reads for thousands of stories."""
     before, agents = structlog.get_config(), logging.getLogger("spillover.agent")
     level = agents.level
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

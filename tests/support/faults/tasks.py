@@ -1,4 +1,4 @@
-"""Tasks that only pretend to run, on the machine of an agent: made, signalled and reaped in true time, whatever the agent does."""
+"""Simulates tasks on the machine of an agent: created, signalled and reaped in true time, without the agent."""
 
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from spillover.agent.process import ProcessEnded, Returned, Sight, Spawned
-from spillover.agent.values import Exit, Task
+from spillover.agent.leases.values import Exit, Task
+from spillover.agent.tasks.process import ProcessEnded, Returned, Sight, Spawned
 from spillover.core.events import Lease, Usage
 from spillover.model.ids import JobId, split_member
 from spillover.model.job import Shell
@@ -20,66 +20,66 @@ SIGKILL: Final = 9
 
 
 class Script(Struct, frozen=True):
-    """What a task does; its job says so in JSON in place of a line for the shell."""
+    """What a task does; jobs carry it as JSON in place of a shell command."""
 
     runs: int
-    """Nanoseconds."""
+    """Runtime in nanoseconds."""
     failures: int = 0
-    """Attempts that end with an exit code."""
+    """Number of attempts that fail with an exit code."""
     stubborn: bool = False
     """Whether it ignores TERM."""
     tail: int = 0
-    """Nanoseconds that some members of an array run instead, if it is not 0."""
+    """Runtime in nanoseconds of every fourth array member; 0 means the same as the others."""
 
     def time(self, job: JobId) -> int:
-        """How long a job runs."""
+        """Return how long a job runs."""
         member = split_member(job)
         return self.tail if self.tail and member is not None and member[1] % 4 == 0 else self.runs
 
 
 class Execution(Struct, eq=False):
-    """A task, from the order to make it until it is gone."""
+    """A task, from the order to start it until it is gone."""
 
     lease: Lease
     agent: str
     script: Script
     host: Host
-    """The life of the agent that is told of its end."""
+    """The agent process that learns of its end."""
     seen: Callable[[Sequence[Sight]], None]
     ordered: int
     slot: int = -1
-    """Those of one slot of a life run one after the other; -1 is none."""
+    """Tasks of the same slot and agent process run one after the other; -1 means no slot."""
     began: int | None = None
-    """True time; None while no process was made."""
+    """True time; None until a process exists."""
     over: int | None = None
-    """True time; None while it lives, or is to be made."""
+    """True time; None until it is over."""
     code: int | None = None
     signal: int | None = None
 
     @property
     def alive(self) -> bool:
-        """Whether there is a process."""
+        """Whether a process exists."""
         return self.began is not None and self.over is None
 
 
 class Machine:
-    """The machine of an agent, with all tasks of all its lives."""
+    """The machine of an agent, with the tasks of all its processes."""
 
     def __init__(self, universe: Universe, name: str, dice: random.Random) -> None:
         self.name = name
         self.universe = universe
         self.executions: dict[Lease, Execution] = {}
-        """Those that are not over."""
+        """Tasks that are not over."""
         self.made: Callable[[Execution], None] = lambda _: None
-        """Told of every process that is made."""
+        """Called for every process that is created."""
         self.gone: Callable[[Execution], None] = lambda _: None
-        """Told of every one that is gone."""
+        """Called for every process that is gone."""
         self._dice = dice
 
     def start(
         self, lease: Lease, task: Task, slot: int, host: Host, seen: Callable[[Sequence[Sight]], None]
     ) -> None:
-        """Make a process, soon, or once those before it in its slot are gone."""
+        """Create a process soon, or when earlier ones in its slot are gone."""
         assert isinstance(task.work, Shell)
         script = msgspec.json.decode(task.work.run, type=Script)
         execution = Execution(lease, self.name, script, host, seen, self.universe.now, slot)
@@ -90,7 +90,7 @@ class Machine:
             self._make_soon(execution)
 
     def recall(self, lease: Lease) -> None:
-        """Give a task back that has to wait for others of its slot."""
+        """Return a task that still waits for others in its slot."""
         execution = self.executions.get(lease)
         if execution is None or self._slot(execution)[:1] in ([], [execution]):
             return
@@ -101,7 +101,7 @@ class Machine:
         self._tell(execution, Returned(lease))
 
     def _slot(self, execution: Execution) -> list[Execution]:
-        """All of its slot, in order; none if it has room of its own."""
+        """Return all tasks of its slot in order; none if it has no slot."""
         if execution.slot < 0:
             return []
         return [
@@ -114,7 +114,7 @@ class Machine:
         self.universe.after(int(self._dice.random() * 8 * MILLISECOND), lambda: self._make(execution))
 
     def signal(self, lease: Lease, *, kill: bool) -> None:
-        """Signal a task; before it has a process, none is made."""
+        """Signal a task; if it has no process yet, never create one."""
         execution = self.executions.get(lease)
         if execution is None:
             return
@@ -126,7 +126,7 @@ class Machine:
             self.universe.after(self._moment(), lambda: self._end(execution, None, SIGTERM))
 
     def clear(self, leases: Iterable[Lease]) -> None:
-        """Kill these, soon."""
+        """Kill these tasks, soon."""
         for lease in leases:
             self.signal(lease, kill=True)
 
@@ -164,7 +164,7 @@ class Machine:
             self._make_soon(behind[0])
 
     def _tell(self, execution: Execution, what: Sight) -> None:
-        """Tell the life that made it, if it lives."""
+        """Inform the agent process that started it, if it lives."""
         if not execution.host.dead:
             execution.host.call_soon(execution.seen, [what])
 

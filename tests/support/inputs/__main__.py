@@ -1,4 +1,4 @@
-"""`python -m tests.support.inputs`: many stories of odd input, and the shortest form of the first that goes wrong, whole."""
+"""Plays many stories of odd input, and prints the shortest form of the first that fails."""
 
 import argparse
 import logging
@@ -16,7 +16,7 @@ from tests.support.inputs.sources import SOURCES
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Play so many stories of each source; 1 if one goes wrong."""
+    """Play the stories of each source; return 1 if one fails."""
     options = _options().parse_args(words)
     warnings.simplefilter("ignore", HypothesisWarning)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -25,7 +25,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"{name}: {options.seeds} stories, drawn from {options.first}", flush=True)  # noqa: T201
         try:
             explore(SOURCES[name], options.seeds, options.first)
-        except Exception as error:  # noqa: BLE001 - whatever went wrong is told
+        except Exception as error:  # noqa: BLE001 - any error is reported
             print("".join(traceback.format_exception(error)))  # noqa: T201
             again = f"python -m tests.support.inputs --source {name} --seeds {options.seeds} --first {options.first}"
             print(f"BROKEN  {error}\nagain:  {again}")  # noqa: T201

@@ -1,4 +1,4 @@
-"""What agents say: every message and field of their protocol, by one that is registered, by another one and by strangers."""
+"""Odd messages from agents: every message and field of the protocol, from registered agents and strangers."""
 
 import asyncio
 import contextlib
@@ -21,13 +21,13 @@ from tests.support.inputs.source import Source, with_server
 LIMIT: Final = 30.0
 """Seconds that a call may take."""
 LISTENS: Final = 0.05
-"""Seconds for which somebody listens who only wants to try."""
+"""Seconds for which to listen on a stream."""
 DATA: Final = b"what a task made"
 DIGEST: Final = hashlib.sha256(DATA).hexdigest()
 MINE, OTHERS, READ = "$mine", "$others", "$read"
-"""Stand for the registration of the agent, that of another one, and a request for output that it was sent."""
+"""Placeholders for the registration of the agent, that of another one, and a request for output."""
 LEASE: Final = "$lease"
-"""Stands for a lease that the agent was given, by its number."""
+"""Placeholder for one of the agent's leases, by index."""
 WORK: Final[Sequence[Mapping[str, Any]]] = (
     {"run": "true"},
     {"run": "true", "walltime": "1h", "retry": {"exit": 2}},
@@ -36,13 +36,13 @@ WORK: Final[Sequence[Mapping[str, Any]]] = (
     {"run": "true", "outputs": ["out"]},
     {"run": "true", "resources": {"cpu": 8}},
 )
-"""Jobs that the agent is given, the last of which has to wait."""
+"""Jobs for the agent, of which the last has to wait."""
 
 _usual = st.integers(0, 3).map(bool)
 _FAILED: Final = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
-"""How a handler is answered for that raised something."""
+"""Status codes of a handler that raised an error."""
 _HUNG_UP: Final = "Internal error from Core"
-"""What a client's own gRPC says of a message that it could not send because the server had ended the stream."""
+"""Message of the gRPC client if the server ended the stream before a message was sent."""
 _UNARY: Final = {
     "Register": pb.RegisterRequest,
     "Heartbeat": pb.HeartbeatRequest,
@@ -108,7 +108,7 @@ _REQUIRED: Final[Mapping[str, Mapping[str, Any]]] = {
     "Session": {"incarnation": MINE},
     "Join": {"incarnation": MINE},
 }
-"""What a message has unless its story says otherwise: nearly all that lack it are refused alike."""
+"""Fields that a message has unless its story overrides them; without them, nearly all messages are refused alike."""
 
 
 def _fields(method: str, kind: Any) -> Values:
@@ -121,7 +121,7 @@ def _introductions() -> Values:
 
 
 def _messages() -> Values:
-    """A message: who sends it, by which method, and its fields, or bytes that are no message."""
+    """A message: its sender, its method, and its fields or arbitrary bytes."""
     calls = [
         st.tuples(st.sampled_from(_WHO), st.just(method), _fields(method, kind))
         for method, kind in {**_UNARY, **_STREAMS}.items()
@@ -140,12 +140,12 @@ def _messages() -> Values:
         ),
     ]
     raw = st.tuples(st.just("agent"), st.sampled_from([*_UNARY, *_STREAMS, *_BOTH_WAYS]), odd_bytes)
-    reports = calls[2]  # what is told of tasks is what most can go wrong by
+    reports = calls[2]  # task reports can cause the most harm
     return st.one_of(*calls, reports, reports, reports, reports, raw)
 
 
 class _Noise:
-    """An agent that may say anything."""
+    """An agent that may send anything."""
 
     def __init__(self, server: LiveServer) -> None:
         self._server = server
@@ -156,7 +156,7 @@ class _Noise:
         self._read = 1
 
     async def begin(self) -> None:
-        """Two agents register, and are given jobs."""
+        """Register two agents and give them jobs."""
         for who, name in (("agent", "n1"), ("other", "n2")):
             await self.say(who, "Register", {**_REQUIRED["Register"], "name": name, "life": who, "number": 1})
         documents = [
@@ -174,11 +174,11 @@ class _Noise:
         await self.say("agent", "Listen", {"incarnation": MINE})
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the channel."""
         await self._channel.close(None)
 
     async def say(self, who: str, method: str, fields: Any) -> None:
-        """Send a message; raises Broken if the answer is that of a handler that failed."""
+        """Send a message; raise Broken if the answer shows that a handler failed."""
         try:
             async with asyncio.timeout(LIMIT):
                 await self._say(who, method, fields)
@@ -220,7 +220,7 @@ class _Noise:
                     self._hear(method, message)
 
     async def _attend(self, who: str, stream: Any) -> None:
-        """Listen for a while on a stream that goes both ways."""
+        """Listen for a while on a bidirectional stream."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LISTENS):
                 async for message in stream:
@@ -246,7 +246,7 @@ class _Noise:
         return filled(message, self._meant(fields))
 
     def _meant(self, value: Any) -> Any:
-        """What a story says, with what stands for something in its place."""
+        """Replace the placeholders of a story by real values."""
         if isinstance(value, dict):
             parts = {name: self._meant(part) for name, part in value.items() if name != LEASE}
             if LEASE in value and self._leases:

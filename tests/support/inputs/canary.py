@@ -1,4 +1,4 @@
-"""An agent that behaves: it runs what it is given at once, and says so. If its job does not end, somebody else's input is why."""
+"""A well-behaved agent: runs and reports its tasks at once. If its job does not end, other input is the cause."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ LIMIT: Final = 30.0
 
 
 class Canary:
-    """Registered while the block lasts."""
+    """Stays registered while the block runs."""
 
     def __init__(self, address: str, token: str, cluster: str, name: str) -> None:
         self._channel = grpc.aio.insecure_channel(address)
@@ -33,9 +33,9 @@ class Canary:
         self._incarnation = 0
         self._working: asyncio.Task[None] | None = None
         self.begun = asyncio.Event()
-        """Set once it began something."""
+        """Set once it has started a task."""
         self.trouble: str = "none"
-        """What its last call died of."""
+        """The error that ended its last call."""
 
     async def __aenter__(self) -> Self:
         reply = await self.call("Register", self._request, pb.RegisterReply)
@@ -56,7 +56,7 @@ class Canary:
         await self._channel.close(None)
 
     async def call(self, method: str, request: Any, kind: Any) -> Any:
-        """Ask the server for something."""
+        """Call a method of the server."""
         call = self._channel.unary_unary(
             f"/{SERVICE}/{method}",
             request_serializer=lambda message: message.SerializeToString(),
@@ -93,7 +93,7 @@ class Canary:
         await self.call("Report", report, pb.ReportReply)
 
     async def begin(self, leases: list[pb.Lease]) -> None:
-        """Say that tasks run, and nothing more."""
+        """Report that tasks run, and nothing more."""
         started = [pb.StartedTask(lease=lease) for lease in leases]
         await self.call(
             "Report", pb.ReportRequest(incarnation=self._incarnation, started=started), pb.ReportReply

@@ -1,4 +1,4 @@
-"""What the clock on the wall says: set ahead and back, by milliseconds and by decades, while jobs run."""
+"""Odd wall clocks: set ahead and back, by milliseconds and by decades, while jobs run."""
 
 import time
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _WORK: Final = ({"run": "true", "walltime": "1h"}, {"run": "true", "not_before":
 
 
 class WallClock:
-    """The machine's clocks, the one on the wall ahead or behind by what somebody set."""
+    """The clocks of the machine, with an offset of the wall clock."""
 
     def __init__(self) -> None:
         self.ahead = 0
@@ -34,7 +34,7 @@ class WallClock:
 
 
 class _Busy(Canary):
-    """An agent that begins what it is given, and does not end it."""
+    """An agent that starts its tasks and does not end them."""
 
     async def _run(self, leases: Any) -> None:
         await self.begin(leases)
@@ -63,7 +63,7 @@ async def _play(story: Sequence[tuple[str, int]], clock: WallClock, server: Live
 
 
 async def _runs(server: LiveServer) -> None:
-    """Raise Broken if a clock that was set has ended what has run for a moment."""
+    """Raise Broken if a change of the clock has ended a job that has just started."""
     async with server.session() as session, session.get(f"{server.url}/v1/jobs/{server.jobs[0]}") as reply:
         state = (await reply.json()).get("state")
     if state != "RUNNING":

@@ -1,4 +1,4 @@
-"""What a cluster of Kubernetes says: nodes, pods, Jobs and events of any form, over lists and watches, and answers of any kind."""
+"""Odd data from a Kubernetes cluster: nodes, pods, Jobs and events of any form, over lists, watches and answers."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from unittest.mock import patch
 from aiohttp import web
 from hypothesis import strategies as st
 
-from spillover.clusters.kubernetes import api
+from spillover.clusters.kubernetes.api import requests as api
 from tests.support.inputs.odd import LongText, Values, mutated, odd_bytes, odd_json, odd_text
 from tests.support.inputs.serving import CONFIG, PATIENCE, Broken, LiveServer
 from tests.support.inputs.source import Source, with_server
@@ -20,9 +20,9 @@ from tests.support.inputs.source import Source, with_server
 KUBE: Final = "kube"
 NAMESPACE: Final = "batch"
 SAID: Final = 0.04
-"""Seconds in which what was said is heard and acted on, as a rule."""
+"""Seconds in which the server usually reads and handles a message."""
 MINE: Final = "$mine"
-"""Stands for what is said of one of our Jobs: its labels, or its name, by where it stands."""
+"""Placeholder for the labels or the name of one of our Jobs, depending on its position."""
 JOBS: Final = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 PATHS: Final = {
     "node": "/api/v1/nodes",
@@ -148,7 +148,7 @@ _OBJECTS: Final[Mapping[str, Any]] = {"node": _NODE, "pod": _POD, "job": _JOB, "
 
 
 def _utterances() -> Values:
-    """A line of a watch, a list, or an answer to a Job that is to be made or deleted."""
+    """A line of a watch, a list, or an answer to the creation or deletion of a Job."""
     kinds = st.sampled_from(sorted(_OBJECTS))
     types = st.one_of(st.sampled_from(["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]), odd_text)
     objects = {kind: mutated(made, _TEXTS) for kind, made in _OBJECTS.items()}
@@ -183,7 +183,7 @@ def _utterances() -> Values:
 
 
 class _Cluster:
-    """An API server that has one node and makes every Job, unless it was told to say something else."""
+    """An API server that has one node and creates every Job, unless a story says otherwise."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -194,7 +194,7 @@ class _Cluster:
         self._version = 100
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Answer anything."""
+        """Answer any request."""
         if "watch" in request.query:
             return await self._watch(request)
         if request.path.endswith("selfsubjectaccessreviews"):
@@ -236,16 +236,16 @@ class _Cluster:
         return stream
 
     def line(self, kind: str, change: Any, thing: Any) -> None:
-        """Say something over a watch."""
+        """Send a change over a watch."""
         self.raw(kind, _encoded({"type": change, "object": thing}))
 
     def raw(self, kind: str, line: bytes | None) -> None:
-        """Say bytes over a watch, or end it."""
+        """Send bytes over a watch, or end it."""
         if (queue := self._watches.get(PATHS[kind])) is not None:
             queue.put_nowait(line)
 
     def say(self, utterance: Sequence[Any]) -> None:
-        """Say one thing of a story."""
+        """Send one item of a story."""
         match utterance:
             case ("line", kind, change, thing):
                 self.line(kind, change, self._meant(thing))
@@ -259,7 +259,7 @@ class _Cluster:
                 self._answers[method] = (status, self._meant(body))
 
     def be_well(self) -> None:
-        """Say nothing odd any more, and everything anew."""
+        """Stop sending odd data, and make clients list everything again."""
         self._lists.clear()
         self._answers.clear()
         self._version += 10**6
@@ -332,7 +332,7 @@ async def _play(story: Sequence[Sequence[Any]], cluster: _Cluster, server: LiveS
 
 
 async def _recovers(server: LiveServer) -> None:
-    """Raise Broken unless the cluster is used again once it makes sense again."""
+    """Raise Broken unless the server uses the cluster again after its data make sense again."""
     health = None
     try:
         async with server.session() as session, asyncio.timeout(PATIENCE):

@@ -1,4 +1,4 @@
-"""What is in the data folder: files that somebody cut short, changed, deleted or put there, and what an agent finds in its own."""
+"""Odd data folders: files that are truncated, changed, deleted or added, also in the folder of an agent."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from spillover.agent.spool import Spool
+from spillover.agent.files.spool import Spool
 from spillover.ports.commands import CommandError
 from spillover.ports.journal import StoreError
 from tests.support.inputs.odd import Values, odd_bytes
@@ -40,15 +40,15 @@ FILES: Final = (
     "spill.db.new",
     "\udcff",
 )
-"""Those that are there, and some that are not."""
+"""Paths that exist, and some that do not."""
 RECORD: Final = b'["r",[["abcdefghijkl",1,1,0],"exited",5,0,null,[1,2,3],"","","",""]]\n["s",["abcdefghijkl",1,2,0],5,5,5]\n'
-"""What an agent's spool may hold."""
+"""Possible content of the spool of an agent."""
 CLEAR: Final = (StoreError, CommandError, OSError)
-"""How a server says in one line why it does not start."""
+"""Errors by which a server explains in one line why it does not start."""
 
 
 def _damages() -> Values:
-    """What somebody did to a file."""
+    """Damage to a file."""
     files = st.sampled_from(FILES)
     return st.one_of(
         st.tuples(
@@ -67,7 +67,7 @@ def _damages() -> Values:
 
 
 def _damage(data: Path, what: Sequence[Any]) -> None:
-    """Do that."""
+    """Apply damage to a data folder."""
     if what[0] == "spool":
         _spool(data / "spool", what[1], bytes(what[2]))
         return
@@ -95,7 +95,7 @@ def _damage(data: Path, what: Sequence[Any]) -> None:
 
 
 def _clear(path: Path) -> None:
-    """Make room for something else of that name."""
+    """Remove what occupies a path, and create its parents."""
     for parent in reversed(path.parents):
         if parent.is_symlink() or (parent.exists() and not parent.is_dir()):
             parent.unlink()
@@ -107,7 +107,7 @@ def _clear(path: Path) -> None:
 
 
 def _spool(path: Path, cut: int, more: bytes) -> None:
-    """An agent reads what it finds of its own earlier life, whatever that is."""
+    """Let an agent read a damaged spool."""
     path.write_bytes(RECORD[:cut] + more)
     spool = Spool(path)
     spool.left()
@@ -116,7 +116,7 @@ def _spool(path: Path, cut: int, more: bytes) -> None:
 
 
 async def _begin(server: LiveServer) -> None:
-    """Have a file and some jobs there."""
+    """Store a file and some jobs."""
     async with server.session() as session:
         async with session.put(f"{server.url}/v1/blobs/{DIGEST}", data=DATA) as reply:
             await reply.read()
@@ -131,7 +131,7 @@ async def _begin(server: LiveServer) -> None:
 
 
 async def play(story: Sequence[Sequence[Any]]) -> None:
-    """See Source: a server that starts on such a folder says in one line why it does not, or holds."""
+    """See Source: a server that starts on such a folder explains in one line why it does not, or works."""
     async with LiveServer() as server:
         await _begin(server)
         await server.kill()
@@ -144,7 +144,7 @@ async def play(story: Sequence[Sequence[Any]]) -> None:
                 raise Broken(f"it does not say in one line why it does not start: {error!r}") from error
             return
         if any(what[1] in {BOOK, f"{BOOK}-wal"} for what in story):
-            server.alive()  # what is in the book may be something else, and that cannot be told
+            server.alive()  # the journal may have other content, which cannot be detected
         else:
             await server.holds()
 

@@ -1,4 +1,4 @@
-"""Values that programs are not written for, as strategies of Hypothesis: numbers at edges, text that is no name, JSON of the wrong kind."""
+"""Unexpected values as Hypothesis strategies: numbers at limits, text that is not a name, JSON of the wrong type."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 Values = st.SearchStrategy[Any]
 
 UNSIGNED: Final = {32: 2**32 - 1, 64: 2**64 - 1}
-"""The largest numbers of so many bits."""
+"""The largest numbers by bits."""
 
 
 class LongText(str):
-    """Text that is told by its length."""
+    """Text with a short repr: its first character and its length."""
 
     __slots__ = ()
 
@@ -24,7 +24,7 @@ class LongText(str):
 
 
 class LongBytes(bytes):
-    """The same of bytes."""
+    """Bytes with a short repr: the first byte and the length."""
 
     __slots__ = ()
 
@@ -62,7 +62,7 @@ TEXTS: Final = (
     LongText("0" * 63),
 )
 HUGE: Final = LongText("y" * 200_000)
-"""Longer than what anything is named by."""
+"""Longer than any name."""
 
 odd_text: Final = st.one_of(st.sampled_from(TEXTS), st.text(max_size=20))
 _EDGES: Final = (0, 1, 2, 1000, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
@@ -99,9 +99,9 @@ odd_json: Final = st.recursive(
 
 
 def mutated(value: Any, texts: Values = odd_text) -> Values:
-    """A plain value that is wrong in one or two places, or nowhere: most often by a value of the right kind, which is read before it hurts.
+    """Change a plain value in up to two places, mostly to values of the right type, which pass the first checks.
 
-    `texts` are what text may be instead.
+    `texts` are the replacements for text.
     """
     places = list(_places(value))
     change = st.sampled_from(places).flatmap(
@@ -111,11 +111,11 @@ def mutated(value: Any, texts: Values = odd_text) -> Values:
 
 
 GONE: Final = "$gone"
-"""Stands for a part that is left out."""
+"""Placeholder for a part that is left out."""
 
 
 def _places(value: Any, way: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """The ways to all parts of a plain value."""
+    """Yield the paths to all parts of a plain value."""
     parts = (
         value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     )
@@ -131,7 +131,7 @@ def _at(value: Any, way: tuple[str | int, ...]) -> Any:
 
 
 def _instead(value: Any, texts: Values) -> Values:
-    """What may stand in place of a part."""
+    """Return possible replacements of a part."""
     match value:
         case bool():
             alike: Values = st.booleans()
@@ -149,7 +149,7 @@ def _instead(value: Any, texts: Values) -> Values:
 
 
 def _changed(value: Any, changes: Sequence[tuple[tuple[str | int, ...], Any]]) -> Any:
-    """A value with these parts in place of what was there, as far as that is still there."""
+    """Apply changes to a copy of a value, as far as their places still exist."""
     whole = deepcopy(value)
     for way, part in changes:
         try:
@@ -157,18 +157,18 @@ def _changed(value: Any, changes: Sequence[tuple[tuple[str | int, ...], Any]]) -
             if part == GONE:
                 del inside[way[-1]]
             else:
-                # It may hold parts of the value itself, which the next change must not reach.
+                # The part may contain parts of the value itself, which the next change must not affect.
                 inside[way[-1]] = deepcopy(part)
         except (KeyError, IndexError, TypeError):
             continue
     return whole
 
 
-# --- messages of gRPC
+# --- gRPC messages
 
 
 def fields_of(kind: Any, special: Mapping[str, Values], depth: int = 4) -> Values:
-    """Fields of a message as a dictionary, each odd, usual (`special`, by `Message.field`) or left out; a lease is always there."""
+    """Fields of a message as a dictionary, each odd, usual (`special`, by `Message.field`) or missing; keeps leases."""
     fields = {
         field.name: _field(field, special, depth)
         for field in kind.fields
@@ -214,12 +214,12 @@ def _one(field: Any, special: Mapping[str, Values], depth: int) -> Values:
 
 
 def _is_text(text: str) -> bool:
-    """Whether a message can hold it: surrogates are no text of UTF-8."""
+    """Tell whether a message can hold a text; surrogates are not valid UTF-8."""
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def filled(message: Message, fields: Mapping[str, Any]) -> Message:
-    """A message with these fields."""
+    """Fill a message with these fields."""
     for name, value in fields.items():
         field = message.DESCRIPTOR.fields_by_name[name]
         part = getattr(message, name)

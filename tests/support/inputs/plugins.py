@@ -1,4 +1,4 @@
-"""What policies of installed packages answer: numbers of any size, values of any kind, errors, for every axis."""
+"""Odd answers of installed policies: numbers of any size, values of any type, and errors, on every axis."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -16,7 +16,7 @@ from tests.support.inputs.serving import NOISY, LiveServer
 from tests.support.inputs.source import Source, with_server
 
 RIGHT, RAISES, EXITS, DEEP = "right", "raises", "exits", "recurses"
-"""What a policy does in place of an answer from the list below."""
+"""What a policy does instead of giving one of the answers below."""
 ANSWERS: Final[Mapping[str, Any]] = {
     "none": None,
     "nan": float("nan"),
@@ -42,7 +42,7 @@ _answers = st.lists(
 
 
 class _Moody:
-    """A policy for any axis. It says the same of the same, or plans could not be made anew from the journal."""
+    """A policy for any axis; deterministic, because a replay must give the same plans."""
 
     def __init__(self, answers: str) -> None:
         self._answers = answers.split(",")

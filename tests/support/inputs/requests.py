@@ -1,4 +1,4 @@
-"""What people and their programs ask: every route of the HTTP API with bodies and queries of any form, job files, and calls of gRPC."""
+"""Odd requests of clients: every route of the HTTP API with any body and query, job files, and gRPC calls."""
 
 import asyncio
 import contextlib
@@ -22,9 +22,9 @@ from tests.support.inputs.serving import NOISY, PATIENCE, QUIET, Broken, LiveSer
 from tests.support.inputs.source import Source, with_server
 
 JOB: Final = "$job"
-"""Stands for the id of a job that is there."""
+"""Placeholder for the id of an existing job."""
 LIMIT: Final = 0.1
-"""Seconds after which a call that waits for something is hung up."""
+"""Seconds after which to cancel a call that waits for something."""
 _DOCUMENT: Final[Mapping[str, Any]] = {
     "apiVersion": "spillover/v1",
     "kind": "Job",
@@ -115,7 +115,7 @@ _SPECIAL: Final = {
 
 
 def _requests() -> Values:
-    """A request: of HTTP with method, path, query and body, or of gRPC with method and fields."""
+    """A request: HTTP with method, path, query and body, or gRPC with method and fields."""
     routes = st.sampled_from([(endpoint.method, endpoint.path) for endpoint in ENDPOINTS])
     words = st.sampled_from(sorted({name for endpoint in ENDPOINTS for name in endpoint.in_query}))
     query = st.dictionaries(st.one_of(words, odd_text), odd_text, max_size=3)
@@ -149,24 +149,24 @@ def _body(path: str) -> Values:
 
 
 class _Asker:
-    """Somebody who asks for anything."""
+    """A client that may send anything."""
 
     def __init__(self, server: LiveServer) -> None:
         self._server = server
         self._channel = grpc.aio.insecure_channel(server.grpc)
 
     async def begin(self) -> None:
-        """Have a job there."""
+        """Submit a job."""
         await self._http(
             "POST", "/v1/jobs", "", {}, {**_DOCUMENT, "spec": {"run": "true", "needs": ["word"]}}
         )
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the channel."""
         await self._channel.close(None)
 
     async def ask(self, request: Sequence[Any]) -> None:
-        """Ask once; raises Broken if the answer is that of a handler that failed."""
+        """Send one request; raise Broken if the answer shows that a handler failed."""
         match request:
             case ("http", method, path, name, query, body):
                 await self._http(method, path, name, query, body)
@@ -226,7 +226,7 @@ class _Asker:
 
 
 def _waits(path: str, query: Mapping[str, str]) -> bool:
-    """Whether a request may last until something happens."""
+    """Tell whether a request may wait until something happens."""
     return path.endswith("/wait") or "follow" in query
 
 

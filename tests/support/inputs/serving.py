@@ -1,4 +1,4 @@
-"""A real server in this process, on data of its own, and what must hold of it whatever it was told."""
+"""Runs a real server in this process on its own data, and checks what must hold after any input."""
 
 import asyncio
 import contextlib
@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from spillover.config.config import Config
 from spillover.config.read import read_config
-from spillover.control.clock import SystemClock
 from spillover.control.controllers import archiving, files, keeping, leases
-from spillover.control.leader import Leader
-from spillover.control.replaying import replay
+from spillover.control.live.clock import SystemClock
+from spillover.control.live.leader import Leader
+from spillover.control.live.replaying import replay
 from spillover.deciding.protocols import Policies
 from spillover.model.ids import JobId
 from spillover.model.policy import PolicySet
@@ -36,9 +36,9 @@ from tests.support.http import listen
 from tests.support.inputs.canary import Canary
 
 QUIET: Final = "quiet"
-"""The cluster of the agent that behaves."""
+"""The cluster of the well-behaved agent."""
 NOISY: Final = "noisy"
-"""The cluster of those that do not, which costs money."""
+"""The cluster of the others, which is rented."""
 CONFIG: Final = f"""
 apiVersion: spillover/v1
 kind: Config
@@ -50,7 +50,7 @@ clusters:
 - {{name: {QUIET}, kind: agents, role: owned}}
 - {{name: {NOISY}, kind: agents, role: rented, price: {{cpu_hour: 0.5, gpu_hour: 2}}}}
 """
-"""What follows is more clusters; DATA in it is the data folder."""
+"""A story may append clusters; DATA stands for the data folder."""
 HURRY: Final[tuple[tuple[ModuleType, str, float], ...]] = (
     (archiving, "LINGER", 0.01),
     (files, "FIRST", 0.05),
@@ -60,11 +60,11 @@ HURRY: Final[tuple[tuple[ModuleType, str, float], ...]] = (
     (keeping, "SWEEP", SECOND // 5),
     (leases, "EVERY", 0.05),
 )
-"""How soon controllers act that do so now and then: what they fail of must show before the story is over."""
+"""Short intervals for periodic controllers, so that their failures show before the story ends."""
 PATIENCE: Final = 30.0
-"""Seconds within which anything must happen that is waited for: far more than it takes, so that only what never comes is late."""
+"""Seconds to wait for anything: far more than needed, so that only what never happens is late."""
 ENDS: Final = 1.0
-"""Seconds that a server needs to end that has failed."""
+"""Seconds that a failed server needs to end."""
 PAGES: Final = (
     "/v1/health",
     "/v1/server",
@@ -81,21 +81,21 @@ PAGES: Final = (
     "/v1/past",
     "/metrics",
 )
-"""What anybody may ask, whatever is in the book."""
+"""Pages that must work in any state."""
 FAST: Final = Path("/dev/shm")
-"""Where the data are, if the machine has it: what is tried is what is written, not the disk."""
+"""Memory for the data, if available, because these stories do not test the disk."""
 
 
 Load: TypeAlias = Callable[[PolicySet], Policies]
-"""Makes the policies that are chosen."""
+"""Loads the chosen policies."""
 
 
 class Broken(AssertionError):
-    """Input that cost more than it may; the message says what is wrong with the server."""
+    """Input had more effect than allowed; the message says what is wrong with the server."""
 
 
 class LiveServer:
-    """A server that is started, killed and started again on the same data."""
+    """A server that can be killed and restarted on the same data."""
 
     def __init__(self, config: str = CONFIG, clock: Clock | None = None, load: Load = load_surely) -> None:
         self.data = Path(tempfile.mkdtemp(prefix="spill-inputs-", dir=FAST if FAST.is_dir() else None))
@@ -108,7 +108,7 @@ class LiveServer:
         self.grpc = ""
         self.token = ""
         self.jobs: list[str] = []
-        """Jobs of whoever behaves badly, to be looked at as well."""
+        """Jobs of the badly behaved agents, to check as well."""
         self._hurry = contextlib.ExitStack()
         self._stack = contextlib.AsyncExitStack()
         self._server: Server | None = None
@@ -137,10 +137,10 @@ class LiveServer:
             self._hurry.close()
             shutil.rmtree(self.data, ignore_errors=True)
 
-    # --- its life
+    # --- lifecycle
 
     async def start(self) -> None:
-        """Take the lead and serve; raises what keeps it from that."""
+        """Take the lead and serve; raise what prevents it."""
         http = self._stack.enter_context(contextlib.closing(listen()))
         store = await open_store(self.config.store, self.data)
         self._stack.push_async_callback(store.close)
@@ -150,7 +150,7 @@ class LiveServer:
         self._stack.push_async_callback(leader.resign)
         server = self._server = Server(self.config, self.data, store, self.clock)
         self._stop = asyncio.Event()
-        with contextlib.redirect_stdout(io.StringIO()):  # it says that it is ready to whoever started it
+        with contextlib.redirect_stdout(io.StringIO()):  # hides its ready line
             self._running = asyncio.create_task(server.run(leader, http, self._stop), name="server")
             starting = self._running
             await self._until(lambda: starting.done() or self._is_served(leader.epoch), "the server starts")
@@ -158,7 +158,7 @@ class LiveServer:
                 starting.result()
         where = read_whereabouts(self.data)
         if where is None:
-            raise Broken("the server does not say where it is")
+            raise Broken("the server does not give its address")
         self.url, self.grpc, self.token = where.http, where.grpc, token_of(self.data)
 
     def _is_served(self, epoch: int) -> bool:
@@ -166,7 +166,7 @@ class LiveServer:
         return where is not None and where.epoch == epoch
 
     async def stop(self) -> None:
-        """Tell it to stop, and wait until it has."""
+        """Stop the server in order."""
         self._stop.set()
         running, self._running = self._running, None
         if running is not None:
@@ -175,29 +175,29 @@ class LiveServer:
         await self._stack.aclose()
 
     async def kill(self) -> None:
-        """End it where it stands, without a last checkpoint; raises nothing that it died of before."""
+        """Kill the server without a last checkpoint; ignore earlier errors."""
         running, self._running = self._running, None
         if running is not None and self._server is not None:
-            self._server.loop.problem = "killed"  # so that nothing is put in order on the way out
+            self._server.loop.problem = "killed"  # skips the orderly shutdown
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
         await self._stack.aclose()
 
-    # --- what must hold
+    # --- checks
 
     def alive(self) -> None:
-        """Raise Broken if it ended by itself, with what ended it."""
+        """Raise Broken with the cause if the server ended by itself."""
         running = self._running
         if running is not None and running.done() and not running.cancelled():
             error = running.exception()
             raise Broken(f"the server ended by itself: {error!r}") from error
 
     async def check(self) -> None:
-        """It answers everybody, and a job of somebody else runs to its end."""
+        """Check that the server answers, and that a job of another user runs to its end."""
         try:
             await self._check()
         except (aiohttp.ClientError, grpc.aio.AioRpcError, TimeoutError) as error:
-            await asyncio.sleep(ENDS)  # it may be on its way out
+            await asyncio.sleep(ENDS)  # it may be about to end
             self.alive()
             raise Broken(f"the server does not answer: {error!r}") from error
 
@@ -215,7 +215,7 @@ class LiveServer:
         await self.canary()
 
     async def canary(self) -> None:
-        """A job on an agent that behaves succeeds."""
+        """Check that a job on a well-behaved agent succeeds."""
         self._canaries += 1
         async with (
             Canary(self.grpc, self.token, QUIET, f"canary-{self._canaries}") as agent,
@@ -244,13 +244,13 @@ class LiveServer:
         return self._server is not None and JobId(job) not in self._server.loop.state.jobs
 
     async def restarted(self, *, killed: bool = True) -> None:
-        """One that starts on the same data is ready and has the same book."""
+        """Restart the server on the same data."""
         self.alive()
         await (self.kill() if killed else self.stop())
         await self.start()
 
     async def replays(self) -> None:
-        """Raise Broken unless each plan of its journal follows from the events before it."""
+        """Raise Broken unless each plan in the journal follows from the events before it."""
         journal = await open_journal(self.config.store, self.data)
         try:
             replayed = await replay(journal, self._load)
@@ -260,7 +260,7 @@ class LiveServer:
             raise Broken(f"the journal does not replay: {replayed.difference}")
 
     async def holds(self) -> None:
-        """All of it, also of one that starts on the same data, once killed and once stopped."""
+        """Run all checks, also after a restart of a killed and of a stopped server."""
         await self.check()
         await self.restarted()
         await self.check()
@@ -268,11 +268,11 @@ class LiveServer:
         await self.canary()
         await self.replays()
 
-    # --- asking it
+    # --- requests
 
     @asynccontextmanager
     async def session(self, token: str | None = None) -> AsyncIterator[aiohttp.ClientSession]:
-        """Somebody who asks, with the token of the data folder if none is given."""
+        """Open an HTTP session, by default with the token of the data folder."""
         headers: Mapping[str, str] = {"Authorization": f"Bearer {self.token if token is None else token}"}
         limit = aiohttp.ClientTimeout(total=2 * PATIENCE)
         async with aiohttp.ClientSession(headers=headers, timeout=limit) as session:
@@ -291,7 +291,7 @@ class LiveServer:
             return None if reply.status == 200 else await reply.text()
 
     async def _until(self, holds: Callable[[], bool], what: str) -> None:
-        """Wait for something, or for the server to end."""
+        """Wait for a condition, or for the end of the server."""
         try:
             async with asyncio.timeout(PATIENCE):
                 while not holds():

@@ -1,4 +1,4 @@
-"""What each source of input is: stories that can be drawn, told and printed, and how one is played."""
+"""Defines a source of input: stories that can be drawn and printed, and how to play one."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -12,17 +12,17 @@ from tests.support.inputs.serving import LiveServer
 
 
 class Source(NamedTuple):
-    """Somebody outside who may say anything."""
+    """A source of arbitrary input from outside."""
 
     name: str
     stories: st.SearchStrategy[Any]
-    """Plain values, so that one that goes wrong can be printed whole and kept as a test."""
+    """Plain values, so that a failing story can be printed and kept as a test."""
     play: Callable[[Any], Coroutine[Any, Any, None]]
-    """Has a server hear all of a story; raises Broken if that cost more than it may."""
+    """Sends a whole story to a server; raises Broken if it had more effect than allowed."""
 
 
 def tell(source: Source, story: Any) -> None:
-    """Play one story, on a server of its own; what is raised has the story in its notes."""
+    """Play one story on a new server; add the story to the notes of an error."""
     try:
         asyncio.run(source.play(story))
     except Exception as error:
@@ -31,9 +31,9 @@ def tell(source: Source, story: Any) -> None:
 
 
 def explore(source: Source, stories: int, first: int | None = None) -> None:
-    """Play so many stories; raises what the shortest that goes wrong raised, with the story in its notes.
+    """Play many stories; raise the error of the shortest that fails, with the story in its notes.
 
-    `first` is the number that they are drawn from; None draws the same ones every time.
+    `first` is the random seed; None always draws the same stories.
     """
 
     @settings(
@@ -54,7 +54,7 @@ def explore(source: Source, stories: int, first: int | None = None) -> None:
 
 
 async def with_server(story: Callable[[LiveServer], Coroutine[Any, Any, None]], server: LiveServer) -> None:
-    """Have a story heard by a server, and see that all holds in the end."""
+    """Play a story on a server, and run all checks at the end."""
     async with server:
         await story(server)
         await server.holds()

@@ -1,4 +1,4 @@
-"""All sources of input from outside, by name."""
+"""All sources of input, by name."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""Two clusters to try things on, by hand: `python -m tests.support.kube`.
+"""Starts two clusters to experiment with by hand: `python -m tests.support.kube`.
 
-They are those of the tests, `onprem` and `cloud`, with some nodes that KWOK plays. A kubeconfig with a context for each, named as `kind`
-would name them, is written beside; everything is gone when this ends.
+They are those of the tests, `onprem` and `cloud`, with some nodes that KWOK simulates. It writes a kubeconfig with a
+context for each, named as by `kind`. Everything is gone when it ends.
 """
 
 import argparse
@@ -16,12 +16,12 @@ from tests.support.kube.several import clusters
 
 
 def main() -> int:
-    """Start them, say so in a line, and keep them until somebody interrupts or terminates this."""
+    """Start the clusters, print a line, and keep them until interrupted or terminated."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.kube", description=__doc__)
     parser.add_argument("--kubeconfig", type=Path, default=Path("kubeconfig"), help="the file to write")
     parser.add_argument("--nodes", type=int, default=2, help="nodes of each cluster")
     asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # which ends it as ^C does
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C
     try:
         with clusters("onprem", "cloud") as both:
             for each in both:
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - what a person waits for
+    print(line, flush=True)  # noqa: T201 - output for the user
 
 
 if __name__ == "__main__":

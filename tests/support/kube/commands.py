@@ -1,4 +1,4 @@
-"""What the programs of a cluster are started with: all on loopback, TLS and RBAC, and as idle as they can be."""
+"""Builds the command lines of the programs of a cluster: on loopback, with TLS and RBAC, and with little idle work."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +11,11 @@ from tests.support.kube.identities import Identities
 
 LOOPBACK: Final = "127.0.0.1"
 CALLS: Final = 1000
-"""Requests a second that controllers and the scheduler may make; their own limits (20, 50) are for clusters that share a server."""
+"""Requests per second for controllers and scheduler; their defaults (20, 50) are for shared servers."""
 LEASE: Final = 100
-"""Seconds of a node's lease. KWOK renews it after a quarter, well within the half after which a node counts as lost."""
+"""Seconds of a node lease. KWOK renews it after a quarter; after half, a node counts as lost."""
 SELECTOR: Final = "kwok.x-k8s.io/node=fake"
-"""The annotation of nodes that KWOK plays; others are left to who they belong to."""
+"""The annotation of nodes that KWOK simulates; it ignores others."""
 _STAGES: Final = Path(__file__).parent / "kwok.yaml"
 
 
@@ -30,23 +30,23 @@ class Addresses:
 
 
 class Commands:
-    """The command line of each program of one cluster; writes the files that they name."""
+    """The command line of each program of one cluster; writes the files that they use."""
 
     def __init__(
         self, folder: Path, binaries: Binaries, identities: Identities, ports: Addresses, lease: int = LEASE
     ) -> None:
         self.folder = folder
         self.socket = folder / "etcd.sock"
-        """Where etcd listens: on no port at all."""
+        """Socket of etcd, which listens on no port."""
         self._binaries = binaries
         self._identities = identities
         self._ports = ports
         self._lease = lease
-        """Seconds of a node's lease."""
+        """Seconds of a node lease."""
 
     def etcd(self) -> list[str | Path]:
-        """One member, that nobody but owners of the folder can reach."""
-        # It wants addresses that look like a host and a port; these are names of sockets in its folder.
+        """One member, accessible only to the owner of the folder."""
+        # etcd wants addresses of the form host:port; these are names of sockets in its folder.
         advertised, peer = "unix://etcd:1", "unix://peer:1"
         return [
             self._binaries.etcd,
@@ -57,7 +57,7 @@ class Commands:
             f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=only={peer}",
-            "--unsafe-no-fsync",  # nobody cuts the power in a test
+            "--unsafe-no-fsync",  # tests do not cut the power
             "--snapshot-count=100000",
             "--quota-backend-bytes=4294967296",
             "--auto-compaction-mode=periodic",
@@ -66,7 +66,7 @@ class Commands:
         ]
 
     def apiserver(self) -> list[str | Path]:
-        """Tokens of service accounts and certificates are who one is, roles are what one may."""
+        """Authenticates by service account tokens and certificates, and authorises by RBAC."""
         who = self._identities
         return [
             self._binaries.apiserver,
@@ -83,14 +83,14 @@ class Commands:
             f"--service-account-key-file={who.tokens_key}",
             f"--service-account-signing-key-file={who.tokens_key}",
             "--service-cluster-ip-range=10.96.0.0/16",
-            "--endpoint-reconciler-type=none",  # a loopback address is not one for a Service
+            "--endpoint-reconciler-type=none",  # a Service cannot have a loopback address
             f"--kubelet-certificate-authority={who.ca}",
             "--kubelet-preferred-address-types=InternalIP",
             "--profiling=false",
         ]
 
     def controllers(self, kubeconfig: Path) -> list[str | Path]:
-        """Each controller with the role of its own service account, as RBAC wants it."""
+        """Each controller uses its own service account, as RBAC requires."""
         who = self._identities
         return [
             self._binaries.controllers,
@@ -107,7 +107,7 @@ class Commands:
         ]
 
     def scheduler(self, kubeconfig: Path) -> list[str | Path]:
-        """The scheduler as it comes, with more calls."""
+        """The default scheduler, with a higher rate limit."""
         config = self.folder / "scheduler.yaml"
         document = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -124,7 +124,7 @@ class Commands:
         ]
 
     def kwok(self, kubeconfig: Path, pod_log: Path) -> list[str | Path]:
-        """Plays nodes and their pods, and shows one file as the output of every container."""
+        """Simulates nodes and their pods, and shows one file as the output of every container."""
         logs = {
             "apiVersion": "kwok.x-k8s.io/v1alpha1",
             "kind": "ClusterLogs",
@@ -146,11 +146,11 @@ class Commands:
             f"--tls-cert-file={who.server}",
             f"--tls-private-key-file={who.server_key}",
             f"--node-lease-duration-seconds={self._lease}",
-            "--v=WARN",  # it would tell of every pod
+            "--v=WARN",  # by default it logs every pod
         ]
 
     def _serving(self, port: int, kubeconfig: Path) -> list[str]:
-        """How the two that nobody calls serve what says whether they are ready."""
+        """Return the options for the readiness port of controllers and scheduler, which have no other clients."""
         who = self._identities
         return [
             f"--bind-address={LOOPBACK}",

@@ -1,4 +1,4 @@
-"""One program of a cluster as a process: started, killed, stopped where it stands and started again on the same data."""
+"""Runs one program of a cluster as a process that can be killed, paused and restarted on the same data."""
 
 import os
 import signal
@@ -11,17 +11,17 @@ from typing import Final
 from tests.support.kube.guard import MARK
 
 LONGEST: Final = 120.0
-"""Seconds that a program may take until it is ready; seconds on a quiet machine, more where tests of others run."""
+"""Seconds for a program to become ready; on an idle machine it takes a few."""
 SHOWN: Final = 15
-"""Last lines of its output that are in the message when it does not start."""
+"""Lines of its output to show if it does not start."""
 
 
 class NotStarted(Exception):
-    """A program that ended, or took too long, before it was ready."""
+    """A program ended, or took too long, before it was ready."""
 
 
 class Component:
-    """A program with its arguments, and how to see that it is ready."""
+    """A program with its arguments and its readiness check."""
 
     def __init__(
         self,
@@ -33,23 +33,23 @@ class Component:
     ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
-        """What all its lives wrote."""
+        """The output of all its processes."""
         self._command = [str(word) for word in command]
         self._folder = folder
         self._ready = ready
         self._before = before
-        """Done before each life."""
+        """Called before each start."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int:
-        """Of this life, or of the last."""
+        """Pid of the current process, or of the last one."""
         assert self._process is not None, f"{self.name} was never started"
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, be it paused."""
+        """Whether it runs, possibly paused."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
@@ -58,12 +58,13 @@ class Component:
         self.await_ready()
 
     def launch(self) -> None:
-        """Start it and do not wait."""
+        """Start it without waiting."""
         assert not self.alive, f"{self.name} runs already"
         if self._before is not None:
             self._before()
         with self.log.open("ab") as log:
-            # A group of its own: Ctrl-C is for the tests. The folder is its home, so that nothing of a person's is read.
+            # Its own process group, because Ctrl-C is for the tests; its own HOME, so that it reads no files of the
+            # user.
             self._process = subprocess.Popen(
                 self._command,
                 cwd=self._folder,
@@ -75,7 +76,7 @@ class Component:
             )
 
     def await_ready(self, seconds: float = LONGEST) -> None:
-        """Wait until it does its work."""
+        """Wait until it is ready."""
         until = time.monotonic() + seconds
         while not self._ready():
             if not self.alive:
@@ -89,7 +90,7 @@ class Component:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """`kill -9`, and nothing else."""
+        """Kill it with SIGKILL, and nothing else."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -100,15 +101,15 @@ class Component:
         self.start()
 
     def pause(self) -> None:
-        """Stop it where it stands, as a frozen machine would: connections stay open and nobody answers."""
+        """Pause it like a frozen machine: connections stay open, without answers."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue it."""
         os.kill(self.pid, signal.SIGCONT)
 
     def last_words(self) -> str:
-        """The end of what it wrote."""
+        """Return the end of its output."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-SHOWN:])
 

@@ -1,7 +1,7 @@
-"""What deploy/kubernetes gives, once it is applied: commands that are typed to do so, and servers that run on nothing but what was applied.
+"""Applies deploy/kubernetes by the documented commands, and runs servers from nothing but the applied objects.
 
-Nodes of our clusters are played, so servers are processes here. Everything that a pod would be given is taken from the cluster: arguments,
-configuration, certificate, tokens and password, and the roles of its account.
+The nodes of our clusters are simulated, so that servers are processes here. Everything that a pod would get comes from
+the cluster: arguments, configuration, certificate, tokens and password, and the roles of its account.
 """
 
 import base64
@@ -22,15 +22,15 @@ from urllib.parse import urlsplit
 import httpx
 import yaml
 
-from spillover.clusters.kubernetes.kubeconfig import IN_POD
+from spillover.clusters.kubernetes.api.kubeconfig import IN_POD
 from tests.support.kube.binaries import find_binaries
 from tests.support.kube.cluster import Cluster
 from tests.support.processes import ServerProcess, free_ports
 
 NAMESPACE: Final = "spillover"
-"""Of the server and the database."""
+"""Namespace of the server and the database."""
 LONGEST: Final = 180.0
-"""Seconds that a command may take which waits for controllers on a busy machine."""
+"""Seconds for a command that waits for controllers on a busy machine."""
 NEW_MOUNTS: Final = 0x20000
 READ_ONLY: Final = 0x1
 REMOUNT: Final = 0x20
@@ -40,20 +40,20 @@ BIND: Final = 0x1000
 
 
 class Typed:
-    """Commands as a person types them at the root of the repository, with a kubectl that may do everything."""
+    """Runs commands at the root of the repository, with a kubectl that has full access."""
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
         self.folder = folder
-        """Where they are typed."""
+        """Working directory."""
         kubectl = find_binaries().kubectl
         self._environment = os.environ | {
             "PATH": f"{kubectl.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "KUBECONFIG": str(kubeconfig),
-            "HOME": str(kubeconfig.parent),  # what kubectl keeps goes with that
+            "HOME": str(kubeconfig.parent),  # kubectl's cache is removed with it
         }
 
     def __call__(self, line: str) -> str:
-        """What a line prints; it must succeed, and nobody must warn."""
+        """Run a command line and return its output; it must succeed without warnings."""
         done = subprocess.run(
             ["/bin/bash", "-euc", line],
             cwd=self.folder,
@@ -68,12 +68,12 @@ class Typed:
         return done.stdout
 
     def objects(self, what: str) -> Any:
-        """What kubectl gets, as JSON."""
+        """Return what kubectl gets, as JSON."""
         return json.loads(self(f"kubectl get {what} --output json"))
 
 
 class Pod:
-    """What a pod of the server's Deployment is given, as a process of this machine."""
+    """A pod of the server's Deployment, as a process of this machine."""
 
     def __init__(self, typed: Typed, cluster: Cluster, database: str, folder: Path) -> None:
         self._cluster = cluster
@@ -104,7 +104,7 @@ class Pod:
         document = yaml.safe_load(path.read_text())
         assert urlsplit(document["store"])[1:3] == ("spillover@database", "/spillover")
         assert document["data"] == "/data"
-        # What is of this machine and not of a pod: ports, where files are, and the database.
+        # Replace what depends on this machine: ports, paths and the database.
         self.port, grpc = free_ports(2)
         document |= {
             "http": f"127.0.0.1:{self.port}",
@@ -145,7 +145,7 @@ class Pod:
             (place / name).write_bytes(content)
 
     def _fill_account(self, name: str) -> None:
-        """As a kubelet does: a token that the API server makes for an account, for an hour."""
+        """Write the files of a service account as a kubelet does, with a token for an hour."""
         self.account.mkdir()
         token = self._typed(f"kubectl -n {NAMESPACE} create token {name} --duration=1h")
         (self.account / "token").write_text(token.strip())
@@ -153,18 +153,19 @@ class Pod:
         shutil.copy(self._cluster.ca, self.account / "ca.crt")
 
     def launch(self) -> None:
-        """Start the server, where it finds its account as in a pod."""
+        """Start the server, with the account files where a pod has them."""
         with mock.patch.dict(os.environ, self.variables):
             self.server.launch(limits=in_pod(self.account))
 
     def ready(self) -> bool:
-        """What a kubelet hears that asks whether it is ready."""
-        # By default it names the address of the pod, which nobody knows before there is one.
+        """Probe readiness as a kubelet does."""
+        # A kubelet uses the address of the pod as host, which nobody knows in advance.
         headers = {"Host": f"10.244.0.7:{self.port}"} | {
             each["name"]: each["value"] for each in self.probe.get("httpHeaders", ())
         }
         anybody = ssl.create_default_context()
-        anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE  # a kubelet takes any certificate
+        # a kubelet accepts any certificate
+        anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
         url = f"{self.probe['scheme'].lower()}://127.0.0.1:{self.port}{self.probe['path']}"
         try:
             return httpx.get(url, headers=headers, verify=anybody, trust_env=False, timeout=10.0).is_success
@@ -173,7 +174,7 @@ class Pod:
 
 
 def in_pod(account: Path) -> Callable[[], None]:
-    """Has a new process, and nobody else, see the files of an account where pods have them, and write temporary files only; for root."""
+    """Return a function that gives a new process the view of a pod: account files, read-only root; needs root."""
     libc = ctypes.CDLL(None, use_errno=True)
     temporary = os.path.realpath(tempfile.gettempdir())
 
@@ -188,7 +189,7 @@ def in_pod(account: Path) -> Callable[[], None]:
         mount(b"none", os.path.realpath("/var/run"), b"tmpfs", 0)
         IN_POD.mkdir(parents=True)
         mount(os.fsencode(account), os.path.realpath(IN_POD), None, BIND)
-        # The container has a root that cannot be written. All that the test has for it is below the temporary folder.
+        # The root of a container is read-only. All files of the test are below the temporary folder.
         mount(os.fsencode(temporary), temporary, None, BIND)
         mount(b"none", "/", None, REMOUNT | BIND | READ_ONLY)
 

@@ -1,8 +1,8 @@
-"""A process beside each cluster that clears up behind it, however whoever started the cluster ended.
+"""Cleans up after a cluster in a separate process, however the process that started the cluster ended.
 
-It waits for the end of its standard input, which comes when it is closed or when the process that holds it is gone, by `kill -9` too.
-Then it kills every process that has the cluster's mark in its environment, and removes the cluster's folder. It is run as a file, with
-nothing imported that takes long.
+It waits for the end of its standard input, which comes when the holder closes it or is killed. Then it kills every
+process with the mark of the cluster in its environment, and removes the folder of the cluster. It runs as a file, and
+imports nothing that is slow to load.
 """
 
 import contextlib
@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 
 MARK = "SPILL_KUBE_CLUSTER"
-"""The variable that says whose a process is: the folder of its cluster."""
+"""Environment variable with the folder of the cluster that a process belongs to."""
 
 
 def main(folder: str) -> None:
-    """Wait, and clear up."""
+    """Wait for the end of standard input, then clean up."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
@@ -31,14 +31,14 @@ def main(folder: str) -> None:
 
 
 def processes_of(folder: str) -> list[int]:
-    """Processes of a cluster that live."""
+    """Return the living processes of a cluster."""
     mark = f"{MARK}={folder}\0".encode()
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     return [pid for pid in pids if mark in _environment(pid)]
 
 
 def _environment(pid: int) -> bytes:
-    """What a process was started with; empty when it is gone, or not ours to look at."""
+    """Read the environment of a process; empty if it is gone or inaccessible."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

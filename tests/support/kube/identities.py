@@ -1,4 +1,4 @@
-"""Who is who in a cluster: its authority, certificates for its programs, the key of service accounts, and kubeconfigs."""
+"""Creates the identities of a cluster: CA, certificates of its programs, key of service accounts, and kubeconfigs."""
 
 import base64
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from spillover.server.certificates import make_certificates
 
 DAYS: Final = 30
-"""That certificates hold; clusters of tests last minutes."""
+"""Validity of certificates; test clusters last for minutes."""
 ADMINS: Final = "system:masters"
-"""The group that may do everything, whatever the roles say."""
+"""The group with full access, regardless of roles."""
 
 
 class Identities:
-    """An authority in a folder, and those whom it vouches for."""
+    """A CA in a folder, with the certificates that it signs."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
@@ -39,7 +39,7 @@ class Identities:
         self._authority_key = key
 
     def certify(self, user: str, group: str | None = None) -> tuple[Path, Path]:
-        """A certificate that says who a client is, and its key."""
+        """Create a client certificate and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.NameAttribute(NameOID.COMMON_NAME, user)]
         if group is not None:
@@ -65,7 +65,7 @@ class Identities:
 
 @dataclass(frozen=True)
 class Access:
-    """How somebody reaches a cluster: what one context of a kubeconfig says."""
+    """One context of a kubeconfig."""
 
     context: str
     url: str
@@ -76,7 +76,7 @@ class Access:
 
 
 def write_kubeconfig(path: Path, contexts: Sequence[Access]) -> Path:
-    """A kubeconfig that needs no other file; its first context is the current one."""
+    """Write a kubeconfig that needs no other file; its first context is the current one."""
     document: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -115,7 +115,7 @@ def _inline(path: Path) -> str:
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    # The form that every program of Kubernetes reads, for tokens too.
+    # Every program of Kubernetes can read this format, for tokens too.
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.TraditionalOpenSSL,

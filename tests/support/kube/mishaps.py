@@ -1,4 +1,4 @@
-"""What goes wrong on the way to an API server: drawn from a seed, question by question. No I/O: see `proxy`."""
+"""Draws faults on the way to an API server from a seed, request by request. No I/O; see `proxy`."""
 
 import random
 from collections import Counter
@@ -10,28 +10,28 @@ from msgspec import Struct
 
 
 class Mishap(StrEnum):
-    """Something that happens to one question, or to one watch."""
+    """A fault of one request or watch."""
 
     CONFLICT = "conflict"
-    """409, and nothing was done."""
+    """409, without effect."""
     TOO_MANY = "too_many"
-    """429 with a time after which to ask again, and nothing was done."""
+    """429 with a time to retry after, without effect."""
     BROKEN = "broken"
-    """500, and nothing was done."""
+    """500, without effect."""
     DENIED = "denied"
-    """500, although what was asked for was done."""
+    """500, although the request took effect."""
     HUNG_UP = "hung_up"
-    """What was asked for was done, and the connection broke before that was told."""
+    """The request took effect, but the connection broke before the answer."""
     SLOW = "slow"
-    """The answer, or everything that comes over a watch, is late."""
+    """The answer, or everything on a watch, is late."""
     CUT = "cut"
-    """A watch breaks off, in the middle of a line if it can."""
+    """A watch breaks, in the middle of a line if possible."""
     TOO_OLD = "too_old"
-    """A watch is told that it cannot go on from where it was: 410."""
+    """A watch gets 410: it cannot resume at its version."""
 
 
 class Asked(StrEnum):
-    """What kind a question is of."""
+    """The kind of a request."""
 
     READ = "read"
     WRITE = "write"
@@ -50,37 +50,37 @@ POSSIBLE: Final[Mapping[Asked, tuple[Mishap, ...]]] = {
     ),
     Asked.WATCH: (Mishap.TOO_MANY, Mishap.BROKEN, Mishap.SLOW, Mishap.CUT, Mishap.TOO_OLD),
 }
-"""What can happen to which."""
+"""Possible faults of each kind."""
 SOONEST: Final = 0.2
-"""Seconds that a mishap lets pass at the least."""
+"""Shortest delay of a fault, in seconds."""
 
 
 class Weather(Struct, frozen=True):
-    """How often something goes wrong, as a share of all questions of a kind."""
+    """The share of requests of each kind that have a fault."""
 
     reads: float = 0.0
     writes: float = 0.0
     watches: float = 0.0
     longest: float = 3.0
-    """Seconds that something is late at the most, or that a watch lasts until it is broken off."""
+    """Longest delay, or longest time until a watch breaks, in seconds."""
 
     def share(self, asked: Asked) -> float:
-        """Of one kind."""
+        """Return the share for one kind."""
         return {Asked.READ: self.reads, Asked.WRITE: self.writes, Asked.WATCH: self.watches}[asked]
 
 
 class Draw(Struct, frozen=True):
-    """What happens to a question."""
+    """The fault of a request."""
 
     mishap: Mishap
     after: float
-    """Seconds: how late it is, or when it happens."""
+    """Delay in seconds until it happens."""
 
 
 class Mishaps:
-    """Says of each question what happens to it.
+    """Decides for each request which fault it has.
 
-    The same seed says the same of the same question asked for the same time, in whatever order different ones come.
+    The result depends only on the seed, the request and its repetition, not on the order of different requests.
     """
 
     def __init__(self, seed: int) -> None:
@@ -90,7 +90,7 @@ class Mishaps:
         self._asked: Counter[str] = Counter()
 
     def draw(self, asked: Asked, question: str) -> Draw | None:
-        """What happens to a question; None if it goes well."""
+        """Draw the fault of a request; None if it has none."""
         self._asked[question] += 1
         dice = random.Random(f"{self._seed} {question} {self._asked[question]}")
         if dice.random() >= self.weather.share(asked):

@@ -1,4 +1,4 @@
-"""Ports of programs that are killed and started again on the same port."""
+"""Reserves ports for programs that restart on the same port."""
 
 import contextlib
 import random
@@ -8,22 +8,22 @@ from typing import Final
 
 _RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _WIDTH: Final = 12_000
-"""How many ports are drawn from."""
+"""Number of ports to draw from."""
 _PRIVILEGED: Final = 1024
 
 
 class Ports:
-    """Loopback ports that stay ours until they are given back, also while nobody listens on them.
+    """Loopback ports that stay reserved until `give_back`, even while nobody listens on them.
 
-    They are below those that the system gives to outgoing connections, if it leaves any: one of those could take a port in the
-    moment that its program is not there. Other processes that draw ports here see by a name that one is taken.
+    They are below the range of outgoing connections if possible, because such a connection could take a port while its
+    program restarts. An abstract socket name shows other processes that a port is taken.
     """
 
     def __init__(self) -> None:
         self._marks: list[socket.socket] = []
 
     def take(self) -> int:
-        """One more port."""
+        """Reserve one more port."""
         first, last = (int(word) for word in _RANGE.read_text().split())
         below = first > _WIDTH + _PRIVILEGED
         while True:
@@ -40,7 +40,7 @@ class Ports:
             return port
 
     def give_back(self) -> None:
-        """Let others have them."""
+        """Release all ports."""
         for mark in self._marks:
             mark.close()
         self._marks.clear()

@@ -1,12 +1,12 @@
-"""What a server reaches an API server through when the way there is bad: answers that are none, late or lost, watches that break off.
+"""A faulty proxy in front of an API server: refused, late or lost answers, and watches that break.
 
     with Proxy(onprem, seed=7) as proxy:             # proxy.kubeconfig leads through it
         proxy.weather(Weather(reads=0.05, writes=0.1, watches=0.3))
-        proxy.cut()                                  # everything that is open breaks
-        proxy.shut(); proxy.open()                   # nobody can connect meanwhile
-        proxy.happened                               # how often each mishap came about
+        proxy.cut()                                  # breaks all open connections
+        proxy.shut(); proxy.open()                   # accepts no connections in between
+        proxy.happened                               # how often each fault occurred
 
-It is a real one, in a thread of its own: TLS with the cluster's own certificate, and what it does not spoil passes as it is.
+It is a real proxy in its own thread: TLS with the certificate of the cluster; everything else passes unchanged.
 """
 
 import asyncio
@@ -37,16 +37,16 @@ PASSED_BACK: Final = ("Content-Type", "Content-Encoding", "Retry-After")
 CODES: Final = {Mishap.CONFLICT: 409, Mishap.TOO_MANY: 429, Mishap.BROKEN: 500, Mishap.DENIED: 500}
 GONE: Final = 410
 SENT_AT_MOST: Final = 64
-"""Bytes of a line that pass before a watch breaks off in it."""
+"""Bytes of a line that pass before a watch breaks within it."""
 SENT_WITHIN: Final = 0.05
-"""Seconds for these to be on their way."""
+"""Seconds for these bytes to be sent."""
 
 
 class Proxy:
-    """Stands in front of one API server while its block does."""
+    """A proxy in front of one API server while its block runs."""
 
     def __init__(self, access: Access, certificate: tuple[Path, Path], kubeconfig: Path, seed: int) -> None:
-        """How the API server is reached, what the proxy shows to who comes, and where to write how it is reached itself."""
+        """Take the access to the API server, the certificate to show to clients, and the kubeconfig to write."""
         self._ports = Ports()
         self._port = self._ports.take()
         self.url = f"https://{LOOPBACK}:{self._port}"
@@ -64,7 +64,7 @@ class Proxy:
         self._site: web.TCPSite | None = None
         self._session: aiohttp.ClientSession | None = None
 
-    # --- its life
+    # --- lifecycle
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -81,7 +81,7 @@ class Proxy:
         self._ports.give_back()
 
     async def _begin(self) -> None:
-        # Compressed answers pass as they are.
+        # Compressed answers pass unchanged.
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=self._trust), auto_decompress=False
         )
@@ -96,23 +96,23 @@ class Proxy:
         assert self._session is not None
         await self._shut()
         await self._runner.cleanup()
-        # Whoever hung up is not waited for, but the API server is heard to the end of what it says.
+        # Handlers of clients that hung up still read the answer of the API server: cancel them.
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         await self._session.close()
-        await asyncio.sleep(0)  # what was closed is let go of in the next turn
+        await asyncio.sleep(0)  # aiohttp releases closed connections in the next turn
 
-    # --- what is done to it
+    # --- controls
 
     @property
     def happened(self) -> Counter[Mishap]:
-        """How often each mishap was drawn."""
+        """Return how often each fault was drawn."""
         return Counter(self._mishaps.happened)
 
     def weather(self, weather: Weather) -> None:
-        """How often something goes wrong from now on."""
+        """Set how often faults occur from now on."""
 
         async def change() -> None:
             self._mishaps.weather = weather
@@ -120,15 +120,15 @@ class Proxy:
         self._do(change())
 
     def cut(self) -> int:
-        """Break everything that is open; how many connections there were."""
+        """Break all open connections; return their number."""
         return self._do(self._cut())
 
     def shut(self) -> None:
-        """Break everything that is open, and let nobody connect."""
+        """Break all open connections, and accept no new ones."""
         self._do(self._shut())
 
     def open(self) -> None:
-        """Let everybody connect again."""
+        """Accept connections again."""
         self._do(self._open())
 
     async def _cut(self) -> int:
@@ -157,10 +157,10 @@ class Proxy:
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
-    # --- what it does
+    # --- forwarding
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        """One question."""
+        """Handle one request."""
         watches = request.query.get("watch") in {"true", "1"}
         kind = Asked.WATCH if watches else Asked.READ if request.method in READS else Asked.WRITE
         draw = self._mishaps.draw(kind, f"{kind} {request.path}")
@@ -180,12 +180,12 @@ class Proxy:
                         return hang_up(request)
                     case _:
                         return await self._pass_back(request, told, draw if watches else None)
-        except (aiohttp.ClientError, ConnectionError):  # one side is gone: so it is for the other
+        except (aiohttp.ClientError, ConnectionError):  # if one side is gone, close the other
             return hang_up(request)
 
     @contextlib.asynccontextmanager
     async def _ask(self, request: web.Request, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The same question to the API server."""
+        """Forward a request to the API server."""
         assert self._session is not None
         headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
         address = URL(self._upstream + request.raw_path, encoded=True)
@@ -200,7 +200,7 @@ class Proxy:
         ) as told:
             try:
                 yield told
-            except BaseException:  # to close it in good order, the API server would have to take part
+            except BaseException:  # an orderly close would need the API server
                 if told.connection is not None and told.connection.transport is not None:
                     told.connection.transport.abort()
                 raise
@@ -208,7 +208,7 @@ class Proxy:
     async def _pass_back(
         self, request: web.Request, told: aiohttp.ClientResponse, draw: Draw | None
     ) -> web.StreamResponse:
-        """An answer as it comes, unless it is a watch that something happens to."""
+        """Forward an answer as it comes, unless it is a watch with a fault."""
         answer = web.StreamResponse(status=told.status)
         for name in PASSED_BACK:
             if name in told.headers:
@@ -231,13 +231,13 @@ class Proxy:
     async def _break_off(
         self, request: web.Request, answer: web.StreamResponse, told: aiohttp.ClientResponse, mishap: Mishap
     ) -> web.StreamResponse:
-        """End a watch before its time."""
+        """End a watch early."""
         if mishap is Mishap.TOO_OLD:
             await answer.write(json.dumps({"type": "ERROR", "object": status(GONE)}).encode() + b"\n")
             await answer.write_eof()
             return answer
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1):  # for something to break off in
+            async with asyncio.timeout(1):  # for a line to break within
                 piece = await told.content.readany()
                 await answer.write(piece[:SENT_AT_MOST])
                 await asyncio.sleep(SENT_WITHIN)
@@ -246,7 +246,7 @@ class Proxy:
 
 
 def status(code: int) -> dict[str, Any]:
-    """What an API server says when it refuses."""
+    """Return the Status object of a refusal."""
     reasons = {409: "AlreadyExists", 410: "Expired", 429: "TooManyRequests", 500: "InternalError"}
     return {
         "kind": "Status",
@@ -260,13 +260,13 @@ def status(code: int) -> dict[str, Any]:
 
 
 def refusal(code: int) -> web.Response:
-    """An answer that is none."""
+    """Return a refusal."""
     headers = {"Retry-After": "1"} if code == CODES[Mishap.TOO_MANY] else {}
     return web.json_response(status(code), status=code, headers=headers)
 
 
 def hang_up(request: web.Request) -> web.Response:
-    """Break the connection on which something was asked."""
+    """Break the connection of a request."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response(status=500)

@@ -1,4 +1,4 @@
-"""A real server above real clusters: what is submitted to it, and what there is of that on each cluster."""
+"""Runs a real server above real clusters, and inspects its jobs and their objects on each cluster."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,10 +13,10 @@ from tests.support.kube.cluster import Cluster
 from tests.support.processes import ServerProcess, wait_until, write_config
 
 PATIENCE: Final = 60.0
-"""Seconds that something may take on a busy machine."""
+"""Seconds to wait for anything on a busy machine."""
 ENDED: Final = ("SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT")
 JOB: Final = "spillover.dev/job"
-"""The label by which objects are found that belong to a job."""
+"""The label of objects that belong to a job."""
 MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 
 
@@ -29,9 +29,10 @@ def a_job(
     notes: Mapping[str, str] | None = None,
     **told: str,
 ) -> dict[str, Any]:
-    """A manifest of one pod: `spec` and `pod` stand in place of its fields, `notes` are annotations of ours, others say how it runs.
+    """Return a manifest of one pod.
 
-    As in `a_job(cpu="2", notes={"burst": "never"}, exit_code="3", runs_for="100ms")`.
+    `spec` and `pod` override fields, `notes` are our annotations, and others say how it runs. For example,
+    `a_job(cpu="2", notes={"burst": "never"}, exit_code="3", runs_for="100ms")`.
     """
     container = {"name": "main", "image": "example/image:1", "resources": {"requests": {"cpu": cpu}}}
     template = {
@@ -52,7 +53,7 @@ def a_job(
 
 
 class Serving:
-    """A server, with a namespace of its own on each cluster that it uses; all is gone when its block ends."""
+    """A server with its own namespace on each of its clusters; everything is gone when its block ends."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Serving:
         others: tuple[dict[str, Any], ...] = (),
         **settings: Any,
     ) -> None:
-        """Clusters in their order, each with what spill.yaml says of it; `kubernetes` in that is how it is dealt with."""
+        """Take clusters in order, each with its entry for spill.yaml; `kubernetes` in it sets further options."""
         folder.mkdir(exist_ok=True)
         self.clusters = {name: cluster for name, (cluster, _) in clusters.items()}
         self.namespaces = {name: cluster.namespace(name) for name, cluster in self.clusters.items()}
@@ -75,7 +76,7 @@ class Serving:
             {"name": name, "kind": "kubernetes"} | told | {"kubernetes": reached | told.get("kubernetes", {})}
         )
 
-    # --- its life
+    # --- lifecycle
 
     def __enter__(self) -> Self:
         try:
@@ -91,7 +92,7 @@ class Serving:
         self.clear()
 
     def up(self) -> None:
-        """Start it, or start it again, and wait until all its clusters can be used."""
+        """Start it, or start it again, and wait until all its clusters are usable."""
         self.launch()
         self.await_clusters()
 
@@ -107,18 +108,18 @@ class Serving:
         self._client = another.client(patience=PATIENCE)
 
     def kill(self) -> None:
-        """`kill -9` of the server."""
+        """Kill the server with SIGKILL."""
         self.disconnect()
         self.server.kill()
 
     def disconnect(self) -> None:
-        """Let go of connections to it."""
+        """Close the connections to it."""
         if self._client is not None:
             self._client.close()
             self._client = None
 
     def clear(self) -> None:
-        """End it, and have its namespaces removed."""
+        """End it, and delete its namespaces."""
         self.disconnect()
         try:
             self.server.clear()
@@ -126,47 +127,47 @@ class Serving:
             for name, cluster in self.clusters.items():
                 cluster.admin.delete(f"/api/v1/namespaces/{self.namespaces[name]}")
 
-    # --- what a person does
+    # --- requests of users
 
     @property
     def client(self) -> Client:
-        """A client of it."""
+        """A client of the server."""
         assert self._client is not None, "it does not run"
         return self._client
 
     def submit(self, *jobs: dict[str, Any]) -> list[str]:
-        """Submit manifests and job files; their ids."""
+        """Submit manifests and job files; return their ids."""
         return self.client.submit(jobs)
 
     def run(self, job: dict[str, Any]) -> JobDetail:
-        """Submit a job; how it ended."""
+        """Submit a job and wait for its end."""
         return self.ended(*self.submit(job))
 
     def job(self, job: str) -> JobDetail:
-        """One job."""
+        """Return a job."""
         return self.client.job(job)
 
     def why(self, job: str) -> WhyView:
-        """What is said of a job."""
+        """Return the explanation of a job."""
         return self.client.why(job)
 
     def says(self, job: str) -> dict[str, str | None]:
-        """The code of what each cluster says to a job that waits; None for one that would take it."""
+        """Return the reason code of each cluster for a waiting job; None if the cluster would take it."""
         return {each.cluster: each.reason.code if each.reason else None for each in self.why(job).clusters}
 
     def cluster(self, name: str) -> ClusterView:
-        """One cluster."""
+        """Return a cluster."""
         [found] = [each for each in self.client.clusters() if each.name == name]
         return found
 
     def events(self, job: str, kind: str) -> list[str]:
-        """What happened to a job, of one kind, in words."""
+        """Return the texts of the events of a job with this type."""
         return [event.text for event in self.client.events(0, follow=False, job=job) if event.type == kind]
 
     # --- waiting
 
     def until(self, job: str, *states: str) -> JobDetail:
-        """A job, once it is in one of these states."""
+        """Wait until a job is in one of these states."""
 
         def look() -> JobDetail | None:
             found = self.job(job)
@@ -178,15 +179,15 @@ class Serving:
         return found
 
     def ended(self, job: str) -> JobDetail:
-        """A job, once it has ended."""
+        """Wait until a job has ended."""
         return self.until(job, *ENDED)
 
     def running(self, *jobs: str) -> list[JobDetail]:
-        """Jobs, once they all run."""
+        """Wait until all jobs run."""
         return [self.until(job, "RUNNING") for job in jobs]
 
     def reason(self, job: str, code: str) -> str:
-        """The message of a job's reason, once it is of this code."""
+        """Wait until a job has a reason with this code; return its message."""
 
         def look() -> str:
             reason = self.why(job).reason
@@ -195,7 +196,7 @@ class Serving:
         return wait_until(look, f"{job} being {code}", PATIENCE, every=0.1)
 
     def await_state(self, cluster: str, *states: str) -> ClusterView:
-        """A cluster, once it is in one of these states."""
+        """Wait until a cluster is in one of these states."""
 
         def look() -> ClusterView | None:
             found = self.cluster(cluster)
@@ -211,13 +212,13 @@ class Serving:
             self.await_state(name, "READY")
 
     def await_nodes(self, cluster: str, count: int) -> None:
-        """Wait until so many nodes of a cluster are ready, as the server sees it."""
+        """Wait until the server sees this many ready nodes of a cluster."""
         wait_until(
             lambda: self.cluster(cluster).agents == count, f"{count} nodes of {cluster}", PATIENCE, every=0.05
         )
 
     def await_used(self, cluster: str, cpu: float = 0.0, foreign: float = 0.0) -> None:
-        """Wait until so many CPUs of a cluster are used, by us and by others, as the server sees it."""
+        """Wait until the server sees this many CPUs of a cluster in use, by us and by others."""
 
         def used() -> bool:
             seen = self.cluster(cluster)
@@ -225,10 +226,10 @@ class Serving:
 
         wait_until(used, f"{cpu} CPUs of ours and {foreign} of others on {cluster}", PATIENCE, every=0.05)
 
-    # --- what there is on a cluster
+    # --- objects on a cluster
 
     def objects(self, cluster: str, kind: str, job: str | None = None) -> list[dict[str, Any]]:
-        """Jobs or pods in the server's namespace: all, or those of one job."""
+        """Return Jobs or pods in the namespace of the server: all, or those of one job."""
         group = "/apis/batch/v1" if kind == "jobs" else "/api/v1"
         params = {} if job is None else {"labelSelector": f"{JOB}={job}"}
         answer = self.clusters[cluster].admin.get(
@@ -238,15 +239,15 @@ class Serving:
         return items
 
     def jobs(self, cluster: str, job: str | None = None) -> list[dict[str, Any]]:
-        """Jobs there."""
+        """Return Jobs."""
         return self.objects(cluster, "jobs", job)
 
     def pods(self, cluster: str, job: str | None = None) -> list[dict[str, Any]]:
-        """Pods there."""
+        """Return pods."""
         return self.objects(cluster, "pods", job)
 
     def await_gone(self, cluster: str, job: str | None = None) -> None:
-        """Wait until no Job and no pod is left there."""
+        """Wait until no Job and no pod is left."""
         wait_until(
             lambda: not (self.jobs(cluster, job) or self.pods(cluster, job)),
             f"the end of all objects on {cluster}",
@@ -255,7 +256,7 @@ class Serving:
         )
 
     def delete(self, cluster: str, kind: str, name: str, **options: Any) -> None:
-        """Delete something there, as somebody else would."""
+        """Delete an object, as another user would."""
         group = "/apis/batch/v1" if kind == "jobs" else "/api/v1"
         self.clusters[cluster].admin.request(
             "DELETE",
@@ -264,14 +265,14 @@ class Serving:
         ).raise_for_status()
 
     def add(self, cluster: str, kind: str, document: dict[str, Any], group: str = "/api/v1") -> None:
-        """Put something into the server's namespace there."""
+        """Create an object in the namespace of the server."""
         answer = self.clusters[cluster].admin.post(
             f"{group}/namespaces/{self.namespaces[cluster]}/{kind}", json=document
         )
         assert answer.is_success, answer.text
 
     def foreign_pod(self, cluster: str, node: str, cpu: str, name: str = "foreign", **pod: Any) -> None:
-        """Somebody else's pod, on a node, which runs for ever."""
+        """Create a pod of another user on a node, which runs for ever."""
         container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": cpu}}}
         document = {
             "metadata": {"name": name, "annotations": {"spillover.test/runs-for": "forever"}},

@@ -1,4 +1,4 @@
-"""Several clusters at once."""
+"""Runs several clusters at once."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ from tests.support.kube.identities import write_kubeconfig
 
 @contextmanager
 def clusters(*names: str) -> Iterator[tuple[Cluster, ...]]:
-    """Clusters of these names, started side by side."""
+    """Start clusters with these names in parallel."""
     with ExitStack() as stack:
         made = []
         for name in names:
@@ -24,5 +24,5 @@ def clusters(*names: str) -> Iterator[tuple[Cluster, ...]]:
 
 
 def merge_kubeconfigs(path: Path, several: Sequence[Cluster]) -> Path:
-    """One kubeconfig with a context for each cluster; the first is the current one."""
+    """Write a kubeconfig with a context for each cluster; the first is the current one."""
     return write_kubeconfig(path, [each.access for each in several])

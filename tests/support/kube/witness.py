@@ -1,7 +1,8 @@
-"""Somebody who watches a namespace beside the server, and remembers every Job and every pod that ever was there.
+"""Watches a namespace independently of the server, and remembers every Job and pod that ever existed.
 
-It asks the API server itself, through no proxy and with none of our code but this. An API server that is killed forgets what it told:
-then all is listed again, and as nothing is made or deleted while it is away, nothing is missed.
+It asks the API server directly, without a proxy and with none of our other code. A killed API server forgets its
+watches. The witness then lists everything again, and misses nothing, because nothing changes while the API server is
+down.
 """
 
 import json
@@ -15,7 +16,7 @@ import httpx
 from tests.support.kube.cluster import Cluster
 
 SILENCE: Final = 1.0
-"""Seconds after which a watch is looked up from, to see whether it is over."""
+"""Seconds of silence after which a watch checks whether to end."""
 JOB: Final = "spillover.dev/job"
 _GROUPS: Final = {"jobs": "/apis/batch/v1", "pods": "/api/v1"}
 
@@ -25,11 +26,11 @@ class Witness:
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.made: defaultdict[str, set[str]] = defaultdict(set)
-        """Names of Jobs, and the uid of each that was there under it."""
+        """Names of Jobs, with the uid of each Job that had the name."""
         self.ran: defaultdict[str, set[str]] = defaultdict(set)
-        """Ids of our jobs, and the uid of each pod that began to run for it."""
+        """Ids of our jobs, with the uid of each pod that started for it."""
         self.under: defaultdict[str, set[str]] = defaultdict(set)
-        """Ids of our jobs, and the uid of each Job of which a pod began to run."""
+        """Ids of our jobs, with the uid of each Job of which a pod started."""
         self._cluster = cluster
         self._namespace = namespace
         self._over = threading.Event()
@@ -50,7 +51,7 @@ class Witness:
             each.join()
 
     def _keep_up(self, kind: str) -> None:
-        """List and watch one kind until it is over."""
+        """List and watch one kind until the end."""
         path = f"{_GROUPS[kind]}/namespaces/{self._namespace}/{kind}"
         with self._cluster.client(self._cluster.token) as client:
             version = ""
@@ -62,7 +63,7 @@ class Witness:
                     self._over.wait(0.2)
 
     def _list(self, client: httpx.Client, path: str, kind: str) -> str:
-        """Take in all that is there; up to which version that is."""
+        """Record all objects; return the version of the list."""
         page = client.get(path).raise_for_status().json()
         for each in page["items"]:
             self._take(kind, each)
@@ -70,7 +71,7 @@ class Witness:
         return version
 
     def _watch(self, client: httpx.Client, path: str, kind: str, version: str) -> str:
-        """Take in what changes until nothing does for a moment; up to which version, or nothing if all is to be listed again."""
+        """Record changes until a silence; return the version, or an empty one if everything must be listed again."""
         params = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version}
         patience = httpx.Timeout(60, read=SILENCE)
         try:
@@ -97,6 +98,6 @@ class Witness:
 
 
 def _began(pod: dict[str, Any]) -> bool:
-    """Whether a container of a pod runs or ran."""
+    """Tell whether a container of a pod runs or ran."""
     states = [each["state"] for each in pod["status"].get("containerStatuses", ())]
     return any("running" in state or "terminated" in state for state in states)

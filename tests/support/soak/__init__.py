@@ -1,5 +1,5 @@
-"""A real server under mixed load for a while: nothing may grow, fail unasked, end twice or keep everybody waiting.
+"""Runs a real server under mixed load: it may not leak, fail without a reason, end jobs twice, or block for long.
 
-`python -m tests.support.soak --minutes 20`, which is `make soak MINUTES=20`. What a server needs is measured twice while it rests: after a
-third of the time, when caches are filled, and in the end. Whatever grew between the two beyond a stated bound is a leak.
+Run it with `python -m tests.support.soak --minutes 20`, or `make soak MINUTES=20`. It measures the idle server twice:
+after a third of the time, when caches are full, and at the end. Growth between the two beyond a stated bound is a leak.
 """

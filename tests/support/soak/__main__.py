@@ -1,4 +1,4 @@
-"""`python -m tests.support.soak`: soaks a server for some minutes and says what came of it; 1 if something is wrong."""
+"""Soaks a server for some minutes and prints a report; exit code 1 if a check failed."""
 
 import argparse
 import signal
@@ -13,9 +13,9 @@ from tests.support.soak.verdict import table
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Soak, and report."""
+    """Run the soak and print the report."""
     options = _options().parse_args(words)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left running
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # clean up before the exit
     with ExitStack() as stack:
         folder = options.keep
         if folder is None:

@@ -1,4 +1,4 @@
-"""Agents that come and go: killed, stopped in good order, and started again under the same name."""
+"""Runs agents that are killed, stopped in order, and restarted under the same name."""
 
 import os
 import random
@@ -13,7 +13,7 @@ from tests.support.processes import clean_environment, processes_of
 
 
 class FarAgent:
-    """`spill agent` with a folder of its own."""
+    """Runs `spill agent` with its own folder."""
 
     def __init__(self, name: str, folder: Path, server: str, token: Path, cluster: str) -> None:
         self.name = name
@@ -24,7 +24,7 @@ class FarAgent:
         folder.mkdir()
 
     def start(self) -> None:
-        """Start it, or start it again."""
+        """Start the agent, or start it again."""
         with (self.folder / "agent.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "spillover.cli", "agent", *self._words],
@@ -36,7 +36,7 @@ class FarAgent:
             )
 
     def end(self, number: signal.Signals) -> None:
-        """Have it gone."""
+        """End the agent with a signal."""
         if self._process is not None:
             self._process.send_signal(number)
             try:
@@ -46,7 +46,7 @@ class FarAgent:
                 self._process.wait()
 
     def clear(self) -> None:
-        """End it and whatever it started."""
+        """End the agent and everything it started."""
         self.end(signal.SIGTERM)
         for pid in processes_of(self.folder):
             with suppress(ProcessLookupError):
@@ -54,7 +54,7 @@ class FarAgent:
 
 
 class Comings:
-    """Ends agents and starts them again, in a thread, until told to stop; then all of them run."""
+    """Ends and restarts agents in a thread; when it rests, all of them run."""
 
     def __init__(self, agents: list[FarAgent], seed: int) -> None:
         self._agents = agents
@@ -65,13 +65,13 @@ class Comings:
         self.stopped = 0
 
     def begin(self) -> None:
-        """From now on they come and go."""
+        """Start ending and restarting agents."""
         self._stop.clear()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def rest(self) -> None:
-        """Nothing more happens, and all agents run."""
+        """Stop, with all agents running."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(60)

@@ -1,4 +1,4 @@
-"""An API server of Kubernetes, played in a thread: it keeps Jobs, gives each a pod that runs as its command says, and tells who watches."""
+"""Simulates a Kubernetes API server in a thread: stores Jobs, runs a pod for each, and serves watches."""
 
 import asyncio
 import json
@@ -19,13 +19,13 @@ JOBS: Final = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 NODES: Final = 2
 REMEMBERED: Final = 5_000
-"""Changes from which a watch can go on."""
+"""Changes from which a watch can resume."""
 SICKNESS: Final = "the soak says that it cannot answer now"
 Object: TypeAlias = dict[str, Any]
 
 
 class Change(NamedTuple):
-    """Something that happened to an object."""
+    """A change of an object."""
 
     version: int
     kind: str
@@ -36,15 +36,15 @@ class Change(NamedTuple):
 
 
 class PlayedKubernetes:
-    """All objects of a cluster, and those who watch them."""
+    """All objects of a cluster, and the watches on them."""
 
     def __init__(self) -> None:
         self.version = 1
         self.objects: dict[str, dict[str, Object]] = {"nodes": {}, "pods": {}, "jobs": {}}
         self.refused = 0
-        """How often it said that it cannot answer, when told to."""
+        """Number of refused requests while sick."""
         self.sick = False
-        """While true, it answers nothing but 503."""
+        """While true, it answers every request with 503."""
         self._changes: deque[Change] = deque(maxlen=REMEMBERED)
         self._news = asyncio.Event()
         self._lives: set[asyncio.Task[None]] = set()
@@ -52,7 +52,7 @@ class PlayedKubernetes:
             self._put("nodes", _node(f"node-{number}"))
 
     def app(self) -> web.Application:
-        """What is asked."""
+        """Return the web application."""
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
         return app
@@ -96,7 +96,7 @@ class PlayedKubernetes:
                 if each.version > seen and each.kind == kind and _has({"labels": each.labels}, wanted)
             ]
             seen = self.version
-            with suppress(ConnectionError):  # who watched is gone, which the next look shows
+            with suppress(ConnectionError):  # the watcher is gone; the loop notices next
                 await stream.write(b"".join(lines))
             if request.transport is None or request.transport.is_closing():
                 break
@@ -129,7 +129,7 @@ class PlayedKubernetes:
         return web.json_response({"status": "Success"})
 
     async def _live(self, job: Object) -> None:
-        """What becomes of a Job: a pod that is bound, runs for a while and ends."""
+        """Run a Job: a pod that is bound, runs for a while and ends."""
         name, template = job["metadata"]["name"], job["spec"]["template"]
         pod: Object = {
             "metadata": {
@@ -178,7 +178,7 @@ class PlayedKubernetes:
 
 @contextmanager
 def played(kubeconfig: Path) -> Iterator[PlayedKubernetes]:
-    """A cluster that answers on loopback while the block lasts, with a kubeconfig that leads there."""
+    """Serve a cluster on loopback while the block runs, with a kubeconfig for it."""
     ready = threading.Event()
     made: list[tuple[PlayedKubernetes, asyncio.AbstractEventLoop, asyncio.Event]] = []
 
@@ -254,7 +254,7 @@ def _end(pod: Object, job: Object, code: int) -> None:
 
 
 def _script(pod: Object) -> tuple[float, int]:
-    """How long a pod runs, and its exit code, as `sleep 0.5; exit 3` says it."""
+    """Return the runtime and the exit code of a pod, from a command such as `sleep 0.5; exit 3`."""
     line = pod["containers"][0]["command"][-1]
     seconds, code = re.search(r"sleep ([\d.]+)", line), re.search(r"exit (\d+)", line)
     return float(seconds[1]) if seconds else 0.05, int(code[1]) if code else 0

@@ -1,4 +1,4 @@
-"""The load: each kind of it is a round that is played again and again in a thread of its own, and knows what must come of it."""
+"""Generates load: each kind is a round that repeats in its own thread and checks its own results."""
 
 import contextlib
 import itertools
@@ -27,18 +27,18 @@ from tests.support.processes import clean_environment
 T = TypeVar("T")
 
 PATIENCE: Final = 60.0
-"""Seconds within which a round's jobs must have ended: agents go away meanwhile, and the machine may be busy."""
+"""Seconds for the jobs of a round to end, although agents restart meanwhile and the machine may be busy."""
 RETRY: Final = {"lost": 100}
 OWNED: Final = {"cluster": ["local", "pool"]}
-"""Agents of ours, some of which come and go."""
+"""Our own agents, some of which come and go."""
 
 
 class Surprise(AssertionError):
-    """Something else came of it than must have."""
+    """A result differs from the expected one."""
 
 
 class Target(Struct, frozen=True):
-    """Where the load goes."""
+    """The server under load."""
 
     url: str
     data: Path
@@ -46,24 +46,24 @@ class Target(Struct, frozen=True):
 
 
 class Load:
-    """All rounds, while they are played."""
+    """Runs all rounds."""
 
     def __init__(self, target: Target, seed: int) -> None:
         self.target = target
         self.expected: dict[str, str] = {}
-        """The state in which each job, or array, must end, by its id."""
+        """The state in which each job or array must end, by id."""
         self.sizes: dict[str, int] = {}
-        """Members of arrays whose ends are counted."""
+        """Number of members of arrays whose ends are counted."""
         self.done: Counter[str] = Counter()
-        """Rounds of each kind."""
+        """Completed rounds of each kind."""
         self.wrong: list[str] = []
-        """What else came of it than must have."""
+        """Unexpected results."""
         self.stopping = threading.Event()
         self._seed = seed
         self._threads: list[threading.Thread] = []
 
     def begin(self) -> None:
-        """Play all rounds until told to stop."""
+        """Repeat all rounds until `rest`."""
         self.stopping.clear()
         self._threads = [
             threading.Thread(target=self._play, args=(number, round_), daemon=True, name=round_.__name__)
@@ -73,7 +73,7 @@ class Load:
             thread.start()
 
     def rest(self) -> None:
-        """Have all rounds end."""
+        """Let all rounds end."""
         self.stopping.set()
         for thread in self._threads:
             thread.join(3 * PATIENCE)
@@ -81,7 +81,7 @@ class Load:
                 self.wrong.append(f"{thread.name} did not end")
 
     def give_up(self) -> None:
-        """Cancel what has not ended, which is wrong."""
+        """Cancel jobs that have not ended, and record them as wrong."""
         with Client(data=self.target.data) as client:
             left = [
                 job.id
@@ -95,22 +95,22 @@ class Load:
         dice = random.Random(self._seed * 1000 + number)
         while not self.stopping.is_set():
             try:
-                # A client of its own each time: connections come and go, as those of people do.
+                # A new client each time, because connections of real users come and go too.
                 with Client(data=self.target.data) as client:
                     for _ in range(dice.randint(1, 5)):
                         round_(self, client, dice)
                         self.done[round_.__name__] += 1
                         if self.stopping.wait(dice.uniform(0.1, 1.0)):
                             break
-            except Exception as error:  # noqa: BLE001 - whatever it is, nobody expected it
+            except Exception as error:  # noqa: BLE001 - any error is unexpected
                 told = "".join(traceback.format_exception_only(error)).strip()
                 self.wrong.append(f"{round_.__name__}: {told}")
                 self.stopping.wait(1)
 
-    # --- what rounds do
+    # --- for rounds
 
     def submit(self, client: Client, state: str = "SUCCEEDED", **fields: Any) -> str:
-        """Submit a job that must end in a state."""
+        """Submit a job that must end in this state."""
         fields.setdefault("retry", RETRY)
         fields.setdefault("where", OWNED)
         (job,) = client.submit(**fields)
@@ -121,7 +121,7 @@ class Load:
         return job
 
     def ended(self, client: Client, *jobs: str) -> list[JobView]:
-        """Jobs once they have ended, each as it must."""
+        """Wait for jobs, and check that each ended as expected."""
         views = client.wait(*jobs, timeout=PATIENCE)
         for view in views:
             if view.state != self.expected[view.id]:
@@ -133,14 +133,14 @@ Round: TypeAlias = Callable[[Load, Client, random.Random], None]
 
 
 def must(got: object, wanted: object, what: str) -> None:
-    """Raise unless two things are the same."""
+    """Raise unless two values are equal."""
     if got != wanted:
         raise Surprise(f"{what}: {str(got)[:200]!r}, not {str(wanted)[:200]!r}")
 
 
 @contextlib.contextmanager
 def left(stream: Iterator[T]) -> Iterator[Iterator[T]]:
-    """A stream that somebody leaves before its end."""
+    """Close a stream before its end."""
     try:
         yield stream
     finally:
@@ -152,7 +152,7 @@ def left(stream: Iterator[T]) -> Iterator[Iterator[T]]:
 
 
 def arrays(load: Load, client: Client, dice: random.Random) -> None:
-    """Many short members; in some arrays one of them fails."""
+    """Run many short members; in some arrays one of them fails."""
     fails = dice.random() < 0.2
     run = 'test "$SPILL_ARRAY_INDEX" != 3' if fails else "true"
     job = load.submit(
@@ -166,18 +166,18 @@ def arrays(load: Load, client: Client, dice: random.Random) -> None:
 
 
 def commands(load: Load, client: Client, dice: random.Random) -> None:
-    """A command whose output is read, and one that fails."""
+    """Run a command and read its output, and run one that fails."""
     text = "x" * dice.choice((10, 1_000, 100_000))
     good = load.submit(client, name="prints", run=f"printf %s {text[:1000]}")
     bad = load.submit(client, "FAILED", name="fails", run="echo oops >&2; exit 3")
     load.ended(client, good, bad)
-    # An agent that went away took what its tasks wrote along.
+    # The output is lost with its agent.
     with contextlib.suppress(Refused):
         must(b"".join(client.logs(good)), text[:1000].encode(), "what a command printed")
 
 
 def followed(load: Load, client: Client, dice: random.Random) -> None:
-    """Output that is followed while it is written, by one who stays and by one who leaves."""
+    """Follow output while it is written, once to the end and once only for a while."""
     lines = dice.choice((5, 20))
     run = f"for i in $(seq {lines}); do echo line $i; sleep 0.05; done"
     job = load.submit(client, name="talks", run=run, where={"cluster": "local"})
@@ -185,12 +185,12 @@ def followed(load: Load, client: Client, dice: random.Random) -> None:
         next(pieces, None)
     heard = b"".join(client.logs(job, follow=True)).decode()
     (view,) = load.ended(client, job)
-    if view.attempt == 1:  # one who follows a job hears all of its attempts
+    if view.attempt == 1:  # a follower gets the output of all attempts
         must(heard, "".join(f"line {number}\n" for number in range(1, lines + 1)), "what was followed")
 
 
 def watched(load: Load, client: Client, dice: random.Random) -> None:
-    """Followers of history that come, see some of it, and leave."""
+    """Follow events for a while, and leave."""
     job = load.submit(client, name="seen", run="true")
     with left(client.events(0, follow=True, job=job)) as events:
         next(event for event in events if event.type == "job_ended")
@@ -199,7 +199,7 @@ def watched(load: Load, client: Client, dice: random.Random) -> None:
 
 
 def calls(load: Load, client: Client, dice: random.Random) -> None:
-    """Python functions: what they return comes back, and what they raise too."""
+    """Call Python functions, and check what they return and raise."""
     items = [dice.randrange(1000) for _ in range(dice.choice((3, 30)))]
     options: CallOptions = {"retry": RETRY}
     squares = client.map(_square, items, options=options)
@@ -222,7 +222,7 @@ def _raise() -> float:
 
 
 def files(load: Load, client: Client, dice: random.Random) -> None:
-    """Files that go in come out, whatever their size."""
+    """Send files in and get them back, in various sizes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         content = dice.randbytes(dice.choice((10, 10_000, 2_000_000)))
@@ -241,12 +241,12 @@ def files(load: Load, client: Client, dice: random.Random) -> None:
 
 
 def cancels(load: Load, client: Client, dice: random.Random) -> None:
-    """Jobs that are cancelled while they wait, run, or are held."""
+    """Cancel jobs that wait, run, or are held."""
     jobs = [load.submit(client, "CANCELLED", name="endless", run="exec sleep 600") for _ in range(3)]
     try:
         time.sleep(dice.uniform(0, 1))
         for job, change in ((jobs[0], client.hold), (jobs[1], client.requeue)):
-            with contextlib.suppress(Refused):  # whether that is possible depends on how far it came
+            with contextlib.suppress(Refused):  # depends on how far the job is
                 change(job)
     finally:
         client.cancel(*jobs)
@@ -254,11 +254,11 @@ def cancels(load: Load, client: Client, dice: random.Random) -> None:
 
 
 def holds(load: Load, client: Client, _: random.Random) -> None:
-    """Jobs that are held, changed, released, and run after each other."""
+    """Hold, change and release jobs, and run them in order."""
     soon = format_time(time.time_ns() + SECOND)
     first = load.submit(client, name="first", run="true", not_before=soon)
     later = load.submit(client, name="later", run="true", after=[{"job": first}])
-    with contextlib.suppress(Refused):  # it may have been placed by now
+    with contextlib.suppress(Refused):  # it may be placed already
         client.hold(first)
         client.set_priority(first, 5)
         client.release(first)
@@ -266,7 +266,7 @@ def holds(load: Load, client: Client, _: random.Random) -> None:
 
 
 def keys(load: Load, client: Client, dice: random.Random) -> None:
-    """A submission that is said twice is one job."""
+    """Submit twice under one key, and expect one job."""
     key = f"key-{dice.getrandbits(64)}"
     job = load.submit(client, name="keyed", run="true", key=key)
     must(load.submit(client, name="keyed", run="true", key=key), job, "the second submission under a key")
@@ -275,7 +275,7 @@ def keys(load: Load, client: Client, dice: random.Random) -> None:
 
 
 def looks(load: Load, client: Client, dice: random.Random) -> None:
-    """People who only look: lists, reasons, forecasts, costs, metrics."""
+    """Only read: lists, reasons, forecasts, costs, metrics."""
     huge = load.submit(client, "CANCELLED", name="huge", run="true", cpu=500)
     client.why(huge)
     client.forecast(run="true", cpu=dice.randint(1, 8))
@@ -290,7 +290,7 @@ def looks(load: Load, client: Client, dice: random.Random) -> None:
 
 
 def refusals(load: Load, client: Client, _: random.Random) -> None:
-    """What is asked badly is refused, and changes nothing."""
+    """Send bad requests, which must be refused and change nothing."""
     asks: Iterable[Callable[[], object]] = (
         lambda: client.submit(run="true", cpu=-1),
         lambda: client.job("nobodyknowsit"),
@@ -311,7 +311,7 @@ def _with_a_wrong_token(url: str) -> None:
 
 
 def pods(load: Load, client: Client, dice: random.Random) -> None:
-    """Jobs on a Kubernetes cluster, which end well, badly, or are cancelled."""
+    """Run jobs on a Kubernetes cluster that succeed, fail, or are cancelled."""
     where = {"cluster": "kube"}
     good = [
         load.submit(client, name="pod", run=f"sleep {dice.uniform(0.1, 1):.2f}", where=where)
@@ -325,7 +325,7 @@ def pods(load: Load, client: Client, dice: random.Random) -> None:
 
 
 def checkups(load: Load, _: Client, dice: random.Random) -> None:
-    """`spill doctor` beside a server that writes finds nothing that does not work: agents that are lost are only warnings."""
+    """Run `spill doctor` beside the running server; it may warn of lost agents, but must find no problem."""
     words = [
         "doctor",
         "--data",

@@ -1,4 +1,4 @@
-"""What a server needs, as it says itself: memory, files, threads, tasks, objects, and how long it keeps everybody waiting."""
+"""Measures what a server uses, by its own metrics: memory, files, threads, tasks, objects, and pauses of its loop."""
 
 import os
 import signal
@@ -27,23 +27,23 @@ MEASURED: Final = {
 
 
 class Sample(Struct, frozen=True):
-    """One look at `/metrics`."""
+    """One reading of `/metrics`."""
 
     memory: float
-    """Bytes that are in RAM."""
+    """Resident memory in bytes."""
     files: float
     threads: float
     tasks: float
     pause: float
-    """Seconds; the longest of the last minute."""
+    """Longest pause of the last minute, in seconds."""
     queued: float
     running: float
     known: float
-    """Jobs that are not in the archive."""
+    """Jobs outside the archive."""
 
 
 class Rest(Struct, frozen=True):
-    """What a server needs that has nothing to do."""
+    """What an idle server uses."""
 
     sample: Sample
     objects: Counter[str]
@@ -51,7 +51,7 @@ class Rest(Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """All objects."""
+        """Number of all objects."""
         return sum(self.objects.values())
 
 
@@ -64,10 +64,10 @@ class Gauge:
         self._pid = pid
         self._counts = counts
         self.longest = 0.0
-        """Seconds of the longest pause that was seen; counting objects is one too, of some hundredths."""
+        """Longest pause seen, in seconds; counting objects also causes one, of some hundredths."""
 
     def look(self) -> Sample:
-        """One sample."""
+        """Take one sample."""
         answer = httpx.get(self._url, headers=self._headers, timeout=60)
         answer.raise_for_status()
         values: dict[str, float] = {}
@@ -80,7 +80,7 @@ class Gauge:
         return found
 
     def at_rest(self, patience: float) -> Rest:
-        """What it needs once nothing changes any more, or after so many seconds."""
+        """Measure when nothing changes any more, or after `patience` seconds."""
         until = time.monotonic() + patience
         last, same = self.look(), 0
         while time.monotonic() < until and same < 3:
@@ -91,9 +91,10 @@ class Gauge:
         return Rest(last, self._count())
 
     def _count(self) -> Counter[str]:
-        """All objects of the server, by type.
+        """Count all objects of the server by type.
 
-        Twice, as what is collected may leave something to the event loop that is collected the second time: generators are closed by it.
+        Counts twice: the first collection may leave generators for the event loop to close, which the second one
+        collects.
         """
         for _ in range(2):
             self._counts.unlink(missing_ok=True)

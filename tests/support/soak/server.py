@@ -1,4 +1,4 @@
-"""`spill up` that counts its objects when it is told to: SIGUSR1 has it write them, by type, to a file in its working directory."""
+"""Runs `spill up`, and on SIGUSR1 writes the number of its objects by type to a file in the working directory."""
 
 import gc
 import signal
@@ -10,16 +10,16 @@ from typing import Final
 
 import msgspec
 
-from spillover.control import specs
+from spillover.control.live import specs
 from spillover.server.up import run
 
 COUNTS: Final = "counts.json"
 SPECS: Final = 256 << 10
-"""Bytes of specs that are kept in memory: so few that they are as many after a third of the time as in the end."""
+"""Bytes of specs to keep in memory; so few that this cache is full after a third of the time."""
 
 
 def count(number: int, frame: FrameType | None) -> None:
-    """Write how many objects of each type there are, but for those that were there before the server began."""
+    """Write the number of objects of each type, except those from before the start of the server."""
     del number, frame
     gc.collect()
     kinds = Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.get_objects())

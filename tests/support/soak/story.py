@@ -1,4 +1,4 @@
-"""How a soak goes: a server with all kinds of clusters, load, rest, load, rest, and what is to be said of it."""
+"""Runs a soak: a server with all kinds of clusters, load, rest, load, rest, and a report."""
 
 import json
 import time
@@ -27,21 +27,21 @@ MIB: Final = 2**20
 
 
 class Wanted(Struct, frozen=True):
-    """What is asked of a soak."""
+    """The options of a soak."""
 
     seconds: float
-    """Of load."""
+    """Seconds of load."""
     pause: float
-    """Seconds that the event loop may pause."""
+    """Longest allowed pause of the event loop, in seconds."""
     seed: int = 1
 
 
 class Report(Struct, frozen=True):
-    """What came of it."""
+    """The result of a soak."""
 
     rows: tuple[Row, ...]
     details: tuple[str, ...]
-    """Of what failed, a line each."""
+    """Details of failed checks, one line each."""
 
     @property
     def well(self) -> bool:
@@ -50,7 +50,7 @@ class Report(Struct, frozen=True):
 
 
 def soak(folder: Path, wanted: Wanted, tell: Callable[[str], None]) -> Report:
-    """Soak a server in a folder, which is made if it is not there."""
+    """Soak a server in a folder, which is created if necessary."""
     folder.mkdir(parents=True, exist_ok=True)
     with _standing(folder) as place:
         return _Story(place, wanted, tell).run()
@@ -67,7 +67,7 @@ class _Place(Struct, frozen=True):
 
 @contextmanager
 def _standing(folder: Path) -> Iterator[_Place]:
-    """A server with agents of its own, agents far away, and a cluster of Kubernetes; nothing of it is left in the end."""
+    """Run a server with local agents, remote agents and a Kubernetes cluster; leave nothing behind."""
     with ExitStack() as stack:
         kubeconfig = folder / "kubeconfig"
         cluster = stack.enter_context(played(kubeconfig))
@@ -139,7 +139,7 @@ class _Story:
         return self._gauge.at_rest(60)
 
     def _await_ends(self) -> None:
-        """Every round has waited for its jobs, so that all have ended by now, unless a round failed."""
+        """Wait until all jobs have ended; each round waits for its own, so none is left unless a round failed."""
         for give_up in (self._load.give_up, None):
             until = time.monotonic() + PATIENCE
             while time.monotonic() < until:
@@ -163,7 +163,7 @@ class _Story:
         return f"{minutes:3}:{seconds:02}"
 
     def _judge(self, before: Rest, after: Rest, doctor: str, code: int) -> Report:
-        """Each check, with the details of those that failed."""
+        """Return the checks, with the details of those that failed."""
         load = self._load
         rows = [*verdict.grown(before, after)]
         details = [f"of these there are more objects: {line}" for line in verdict.growing(before, after)]
@@ -195,7 +195,7 @@ def _told(sample: Sample) -> str:
 
 
 def _unhealthy(said: str) -> list[str]:
-    """What the doctor found."""
+    """Return the findings of the doctor."""
     try:
         findings = json.loads(said)["findings"]
     except (ValueError, KeyError):

@@ -1,4 +1,4 @@
-"""What must hold after a soak: each check is a row of the report."""
+"""Checks the results of a soak; each check is a row of the report."""
 
 import re
 from collections import Counter
@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from spillover.core import ranges
 from spillover.core.events import AnyEvent, JobEnded, MembersDropped
+from spillover.model import ranges
 from spillover.model.ids import JobId, split_member
 from tests.support.soak.kubernetes import SICKNESS
 from tests.support.soak.samples import Rest
@@ -18,7 +18,7 @@ KNOWN: Final[tuple[tuple[str, str], ...]] = (
     (r"stream was cut .*which is not connected", "an agent went away whose output somebody followed"),
     (SICKNESS, "the played Kubernetes cluster does not answer for some seconds, once in each half"),
 )
-"""Lines of the log that the load causes, each with how."""
+"""Log lines that the load causes, each with its cause."""
 
 
 class Row(Struct, frozen=True):
@@ -26,21 +26,19 @@ class Row(Struct, frozen=True):
 
     what: str
     before: str
-    """At rest after a third of the time; empty where nothing is compared."""
+    """Idle after a third of the time; empty if nothing is compared."""
     after: str
     bound: str
     well: bool
 
 
 def grown(before: Rest, after: Rest) -> Iterator[Row]:
-    """What the server needs at rest has not grown."""
+    """Check that the idle server does not use more than before."""
     one, two = before.sample, after.sample
     memory = one.memory * 0.15 + 24 * MIB
     yield _row("memory (MiB)", one.memory / MIB, two.memory / MIB, memory / MIB)
     yield _row("open files", one.files, two.files, 8)
-    yield _row(
-        "threads", one.threads, two.threads, 8
-    )  # those of `to_thread` come as they are needed, and stay
+    yield _row("threads", one.threads, two.threads, 8)  # `to_thread` starts threads on demand and keeps them
     yield _row("asyncio tasks", one.tasks, two.tasks, 8)
     yield _row("Python objects", before.count, after.count, before.count * 0.1 + 2_000)
 
@@ -50,13 +48,13 @@ def _row(what: str, before: float, after: float, more: float) -> Row:
 
 
 def growing(before: Rest, after: Rest, most: int = 8) -> list[str]:
-    """Types of which there are most objects more than before."""
+    """Return the types whose number of objects grew most."""
     more = Counter({name: count - before.objects[name] for name, count in after.objects.items()})
     return [f"{name}: {count:+,}" for name, count in more.most_common(most) if count > 0]
 
 
 def unasked(log: str) -> list[str]:
-    """Warnings and errors of a log that nothing of the load explains."""
+    """Return warnings and errors of a log that the load does not explain."""
     return [
         line
         for line in log.splitlines()
@@ -66,14 +64,14 @@ def unasked(log: str) -> list[str]:
 
 
 def _plain(line: str) -> str:
-    """A line without colours."""
+    """Remove colours from a line."""
     return re.sub(r"\x1b\[[\d;]*m", "", line)
 
 
 def ended_otherwise(
     expected: Mapping[str, str], sizes: Mapping[str, int], events: Iterable[AnyEvent]
 ) -> list[str]:
-    """Jobs that did not end once, as they must have; members of arrays are counted."""
+    """Return jobs that did not end exactly once and as expected; count members of arrays."""
     ends: Counter[JobId] = Counter()
     states: dict[str, str] = {}
     members: Counter[str] = Counter()
@@ -101,7 +99,7 @@ def ended_otherwise(
 
 
 def table(rows: Iterable[Row]) -> Iterator[str]:
-    """The rows, aligned."""
+    """Yield the rows, aligned."""
     cells = [("check", "before", "after", "bound", "")]
     cells += [(row.what, row.before, row.after, row.bound, "ok" if row.well else "FAILED") for row in rows]
     widths = [max(len(row[at]) for row in cells) for at in range(5)]

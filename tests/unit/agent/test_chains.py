@@ -2,9 +2,19 @@
 
 import pytest
 
-from spillover.agent.chains import AHEAD, MOST, MOST_KNOWN, PATIENCE
-from spillover.agent.state import AgentState
-from spillover.agent.values import Exit, Grant, Instruction, Recall, Renewal, Signal, StartTask, Task, Welcome
+from spillover.agent.leases.chains import AHEAD, MOST, MOST_KNOWN, PATIENCE
+from spillover.agent.leases.state import AgentState
+from spillover.agent.leases.values import (
+    Exit,
+    Grant,
+    Instruction,
+    Recall,
+    Renewal,
+    Signal,
+    StartTask,
+    Task,
+    Welcome,
+)
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome
 from spillover.model.files import File

@@ -1,7 +1,7 @@
 """Which task may use which GPU."""
 
-from spillover.agent.devices import Devices
-from spillover.agent.values import Task
+from spillover.agent.leases.devices import Devices
+from spillover.agent.leases.values import Task
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
 from spillover.model.job import Argv

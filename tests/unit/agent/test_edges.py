@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from spillover.agent import convert, nursery
+from spillover.agent import nursery
 from spillover.agent.__main__ import main
+from spillover.agent.connection import convert
+from spillover.agent.files.output import Outputs
+from spillover.agent.files.spool import Spool
+from spillover.agent.leases.state import AgentState
 from spillover.agent.nursery import frames
-from spillover.agent.output import Outputs
-from spillover.agent.process import stem_of
 from spillover.agent.runtime import AgentRuntime, Clocks
-from spillover.agent.spool import Spool
-from spillover.agent.state import AgentState
+from spillover.agent.tasks.process import stem_of
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
 from spillover.model.job import Argv, Shell
@@ -31,11 +32,11 @@ from spillover.wire import agents_pb2 as pb
         (["--memory", "lots"], "--memory: 'lots' is not an amount of memory"),
         (["--cpu", "0"], "--cpu 0 must be above 0"),
         (["--gpu", "-1"], "--gpu -1 must not be below 0"),
-        (["--output-limit", "1"], "--output-limit 1: the least is "),
+        (["--output-limit", "1"], "--output-limit 1: the minimum is "),
         (["--cpu", "99999999999999999999"], "is more than any machine has"),
         (["--memory", "1048576Ti"], "--memory 1048576Ti is more than any machine has"),
-        (["--queue", "10001"], "--queue is 10001; the most is 10000"),
-        (["--offer", "a b"], "--offer 'a b' is not a word to match"),
+        (["--queue", "10001"], "--queue is 10001; the maximum is 10000"),
+        (["--offer", "a b"], "--offer 'a b' is not a valid word"),
         (["--label", "nothing"], "--label 'nothing' is not KEY=VALUE"),
     ],
 )
@@ -85,7 +86,7 @@ def test_a_process_is_told_from_another_of_the_same_number_by_its_birth() -> Non
 
 @pytest.mark.parametrize("job", ["", "..", "a/b", "../../x", ".hidden", "a\0b", "x" * 200])
 def test_a_job_that_leads_out_of_its_folder_is_not_spoken_of(job: str) -> None:
-    with pytest.raises(convert.Unspeakable):
+    with pytest.raises(convert.InvalidMessage):
         convert.checked_job(job)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spillover.agent.files import Files, Unfetched
-from spillover.agent.transfers import ServerAway, TransferRefused
+from spillover.agent.connection.transfers import ServerAway, TransferRefused
+from spillover.agent.files.cache import Files, Unfetched
 from spillover.ports.blobs import digest_of
 from tests.support.waiting import turn, until
 
@@ -61,13 +61,13 @@ class Shelf:
             self.put_breaks -= 1
             raise ServerAway("broken")
         if len(data) > 10_000:
-            raise TransferRefused("a blob may have 10000")
+            raise TransferRefused("a blob is limited to 10000")
         self.blobs[digest] = data
 
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spillover.agent.files.PAUSE", 0.0)
+    monkeypatch.setattr("spillover.agent.files.cache.PAUSE", 0.0)
 
 
 def opened(folder: Path, shelf: Shelf, bound: int = 1 << 20) -> Files:
@@ -137,7 +137,7 @@ async def test_what_cannot_be_had_is_told(tmp_path: Path) -> None:
         await files.read("0" * 64)
     name = shelf.add(b"right")
     shelf.blobs[name] = b"wrong"
-    with pytest.raises(Unfetched, match="other bytes"):
+    with pytest.raises(Unfetched, match="do not match the digest"):
         await files.read(name)
     shelf.blobs[name] = b"right"
     assert await files.read(name) == b"right"
@@ -231,7 +231,7 @@ async def test_an_upload_is_tried_until_it_is_done_or_refused(tmp_path: Path) ->
 async def test_what_is_no_digest_names_no_file(tmp_path: Path, name: str) -> None:
     shelf = Shelf()
     files = opened(tmp_path / "files", shelf)
-    with pytest.raises(Unfetched, match="is no SHA-256"):
+    with pytest.raises(Unfetched, match="is not a SHA-256"):
         await files.read(name)
     assert shelf.asked == []
 
@@ -241,7 +241,7 @@ async def test_a_disk_that_does_not_take_a_file_is_told(tmp_path: Path) -> None:
     name = shelf.add(b"data")
     files = opened(tmp_path, shelf)
     (tmp_path / name[:2]).write_bytes(b"where a folder should be")
-    with pytest.raises(Unfetched, match="the agent cannot keep it: File exists"):
+    with pytest.raises(Unfetched, match="the agent cannot store it: File exists"):
         await files.read(name)
     assert list((tmp_path / "half").iterdir()) == []
 
@@ -256,7 +256,7 @@ async def test_a_file_from_elsewhere_that_nobody_waits_for_any_more_is_deleted(
         go_on.wait(20)
         return digest_of(path)
 
-    monkeypatch.setattr("spillover.agent.files.digest_of", slowly)
+    monkeypatch.setattr("spillover.agent.files.cache.digest_of", slowly)
     files = opened(tmp_path, Shelf())
     scratch = files.scratch()
     scratch.write_bytes(b"data")

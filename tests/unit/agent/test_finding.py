@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spillover.agent.finding import ByUrl, InFolder, NotFound, Target
+from spillover.agent.connection.finding import ByUrl, InFolder, NotFound, Target
 from spillover.wire.api import AgentsAddress
 from tests.support.http import TOKEN, http_server
 from tests.support.served import served
@@ -71,13 +71,13 @@ async def test_a_token_goes_nowhere_where_others_could_read_it(tmp_path: Path) -
     token.write_text(TOKEN)
     for host, address in (("10.0.0.5", "10.0.0.5:71"), ("2001:db8::1", r"\[2001:db8::1\]:71")):
         async with served() as inside, http_server(inside.commands, address=AgentsAddress(host, 71)) as url:
-            with pytest.raises(NotFound, match=f"served at {address} without TLS") as raised:
+            with pytest.raises(NotFound, match=f"agents at {address} without TLS") as raised:
                 await ByUrl(url, token).find()
             assert raised.value.slow
     with pytest.raises(NotFound, match=r"without TLS.*; write https://build\.example:7070$") as raised:
         await ByUrl("http://build.example:7070", token).find()
     assert raised.value.slow
-    with pytest.raises(NotFound, match=r"served at 10\.0\.0\.5:71 without TLS"):
+    with pytest.raises(NotFound, match=r"agents at 10\.0\.0\.5:71 without TLS"):
         await folder(tmp_path, grpc="10.0.0.5:71").find()
     assert (await folder(tmp_path, grpc="10.0.0.5:71", http="https://x:1").find()).tls
 
@@ -86,7 +86,7 @@ async def test_a_wrong_token_and_files_that_are_missing_have_to_be_mended(tmp_pa
     token = tmp_path / "token"
     token.write_text("wrong-and-secret")
     async with served() as inside, http_server(inside.commands, address=AgentsAddress(None, 71)) as url:
-        with pytest.raises(NotFound, match="the token is wrong") as raised:
+        with pytest.raises(NotFound, match="the token is invalid") as raised:
             await ByUrl(url, token).find()
         assert raised.value.slow
         assert "wrong-and-secret" not in str(raised.value)

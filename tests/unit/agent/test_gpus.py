@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spillover.agent import gpus
+from spillover.agent.tasks import gpus
 
 
 def programs(folder: Path, nvidia_smi: str | None, monkeypatch: pytest.MonkeyPatch) -> None:

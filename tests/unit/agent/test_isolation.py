@@ -5,9 +5,9 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from spillover.agent import isolation
-from spillover.agent.isolation import ISOLATIONS, RECORD, choose, remove_groups
 from spillover.agent.nursery.cgroups import CgroupsUnavailable
+from spillover.agent.tasks import isolation
+from spillover.agent.tasks.isolation import ISOLATIONS, RECORD, choose, remove_groups
 from spillover.wire.configfile import AgentsDoc
 
 
@@ -18,7 +18,7 @@ def test_a_configuration_may_say_what_an_agent_knows() -> None:
 @pytest.fixture
 def _without_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     def unavailable(name: str, wanted: str) -> None:
-        raise CgroupsUnavailable("cgroup-v1: there is no hierarchy for memory")
+        raise CgroupsUnavailable("cgroup-v1: there is no memory hierarchy")
 
     monkeypatch.setattr(isolation, "find", unavailable)
 
@@ -27,12 +27,12 @@ def _without_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_groups_memory_is_watched_and_the_log_says_why(tmp_path: Path) -> None:
     chosen = choose("auto", tmp_path)
     assert chosen.kind == "watch"
-    assert "no control groups: cgroup-v1: there is no hierarchy for memory" in str(chosen)
+    assert "no control groups: cgroup-v1: there is no memory hierarchy" in str(chosen)
 
 
 @pytest.mark.usefixtures("_without_groups")
 def test_who_insists_on_groups_is_told_that_there_are_none(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="--isolation cgroup: cgroup-v1: there is no hierarchy for memory"):
+    with pytest.raises(OSError, match="--isolation cgroup: cgroup-v1: there is no memory hierarchy"):
         choose("cgroup", tmp_path)
 
 

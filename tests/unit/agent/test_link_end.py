@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from spillover.agent.link import Over, _until_one_ends
+from spillover.agent.connection.link import Over, _until_one_ends
 
 
 async def for_ever() -> None:

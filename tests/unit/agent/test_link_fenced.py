@@ -11,7 +11,7 @@ import grpc
 import msgspec
 import pytest
 
-from spillover.agent.link import CALL_LIMIT, LONGEST_SPREAD, SLOW_DELAY
+from spillover.agent.connection.link import CALL_LIMIT, LONGEST_SPREAD, SLOW_DELAY
 from spillover.model.units import SECOND
 from spillover.wire import agents_pb2 as pb
 from tests.support.faults.agents import AgentLife
@@ -20,7 +20,7 @@ from tests.support.faults.network import ADDRESS, SERVER, Endpoint, Network, Wea
 from tests.support.faults.plans import AgentPlan
 from tests.support.faults.tasks import Machine, Script
 
-TAKEN = "another agent has the name 'n1'"
+TAKEN = "another agent took the name 'n1'"
 TASK = msgspec.json.encode(Script(runs=600 * SECOND)).decode()
 
 
@@ -60,7 +60,7 @@ class Server:
 
     async def _heartbeat(self, _: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
         if self.refuses is not None:  # it knows no such registration, so that nothing is said of its leases
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "register anew")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "register again")
         return pb.HeartbeatReply(epoch=1)
 
     async def _report(self, request: pb.ReportRequest, _: Any) -> pb.ReportReply:
@@ -136,7 +136,7 @@ def test_who_finds_another_one_under_its_name_ends_its_tasks_and_waits(
     assert len(pauses) > 5
     assert all(SLOW_DELAY / 2 <= pause <= SLOW_DELAY + 1 for pause in pauses)
     assert len([each for each in caplog.messages if TAKEN in each]) == 1, "it says so once"
-    assert f"{TAKEN}; trying again every 5 s" in caplog.text
+    assert f"{TAKEN}; retrying every 5 s" in caplog.text
 
 
 def test_who_was_fenced_has_nothing_left_when_it_is_let_in_again(house: House) -> None:

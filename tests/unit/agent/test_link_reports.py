@@ -5,11 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from spillover.agent.calls import Calls
-from spillover.agent.finding import ServerFinder
-from spillover.agent.link import LINGER, LONGEST_LINGER, Link, LinkEnvironment, LinkOwner
-from spillover.agent.state import AgentState
-from spillover.agent.values import Exit, Grant, Instruction, Renewal, StartTask, Task, Welcome
+from spillover.agent.connection.calls import Calls
+from spillover.agent.connection.finding import ServerFinder
+from spillover.agent.connection.link import LINGER, LONGEST_LINGER, Link, LinkEnvironment, LinkOwner
+from spillover.agent.leases.state import AgentState
+from spillover.agent.leases.values import Exit, Grant, Instruction, Renewal, StartTask, Task, Welcome
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Verdict
 from spillover.model.ids import JobId

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from spillover.agent.link import CALL_LIMIT, JOIN_LIMIT
+from spillover.agent.connection.link import CALL_LIMIT, JOIN_LIMIT
 from spillover.model.units import SECOND
 from spillover.wire import agents_pb2 as pb
 from tests.support.faults import agents

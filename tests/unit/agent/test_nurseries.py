@@ -14,13 +14,13 @@ from typing import Any, NoReturn
 
 import pytest
 
-from spillover.agent import nurseries
-from spillover.agent.nurseries import Listener
+from spillover.agent.leases.values import Task
 from spillover.agent.nursery import frames
 from spillover.agent.nursery.marks import Marks, make
 from spillover.agent.nursery.serving import Nursery, Setup
-from spillover.agent.process import ProcessEnded, Processes, Returned, Sight, Spawned
-from spillover.agent.values import Task
+from spillover.agent.tasks import nurseries
+from spillover.agent.tasks.nurseries import Listener
+from spillover.agent.tasks.process import ProcessEnded, Processes, Returned, Sight, Spawned
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
 from spillover.model.job import Shell
@@ -98,7 +98,7 @@ async def test_without_any_thread_a_task_ends_as_one_that_was_never_made(house: 
     (sight,) = house.sights
     assert isinstance(sight, ProcessEnded)
     assert not sight.end.spawned
-    assert "no thread" in sight.end.message
+    assert "no more threads" in sight.end.message
 
 
 async def test_without_more_sockets_tasks_wait_for_the_threads_that_are_there(

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from spillover.agent.outlasting import outlast
+from spillover.agent.tasks.outlasting import outlast
 from tests.support.waiting import turn
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spillover.agent.output import LAST_WORDS, Key, Outputs, last_line
+from spillover.agent.files.output import LAST_WORDS, Key, Outputs, last_line
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
 from spillover.wire import agents_pb2 as pb
@@ -43,7 +43,7 @@ def test_a_file_that_no_memory_could_hold_has_a_last_line(tmp_path: Path) -> Non
 async def test_a_task_is_followed_from_one_lease_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spillover.agent.output.POLL", 60.0)
+    monkeypatch.setattr("spillover.agent.files.output.POLL", 60.0)
     first, second = Lease(JobId("job"), 1, 7), Lease(JobId("job"), 1, 8)
     lease: Lease | None = first
     looks: asyncio.Queue[Lease | None] = asyncio.Queue()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from spillover.agent import peers
-from spillover.agent.files import Files
-from spillover.agent.transfers import ServerTransfers
+from spillover.agent.connection import peers
+from spillover.agent.connection.transfers import ServerTransfers
+from spillover.agent.files.cache import Files
 from spillover.wire import agents_pb2 as pb
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from spillover.agent import spool as module
-from spillover.agent.spool import Spool
-from spillover.agent.values import TaskResult
+from spillover.agent.files import spool as module
+from spillover.agent.files.spool import Spool
+from spillover.agent.leases.values import TaskResult
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome
 from spillover.model.ids import JobId

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from spillover.agent.files import Files
-from spillover.agent.process import ProcessEnded
+from spillover.agent.connection.transfers import ServerAway, TransferRefused
+from spillover.agent.files.cache import Files
+from spillover.agent.files.staging import Actors, Staging, upload_time
+from spillover.agent.leases.values import Exit, Task
 from spillover.agent.runners.port import Sight
-from spillover.agent.staging import Actors, Staging, upload_time
-from spillover.agent.transfers import ServerAway, TransferRefused
-from spillover.agent.values import Exit, Task
+from spillover.agent.tasks.process import ProcessEnded
 from spillover.core.events import Lease
 from spillover.model.files import File
 from spillover.model.ids import JobId
@@ -86,7 +86,7 @@ class House:
         self.staging.open()
 
     def _seen(self, seen: Sequence[Sight]) -> None:
-        for what in self.staging.sift(seen):
+        for what in self.staging.hold_back_ends(seen):
             assert isinstance(what, ProcessEnded)
             self.ends.put_nowait(what.end)
 
@@ -116,7 +116,7 @@ class House:
 
 @pytest.fixture
 async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
-    monkeypatch.setattr("spillover.agent.files.PAUSE", 0.0)
+    monkeypatch.setattr("spillover.agent.files.cache.PAUSE", 0.0)
     house = House(tmp_path)
     yield house
     await house.staging.close()
@@ -174,12 +174,12 @@ async def test_a_fault_while_inputs_come_ends_the_task_all_the_same(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("spillover.agent.staging._copy", broken)
+    monkeypatch.setattr("spillover.agent.files.staging._copy", broken)
     house.staging.start(LEASE, house.task(data=b"data"), -1)
     async with asyncio.timeout(5):
         end = await house.ends.get()
     assert not end.spawned
-    assert "its inputs could not be brought" in end.message
+    assert "cannot fetch its inputs" in end.message
     assert "can't start new thread" in end.message
     await no_folder_is_left(house)
 
@@ -231,9 +231,9 @@ async def test_a_task_that_is_to_start_when_all_is_closed_ends(house: House) -> 
         (
             ["*"],
             Exit(1, code=0),
-            Exit(1, code=0, message="there was no time to bring them away", unkept=True),
+            Exit(1, code=0, message="there was no time to upload them", unkept=True),
         ),
-        (["*"], Exit(1, signal=9), Exit(1, signal=9, message="there was no time to bring them away")),
+        (["*"], Exit(1, signal=9), Exit(1, signal=9, message="there was no time to upload them")),
         (["*"], Exit(1, lost=True), Exit(1, lost=True)),
         ([], Exit(1, code=0), Exit(1, code=0)),
     ],
@@ -286,7 +286,7 @@ async def test_a_task_that_runs_is_signalled_and_one_that_uploads_goes_on_until_
     async with asyncio.timeout(5):
         end = await house.ends.get()
     assert (end.outputs, end.unkept) == ("", True)
-    assert "no time to bring them away" in end.message
+    assert "no time to upload them" in end.message
     assert house.signals == [False]
 
 
@@ -298,7 +298,7 @@ async def test_what_is_too_large_is_named_and_the_rest_is_kept(house: House) -> 
     end = await house.end()
     assert set(house.listed(end)) == {"a", "c"}
     assert end.unkept
-    assert end.message.startswith("b has 60, with what goes before it 120; the most is 100")
+    assert end.message.startswith("b has 60, which makes 120 in total; the maximum is 100")
 
 
 async def test_a_task_that_failed_brings_back_what_fits_and_stays_a_failure(house: House) -> None:
@@ -321,7 +321,7 @@ async def test_links_out_of_the_folder_and_what_is_no_file_stay_where_they_are(h
     end = await house.end()
     assert house.listed(end) == {"deep/real": b"real", "inside": b"real"}
     assert end.unkept
-    assert "'secret' is a link that leads out of the folder" in end.message
+    assert "'secret' is a symbolic link to outside the folder" in end.message
 
 
 async def test_a_folder_that_a_task_closed_is_removed_all_the_same(house: House) -> None:
@@ -369,7 +369,7 @@ async def test_folders_within_folders_without_end_end_a_task_all_the_same(house:
 async def test_more_outputs_than_may_be_are_not_even_looked_at(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spillover.agent.staging.MOST_FILES", 3)
+    monkeypatch.setattr("spillover.agent.files.staging.MOST_FILES", 3)
     folder = await house.run(house.task(["*"]))
     for name in "abcde":
         (folder / name).touch()
@@ -387,7 +387,7 @@ async def test_an_output_that_cannot_be_looked_at_ends_the_task_all_the_same(
 
     folder = await house.run(house.task(["*"]))
     (folder / "a").touch()
-    monkeypatch.setattr("spillover.agent.staging._outputs", broken)
+    monkeypatch.setattr("spillover.agent.files.staging._outputs", broken)
     end = await house.end()
     assert end.unkept
     assert "odd" in end.message
@@ -405,13 +405,13 @@ async def test_an_output_never_stands_for_what_the_task_wrote(house: House) -> N
 async def test_an_upload_that_stalls_has_an_end_of_its_own(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spillover.agent.staging.upload_time", lambda size, lost_after: SECOND // 50)
+    monkeypatch.setattr("spillover.agent.files.staging.upload_time", lambda size, lost_after: SECOND // 50)
     folder = await house.run(house.task(["result"]))
     (folder / "result").write_bytes(b"r")
     house.shelf.gate.clear()
     end = await house.end()
     assert end.unkept
-    assert end.message == "they could not be brought away within 20ms"
+    assert end.message == "the upload took longer than 20ms"
     await no_folder_is_left(house)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from spillover.agent.state import FAREWELL_GRACE, AgentState
-from spillover.agent.values import (
+from spillover.agent.leases.state import FAREWELL_GRACE, AgentState
+from spillover.agent.leases.values import (
     Answered,
     Exit,
     ForgetResult,
@@ -218,7 +218,7 @@ def test_results_of_an_earlier_life_are_named_and_told() -> None:
 def test_a_lower_epoch_is_refused_wherever_it_shows() -> None:
     life = an_agent_running(A)
     life.beats(Renewal(7))
-    stale = [Reconnect("refused a server of epoch 6: a later one, 7, has taken over")]
+    stale = [Reconnect("rejected a server of epoch 6; epoch 7 has started")]
     assert life.gets(B, epoch=6) == stale
     assert life.beats(Renewal(6, fenced=True, stops=((A, True),))) == stale
     assert life.registers(epoch=6) == stale
@@ -493,13 +493,13 @@ def test_everything_ready_goes_into_one_report_and_one_report_is_under_way() -> 
 
 def test_an_agent_wants_more_to_do_when_half_of_what_it_was_given_is_done() -> None:
     life = an_agent(cpu=1000)
-    assert life.state.hungry()
+    assert life.state.must_report_now()
     life.gets(A, B, C, D)
-    assert not life.state.hungry()
+    assert not life.state.must_report_now()
     life.ends(A)
-    assert not life.state.hungry()
+    assert not life.state.must_report_now()
     life.ends(B)
-    assert life.state.hungry()
+    assert life.state.must_report_now()
 
 
 def test_a_result_takes_the_place_of_its_start() -> None:

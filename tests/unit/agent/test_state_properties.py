@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from spillover.agent.state import AgentState
-from spillover.agent.values import (
+from spillover.agent.leases.state import AgentState
+from spillover.agent.leases.values import (
     Answered,
     Exit,
     ForgetResult,

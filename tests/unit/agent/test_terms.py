@@ -2,9 +2,9 @@
 
 import pytest
 
-from spillover.agent.terms import RunningTask, TaskTerms
-from spillover.agent.values import Task
-from spillover.control.terms import lasting, lease_terms, least_lost_after
+from spillover.agent.leases.terms import RunningTask, TaskTerms
+from spillover.agent.leases.values import Task
+from spillover.control.agents.lease_terms import lasting, lease_terms, least_lost_after
 from spillover.model.job import Shell
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND

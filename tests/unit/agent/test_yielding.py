@@ -1,7 +1,7 @@
 """What an agent does with leases that others want, and with those that it takes over."""
 
-from spillover.agent.state import AgentState
-from spillover.agent.values import (
+from spillover.agent.leases.state import AgentState
+from spillover.agent.leases.values import (
     Answered,
     Exit,
     Fetch,

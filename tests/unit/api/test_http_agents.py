@@ -55,5 +55,5 @@ async def test_the_client_does_all_three(inside: Served) -> None:
     async with http_server(inside.commands) as url, AsyncClient(server=url, token=TOKEN) as client:
         assert await client.drain("n1") == ["onprem/n1"]
         assert await client.resume("onprem/n1") == ["onprem/n1"]
-        with pytest.raises(Refused, match="stop it first, and it can be forgotten once it is lost"):
+        with pytest.raises(Refused, match="stop it and wait until it is lost, then forget it"):
             await client.forget("n1")

@@ -48,12 +48,12 @@ def problem(answer: httpx.Response, status: int, kind: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (None, "is needed"),
-        ("", "is needed"),
-        ("Bearer wrong", "is wrong"),
-        (f"Basic {TOKEN}", "is wrong"),
-        (TOKEN, "is wrong"),
-        (f"Bearer {TOKEN}x", "is wrong"),
+        (None, "is required"),
+        ("", "is required"),
+        ("Bearer wrong", "is invalid"),
+        (f"Basic {TOKEN}", "is invalid"),
+        (TOKEN, "is invalid"),
+        (f"Bearer {TOKEN}x", "is invalid"),
     ],
 )
 async def test_who_does_not_show_the_token_is_refused(
@@ -186,10 +186,11 @@ async def test_jobs_that_cannot_be_are_not_found(http: httpx.AsyncClient, ref: s
         ("limit=", "limit", "int"),
         ("state=queued", "state", "enum"),
         ("since=yesterday", "since", "2027-01-31T18:00:00Z"),
-        ("members=2", "members", "bool"),
+        ("members=2", "members", "'2' must be true or false"),
+        ("members=maybe", "members", "'maybe' must be true or false"),
         ("stat=QUEUED", "stat", "did you mean state?"),
-        ("zzz=1", "zzz", "there are state, project"),
-        ("name=a&name=b", "name", "more than once"),
+        ("zzz=1", "zzz", "known parameters: state, project"),
+        ("name=a&name=b", "name", "is repeated"),
         ("name=%ff", "query", "UTF-8"),
         ("cursor=", "cursor", "length >= 1"),
         ("state=null", "state", "leave it out"),
@@ -218,7 +219,7 @@ async def test_all_problems_of_a_query_are_told(http: httpx.AsyncClient) -> None
 
 async def test_what_is_not_asked_anything_says_so(http: httpx.AsyncClient) -> None:
     body = problem(await http.get("/v1/server?x=1"), 400, "invalid")
-    assert "there is nothing to ask" in body["detail"]
+    assert "there are none" in body["detail"]
 
 
 @pytest.mark.parametrize(
@@ -271,7 +272,7 @@ async def test_an_answer_lists_a_bounded_number_of_problems(http: httpx.AsyncCli
     jobs = [_doc(walltime="soon")] * 2000
     body = problem(await http.post("/v1/jobs", json={"jobs": jobs}), 400, "invalid")
     assert len(body["problems"]) == bodies.MOST_PROBLEMS + 1
-    assert body["problems"][-1] == {"path": "jobs", "message": "1900 more were not looked at"}
+    assert body["problems"][-1] == {"path": "jobs", "message": "1900 more were not checked"}
 
 
 @pytest.mark.parametrize(
@@ -408,7 +409,7 @@ async def test_a_fault_of_ours_is_logged_and_not_shown(
     problem(answer, 500, "internal")
     assert (logs[0]["event"], logs[0]["path"]) == ("request failed", "/v1/clusters")
     assert isinstance(logs[0]["exc_info"], ZeroDivisionError)
-    assert answer.json()["detail"].endswith(f"which has logged it as {logs[0]['fault']}")
+    assert answer.json()["detail"].endswith(f"the server logged it as {logs[0]['fault']}")
 
 
 async def test_a_server_without_a_token_is_not_built(inside: Served) -> None:

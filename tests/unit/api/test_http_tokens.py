@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from spillover.api.http import build_app
-from spillover.control.commands import Commands
+from spillover.control.requests.commands import LiveCommands
 from spillover.model.tokens import TokenRole
 from spillover.ports.callers import ADMIN, Caller, Stranger
 from spillover.wire.api import AgentsAddress
@@ -35,7 +35,7 @@ class Known:
             return Caller(TokenRole.SUBMIT, shown, project=shown.removeprefix("spt_of_"))
         if shown == "spt_old_x":
             raise Stranger("the token old has expired")
-        raise Stranger("the token is wrong")
+        raise Stranger("the token is invalid")
 
     def is_valid(self, token: str) -> bool:
         return bool(token)
@@ -53,7 +53,7 @@ def callers(inside: Served, monkeypatch: pytest.MonkeyPatch) -> list[Caller]:
     callers: list[Caller] = []
     of = inside.commands.of
 
-    def noted(caller: Caller) -> Commands:
+    def noted(caller: Caller) -> LiveCommands:
         callers.append(caller)
         return of(caller)
 
@@ -87,9 +87,7 @@ async def test_every_route_is_closed_to_whoever_has_no_token_of_a_right_role(
         answer = await http.request(endpoint.method, path_of(endpoint), headers=bearer(text))
         assert answer.status_code == 403, answer.text
         assert answer.json()["type"] == "urn:spillover:problem:forbidden"
-        assert answer.json()["detail"].startswith(
-            f"a token of role {role} may not do this; it takes one of role"
-        )
+        assert answer.json()["detail"].startswith(f"a token of role {role} may not do this; use one of role")
         assert callers == before
         assert text not in answer.text
 
@@ -198,9 +196,7 @@ async def test_what_fails_is_logged_without_the_token(
 async def test_figures_of_all_projects_are_not_for_a_token_of_one(http: httpx.AsyncClient) -> None:
     answer = await http.get("/metrics", headers=bearer("spt_of_vision"))
     assert (answer.status_code, answer.json()["type"]) == (403, "urn:spillover:problem:forbidden")
-    assert (
-        "figures are of the whole server, and this token is for project 'vision'" in answer.json()["detail"]
-    )
+    assert "metrics cover the whole server, and this token is for project 'vision'" in answer.json()["detail"]
     assert (await http.get("/metrics", headers=bearer(SECRETS[TokenRole.SUBMIT]))).status_code == 200
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self, cast
 import pytest
 
 from spillover.cli.main import main
-from spillover.cli.output import Output
+from spillover.cli.printing.output import Output
 from spillover.client import Client
 from spillover.wire.api import (
     AgentView,

@@ -41,8 +41,15 @@ def test_agents_are_named_behind_what_is_done_to_them(
 def test_no_agent_is_a_mistake(done: list[tuple[str, ...]], spill: Callable[..., Any]) -> None:
     typed = spill("agents", "drain")
     assert typed.code == 2
-    assert "name the agents to drain" in typed.err
+    assert "no agent to drain" in typed.err
     assert done == []
+
+
+def test_list_is_the_bare_command_and_takes_no_names(client: Any, spill: Callable[..., Any]) -> None:
+    client.agents = list
+    assert spill("agents", "list") == spill("agents") == (0, "", "spill: no agents\n")
+    typed = spill("agents", "list", "n1")
+    assert (typed.code, typed.err) == (2, "spill: `spill agents list` lists all agents; remove the names\n")
 
 
 def test_a_word_that_is_no_action_is_a_mistake(spill: Callable[..., Any]) -> None:

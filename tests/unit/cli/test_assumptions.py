@@ -25,11 +25,11 @@ def test_machines_have_a_size() -> None:
     [
         (
             "cpu",
-            "'cpu' says nothing to assume; write NAME=VALUE with one of cpu, memory, gpu, policy, machines",
+            "'cpu' is not an assumption; write NAME=VALUE with one of cpu, memory, gpu, policy, machines",
         ),
-        ("speed=2", "says nothing to assume"),
+        ("speed=2", "is not an assumption"),
         ("gpu=many", "'many' is not a number of GPUs; write gpu=1 (at character 5)"),
-        ("machines=2", "names no machines; write machines=CLUSTER:2"),
+        ("machines=2", "is not a number of machines; write machines=CLUSTER:2"),
         ("machines=onprem:2xfast", "at character 10"),
     ],
 )

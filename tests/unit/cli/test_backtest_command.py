@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from spillover.cli.backtesting import Shown, error_facts, show, waits
-from spillover.cli.output import Output
+from spillover.cli.printing.backtests import Shown, error_facts, show, waits
+from spillover.cli.printing.output import Output
 from spillover.forms.policystring import read_policies
 from spillover.model.policy_options import write_policies
 from spillover.model.units import SECOND, format_time
-from spillover.sim.backtest import run
-from spillover.sim.comparing import Deviation, ProjectChange
 from spillover.sim.estimates import Told
 from spillover.sim.fleet import read_owned, read_rented
-from spillover.sim.past import PastJobs, from_slurm
-from spillover.sim.served import Ruling
+from spillover.sim.studies.backtest import run
+from spillover.sim.studies.comparing import Deviation, ProjectChange
+from spillover.sim.studies.past import PastJobs, from_slurm
+from spillover.sim.studies.served import Ruling
 from spillover.sim.trace import Happened, Trace, TraceJob
 from spillover.wire.api import PastJob, PolicyRecord
 
@@ -71,13 +71,13 @@ def test_no_error_is_as_it_happened_and_an_error_says_how_far_and_to_which_side(
     assert error_facts(off, "EUR") == [
         ("mean wait", "1m30s too short (25.0%)"),
         ("cost", "1.50 EUR too much (10.0%)"),
-        ("starts", "1m40s too early or too late on average; half within 2s, 90 % within 10m"),
-        ("places", "30.0% of the jobs (3) run on another cluster than they did"),
-        ("never run", "1 job that did: nothing there is large enough"),
-        ("so", "a policy that differs by less than this from what happened may not differ at all"),
+        ("starts", "1m40s off on average; median 2s, p90 10m"),
+        ("places", "30.0% of the jobs (3) run on another cluster than in reality"),
+        ("never run", "1 job that ran in reality; no machine is large enough"),
+        ("so", "ignore differences between policies that are smaller than this error"),
     ]
     far = msgspec.structs.replace(EXACT, cost=99.0, cost_share=99.0)
-    assert error_facts(far)[1] == ("cost", "99.00 too much (100 times what it was)")
+    assert error_facts(far)[1] == ("cost", "99.00 too much (100 times as much)")
 
 
 def test_the_whole_of_it() -> None:
@@ -92,19 +92,19 @@ def test_the_whole_of_it() -> None:
         "rented jobs                 0          0       1",
         "cost (EUR)               0.00       0.00    1.00",
         "mean wait                4.5s       4.5s      0s",
-        "half wait up to            0s         0s      0s",
-        "90 % wait up to            9s         9s      0s",
-        "99 % wait up to            9s         9s      0s",
+        "median wait                0s         0s      0s",
+        "p90 wait                   9s         9s      0s",
+        "p99 wait                   9s         9s      0s",
         "mean completion           15s        15s     10s",
         "owned machines busy    100.0%     100.0%   50.0%",
         "",
-        "How far the simulation of what really ran is from what happened:",
+        "Difference between the simulation of the real policies and what happened:",
         "mean wait  as it happened",
         "cost       as it happened",
         "starts     as it happened",
         "places     as it happened",
         "",
-        "Projects under policy, against what happened:",
+        "Projects under policy, compared with what happened:",
         "PROJECT  JOBS  WAITED  WOULD WAIT  CHANGE  COST  WOULD COST  CHANGE",
         "p1          1      9s          0s     -9s  0.00        1.00   +1.00  wins",
         "p0          1      0s          0s       -  0.00        0.00       -  same",
@@ -115,7 +115,7 @@ def test_projects_that_change_most_are_shown_of_many() -> None:
     history = a_history(14)
     some = printed(history=history)
     assert [f"p{at}" in some.split() for at in range(14)] == [at < 5 or at > 8 for at in range(14)]
-    assert some.endswith("and 4 more that change less; --all-projects shows them\n")
+    assert some.endswith("and 4 more with smaller changes; --all-projects shows them\n")
     all_of_them = printed(history=history, all_projects=True)
     assert all(f"p{at}" in all_of_them.split() for at in range(14))
 
@@ -138,10 +138,11 @@ def test_a_change_is_that_between_the_waits_beside_it(before: float, then: float
 
 def test_what_decided_is_said_with_its_changes_and_doubts() -> None:
     twice = Ruling(FIFO, ((AT + 1, read_policies("wait=zero")), (AT + 2, FIFO)))
-    assert " at first; changed 2 times, and so in the simulation (spill policy history has them)" in printed(
-        ruling=twice
+    assert (
+        " at first, then changed 2 times; the simulation changes too (see spill policy history)"
+        in printed(ruling=twice)
     )
-    assert "(assumed; --really says otherwise)" in printed(assumed=True)
+    assert "(assumed; set it with --really)" in printed(assumed=True)
     alone = printed(policies=[], warmup=0)
     assert "Projects" not in alone
     assert "SIMULATED\n" in alone
@@ -202,8 +203,8 @@ def test_a_server_is_asked_for_all_that_is_needed(
     assert [one["policy"].partition(",")[0] for one in found["really"]["changes"]] == ["wait=zero"]
     assert found["policies"][0]["policy"] == "wait=zero,backfill=out_of_order,order=lifo,place=best_fit"
     assert found["remarks"] == [
-        "1 job ran on machines that are not there now: the simulation has those that are",
-        "without machines now, and so in the simulation: cloud",
+        "1 job ran on machines that no longer exist; the simulation uses the current machines",
+        "clusters without machines now, and so without machines in the simulation: cloud",
     ]
     day = datetime(2027, 1, 1, tzinfo=UTC)
     assert past.spans == [(None, day, day), (day, None, None)]
@@ -220,5 +221,5 @@ def test_policies_that_are_not_installed_here_are_one_line(past: Any, spill: Cal
     past.policy = lambda: SimpleNamespace(policy="wait=of_our_own")
     typed = spill("backtest")
     assert (typed.code, typed.out, typed.err.count("\n")) == (2, "", 1)
-    assert typed.err.startswith("spill: wait=of_our_own decided then, and cannot here: ")
-    assert typed.err.endswith("; name what comes closest with --really\n")
+    assert typed.err.startswith("spill: wait=of_our_own was in effect then, but is not available here: ")
+    assert typed.err.endswith("; name the closest available policy with --really\n")

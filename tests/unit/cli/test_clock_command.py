@@ -40,7 +40,9 @@ def test_a_clock_that_is_held_back_is_shown_with_what_to_do(clock: Any, spill: C
 
 def test_a_clock_that_is_followed_needs_no_words(clock: Any, spill: Callable[..., Any]) -> None:
     clock.clock = lambda: replace(HELD, state="followed")
-    assert spill("clock", "show").err == ""
+    typed = spill("clock", "show")
+    assert typed.err == ""
+    assert "state            trusted\n" in typed.out
     assert json.loads(spill("clock", "--json").out)["state"] == "followed"
 
 

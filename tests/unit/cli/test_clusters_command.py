@@ -6,8 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from spillover.clusters.kinds import BUILT_IN
+from spillover.forms.problems import either
 from spillover.wire.api import ClusterView, ConfigChange, ConfigOutcome
+
+
+def a_cluster(**changes: Any) -> ClusterView:
+    """A drained cluster."""
+    lab = ClusterView("lab", "agents", "owned", "DRAINING", 0, {}, {}, 0, {}, drained_by="ann")
+    return structs.replace(lab, **changes)
 
 
 @pytest.fixture
@@ -74,15 +83,38 @@ def test_one_is_added_by_a_word_or_by_a_file(
 
 
 @pytest.mark.parametrize(
+    ("cluster", "told"),
+    [
+        (a_cluster(leaving="finish"), "lab is being removed by ann; jobs there finish first"),
+        (a_cluster(leaving="move"), "lab is being removed by ann; jobs there are requeued"),
+        (a_cluster(leaving="cancel"), "lab is being removed by ann; jobs there are cancelled"),
+        (a_cluster(), "lab was drained by ann; to resume it, run `spill clusters resume lab`"),
+        (a_cluster(drained_by=None, why="no route"), "lab is DRAINING: no route"),
+        (
+            a_cluster(drained_by=None, why="no route", since="2026-01-31T10:00:00Z"),
+            "lab has been DRAINING since 2026-01-31T10:00:00Z: no route",
+        ),
+    ],
+)
+def test_a_list_says_in_whole_sentences_why_a_cluster_takes_nothing(
+    client: Any, spill: Callable[..., Any], cluster: ClusterView, told: str
+) -> None:
+    client.clusters = lambda: [cluster]
+    assert spill("clusters").err == f"spill: {told}\n"
+    assert spill("clusters", "list") == spill("clusters")
+
+
+@pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("add",), "say which cluster to add"),
-        (("add", "lab=agents", "-f", "x"), "say which cluster to add"),
-        (("add", "lab"), "write it as NAME=KIND:OPTION,..."),
-        (("add", "lab=agents:colour=red"), "'colour' is not an option of a cluster of kind agents"),
-        (("drain",), "name the clusters to drain"),
-        (("drain", "lab", "--cancel"), "--cancel says what becomes of jobs on a cluster that is removed"),
-        (("remove", "lab", "--no-check"), "are for `spill clusters add`"),
+        (("add",), "no cluster to add"),
+        (("add", "lab=agents", "-f", "x"), "no cluster to add"),
+        (("add", "lab"), "must have the form NAME=KIND:OPTION,..."),
+        (("add", "lab=agents:colour=red"), "'colour' is not an option of cluster kind agents"),
+        (("drain",), "no cluster to drain"),
+        (("list", "lab"), "`spill clusters list` lists all clusters; remove the names"),
+        (("drain", "lab", "--cancel"), "--cancel is only allowed with `spill clusters remove`"),
+        (("remove", "lab", "--no-check"), "are only allowed with `spill clusters add`"),
         (("remove", "lab", "--move", "--cancel"), "not allowed with"),
         (("stop", "lab"), "invalid choice"),
     ],
@@ -120,17 +152,37 @@ def test_the_configuration_is_compared_and_applied(
     ]
 
 
+@pytest.mark.parametrize(
+    ("kinds", "note"),
+    [
+        (["changed"], "spill: nothing was changed; run `spill config apply` to apply this\n"),
+        (["kept", "restart"], "spill: nothing was changed; restart the server to apply this\n"),
+        (
+            ["restart", "added"],
+            "spill: nothing was changed; run `spill config apply` to apply this; then restart the server to apply the rest\n",
+        ),
+        (["kept"], ""),
+    ],
+)
+def test_a_comparison_says_how_to_apply_what_differs(
+    client: Any, spill: Callable[..., Any], kinds: list[str], note: str
+) -> None:
+    changes = [ConfigChange("retention", kind, "") for kind in kinds]
+    client.apply_config = lambda **_: ConfigOutcome(changes, done=False)
+    assert spill("config", "diff").err == note
+
+
 def test_it_is_checked_without_a_server(spill: Callable[..., Any], tmp_path: Path) -> None:
     file = tmp_path / "spill.yaml"
     file.write_text("apiVersion: spillover/v1\nkind: Config\nclusters: [{name: lab}]\n")
     typed = spill("config", "check", str(file))
-    assert (typed.code, typed.out) == (0, f"{file} can be used; clusters: lab (agents, owned)\n")
+    assert (typed.code, typed.out) == (0, f"{file} is valid; clusters: lab (agents, owned)\n")
     assert json.loads(spill("config", "check", str(file), "--json").out)["clusters"] == ["lab"]
     file.write_text("apiVersion: spillover/v1\nkind: Config\nclusters: [{name: lab, kind: nomad}]\n")
     typed = spill("config", "check", str(file))
     assert (typed.code, typed.err) == (
         2,
-        f"spill: {file}:3: clusters[0].kind: 'nomad' is not agents or kubernetes\n",
+        f"spill: {file}:3: clusters[0].kind: 'nomad' must be {either(sorted(BUILT_IN))}\n",
     )
     gone = tmp_path / "kube"
     file.write_text(

@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from spillover.cli.commands.cost import budget_columns, budget_row
-from spillover.cli.output import Output
+from spillover.cli.printing.output import Output
 from spillover.wire.api import BudgetView, CostReport, CostView
 
 AT = "2027-02-01T00:00:00.000000Z"
@@ -41,7 +42,7 @@ def test_costs_are_a_table_with_a_total(bank: Any, spill: Callable[..., Any]) ->
     bank.rows = bank.rows[:1]
     assert len(spill("cost", "--by", "day").out.splitlines()) == 2
     bank.rows = []
-    assert spill("cost") == (0, "", "spill: nothing was spent\n")
+    assert spill("cost") == (0, "", "spill: no costs\n")
     assert spill("cost", "--json").out == "[]\n"
 
 
@@ -57,7 +58,7 @@ def test_since_is_an_age_a_day_or_a_time(bank: Any, spill: Callable[..., Any]) -
 def test_a_since_that_is_none_is_one_clear_line(bank: Any, spill: Callable[..., Any], text: str) -> None:
     typed = spill("cost", f"--since={text}")
     assert (typed.code, typed.out, typed.err.count("\n")) == (2, "", 1)
-    assert "is not a time; write how long ago, as 2d" in typed.err
+    assert "is not a time; write an age such as 2d" in typed.err
 
 
 def test_budgets_are_a_table(bank: Any, spill: Callable[..., Any]) -> None:
@@ -67,7 +68,7 @@ def test_budgets_are_a_table(bank: Any, spill: Callable[..., Any]) -> None:
     assert ada.split() == ["user", "ada", "ever", "5.00", "5.00", "-", "0.00", "-"]
     assert [one["left"] for one in json.loads(spill("budgets", "--json").out)] == [277.33, 0.0]
     bank.budgets = list
-    assert spill("budgets").err == "spill: no budgets; spill.yaml sets them under `budgets`\n"
+    assert spill("budgets").err == "spill: no budgets; set them under `budgets` in spill.yaml\n"
 
 
 def test_show_tells_what_a_job_would_cost_and_what_is_held(
@@ -78,12 +79,12 @@ def test_show_tells_what_a_job_would_cost_and_what_is_held(
     )
     client.jobs_by_id = {waiting.id: waiting}
     client.job = lambda _: waiting
-    assert "would cost  0.1200 USD if it is rented, 0.3200 at the most" in spill("show", "train").out
+    assert "would cost  0.1200 USD if rented, at most 0.3200" in spill("show", "train").out
     running = a_job(state="RUNNING", estimated_cost=0.12, held_cost=5.0, given_walltime_s=4500.0)
     client.job = lambda _: running
     shown = spill("show", "train").out
-    assert "held        5.00 USD, the most that it can cost" in shown
-    assert "walltime    1h15m, which is what its cap pays for" in shown
+    assert "held        5.00 USD, the most it can cost" in shown
+    assert "walltime    1h15m, limited by its cost cap" in shown
 
 
 def test_a_narrow_terminal_leaves_out_when_a_period_ends_and_no_name(bank: Any, terminal: Output) -> None:
@@ -94,3 +95,11 @@ def test_a_narrow_terminal_leaves_out_when_a_period_ends_and_no_name(bank: Any, 
     drawn = terminal.out.read()
     assert f"project {name} " in drawn
     assert ("ENDS" in drawn, "…" in drawn) == (False, False)
+
+
+def test_why_tells_what_a_job_would_cost_in_the_currency_of_the_server(
+    client: Any, spill: Callable[..., Any]
+) -> None:
+    why = structs.replace(client.why("train"), estimated_cost=0.12, cost_at_walltime=0.32)
+    client.why = lambda _: why
+    assert "would cost       0.1200 USD if rented, at most 0.3200" in spill("why", "train").out

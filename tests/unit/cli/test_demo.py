@@ -17,9 +17,9 @@ from spillover.cli.demo.plan import CONFIG, OWNED, RENTED, waves
 from spillover.cli.demo.report import report, totals
 from spillover.cli.demo.story import DemoLook, happened
 from spillover.cli.demo.view import DemoView, picture
-from spillover.cli.output import Output
+from spillover.cli.printing.output import Output
 from spillover.config.read import read_config
-from spillover.forms.jobs import read_job
+from spillover.forms.jobs.reading import read_job
 from spillover.wire.api import ArrayView, ClusterView
 from tests.support.processes import alive, wait_until
 
@@ -27,7 +27,7 @@ from tests.support.processes import alive, wait_until
 @pytest.fixture
 def ended(a_job: Any, a_failed_job: Any, a_reason: Any) -> list[Any]:
     """Three jobs: owned, rented, and one that failed."""
-    spilled = a_reason("its wait was over after 3.2s", "wait_over")
+    spilled = a_reason("its wait ended after 3.2s", "wait_over")
     return [
         a_job(id="a", name="fit-1", cluster=OWNED),
         a_job(id="b", name="train-1", cluster=RENTED, node="v1", cost=0.06, placed_because=spilled),
@@ -68,7 +68,7 @@ def test_a_look_tells_what_is_new(ended: list[Any], a_queued_job: Any) -> None:
     assert [(one.job, one.text) for one in happened(before, after)] == [
         ("fit-1", "runs on onprem: owned capacity had room"),
         ("fit-1", "succeeded on onprem after 60.0s"),
-        ("train-1", "spills over to cloud: its wait was over after 3.2s"),
+        ("train-1", "spills over to cloud: its wait ended after 3.2s"),
         ("train-1", "succeeded on cloud after 60.0s for 0.06 USD"),
         ("sweep.2", "runs on onprem: owned capacity had room"),
         ("sweep.2", "failed: exited with code 3"),
@@ -123,13 +123,14 @@ def test_the_report_ends_with_totals_and_three_commands(ended: list[Any]) -> Non
         "5.0s",
         "60.0s",
         "0.06",
-        "its wait was over after 3.2s",
+        "its wait ended after 3.2s",
     ]
     assert lines[3].endswith("owned capacity had room; exited with code 3")
     assert "jobs       3, of which 2 succeeded" in lines
     assert dict(totals(ended))["rent"] == "0.06 USD"
     assert lines[-4] == "next:"
     assert all(re.match(r"  \S*spill (up|run|show)", line) for line in lines[-3:])
+    assert lines[-3].endswith("spill up 2> up.log &")
 
 
 def test_the_demo_submits_everything_and_ends_with_its_last_job(

@@ -77,17 +77,17 @@ def test_every_command_is_in_the_manual(name: str) -> None:
 
 
 def test_a_command_that_is_not_there_is_refused_with_the_nearest(spill: Callable[..., Any]) -> None:
-    assert spill("sumbit") == (2, "", "spill: there is no command 'sumbit'; did you mean `spill submit`?\n")
+    assert spill("sumbit") == (2, "", "spill: unknown command 'sumbit'; did you mean `spill submit`?\n")
     assert spill("frobnicate") == (
         2,
         "",
-        "spill: there is no command 'frobnicate'; `spill --help` lists them\n",
+        "spill: unknown command 'frobnicate'; `spill --help` lists commands\n",
     )
 
 
 def test_an_option_before_the_command_is_refused_with_where_to_put_it(spill: Callable[..., Any]) -> None:
     typed = spill("--server", "http://127.0.0.1:9", "ls")
-    assert typed == (2, "", "spill: options come behind the command: `spill COMMAND --server`\n")
+    assert typed == (2, "", "spill: options come after the command: `spill COMMAND --server`\n")
 
 
 def test_help_of_a_command_can_be_asked_for_in_front(spill: Callable[..., Any]) -> None:
@@ -126,7 +126,7 @@ def test_an_option_that_is_not_there_is_refused_with_the_nearest(spill: Callable
 
 def test_a_place_that_may_be_empty_can_stand_behind_options(spill: Callable[..., Any]) -> None:
     typed = spill("fetch", "train", "--list", "results")
-    assert typed.err == "spill: --list writes nothing, so there is no folder to name\n"
+    assert typed.err == "spill: --list writes nothing; remove the folder\n"
     for words in (
         ("fetch", "train", "--list", "a", "b"),
         ("fetch", "train", "a", "--list", "b"),
@@ -161,9 +161,7 @@ def test_an_error_that_should_not_happen_is_one_line_too(
     monkeypatch.setattr(client, "job", fail)
     typed = spill("show", "train")
     assert typed.code == codes.REFUSED
-    assert (
-        typed.err == "spill: this should not happen: ValueError: odd thing �[31m; SPILL_DEBUG=1 shows where\n"
-    )
+    assert typed.err == "spill: internal error: ValueError: odd thing �[31m; set SPILL_DEBUG=1 to see where\n"
 
 
 def test_the_traceback_is_there_for_those_who_ask(
@@ -229,11 +227,11 @@ def test_version_help_and_completion_load_nothing_heavy(arguments: list[str]) ->
     [
         (("ls", "--state", "runing"), "'runing' is not a state; did you mean RUNNING?"),
         (("ls", "--since", "yesterday"), "'yesterday' is not a duration; write 90s, 10m, 1h30m or 2d"),
-        (("ls", "--limit", "0"), "'0' is not a whole number from 1"),
+        (("ls", "--limit", "0"), "'0' is not a whole number of at least 1"),
         (("wait", "train", "--timeout", "-1s"), "expected one argument"),
         (("set", "train", "--priority", "high"), "'high' is not a whole number"),
         (("set", "train"), "the following arguments are required: --priority"),
-        (("logs", "train", "--attempt", "x"), "'x' is not a whole number from 1"),
+        (("logs", "train", "--attempt", "x"), "'x' is not a whole number of at least 1"),
         (("cancel",), "the following arguments are required: JOB"),
         (("schema", "jobs"), "argument job|config: 'jobs' has no schema; write job or config"),
     ],

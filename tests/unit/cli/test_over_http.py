@@ -89,7 +89,7 @@ def test_a_job_that_runs_goes_back_to_the_queue(spill: Spill, server: Threaded[S
     job = spill("run", "--", "sleep", "60").out.strip()
     server.run(agent.start(job))
     assert spill("requeue", job) == (0, "", "")
-    assert f"{job}      back to the queue (requested)" in spill("events", "--job", job).out
+    assert f"{job}      requeued (requested)" in spill("events", "--job", job).out
 
 
 def test_jobs_and_agents_are_completed(
@@ -114,11 +114,13 @@ def test_a_dry_run_asks_the_server(spill: Spill, server: Threaded[Served]) -> No
 
 
 def test_what_the_server_refuses_is_one_line(spill: Spill) -> None:
-    told = (2, "", "spill: there is no job 'nobody'; `spill ls` lists them\n")
+    told = (2, "", "spill: there is no job 'nobody'; `spill ls` lists jobs\n")
     assert spill("show", "nobody") == told
     assert spill("cancel", "nobody", "else") == told
     assert spill("logs", "nobody") == told
     assert spill("events", "--job", "nobody") == told
+    short = spill("show", "zp").err
+    assert short == "spill: there is no job 'zp'; a prefix needs at least 3 letters; `spill ls` lists jobs\n"
 
 
 def test_a_server_that_is_not_there_is_one_line(spill: Spill, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +136,7 @@ def test_a_server_that_is_not_there_is_one_line(spill: Spill, monkeypatch: pytes
 
 def test_a_token_that_others_could_read_is_not_sent(spill: Spill, monkeypatch: pytest.MonkeyPatch) -> None:
     line = (
-        "spill: the server's address is 'http://build.example:7070', and without TLS others could read the token on its way there; "
+        "spill: the server's address is 'http://build.example:7070', which would send the token without TLS; "
         "write https://build.example:7070\n"
     )
     assert spill("ls", "--server", "http://build.example:7070") == (2, "", line)
@@ -163,9 +165,7 @@ def test_a_token_file_lets_in_and_is_not_to_be_read_by_everybody(
     monkeypatch.setenv("SPILL_TOKEN_FILE", str(file))
     typed = spill("ls", "--json")
     assert (typed.code, typed.out) == (0, "[]\n")
-    assert (
-        typed.err == f"spill: everybody on this machine can read {file}; `chmod 600` keeps the token to you\n"
-    )
+    assert typed.err == f"spill: all users of this machine can read {file}; run `chmod 600 {file}`\n"
     file.chmod(0o640)
     assert spill("ls", "--json").err == ""
 
@@ -219,5 +219,5 @@ def test_ctrl_c_becomes_a_cancel(server: Threaded[Served], running: "subprocess.
     out, err = running.communicate(timeout=10)
     assert (running.returncode, out) == (1, "")
     assert server.inside.jobs[JobId(job)].state == "CANCELLED"
-    assert f"spill: cancelling {job}; Ctrl-C again leaves it" in err
+    assert f"spill: cancelling {job}; press Ctrl-C again" in err
     assert "Traceback" not in err

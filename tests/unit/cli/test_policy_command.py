@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spillover.cli.commands.policy import history
-from spillover.cli.output import Output
+from spillover.cli.printing.output import Output
 from spillover.client import Refused
 from spillover.wire.api import FieldProblem, PolicyAxis, PolicyOutcome, PolicyRecord, PolicyView
 
@@ -51,10 +51,13 @@ def test_show_says_what_decides_since_when_and_what_is_wrong(
     assert lines[3].split() == ["place", "best_fit", "-"]
     assert "since            2026-01-31 10:00:00 UTC, set by ada" in lines
     assert "spill.yaml       order=fifo" in lines
-    assert typed.err == "spill: spill.yaml says otherwise; `spill policy reset` goes back to it\n"
+    assert typed.err == "spill: spill.yaml has other policies; run `spill policy reset` to return to them\n"
+    assert spill("policy") == typed
+    assert spill("policy", "--json") == spill("policy", "show", "--json")
+    assert spill("policy", "--help").out.startswith("usage: spill policy [-h] ACTION")
     policies.policy = lambda: a_view(differs=False)
     typed = spill("policy", "show")
-    assert ("says the same" in typed.out, typed.err) == (True, "")
+    assert ("has the same policies" in typed.out, typed.err) == (True, "")
 
 
 def test_set_is_quiet_and_a_dry_run_says_what_would_change(policies: Any, spill: Callable[..., Any]) -> None:
@@ -82,19 +85,19 @@ def test_history_has_a_line_for_each_change(policies: Any, spill: Callable[..., 
     assert chosen.endswith("ada        set       wait: zero -> slow, depth: 1 -> 2")
     assert len(json.loads(spill("policy", "history", "--json").out)) == 2
     policies.policy_history = list
-    assert spill("policy", "history").err == "spill: the policies were never changed\n"
+    assert spill("policy", "history").err == "spill: the policies have never been changed\n"
 
 
 def test_every_problem_is_a_line_and_the_code_is_2(policies: Any, spill: Callable[..., Any]) -> None:
     def refuse(policy: str | None, *, dry_run: bool) -> PolicyOutcome:
-        problems = [FieldProblem("wait", "is odd"), FieldProblem("", "there is no axis")]
+        problems = [FieldProblem("wait", "is odd"), FieldProblem("", "unknown axis")]
         raise Refused("the policy has 2 problems", status=400, kind="invalid", problems=problems)
 
     policies.set_policy = refuse
     typed = spill("policy", "set", "wait=odd,x=1")
     assert (typed.code, typed.out) == (2, "")
-    assert typed.err.splitlines()[1:] == ["spill:   wait: is odd", "spill:   there is no axis"]
-    assert spill("policy").code == 2
+    assert typed.err.splitlines()[1:] == ["spill:   wait: is odd", "spill:   unknown axis"]
+    assert spill("policy", "sett").code == 2
     assert spill("policy", "sett").code == 2
     assert spill("policy", "set").code == 2
 

@@ -2,8 +2,8 @@
 
 import io
 
-from spillover.cli.output import Output
-from spillover.cli.progress import counting, progress
+from spillover.cli.printing.output import Output
+from spillover.cli.printing.progress import counting, progress
 
 
 class Terminal(io.StringIO):
@@ -17,7 +17,7 @@ def test_elsewhere_than_on_a_terminal_each_part_is_a_line() -> None:
         done("one")
         done("two")
     lines = err.getvalue().splitlines()
-    assert lines[0] == "spill: 3 results are known already"
+    assert lines[0] == "spill: 3 results exist already"
     assert lines[1].startswith("spill: 1 of 2: one, about ")
     assert lines[2] == "spill: 2 of 2: two"
 

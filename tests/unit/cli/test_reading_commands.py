@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from spillover.cli.commands.ls import watch
 from spillover.cli.commands.places import AGENTS, agent_row
-from spillover.cli.listing import COLUMNS, rows
-from spillover.cli.output import Output
+from spillover.cli.printing.listing import COLUMNS, rows
+from spillover.cli.printing.output import Output
 from spillover.client import Refused, WaitTimeout
 from spillover.wire.api import ArrayView, EventView, ReasonView, SetAsideView, TaskView
 
@@ -95,7 +95,7 @@ def test_an_array_is_shown_with_its_progress_and_how_to_see_a_member(
     client.known = [a_queued_job(array=ArrayView(6, {"QUEUED": 3, "SUCCEEDED": 3}))]
     out = spill("show", "train").out
     assert re.search("^array +6 members, 3 queued, 3 succeeded$", out, re.MULTILINE)
-    assert "`spill show abcdefghijkl.INDEX` shows one, `spill ls --members --name train` lists" in out
+    assert "`spill show abcdefghijkl.INDEX` shows a member, `spill ls --members --name train` lists" in out
 
 
 def test_the_tasks_of_a_gang_are_shown_with_a_row_each(
@@ -195,7 +195,7 @@ def test_show_prints_a_sheet_and_the_job_file(client: Any, spill: Callable[..., 
     assert facts["state"] == "SUCCEEDED"
     assert facts["where"] == "onprem/n1, because owned capacity had room"
     assert facts["owner"] == "mira, project vision, queue default, priority 0"
-    assert facts["asks"] == "2 CPU, 1Gi"
+    assert facts["requests"] == "2 CPU, 1Gi"
     assert facts["started"] == "2026-01-31 10:00:05 UTC (waited 5s)"
     assert facts["estimate"] == "45s (the default)"
     assert facts["ran"] == "1m, 55s of CPU, at most 3Mi of memory"
@@ -226,9 +226,9 @@ def test_why_prints_the_sentence_then_the_facts(spill: Callable[..., Any]) -> No
         "ahead of it      3 jobs\n"
         "expected to run  45s (its walltime)\n"
         "\n"
-        "CLUSTER  ROLE    SAYS\n"
+        "CLUSTER  ROLE    REASON\n"
         "onprem   owned   waits for 2 CPU on one machine of onprem\n"
-        "cloud    rented  would take it now\n"
+        "cloud    rented  can run it now\n"
     )
 
 
@@ -262,6 +262,12 @@ def test_a_job_that_is_gone_by_now_is_not_named(
     assert (typed.code, "waits for  " in typed.out) == (0, False)
 
 
+def test_why_says_that_a_job_cannot_end_by_its_deadline(client: Any, spill: Callable[..., Any]) -> None:
+    why = replace(client.why("train"), reason=ReasonView("too_late", "it is late", never=True))
+    client.why = lambda _: why
+    assert "never            it cannot end by its deadline" in spill("why", "train").out
+
+
 def test_why_prints_one_json_object(spill: Callable[..., Any]) -> None:
     why = json.loads(spill("why", "train", "--json").out)
     assert (why["ahead"], why["reason"]["code"], why["spills_in_s"]) == (3, "no_room", 210.0)
@@ -278,7 +284,7 @@ def test_logs_of_a_job_that_never_ran_say_so(
     client: Any, spill: Callable[..., Any], a_queued_job: Any, a_job: Any
 ) -> None:
     client.known = [a_queued_job()]
-    assert spill("logs", "train") == (0, "", "spill: abcdefghijkl has not run: there is no output\n")
+    assert spill("logs", "train") == (0, "", "spill: abcdefghijkl has not run yet and has no output\n")
     client.known = [a_job()]
     assert spill("logs", "train") == (0, "", "")
 
@@ -369,9 +375,9 @@ def test_show_says_what_the_server_failed_to_do_for_a_job(
         "archiving", "train", "ValueError: odd", "2027-01-31T12:00:00Z", 3, "2027-01-31T12:00:07Z"
     )
     client.known = [a_job(set_aside=[failed])]
-    line = next(line for line in spill("show", "train").out.splitlines() if line.startswith("set aside"))
+    line = next(line for line in spill("show", "train").out.splitlines() if line.startswith("retrying"))
     assert re.fullmatch(
-        r"set aside +archiving failed 3 times since .*12:00:00.*, next try .*12:00:07.*: ValueError: odd",
+        r"retrying +archiving failed 3 times since .*12:00:00.*, next try .*12:00:07.*: ValueError: odd",
         line,
     )
     shown = json.loads(spill("show", "train", "--json").out)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from spillover.cli.main import main
-from spillover.cli.output import rich_table
-from spillover.cli.sweeping import COLUMNS
+from spillover.cli.printing.output import rich_table
+from spillover.cli.sweeps import COLUMNS
 
 SMALL = ("--trace", "synthetic:jobs=60,load=1.2", "--owned", "1x8gpu", "--rented", "gpu=2.5")
 FAILING = """
@@ -66,7 +66,7 @@ def test_a_policy_that_fails_is_told_and_its_numbers_are_not_taken_for_its_own(
     typed = spill(*SMALL, "--policy", "wait=own")
     assert typed.code == 1
     assert "rented" in typed.out
-    assert typed.err[-1].startswith("spill: these are not numbers of the policy: wait=own failed ")
+    assert typed.err[-1].startswith("spill: the numbers of the policy are not valid: wait=own failed ")
     assert typed.err[-1].endswith("times (KeyError: 'prices')")
     (failure,) = json.loads(spill(*SMALL, "--policy", "wait=own", "--json").out)["policy_failures"]
     assert (failure["axis"], failure["name"], failure["error"]) == ("wait", "own", "KeyError: 'prices'")
@@ -112,17 +112,17 @@ def test_a_policy_that_fails_is_told_by_a_back_test(
     out, err = capsys.readouterr()
     (policy,) = json.loads(out)["policies"]
     assert policy["policy_failures"][0]["error"] == "KeyError: 'prices'"
-    assert "spill: these are not numbers of wait=own: wait=own failed" in err
+    assert "spill: the numbers of wait=own are not valid: wait=own failed" in err
 
 
 def test_what_is_rented_for_nothing_is_said(spill: Type) -> None:
     typed = spill(*SMALL[:4], "--rented", "cpu=1")
     assert typed.code == 0
-    assert "spill: there are 60 jobs with GPUs, which cost nothing: --rented has no price of gpu" in typed.err
+    assert "spill: renting 60 jobs with GPUs costs nothing: --rented has no price for gpu" in typed.err
     for prices in ("gpu=0", "gpu=2.5"):
-        assert not any("cost nothing" in line for line in spill(*SMALL[:4], "--rented", prices).err)
+        assert not any("costs nothing" in line for line in spill(*SMALL[:4], "--rented", prices).err)
     cpus = ("--trace", "synthetic:jobs=9,cpus=1", "--owned", "1x1cpu", "--rented", "gpu=1")
-    assert any("9 jobs without GPUs, whose CPUs cost nothing" in line for line in spill(*cpus).err)
+    assert any("renting 9 jobs without GPUs costs nothing" in line for line in spill(*cpus).err)
 
 
 def test_several_policies_are_points_of_a_sweep(spill: Type) -> None:
@@ -142,14 +142,14 @@ def test_nothing_is_written_onto_what_is_read_or_onto_something_else(spill: Type
     asked = ("--trace", "t.csv", *SMALL[2:])
     sweep = (*asked, "--sweep", "wait=constant(1h)", "--processes", "1")
     for typed, problem in [
-        (spill(*asked, "--jobs", "./t.csv"), "--jobs: ./t.csv is the file of --trace"),
-        (spill(*sweep, "--out", "t.csv"), "--out: t.csv is the file of --trace"),
-        (spill(*sweep, "--plot", "t.svg"), "--plot: t.svg is the file of --trace"),
-        (spill(*sweep, "--plot", "a.svg", "--out", "a.svg"), "--plot: a.svg is the file of --out"),
-        (spill(*sweep, "--out", "own.txt"), "--out: own.txt is there and holds no results of a sweep"),
+        (spill(*asked, "--jobs", "./t.csv"), "--jobs: ./t.csv is also the file of --trace"),
+        (spill(*sweep, "--out", "t.csv"), "--out: t.csv is also the file of --trace"),
+        (spill(*sweep, "--plot", "t.svg"), "--plot: t.svg is also the file of --trace"),
+        (spill(*sweep, "--plot", "a.svg", "--out", "a.svg"), "--plot: a.svg is also the file of --out"),
+        (spill(*sweep, "--out", "own.txt"), "--out: own.txt exists but has no results of a sweep"),
         (
             spill("--trace", "synthetic:like=t.csv", *SMALL[2:], "--jobs", "t.csv"),
-            "--jobs: t.csv is the file of --trace",
+            "--jobs: t.csv is also the file of --trace",
         ),
     ]:
         assert (typed.code, typed.out, len(typed.err)) == (2, "", 1), typed
@@ -169,7 +169,7 @@ def test_one_is_not_several(spill: Type, tmp_path: Path) -> None:
     assert typed.err[0].startswith("spill: 1 job simulated in")
     spill(*asked, "--sweep", "wait=zero", "--processes", "1")
     again = spill(*asked, "--sweep", "wait=constant(1h)", "--processes", "1").err
-    assert again[0] == "spill: 1 result is known already"
+    assert again[0] == "spill: 1 result exists already"
     assert any(line.startswith("spill: 1 simulation in") for line in again)
 
 
@@ -179,7 +179,7 @@ def test_a_sweep_says_what_its_points_share_and_names_them_alike(spill: Type, tm
     sweeps = ("--sweep", "wait=compute(0.02)", "--sweep", "backfill=strict,wait=compute(0.02,max_queue=30)")
     lines = spill(*asked, *sweeps).out.splitlines()
     assert lines[0].startswith("policy    wait=compute(0.076,max_queue=30),backfill=out_of_order,order=sjf,")
-    assert lines[0].endswith(", but for what a row names")
+    assert lines[0].endswith(", except where a row says otherwise")
     assert lines[1] == "left out  1 wrong row"
     assert [line.split()[0] for line in lines[4:]] == [
         "zero",

@@ -60,7 +60,11 @@ def test_a_dash_is_standard_input(
 
 
 def test_standard_input_cannot_be_read_twice(client: Any, spill: Callable[..., Any]) -> None:
-    assert spill("submit", "-", "-") == (2, "", "spill: standard input can be read once; write - once\n")
+    assert spill("submit", "-", "-") == (
+        2,
+        "",
+        "spill: - (standard input) is given twice; it can be read only once\n",
+    )
 
 
 def test_all_problems_of_all_files_are_told_and_nothing_is_sent(
@@ -76,7 +80,7 @@ def test_all_problems_of_all_files_are_told_and_nothing_is_sent(
     assert len(lines) == 3
     assert lines[0].startswith("spill: bad.yaml:9: spec.")
     assert lines[1].startswith("spill: bad.yaml:9: spec.")
-    assert lines[2] == "spill: missing.yaml: cannot be read: no such file or directory"
+    assert lines[2] == "spill: missing.yaml: No such file or directory"
 
 
 def test_waiting_for_a_submission_tells_whether_it_succeeded(
@@ -166,14 +170,17 @@ def test_run_copies_only_the_variables_that_are_named(
 def test_run_refuses_to_copy_a_variable_that_is_not_set(client: Any, spill: Callable[..., Any]) -> None:
     typed = spill("run", "--env", "NOT_SET_ANYWHERE", "--", "env")
     assert (typed.code, client.asked) == (2, [])
-    assert typed.err == "spill: --env: 'NOT_SET_ANYWHERE' is not set here; write NOT_SET_ANYWHERE=VALUE\n"
+    assert (
+        typed.err
+        == "spill: --env: 'NOT_SET_ANYWHERE' is not set in this shell; write NOT_SET_ANYWHERE=VALUE\n"
+    )
 
 
 def test_run_without_a_command_is_refused(client: Any, spill: Callable[..., Any]) -> None:
     for arguments in ((), ("--",), ("--cpu", "2")):
         typed = spill("run", *arguments)
         assert (typed.code, client.asked) == (2, [])
-        assert "spill: there is nothing to run" in typed.err
+        assert "spill: no command; write it after --" in typed.err
 
 
 def test_what_follows_the_program_is_its_own(client: Any, spill: Callable[..., Any]) -> None:
@@ -191,10 +198,10 @@ def test_run_names_every_wrong_flag(client: Any, spill: Callable[..., Any]) -> N
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("A B=3", "'A B' is not a name of a variable"),
-        (" =3", "' ' is not a name of a variable"),
+        ("A B=3", "'A B' is not a valid variable name"),
+        (" =3", "' ' is not a valid variable name"),
         ("=3", "'=3' is not NAME=VALUE"),
-        ("NOT_SET", "'NOT_SET' is not set here; write NOT_SET=VALUE"),
+        ("NOT_SET", "'NOT_SET' is not set in this shell; write NOT_SET=VALUE"),
         ("", "'' is not NAME=VALUE"),
     ],
 )
@@ -250,7 +257,7 @@ def test_the_first_ctrl_c_cancels_what_runs(
     typed = spill("run", "--wait", "--", "sleep", "60")
     assert (typed.code, typed.out) == (143, "")
     assert ("cancel", "000000000000") in client.asked
-    assert "cancelling 000000000000; Ctrl-C again leaves it" in typed.err
+    assert "cancelling 000000000000; press Ctrl-C again" in typed.err
     assert "is CANCELLED: cancelled by mira" in typed.err
 
 
@@ -278,15 +285,15 @@ def test_a_second_ctrl_c_leaves_it(client: Any, spill: Callable[..., Any]) -> No
     client.ends = [KeyboardInterrupt(), KeyboardInterrupt()]
     typed = spill("run", "--wait", "--", "sleep", "60")
     assert typed.code == 130
-    assert "`spill logs 000000000000 -f` follows it again" in typed.err
+    assert "run `spill logs 000000000000 -f` to follow it again" in typed.err
 
 
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (Unreachable("no server answers"), "was not cancelled and goes on"),
-        (Unreachable("it went away", sent=True), "may not have been cancelled, and then goes on"),
-        (Unavailable("the disk is full"), "may not have been cancelled, and then goes on"),
+        (Unreachable("no server answers"), "was not cancelled and keeps running"),
+        (Unreachable("it went away", sent=True), "may not have been cancelled"),
+        (Unavailable("the disk is full"), "may not have been cancelled"),
     ],
 )
 def test_ctrl_c_without_a_server_says_that_the_job_goes_on(
@@ -305,7 +312,7 @@ def test_ctrl_c_without_a_server_says_that_the_job_goes_on(
     assert (typed.code, typed.out) == (130, "")
     assert typed.err.splitlines()[1:] == [
         f"spill: {error}",
-        f"spill: 000000000000 {told}; `spill cancel 000000000000` cancels it once the server answers",
+        f"spill: 000000000000 {told}; run `spill cancel 000000000000` when the server answers again",
     ]
 
 
@@ -320,7 +327,7 @@ def test_a_second_ctrl_c_while_it_is_being_cancelled_leaves_open_whether_it_is(
     typed = spill("run", "--wait", "--", "sleep", "60")
     assert (typed.code, typed.out) == (130, "")
     assert typed.err.splitlines()[1:] == [
-        "spill: 000000000000 may not have been cancelled, and then goes on; `spill cancel 000000000000` makes sure"
+        "spill: 000000000000 may not have been cancelled; run `spill cancel 000000000000` to make sure"
     ]
 
 
@@ -329,7 +336,7 @@ def test_an_array_is_waited_for_without_its_output(
 ) -> None:
     client.known = [a_job(array=ArrayView(3, {"SUCCEEDED": 3}))]
     typed = spill("run", "--wait", "--array", "1-3", "--", "true")
-    told = "000000000000 is an array: `spill logs 000000000000.INDEX` shows what a member wrote"
+    told = "000000000000 is an array; run `spill logs 000000000000.INDEX` for the output of a member"
     assert typed == (0, "", f"spill: {told}\n")
     assert not [one for one in client.asked if one[0] == "logs"]
     assert spill("run", "--detach", "--array", "1-3", "--", "true") == (0, "000000000000\n", "")

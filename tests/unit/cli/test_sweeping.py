@@ -1,6 +1,6 @@
 """What a sweep shows."""
 
-from spillover.cli.sweeping import curve_names
+from spillover.cli.sweeps import curve_names
 
 
 def test_a_curve_is_named_by_what_all_of_its_points_are() -> None:

@@ -89,9 +89,9 @@ def test_no_token_is_made_that_cannot_be_written(
     out = tmp_path / "agent.token"
     out.write_text("old")
     for words, says in (
-        (("--out", str(out)), f"--out {out}: is there already, and is not overwritten"),
+        (("--out", str(out)), f"--out {out}: file exists; choose another name"),
         (("--out", str(tmp_path / "no" / "f")), "No such file or directory"),
-        (("--out", str(tmp_path / "f"), "--json"), "leave out one of them"),
+        (("--out", str(tmp_path / "f"), "--json"), "exclude each other"),
     ):
         typed = spill("token", "create", "--role", "agent", *words)
         assert (typed.code, typed.out, says in typed.err) == (2, "", True), typed.err
@@ -118,7 +118,7 @@ def test_list_says_what_each_is_for_and_no_secret(tokens: Any, spill: Callable[.
     assert lines[2].endswith("nightly")
     assert [one["id"] for one in json.loads(spill("token", "list", "--json").out)] == ["t2", "t1"]
     tokens.tokens = list
-    assert spill("token", "list").err == "spill: no tokens but the server's own\n"
+    assert spill("token", "list").err == "spill: no tokens except the server's own\n"
 
 
 def test_revoke_is_quiet(tokens: Any, spill: Callable[..., Any]) -> None:
@@ -129,7 +129,7 @@ def test_revoke_is_quiet(tokens: Any, spill: Callable[..., Any]) -> None:
 def test_a_whole_token_is_not_revoked_and_not_repeated(tokens: Any, spill: Callable[..., Any]) -> None:
     typed = spill("token", "revoke", "spt_t1_secret")
     assert typed.code == 2
-    assert "its id is t1" in typed.err
+    assert "use its id, t1" in typed.err
     assert "secret" not in typed.err
     assert tokens.asked == []
 
@@ -138,5 +138,7 @@ def test_cert_init_says_what_to_do_next(spill: Callable[..., Any], tmp_path: Pat
     typed = spill("cert", "init", "--out", str(tmp_path / "tls"), "--host", "build.example")
     assert typed.err == ""
     assert f"tls: {{cert: {tmp_path}/tls/server.pem, key: {tmp_path}/tls/server-key.pem" in typed.out
-    assert "made for build.example, localhost, 127.0.0.1, ::1, good for 825 days" in typed.out
+    assert (
+        "Created a certificate for build.example, localhost, 127.0.0.1, ::1, valid for 825 days" in typed.out
+    )
     assert "spill agent --server https://build.example:7070 --ca ca.pem" in typed.out

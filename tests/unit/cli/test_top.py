@@ -104,9 +104,9 @@ def test_a_frame_is_as_large_as_its_terminal(
 
 def test_the_header_tells_how_it_goes(look: Look) -> None:
     first, second, third, *_ = text(look)
-    assert first.startswith("spill top  http://127.0.0.1:7070, leads in epoch 7")
+    assert first.startswith("spill top  http://127.0.0.1:7070, leader, epoch 7")
     assert first.endswith("2026-01-31 10:02:00 UTC")
-    assert second == "12,345 queued   2 running   312 ended a minute   1.50 USD an hour"
+    assert second == "12,345 queued   2 running   312 ended in the last minute   1.50 USD an hour"
     assert not third
 
 
@@ -191,13 +191,13 @@ def test_empty_lists_say_so(a_job: Callable[..., JobDetail]) -> None:
 
 def test_a_server_that_is_away_is_told_and_what_was_known_stays(look: Look) -> None:
     lines = text(look._replace(away=Away(12.0, "no server answers at http://127.0.0.1:7070")))
-    assert lines[2] == "away for 12s, still asking: no server answers at http://127.0.0.1:7070"
+    assert lines[2] == "no answer for 12s, retrying: no server answers at http://127.0.0.1:7070"
     assert lines[3:] == text(look)[3:]
 
 
 def test_a_server_that_accepts_no_work_is_told(a_job: Callable[..., JobDetail]) -> None:
     server = ServerView("0.3.0", 7, True, False, "the disk is full", "USD", 10, 0, 0, {})
-    assert text(a_look(an_overview(a_job, server=server)))[2] == "accepts no work: the disk is full"
+    assert text(a_look(an_overview(a_job, server=server)))[2] == "accepts no jobs: the disk is full"
 
 
 def test_what_others_wrote_does_not_drive_the_terminal(a_job: Callable[..., JobDetail]) -> None:
@@ -212,7 +212,7 @@ def test_what_others_wrote_does_not_drive_the_terminal(a_job: Callable[..., JobD
 def test_pausing_is_shown(look: Look) -> None:
     lines = text(look, TopView(paused=True))
     assert "paused  2026-01-31" in lines[0]
-    assert "p go on" in lines[-1]
+    assert "p resume" in lines[-1]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_what_is_no_terminal_gets_one_frame(
     client.url = "http://127.0.0.1:7070"
     typed = spill("top")
     assert typed.code == 0
-    assert typed.out.startswith("spill top  http://127.0.0.1:7070, leads in epoch 7")
+    assert typed.out.startswith("spill top  http://127.0.0.1:7070, leader, epoch 7")
     assert "waiting00003" in typed.out
     assert "\x1b" not in typed.out
 

@@ -9,8 +9,8 @@ import pytest
 from spillover.client.calling import INLINE, a_call, a_map
 from spillover.client.errors import CallFailed, RemoteError
 from spillover.client.gathering import MOST_RANGES, Gathering, error_of, outcome
-from spillover.core import ranges
-from spillover.forms.jobs import BadForm, read_jobs
+from spillover.forms.jobs.reading import BadForm, read_jobs
+from spillover.model import ranges
 from spillover.wire.api import ReasonView, ResultPage, ResultView
 from spillover.wire.items import MAGIC
 
@@ -152,11 +152,11 @@ def test_a_call_without_a_value_says_why() -> None:
 @pytest.mark.parametrize(
     ("python", "said"),
     [
-        ("{}", "one of `call` and `function`"),
-        ('{call: "m:f", function: "' + "a" * 64 + '"}', "one of `call` and `function`"),
-        ("{function: abc}", "no SHA-256"),
-        ('{call: "m:f", items: "' + "a" * 64 + '"}', "is for a pickled function"),
-        ('{function: "' + "a" * 64 + '", args: [1]}', "is for a function of a module"),
+        ("{}", "needs either `call` or `function`"),
+        ('{call: "m:f", function: "' + "a" * 64 + '"}', "needs either `call` or `function`"),
+        ("{function: abc}", "is not a SHA-256"),
+        ('{call: "m:f", items: "' + "a" * 64 + '"}', "is only allowed with `function`"),
+        ('{function: "' + "a" * 64 + '", args: [1]}', "is only allowed with `call`"),
     ],
 )
 def test_what_a_job_file_says_of_calls_is_checked(python: str, said: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from spillover.client.documents import documents
 from spillover.client.errors import Refused
-from spillover.forms.jobs import read_job
+from spillover.forms.jobs.reading import read_job
 
 DOC: dict[str, Any] = {"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "true"}}
 

@@ -77,10 +77,10 @@ def test_each_file_is_named_by_its_bytes(work: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["none"], "'none' is not there in"),
+        (["none"], "'none' does not exist in"),
         (["*.none"], "matches no file"),
-        (["run.sh", {"path": "data/a.csv", "as": "run.sh"}], "'run.sh' would be there twice"),
-        (["run.sh", {"path": "data/a.csv", "as": "run.sh/a"}], "'run.sh' would be there twice"),
+        (["run.sh", {"path": "data/a.csv", "as": "run.sh"}], "'run.sh' would be written twice"),
+        (["run.sh", {"path": "data/a.csv", "as": "run.sh/a"}], "'run.sh' would be written twice"),
         (["../run.sh"], "leads out of the folder"),
         ([{"path": "run.sh", "as": "/bin/sh"}], "is absolute"),
     ],
@@ -104,13 +104,13 @@ def test_all_problems_of_all_jobs_are_told_at_once(work: Path) -> None:
 
 def test_too_much_is_refused_by_name(work: Path) -> None:
     document = {"spec": {"workdir": str(work), "inputs": ["data/*.csv", "run.sh"]}}
-    with pytest.raises(Refused, match=r"with data/b\.csv \(10\) the inputs have 20; the most is 15"):
+    with pytest.raises(Refused, match=r"data/b\.csv \(10\) makes the inputs 20; the maximum is 15"):
         pack([document], 15)
     many = work / "many"
     many.mkdir()
     for at in range(MOST_FILES + 1):
         (many / str(at)).touch()
-    with pytest.raises(Refused, match="'many' means more than 5,000 files"):
+    with pytest.raises(Refused, match="'many' matches more than 5,000 files"):
         packed(work, "many")
 
 
@@ -119,7 +119,7 @@ def test_a_file_that_cannot_be_read_is_told(work: Path, monkeypatch: pytest.Monk
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("spillover.client.packing.digest_of", failing)
-    with pytest.raises(Refused, match=r"run\.sh cannot be read: permission denied"):
+    with pytest.raises(Refused, match=r"run\.sh: Permission denied"):
         packed(work, "run.sh")
 
 
@@ -144,7 +144,7 @@ def test_only_what_is_missing_or_differs_is_fetched(tmp_path: Path) -> None:
 
 def test_what_differs_is_written_over_by_force_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
-    with pytest.raises(Refused, match=r"mine would be written over; give another folder, or force=True$"):
+    with pytest.raises(Refused, match=r"mine would be overwritten; give another folder, or force=True$"):
         plan(view(mine="theirs"), tmp_path, force=False)
     assert [file.path for file in plan(view(mine="theirs"), tmp_path, force=True).wanted] == ["mine"]
 
@@ -159,15 +159,15 @@ def test_links_and_folders_in_the_way_are_refused(tmp_path: Path, force: bool) -
     (root / "out").symlink_to(outside)
     (root / "link").symlink_to(outside / "new")
     for path, said in {
-        "out__x": "leads out of",
-        "link": "is there and no file",
-        "folder": "is there and no file",
-        "file__x": "is there and no folder",
+        "out__x": "is a link to outside",
+        "link": "exists and is not a file",
+        "folder": "exists and is not a file",
+        "file__x": "exists and is not a folder",
     }.items():
         with pytest.raises(Refused, match=said):
             plan(view(**{path: "x"}), root, force=force)
     for path in ("../x", "/etc/x", "a/../../x"):
-        with pytest.raises(Refused, match="the server names a file"):
+        with pytest.raises(Refused, match="the server sent the path"):
             plan(FilesView("job", 1, [1], [FileView(path, "0" * 64, 1, executable=False)]), root, force=force)
 
 

@@ -274,7 +274,7 @@ def test_an_unknown_outcome_is_told_where_repeating_does_harm() -> None:
     error = asks.refusal(asks.submit([{}]), 503, body)
     assert isinstance(error, Unavailable)
     assert error.retry_after == 2.0
-    assert "not known" in str(error)
+    assert "may have taken effect" in str(error)
     assert "`key`" in str(error)
     assert str(asks.refusal(ask(endpoints.SERVER), 503, body)) == "no"
 

@@ -83,7 +83,7 @@ def test_a_damaged_server_file_is_told(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("server", ["ftp://x", "http://", "http://h:port", "http://[::1"])
 def test_what_is_not_an_address_is_told(server: str) -> None:
-    with pytest.raises(Unreachable, match="which is not one"):
+    with pytest.raises(Unreachable, match="which is not a URL"):
         find(server, "t")
 
 
@@ -134,7 +134,7 @@ def test_a_missing_or_damaged_token_is_told(tmp_path: Path) -> None:
     (tmp_path / "d" / "token").mkdir()
     with pytest.raises(Unreachable, match="cannot be read"):
         find(data=tmp_path / "d")
-    with pytest.raises(Unreachable, match="no token has"):
+    with pytest.raises(Unreachable, match="invalid characters; use one from `spill token create`"):
         find("https://h:1", "a\nb")
 
 
@@ -187,7 +187,7 @@ def test_nobody_at_all_is_anonymous(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_user_that_is_given_must_be_a_name() -> None:
-    with pytest.raises(Refused, match="cannot be a user"):
+    with pytest.raises(Refused, match="is not a user name"):
         find("https://h:1", "t", user="a b")
 
 

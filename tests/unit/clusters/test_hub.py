@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from spillover.clusters.agents.hub import CHUNKS, GRANTS, MOST_BYTES, MOST_GRANT, Hub, Session
-from spillover.control.terms import lease_terms
+from spillover.control.agents.lease_terms import lease_terms
 from spillover.core.events import Lease
-from spillover.forms.jobs import read_job
+from spillover.forms.jobs.reading import read_job
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import JobSpec, Shell
 from spillover.model.units import SECOND
@@ -109,8 +109,8 @@ async def test_what_cannot_be_sent_is_handed_back_and_the_rest_is_sent() -> None
         ],
     )
     assert [(each.lease.job, each.why) for each in refused[:2]] == [
-        ("a", "it is 32 MiB large, more than an agent can be sent"),
-        ("b", "it is 32 MiB large, more than an agent can be sent"),
+        ("a", "it has 32 MiB, more than the server can send to an agent"),
+        ("b", "it has 32 MiB, more than the server can send to an agent"),
     ]
     assert [each.lease.job for each in refused[2:]] == ["e"]
     assert jobs_of(await said(session, 2)) == ["c", "f"]

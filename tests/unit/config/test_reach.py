@@ -27,7 +27,7 @@ def test_with_tls_any_address_is_taken_and_hosts_are_read() -> None:
 @pytest.mark.parametrize("address", ["0.0.0.0:1", "10.0.0.5:1", "'[::]:1'"])
 @pytest.mark.parametrize("port", ["http", "grpc"])
 def test_without_tls_nobody_else_is_let_near(address: str, port: str) -> None:
-    with pytest.raises(BadForm, match=f"{port}: .* is beyond loopback, which needs TLS"):
+    with pytest.raises(BadForm, match=f"{port}: .* is not a loopback address and needs TLS"):
         read_config(f"{HEAD}{port}: {address}\n")
 
 

@@ -7,7 +7,7 @@ from msgspec import structs
 from spillover.clusters.agents import machine
 from spillover.clusters.agents.kind import local_specs
 from spillover.clusters.agents.local import LocalSpec
-from spillover.clusters.kinds import load_kinds
+from spillover.clusters.kinds import BUILT_IN, load_kinds
 from spillover.config.config import (
     Address,
     Config,
@@ -17,9 +17,9 @@ from spillover.config.config import (
     RetentionConfig,
 )
 from spillover.config.read import default_config, read_config
-from spillover.control.clock import ClockBounds
+from spillover.control.live.clock import ClockBounds
 from spillover.forms.policies import installed
-from spillover.forms.problems import BadForm, Findings
+from spillover.forms.problems import BadForm, Findings, either
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, NodeClass, Price, Role
 from spillover.model.ids import ClusterName, NodeName
@@ -174,7 +174,7 @@ def test_slots_are_cpus_of_the_local_agent() -> None:
     with pytest.raises(BadForm, match="--slots: 0 is not a number of CPUs"):
         default_config(0)
     assert refused("clusters: [{name: a}]", slots=3) == [
-        "spill.yaml:1: names agents of its own; leave out --slots, or its clusters"
+        "spill.yaml:1: has clusters of its own; remove --slots, or the clusters"
     ]
 
 
@@ -186,8 +186,8 @@ def test_a_local_agent_is_told_its_engine() -> None:
     assert agent.options == ("--engine", "sh", "--engine-option=--network=none")
     told = "clusters: [{name: a, local: [{name: n, cpu: 1, engine: no-such-engine, engine_options: ['']}]}]"
     assert refused(told) == [
-        "spill.yaml:3: clusters[0].local[0].engine: there is no program 'no-such-engine' here",
-        "spill.yaml:3: clusters[0].local[0].engine_options[0]: '' is no option of an engine",
+        "spill.yaml:3: clusters[0].local[0].engine: there is no program 'no-such-engine'",
+        "spill.yaml:3: clusters[0].local[0].engine_options[0]: '' is not an option of a container engine",
     ]
 
 
@@ -211,19 +211,18 @@ retention: {jobs: 90}
 """) == [
         "spill.yaml:3: stor: unknown field; did you mean `store`?",
         (
-            "spill.yaml:4: http: '0.0.0.0' is beyond loopback, which needs TLS: make a certificate with `spill cert init` and name it "
-            "under tls, or write 127.0.0.1:7070"
+            "spill.yaml:4: http: '0.0.0.0' is not a loopback address and needs TLS; run `spill cert init` and set tls, or write 127.0.0.1:7070"
         ),
-        "spill.yaml:6: policy.order: 'fifoo' is not a policy of order; did you mean `fifo`?",
+        "spill.yaml:6: policy.order: 'fifoo' is not a policy of the axis order; did you mean `fifo`?",
         "spill.yaml:7: policy.wait.compute.coeficient: unknown option; did you mean `coefficient`?",
         "spill.yaml:7: policy.wait.compute.max_queue: -1 is not a whole number from 0 to 1000000000",
-        "spill.yaml:7: policy.wait.compute.coefficient: is missing; write how much waiting a rented CPU or GPU is worth, as 0.076",
+        "spill.yaml:7: policy.wait.compute.coefficient: is missing; write how much waiting a rented CPU or GPU is worth, such as 0.076",
         "spill.yaml:9: clusters[0].local[1].cpu: is missing",
-        "spill.yaml:9: clusters[0].local[0].cpu: 0 is out of bounds; write at least 1m",
-        "spill.yaml:9: clusters[0].local[2].name: 'a b' is not a name; write 1 to 63 letters, digits, '.', '_' or '-', with a letter or digit at both ends",
-        "spill.yaml:10: clusters[1].role: 'mine' is not owned or rented",
-        "spill.yaml:10: clusters[1].name: 'a' is the name of another cluster too",
-        "spill.yaml:11: clusters[2].local[0].name: 'n' is the name of another agent too",
+        "spill.yaml:9: clusters[0].local[0].cpu: 0 is out of range; write 0.001 or more",
+        "spill.yaml:9: clusters[0].local[2].name: 'a b' is not a valid name; write 1 to 63 letters, digits, '.', '_' or '-', with a letter or digit at both ends",
+        "spill.yaml:10: clusters[1].role: 'mine' must be owned or rented",
+        "spill.yaml:10: clusters[1].name: 'a' is already the name of another cluster",
+        "spill.yaml:11: clusters[2].local[0].name: 'n' is already the name of another agent",
         "spill.yaml:12: retention.jobs: 90 is not a duration; write 90s, 10m, 1h30m or 2d",
     ]
 
@@ -234,23 +233,30 @@ retention: {jobs: 90}
         ("store: mysql", "store: 'mysql' is not a store; write sqlite, memory or postgresql://..."),
         ("currency: dollars", "currency: 'dollars' is not a currency"),
         ("http: 7070", "http: must be text, found 7070"),
-        ("http: localhost", "http: 'localhost' is not an address; write 127.0.0.1:7070"),
+        ("http: localhost", "http: 'localhost' is not an address; write HOST:PORT, such as 127.0.0.1:7070"),
         ("http: 127.0.0.1:99999", "http: '127.0.0.1:99999' is not an address"),
-        ("grpc: example.org:1", "grpc: 'example.org' is not an IP address; write one of this machine"),
-        ("grpc: 127.0.0.1:7070", "grpc: is the address of http too; write another port"),
+        ("grpc: example.org:1", "grpc: 'example.org' is not an IP address; write an address of this machine"),
+        ("grpc: 127.0.0.1:7070", "grpc: is the same address as http; use another port"),
         ("clusters: []", "clusters: is empty"),
-        ("clusters: [{name: k, kind: nomad}]", "clusters[0].kind: 'nomad' is not agents or kubernetes"),
+        (
+            "clusters: [{name: k, kind: nomad}]",
+            f"clusters[0].kind: 'nomad' must be {either(sorted(BUILT_IN))}",
+        ),
         (
             "clusters: [{name: k, kubernetes: {context: c}}]",
-            "clusters[0].kubernetes: is of a cluster of agents; leave it out, or write kind: kubernetes",
+            "clusters[0].kubernetes: is only allowed with kind: kubernetes",
         ),
         (
             "clusters: [{name: k, kind: kubernetes, local: [{name: n1, cpu: 1}]}]",
-            "clusters[0].local: names agents of a Kubernetes cluster, which has nodes of its own; leave it out",
+            "clusters[0].local: is only allowed with kind: agents",
         ),
         (
             "clusters: [{name: k, kind: kubernetes, kubernetes: {in_cluster: true, context: c}}]",
-            "clusters[0].kubernetes.in_cluster: cannot stand beside kubeconfig or context; leave one of them out",
+            "clusters[0].kubernetes.in_cluster: cannot be combined with kubeconfig or context; leave one of them out",
+        ),
+        (
+            "clusters: [{name: k, kind: kubernetes, kubernetes: {backoff: 5m, shun_for: 2m}}]",
+            "clusters[0].kubernetes.shun_for: is the old name of `backoff`, which is also set; remove one of them",
         ),
         (
             "clusters: [{name: k, kind: kubernetes, kubernetes: {namespace: Big_One}}]",
@@ -258,25 +264,25 @@ retention: {jobs: 90}
         ),
         (
             "clusters: [{name: a, role: rented, price: {cpu_hour: -1}}]",
-            "clusters[0].price.cpu_hour: -1 is out of bounds",
+            "clusters[0].price.cpu_hour: -1 is out of range",
         ),
-        ("clusters: [{name: a, billing: {step: 0s}}]", "clusters[0].billing.step: '0s' is out of bounds"),
+        ("clusters: [{name: a, billing: {step: 0s}}]", "clusters[0].billing.step: '0s' is out of range"),
         (
             "agents: {lost_after: 5s}",
             "agents.lost_after: '5s' is less than three heartbeats; write 30s or more",
         ),
-        ("agents: {heartbeat: 1ms}", "agents.heartbeat: '1ms' is out of bounds; the least is 50ms"),
-        ("agents: {output_limit: 4Ki}", "agents.output_limit: is too small; the least is 1Mi"),
+        ("agents: {heartbeat: 1ms}", "agents.heartbeat: '1ms' is out of range; the minimum is 50ms"),
+        ("agents: {output_limit: 4Ki}", "agents.output_limit: is too small; the minimum is 1Mi"),
         ("agents: {output_limit: much}", "agents.output_limit: 'much' is not an amount of memory"),
-        ("agents: {isolation: jail}", "agents.isolation: 'jail' is not"),
-        ("agents: {on_shutdown: kill}", "agents.on_shutdown: 'kill' is not keep or stop"),
+        ("agents: {isolation: jail}", "agents.isolation: 'jail' must be auto, cgroup,"),
+        ("agents: {on_shutdown: kill}", "agents.on_shutdown: 'kill' must be keep or stop"),
         (
             "clusters: [{name: a, price: {cpu_hour: 1}}]",
-            "clusters[0].price: is of an owned cluster, which is there anyway",
+            "clusters[0].price: is only allowed with role: rented",
         ),
         (
             "clusters: [{name: a, role: rented, price: {cpu_hour: 1, node: {cpu: 4, hour: 1}}}]",
-            "clusters[0].price.cpu_hour: cannot stand beside `node`",
+            "clusters[0].price.cpu_hour: is not allowed with `node`",
         ),
         (
             "clusters: [{name: a, role: rented, price: {node: {hour: 1}}}]",
@@ -284,40 +290,46 @@ retention: {jobs: 90}
         ),
         (
             "clusters: [{name: a, role: rented, price: {egress_gb: -1}}]",
-            "clusters[0].price.egress_gb: -1 is out of bounds",
+            "clusters[0].price.egress_gb: -1 is out of range",
         ),
-        ("clusters: [{name: a, startup: 2d}]", "clusters[0].startup: '2d' is out of bounds"),
-        ("budgets: [{per: day, limit: 1}]", "budgets[0]: is of one `project` or one `user`"),
+        ("clusters: [{name: a, startup: 2d}]", "clusters[0].startup: '2d' is out of range"),
+        ("budgets: [{per: day, limit: 1}]", "budgets[0]: needs either `project` or `user`"),
         (
             "budgets: [{project: a, user: b, per: day, limit: 1}]",
-            "budgets[0]: is of one `project` or one `user`; write exactly one of them",
+            "budgets[0]: needs either `project` or `user`",
         ),
-        ("budgets: [{project: a b, per: day, limit: 1}]", "budgets[0].project: 'a b' is not a name"),
+        ("budgets: [{project: a b, per: day, limit: 1}]", "budgets[0].project: 'a b' is not a valid name"),
         (
             "budgets: [{project: a, per: hour, limit: 1}]",
-            "budgets[0].per: 'hour' is not day or ever or month",
+            "budgets[0].per: 'hour' must be day, ever, month, week or year",
         ),
-        ("budgets: [{project: a, per: day, limit: -1}]", "budgets[0].limit: -1 is out of bounds"),
+        ("budgets: [{project: a, per: day, limit: -1}]", "budgets[0].limit: -1 is out of range"),
         (
             "budgets: [{project: a, per: day, limit: 1}, {project: a, per: day, limit: 2}]",
-            "budgets[1]: is the second one of project 'a' per day; keep one",
+            "budgets[1]: is a second budget of project 'a' per day; remove one",
         ),
-        ("policy: {depth: 0}", "policy.depth: 0 is too small; the least is 1"),
-        ("policy: {unknown_runtime: 0s}", "policy.unknown_runtime: '0s' is out of bounds"),
-        ("policy: {slow_after: 2m}", "policy.slow_after: '2m' is out of bounds"),
+        ("policy: {depth: 0}", "policy.depth: 0 is too small; the minimum is 1"),
+        ("policy: {unknown_runtime: 0s}", "policy.unknown_runtime: '0s' is out of range"),
+        ("policy: {slow_after: 2m}", "policy.slow_after: '2m' is out of range"),
         ("policy: {slow_after: soon}", "policy.slow_after: 'soon' is not a duration"),
-        ("policy: {wait: constant}", "policy.wait.constant.wait: is missing; write how long to wait, as 10m"),
+        (
+            "policy: {wait: constant}",
+            "policy.wait.constant.wait: is missing; write how long a job waits, such as 10m",
+        ),
         ("policy: {wait: compute}", "policy.wait.compute.coefficient: is missing"),
-        ("policy: {wait: {zero: {}, never: {}}}", "policy.wait: names 2 policies; write one"),
+        ("policy: {wait: {zero: {}, never: {}}}", "policy.wait: has 2 policies; write one"),
         (
             "policy: {wait: {zero: {max_wait: 1s, min_wait: 2s}}}",
-            "policy.wait.zero.min_wait: is more than max_wait",
+            "policy.wait.zero.min_wait: is longer than max_wait",
         ),
         ("policy: {wait: {zero: {max_wait: [1]}}}", "policy.wait.zero.max_wait: must be a duration"),
-        ("policy: {order: {fifo: {x: 1}}}", "policy.order.fifo.x: unknown option; it takes none"),
+        (
+            "policy: {order: {fifo: {x: 1}}}",
+            "policy.order.fifo.x: unknown option; this policy has no options",
+        ),
         (
             "policy: {place: zzz}",
-            "policy.place: 'zzz' is not a policy of place; known are best_fit, first_fit",
+            "policy.place: 'zzz' is not a policy of the axis place; expected one of best_fit, first_fit",
         ),
         ("policy: {place: 5}", "policy.place: must be text or a mapping, found 5"),
     ],
@@ -387,8 +399,8 @@ def test_an_agent_does_not_offer_what_agents_cannot_run() -> None:
     assert refused(
         "clusters: [{name: a, local: [{name: n, cpu: 1, offers: [fast, container, python]}]}]"
     ) == [
-        "spill.yaml:3: clusters[0].local[0].offers[1]: an agent that can run container jobs offers that by itself; leave out 'container'",
-        "spill.yaml:3: clusters[0].local[0].offers[2]: an agent that can run python jobs offers that by itself; leave out 'python'",
+        "spill.yaml:3: clusters[0].local[0].offers[1]: agents that can run container jobs offer this automatically; remove 'container'",
+        "spill.yaml:3: clusters[0].local[0].offers[2]: agents that can run python jobs offer this automatically; remove 'python'",
     ]
 
 
@@ -517,6 +529,13 @@ clusters:
     assert load_kinds()["kubernetes"].manner(form) == Manner(patience, 2 * MINUTE)
 
 
+@pytest.mark.parametrize("key", ["backoff", "shun_for"])
+def test_the_backoff_of_a_cluster_is_read_by_its_old_name_too(key: str) -> None:
+    config = read(f"clusters: [{{name: k, kind: kubernetes, kubernetes: {{{key}: 90s}}}}]")
+    patience = load_kinds()["kubernetes"].manner(config.forms[ClusterName("k")]).patience
+    assert patience.backoff == 90 * SECOND
+
+
 def test_without_an_image_a_kubernetes_cluster_runs_no_commands() -> None:
     (spec,) = read("clusters: [{name: k, kind: kubernetes}]").clusters
     assert spec.runs == ()
@@ -524,5 +543,5 @@ def test_without_an_image_a_kubernetes_cluster_runs_no_commands() -> None:
 
 @pytest.mark.parametrize("name", ["jump", "away"])
 def test_a_clock_must_be_believed_for_a_minute_at_the_least(name: str) -> None:
-    with pytest.raises(BadForm, match=rf"clock.{name}: '59s' is out of bounds; the least is 1m"):
+    with pytest.raises(BadForm, match=rf"clock.{name}: '59s' is out of range; the minimum is 1m"):
         read_config(f"clock: {{{name}: 59s}}")

@@ -28,7 +28,7 @@ def test_the_route_and_the_horizon_are_read() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("policy: {route: random}", "is not a policy of route"),
+        ("policy: {route: random}", "is not a policy of the axis route"),
         ("policy: {route: {biased: {part: 1}}}", "unknown option"),
         ("policy: {route: {biased: {share: 2}}}", "share is 2"),
         ("agents: {ahead: 2h}", "agents.ahead"),

@@ -1,8 +1,8 @@
 """What a server remembers beside its book is bounded, by bytes where things differ in size."""
 
-from spillover.control.lives import AGENTS, Lives
-from spillover.control.specs import EACH, Specs
-from spillover.control.tokens import Tokens
+from spillover.control.agents.registrations import AGENTS, Registrations
+from spillover.control.live.specs import EACH, Specs
+from spillover.control.requests.tokens import Tokens
 from spillover.model.job import JobSpec
 from spillover.wire.api import TokenRequest
 from spillover.wire.journal import encode_spec
@@ -41,7 +41,7 @@ async def test_a_spec_that_was_dropped_is_read_again(control: Inside) -> None:
 
 
 def test_agents_that_come_and_go_under_new_names_are_forgotten() -> None:
-    lives = Lives()
+    lives = Registrations()
     for number in range(AGENTS + 10):
         lives.check(f"cloud/{number}", "life", 1, present=None)
         lives.check("cloud/same", "life", number + 1, present=None)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spillover.control.clock import ClockBounds, OtherClocks, SteadyTime, Votes
+from spillover.control.live.clock import ClockBounds, OtherClocks, SteadyTime, Votes
 from spillover.model.units import DAY, HOUR, MINUTE, SECOND
 from tests.support.live import Hands
 

@@ -3,12 +3,11 @@
 import pytest
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk
+from spillover.control.agents.lease_terms import lease_terms
+from spillover.control.agents.requests import AgentRequests
 from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.controllers.leases import FORGET_AFTER, Leases
-from spillover.control.terms import lease_terms
 from spillover.core.events import AnyEvent, JobState, SeenNode, Usage
-from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import (
     Act,
     Change,
@@ -21,6 +20,7 @@ from spillover.core.proposals import (
     Started,
     StartEpoch,
 )
+from spillover.core.records.jobs import Placed, Running
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
@@ -38,14 +38,14 @@ class Yard:
     def __init__(self, control: Inside) -> None:
         self.control = control
         self.hub = Hub()
-        self.desk = Desk(control.loop, self.hub, DAY, BEAT)
-        self.leases = Leases(control.loop, self.hub, self.desk)
+        self.requests = AgentRequests(control.loop, self.hub, DAY, BEAT)
+        self.leases = Leases(control.loop, self.hub, self.requests)
 
     def begin_anew(self) -> None:
         """Another server leads on the same book: nobody has registered with it."""
         self.hub = Hub()
-        self.desk = Desk(self.control.loop, self.hub, DAY, BEAT)
-        self.leases = Leases(self.control.loop, self.hub, self.desk)
+        self.requests = AgentRequests(self.control.loop, self.hub, DAY, BEAT)
+        self.leases = Leases(self.control.loop, self.hub, self.requests)
 
     async def restart(self) -> None:
         state = self.control.loop.state
@@ -59,7 +59,7 @@ class Yard:
     async def agent(self, name: str) -> None:
         incarnation = self.control.loop.state.facts.incarnations + 1
         key = f"onprem/{name}"
-        self.hub.open(key, incarnation, self.control.clock.monotonic(), terms=self.desk.terms())
+        self.hub.open(key, incarnation, self.control.clock.monotonic(), terms=self.requests.terms())
         await self.control.propose(
             Register(
                 ClusterName("onprem"), NodeName(name), incarnation, Resources(1000, 2**40), (), {}, 0, ()
@@ -220,16 +220,16 @@ async def test_agents_that_are_lost_neither_lengthen_heartbeats_nor_hide_that_ma
         await yard.agent(f"gone{number}")
     control.clock.pass_by((SHORT + BEAT) / SECOND)
     await yard.leases.look()
-    desk = Desk(control.loop, yard.hub, DAY)
-    assert desk.terms() == lease_terms(0)
+    requests = AgentRequests(control.loop, yard.hub, DAY)
+    assert requests.terms() == lease_terms(0)
     for number in range(5):
         await yard.agent(f"n{number}")
-    assert desk.terms() == lease_terms(5)
-    assert desk.longest_terms() == lease_terms(25)
+    assert requests.terms() == lease_terms(5)
+    assert requests.longest_terms() == lease_terms(25)
     jobs = await control.submit(*(f"job{number}" for number in range(5)))
     control.clock.pass_by((SHORT + BEAT) / SECOND + 1)
     await yard.leases.look()
-    assert {yard.state_of(job) for job in jobs} == {JobState.PLACED}, "reclaiming is held back"
+    assert {yard.state_of(job) for job in jobs} == {JobState.PLACED}, "delaying the reclaim"
 
 
 async def test_a_checkpoint_is_written_once_changes_are_old_enough(control: Inside) -> None:
@@ -286,7 +286,7 @@ async def test_nodes_of_a_cluster_that_others_run_hold_no_leases_that_could_run_
     await yard.leases.look()
     assert yard.state_of(job) is JobState.PLACED
     assert control.loop.state.nodes["kube/n1"].status == "ready"
-    assert yard.desk.terms().heartbeat == BEAT
+    assert yard.requests.terms().heartbeat == BEAT
 
 
 async def test_a_lease_that_cannot_be_reclaimed_is_set_aside_and_the_others_are(

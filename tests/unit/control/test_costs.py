@@ -3,13 +3,13 @@
 import asyncio
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk, Introduction
+from spillover.control.agents.lease_sender import LeaseSender
+from spillover.control.agents.requests import AgentRequests, Introduction
 from spillover.control.controllers.archiving import finished_of
-from spillover.control.costs import budget_views, cost_report
-from spillover.control.runner import LeaseSender
+from spillover.control.views.costs import budget_views, cost_report
 from spillover.core.events import Usage
-from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Outcome, Result, Started, StartEpoch
+from spillover.core.records.jobs import Placed, Running
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import Choice, PolicySet
@@ -27,9 +27,9 @@ async def begin(control: Inside, *budgets: Budget) -> Hub:
     """A rented machine with room; renting costs 0.001 for each CPU-second."""
     await control.propose(StartEpoch(control.loop.epoch, (OWNED, RENTED), ZERO, 0, budgets))
     hub = Hub()
-    desk = Desk(control.loop, hub, DAY)
+    requests = AgentRequests(control.loop, hub, DAY)
     intro = Introduction(ClusterName("cloud"), NodeName("v1"), Resources(8000), (), {}, 0, (), 0)
-    await desk.register(intro)
+    await requests.register(intro)
     return hub
 
 
@@ -111,8 +111,8 @@ async def test_the_time_that_a_cap_pays_for_is_the_walltime_that_the_agent_is_gi
     runner = LeaseSender(control.loop, hub, control.specs)
     running = asyncio.create_task(runner.run())
     try:
-        desk = Desk(control.loop, hub, DAY)
-        await desk.register(
+        requests = AgentRequests(control.loop, hub, DAY)
+        await requests.register(
             Introduction(ClusterName("cloud"), NodeName("v2"), Resources(9000), (), {}, 0, (), 0)
         )
         await control.submit("a", max_cost=1, resources={"cpu": 9})

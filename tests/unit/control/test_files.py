@@ -7,15 +7,15 @@ import msgspec
 import pytest
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control.commands import Commands, Parts
 from spillover.control.controllers.archiving import Archiving
 from spillover.control.controllers.files import FileKeeping
-from spillover.control.files import FileDesk
-from spillover.control.submitting import Submitting
+from spillover.control.requests.commands import LiveCommands, Parts
+from spillover.control.requests.files import JobFiles
+from spillover.control.requests.submitting import Submitting
 from spillover.core.events import JobState, Usage
-from spillover.core.jobs import Ended, Job, Placed
 from spillover.core.proposals import Outcome, Register, Result
-from spillover.forms.jobs import read_job
+from spillover.core.records.jobs import Ended, Job, Placed
+from spillover.forms.jobs.reading import read_job
 from spillover.model.files import File
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
@@ -47,11 +47,11 @@ class Yard:
     def __init__(self, control: Inside) -> None:
         self.control = control
         self.blobs = MemoryBlobs(now=control.clock.wall)
-        self.desk = FileDesk(self.blobs, max_inputs=100)
+        self.job_files = JobFiles(self.blobs, max_inputs=100)
         self.keeping = FileKeeping(control.loop, control.specs, self.blobs, RETENTION)
         self.archiving = Archiving(control.loop, control.store.archive, self.keeping.keep)
         self.submitting = Submitting(
-            control.loop, control.store.archive, control.lookup, control.specs, files=self.desk
+            control.loop, control.store.archive, control.lookup, control.specs, files=self.job_files
         )
 
     async def put(self, data: bytes) -> str:
@@ -108,11 +108,11 @@ async def test_a_job_is_taken_when_all_that_it_needs_is_there(yard: Yard) -> Non
     [
         ([entry("x", b"none")], "jobs[0].spec.inputs[0]", "train: x is not on the server; upload it first"),
         ([entry("x", b"data") | {"size": 5}], "jobs[0].spec.inputs[0].size", "train: x has 4 bytes, not 5"),
-        (["x"], "jobs[0].spec.inputs", "train: 'x' has no digest; submit it with `spill` or from Python"),
+        (["x"], "jobs[0].spec.inputs", "train: 'x' has no digest; submit the job with `spill`"),
         (
             [entry("x", b"data"), entry("y", b"y" * 97)],
             "jobs[0].spec.inputs",
-            "train: its inputs have 101, the largest is y with 97; the most is 100 (files.max_inputs)",
+            "train: its inputs total 101, above the maximum of 100 (files.max_inputs); the largest is y with 97",
         ),
     ],
 )
@@ -136,16 +136,16 @@ async def test_the_files_of_every_attempt_are_listed_live_and_archived(yard: Yar
 
     async def check() -> None:
         found = await yard.control.lookup.find(job)
-        newest = await yard.desk.brought_back(found, None)
+        newest = await yard.job_files.brought_back(found, None)
         assert (newest.attempt, newest.attempts) == (2, [1, 2])
         assert [(file.path, file.digest) for file in newest.files] == [
             ("log", digest(b"second")),
             ("result", digest(b"42")),
         ]
-        first = await yard.desk.brought_back(found, 1)
+        first = await yard.job_files.brought_back(found, 1)
         assert [file.digest for file in first.files] == [digest(b"first")]
         with pytest.raises(CommandError, match=rf"^{job} has no attempt 3; it has had 2$") as error:
-            await yard.desk.brought_back(found, 3)
+            await yard.job_files.brought_back(found, 3)
         assert error.value.kind is ErrorKind.UNKNOWN
 
     await check()
@@ -161,7 +161,7 @@ async def test_outputs_that_could_not_be_kept_fail_a_job_and_count_as_an_exit(ya
     found = yard.control.loop.state.jobs[job]
     assert (found.state, found.attempt, found.exits) == (JobState.FAILED, 2, 1)
     assert isinstance(found.phase, Ended)
-    assert str(found.phase.why) == "its outputs could not be brought back: too large"
+    assert str(found.phase.why) == "its outputs could not be saved: too large"
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ async def test_a_list_that_is_none_is_told_and_harms_nobody(yard: Yard, listed: 
     await yard.control.propose(
         Result(HOLDER, found.lease, Outcome.EXITED, 0, None, Usage(), 0, outputs=await yard.put(listed))
     )
-    with pytest.raises(CommandError, match=r"is no list of files|is no file of ours"):
-        await yard.desk.brought_back(await yard.control.lookup.find(job), None)
+    with pytest.raises(CommandError, match=r"is not a list of files|is not a stored file"):
+        await yard.job_files.brought_back(await yard.control.lookup.find(job), None)
     await yard.keeping.sweep()
     await yard.archive()
 
@@ -228,7 +228,7 @@ class Project:
     def __init__(self, yard: Yard, name: str) -> None:
         self.yard = yard
         self.name = name
-        self.commands = Commands(
+        self.commands = LiveCommands(
             Parts(
                 yard.control.loop,
                 yard.control.store.journal,
@@ -237,7 +237,7 @@ class Project:
                 yard.control.specs,
                 yard.control.lookup,
                 yard.submitting,
-                files=yard.desk,
+                files=yard.job_files,
             )
         ).of(Caller(TokenRole.SUBMIT, name, project=name))
 

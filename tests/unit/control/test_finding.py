@@ -3,10 +3,10 @@
 import pytest
 
 from spillover.control.controllers.archiving import finished_of
-from spillover.control.listing import list_jobs
-from spillover.control.lookup import PendingMember
-from spillover.core.jobs import Job
+from spillover.control.requests.lookup import PendingMember
+from spillover.control.views.listing import list_jobs
 from spillover.core.proposals import Act, Archived, Change
+from spillover.core.records.jobs import Job
 from spillover.model.ids import JobId
 from spillover.model.units import SECOND, format_time
 from spillover.ports.archive import Finished, Query
@@ -129,7 +129,7 @@ async def test_a_deadline_that_has_passed_is_refused(control: Inside) -> None:
     deadline = format_time(control.clock.at)
     with pytest.raises(
         CommandError,
-        match=r"late: its deadline, .* UTC, has passed: it is .* UTC on the server; write a later one",
+        match=r"late: its deadline .* UTC has passed \(the server's time is .* UTC\); write a later one",
     ) as caught:
         await control.submit("late", deadline=deadline)
     assert caught.value.kind is ErrorKind.INVALID

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from spillover.control.clock import JUMP, SteadyTime
-from spillover.control.gate import Gate
+from spillover.control.live.clock import JUMP, SteadyTime
+from spillover.control.live.gate import Gate
 from spillover.model.units import SECOND
 from spillover.ports.commands import CommandError
 from tests.support.inside import HandClock

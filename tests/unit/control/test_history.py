@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from spillover.control.history import history
+from spillover.control.views.history import history
 from spillover.core.proposals import Act, Change
 from spillover.model.ids import JobId
 from spillover.ports.journal import Journal, Stored

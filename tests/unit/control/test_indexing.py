@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from spillover.control.controllers.indexing import Indexing
-from spillover.control.history import concerns, history, spans
+from spillover.control.views.history import concerns, history, spans
 from spillover.core.proposals import Act, Change, SetPriority
 from spillover.model.ids import JobId
 from spillover.wire.journal import decode_event

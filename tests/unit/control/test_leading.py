@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk, Introduction
+from spillover.control.agents.lease_sender import LeaseSender
+from spillover.control.agents.requests import AgentRequests, Introduction
 from spillover.control.controllers.files import FileKeeping
 from spillover.control.controllers.leases import Leases
-from spillover.control.runner import LeaseSender
 from spillover.core.events import JobState
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
@@ -32,7 +32,7 @@ class Server:
         self.control = control
         self.loop = control.loop
         self.hub = Hub()
-        self.desk = Desk(control.loop, self.hub, DAY)
+        self.requests = AgentRequests(control.loop, self.hub, DAY)
         self.runner = LeaseSender(control.loop, self.hub, control.specs)
         self.loop.led_until(control.clock.monotonic() + TERM)
 
@@ -47,9 +47,9 @@ async def reclaiming(
 ) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
     """Leases of an agent, which is silent from now on, are looked at again and again: waits until they were so often more."""
     server.loop.led_until(FOREVER)
-    server.desk = Desk(server.loop, server.hub, DAY, heartbeat)
+    server.requests = AgentRequests(server.loop, server.hub, DAY, heartbeat)
     monkeypatch.setattr("spillover.control.controllers.leases.EVERY", 0.001)
-    leases = Leases(server.loop, server.hub, server.desk)
+    leases = Leases(server.loop, server.hub, server.requests)
     looked, look = 0, leases.look
 
     async def counted() -> None:
@@ -62,7 +62,7 @@ async def reclaiming(
         await until(lambda: looked >= wanted, "a look", every=0.001)
 
     monkeypatch.setattr(leases, "look", counted)
-    await server.desk.register(N1)
+    await server.requests.register(N1)
     running = asyncio.create_task(leases.run())
     yield looks
     running.cancel()
@@ -83,28 +83,28 @@ async def test_the_lead_lasts_until_its_term_ends_and_not_a_moment_longer(server
 
 
 async def test_a_server_whose_term_ended_answers_no_agent(server: Server) -> None:
-    welcome = await server.desk.register(N1)
-    await server.desk.heartbeat(welcome.incarnation)
+    welcome = await server.requests.register(N1)
+    await server.requests.heartbeat(welcome.incarnation)
     server.stands_still()
     for answer in (
-        server.desk.heartbeat(welcome.incarnation),
-        server.desk.report(welcome.incarnation, [], [], []),
-        server.desk.leased("onprem/n1", []),
-        server.desk.register(N1),
+        server.requests.heartbeat(welcome.incarnation),
+        server.requests.report(welcome.incarnation, [], [], []),
+        server.requests.leased("onprem/n1", []),
+        server.requests.register(N1),
     ):
-        with pytest.raises(CommandError, match="the lead was not renewed in time") as refused:
+        with pytest.raises(CommandError, match="leadership was not renewed in time") as refused:
             await answer
         assert refused.value.kind is ErrorKind.UNAVAILABLE
 
 
 async def test_a_heartbeat_that_waited_for_the_disk_beyond_the_term_is_not_answered(server: Server) -> None:
-    welcome = await server.desk.register(N1)
+    welcome = await server.requests.register(N1)
     submitting = asyncio.create_task(server.control.submit("train"))
     await asyncio.sleep(0)
-    answer = asyncio.create_task(server.desk.heartbeat(welcome.incarnation))
+    answer = asyncio.create_task(server.requests.heartbeat(welcome.incarnation))
     await asyncio.sleep(0)
     server.stands_still()
-    with pytest.raises(CommandError, match="the lead was not renewed in time"):
+    with pytest.raises(CommandError, match="leadership was not renewed in time"):
         await answer
     await asyncio.gather(submitting, return_exceptions=True)
 
@@ -112,7 +112,7 @@ async def test_a_heartbeat_that_waited_for_the_disk_beyond_the_term_is_not_answe
 async def test_a_server_whose_term_ended_hands_out_no_lease_until_it_leads_again(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spillover.control.runner.RETRY", 0.001)
+    monkeypatch.setattr("spillover.control.agents.lease_sender.RETRY", 0.001)
     given: list[str] = []
 
     def start(_: str, __: int, starts: Sequence[Start]) -> list[Unsendable]:
@@ -120,7 +120,7 @@ async def test_a_server_whose_term_ended_hands_out_no_lease_until_it_leads_again
         return []
 
     monkeypatch.setattr(server.hub, "start", start)
-    await server.desk.register(N1)
+    await server.requests.register(N1)
     (job,) = await server.control.submit("train")
     server.stands_still()
     running = asyncio.create_task(server.runner.run())
@@ -138,7 +138,7 @@ async def test_a_server_whose_term_ended_deletes_no_file(server: Server) -> None
     files = FileKeeping(server.loop, server.control.specs, blobs, DAY)
     await files.sweep()
     server.stands_still()
-    with pytest.raises(CommandError, match="the lead was not renewed in time"):
+    with pytest.raises(CommandError, match="leadership was not renewed in time"):
         await files.sweep()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spillover.control.limits import KINDS, MOST_BUCKETS, Gauge, Rate
+from spillover.control.requests.limits import KINDS, MOST_BUCKETS, Gauge, Rate
 from spillover.ports.commands import CommandError, ErrorKind
 from tests.support.inside import HandClock
 

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import AgentWelcome, Desk, Introduction
-from spillover.control.lives import Followed, Lives
-from spillover.control.runner import LeaseSender
+from spillover.control.agents.lease_sender import LeaseSender
+from spillover.control.agents.registrations import Followed, Registrations
+from spillover.control.agents.requests import AgentRequests, AgentWelcome, Introduction
 from spillover.core.events import Lease
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
@@ -17,15 +17,15 @@ from tests.support.inside import Inside
 N1 = "onprem/n1"
 
 
-def late(lives: Lives, life: str, number: int, *, present: str | None) -> bool:
+def late(lives: Registrations, life: str, number: int, *, present: str | None) -> bool:
     """Whether a registration is refused as a late one, which fences nobody."""
-    with pytest.raises(CommandError, match="overtaken") as refused:
+    with pytest.raises(CommandError, match="replaced this one") as refused:
         lives.check(N1, life, number, present=present)
     return not isinstance(refused.value, Followed)
 
 
 def test_registrations_of_a_life_count_in_their_order() -> None:
-    lives = Lives()
+    lives = Registrations()
     lives.check(N1, "a", 1, present=None)
     lives.check(N1, "a", 3, present="a")
     assert all(late(lives, "a", number, present="a") for number in (1, 2, 3))
@@ -34,23 +34,23 @@ def test_registrations_of_a_life_count_in_their_order() -> None:
 
 
 def test_an_earlier_life_is_fenced_when_a_later_one_has_registered() -> None:
-    lives = Lives()
+    lives = Registrations()
     lives.check(N1, "a", 7, present=None)
     lives.check(N1, "b", 1, present="a")
-    with pytest.raises(Followed, match="another agent has the name 'n1'"):
+    with pytest.raises(Followed, match="another agent took the name 'n1'"):
         lives.check(N1, "a", 8, present="b")
     lives.check(N1, "b", 2, present="b")
 
 
 def test_a_late_registration_of_an_earlier_life_fences_nobody() -> None:
-    lives = Lives()
+    lives = Registrations()
     lives.check(N1, "a", 7, present=None)
     lives.check(N1, "b", 1, present="a")
     assert all(late(lives, "a", number, present="b") for number in (1, 6, 7))
 
 
 def test_a_refused_registration_that_comes_once_more_is_late() -> None:
-    lives = Lives()
+    lives = Registrations()
     lives.check(N1, "a", 7, present=None)
     lives.check(N1, "b", 1, present="a")
     with pytest.raises(Followed):
@@ -60,14 +60,14 @@ def test_a_refused_registration_that_comes_once_more_is_late() -> None:
 
 
 def test_nobody_is_fenced_by_a_life_that_is_not_registered_for_good() -> None:
-    lives = Lives()
+    lives = Registrations()
     lives.check(N1, "a", 7, present=None)
     lives.check(N1, "b", 1, present="a")
     assert late(lives, "a", 8, present="a")
 
 
 def test_an_earlier_life_is_let_in_again_when_the_later_one_is_gone() -> None:
-    lives = Lives()
+    lives = Registrations()
     lives.check(N1, "a", 7, present=None)
     lives.check(N1, "b", 1, present="a")
     assert late(lives, "a", 7, present=None)
@@ -77,12 +77,12 @@ def test_an_earlier_life_is_let_in_again_when_the_later_one_is_gone() -> None:
 
 
 def test_an_agent_that_does_not_count_is_let_in() -> None:
-    lives = Lives()
+    lives = Registrations()
     lives.check(N1, "a", 2, present=None)
     lives.check(N1, "a", 0, present="a")
 
 
-# --- two agents of one name at a desk
+# --- two agents of one name at a requests
 
 
 class Namesakes:
@@ -91,7 +91,7 @@ class Namesakes:
     def __init__(self, control: Inside) -> None:
         self.control = control
         self.hub = Hub()
-        self.desk = Desk(control.loop, self.hub, DAY)
+        self.requests = AgentRequests(control.loop, self.hub, DAY)
         LeaseSender(control.loop, self.hub, control.specs)
         self._numbers: dict[str, int] = {}
 
@@ -100,7 +100,7 @@ class Namesakes:
         intro = Introduction(
             ClusterName("onprem"), NodeName("n1"), Resources(1000, 2**40), (), {}, 0, tuple(held), 0
         )
-        return await self.desk.register(replace(intro, life=life, number=number))
+        return await self.requests.register(replace(intro, life=life, number=number))
 
 
 async def test_who_is_fenced_holds_no_lease(control: Inside) -> None:
@@ -123,8 +123,8 @@ async def test_two_agents_of_one_name_do_not_take_it_from_each_other_in_turn(con
     for _ in range(100):
         with pytest.raises(Followed):
             await agents.register("a")
-        assert not (await agents.desk.heartbeat(stays.incarnation)).fenced
-        control.clock.pass_by(agents.desk.terms().heartbeat / SECOND)
+        assert not (await agents.requests.heartbeat(stays.incarnation)).fenced
+        control.clock.pass_by(agents.requests.terms().heartbeat / SECOND)
     assert control.lease(job) == lease
     # Neither when the one that has it connects anew, and the other one asks again at once.
     for _ in range(100):
@@ -140,7 +140,7 @@ async def test_who_waits_for_a_name_has_it_when_the_other_one_is_gone(control: I
     await agents.register("b")
     with pytest.raises(Followed):
         await agents.register("a")
-    control.clock.pass_by(2 * agents.desk.terms().heartbeat / SECOND)
+    control.clock.pass_by(2 * agents.requests.terms().heartbeat / SECOND)
     await agents.register("a")
     with pytest.raises(Followed):
         await agents.register("b")

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from spillover.control import collecting
-from spillover.control.collecting import IN_A_ROW, MANY, Spared
-from spillover.control.listing import list_jobs
-from spillover.control.slices import SLICE
+from spillover.control.live import garbage as collecting
+from spillover.control.live.garbage import IN_A_ROW, MANY, FrozenState
+from spillover.control.live.slices import SLICE
+from spillover.control.views.listing import list_jobs
 from spillover.core.apply import apply
 from spillover.core.events import JobSubmitted
-from spillover.core.jobs import Job
 from spillover.core.proposals import Act, Change, SetPriority
+from spillover.core.records.jobs import Job
 from spillover.model.ids import JobId, job_id
 from spillover.model.job import Range, Shape, Terms
 from spillover.model.resources import Resources
@@ -161,7 +161,7 @@ async def test_a_job_is_found_among_many_by_name_and_by_the_first_letters_of_its
     assert (await control.lookup.find("unique")) is control.loop.state.jobs[JobId(unique)]
     alone = next(job for job in queue[1:] if sum(each.id.startswith(job.id[:6]) for each in queue) == 1)
     assert (await control.lookup.find(alone.id[:6])) is alone
-    with pytest.raises(CommandError, match="means several jobs"):
+    with pytest.raises(CommandError, match="matches several jobs"):
         await control.lookup.find("rare")
     with pytest.raises(CommandError, match="there is no job"):
         await control.lookup.within("default").find("rare")
@@ -175,7 +175,7 @@ async def test_the_collector_does_not_look_into_what_has_to_be_written(
 
 
 def test_the_collector_is_kept_from_a_queue_each_time_it_has_grown_by_much() -> None:
-    spared = Spared()
+    spared = FrozenState()
     assert [spared.look(jobs) for jobs in (10, MANY - 1, MANY, 2 * MANY - 1, 2 * MANY, 3 * MANY)] == [
         *(False, False, True),
         *(False, True, True),
@@ -187,15 +187,15 @@ def test_the_collector_is_kept_from_a_queue_each_time_it_has_grown_by_much() -> 
 
 
 def test_the_collector_is_kept_from_long_lists_that_are_made_anew_and_not_from_short_ones() -> None:
-    spared = Spared()
-    assert not spared.look(MANY - 1, made_anew=True)
-    assert spared.look(MANY, made_anew=True)
-    assert spared.look(MANY, made_anew=True)
+    spared = FrozenState()
+    assert not spared.look(MANY - 1, rebuilt=True)
+    assert spared.look(MANY, rebuilt=True)
+    assert spared.look(MANY, rebuilt=True)
     assert not spared.look(MANY)
 
 
 def test_the_collector_is_kept_from_lists_that_many_steps_in_a_row_add_to() -> None:
-    spared = Spared()
+    spared = FrozenState()
     assert spared.look(MANY)
     assert not any(spared.look(MANY, goes_on=True) for _ in range(IN_A_ROW - 1))
     assert spared.look(MANY, goes_on=True)

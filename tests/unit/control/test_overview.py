@@ -3,15 +3,15 @@
 import pytest
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk, Introduction
-from spillover.control.clock import OtherClocks
-from spillover.control.commands import Commands, Parts
-from spillover.control.overview import head_of_queue
-from spillover.control.runner import LeaseSender
+from spillover.control.agents.lease_sender import LeaseSender
+from spillover.control.agents.requests import AgentRequests, Introduction
+from spillover.control.live.clock import OtherClocks
+from spillover.control.requests.commands import LiveCommands, Parts
+from spillover.control.views.overview import head_of_queue
 from spillover.core.events import Usage
-from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Outcome, Result, Started, StartEpoch
-from spillover.forms.jobs import JobForm, read_job
+from spillover.core.records.jobs import Placed, Running
+from spillover.forms.jobs.reading import JobForm, read_job
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
@@ -32,16 +32,16 @@ def form(name: str, project: str, cpu: int = 1) -> JobForm:
     )
 
 
-async def begin(control: Inside, *, cpus: int = 2, order: str = "fifo", wait: str = "never") -> Commands:
+async def begin(control: Inside, *, cpus: int = 2, order: str = "fifo", wait: str = "never") -> LiveCommands:
     """One machine of our own and one that is rented."""
     policies = PolicySet(order=Choice(order), wait=Choice(wait))
     await control.propose(StartEpoch(control.loop.epoch, (OWNED, RENTED), policies, 0))
     hub = Hub()
-    desk = Desk(control.loop, hub, DAY)
+    requests = AgentRequests(control.loop, hub, DAY)
     for cluster, name in (("onprem", "n1"), ("cloud", "v1")):
         intro = Introduction(ClusterName(cluster), NodeName(name), Resources(cpus * 1000), (), {}, 0, (), 0)
-        await desk.register(intro)
-    return Commands(
+        await requests.register(intro)
+    return LiveCommands(
         Parts(
             control.loop,
             control.store.journal,
@@ -168,14 +168,14 @@ async def test_agents_of_other_machines_say_what_time_it_is(control: Inside) -> 
     commands = await begin(control)
     control.loop.clocks = OtherClocks(here="this machine")
     hub = Hub()
-    desk = Desk(control.loop, hub, DAY)
+    requests = AgentRequests(control.loop, hub, DAY)
     LeaseSender(control.loop, hub, control.specs)  # which makes registrations count
     for name, boot, ahead in (("n1", "this machine", 0), ("n2", "that machine", 0), ("n3", "a third", YEAR)):
         intro = Introduction(
             ClusterName("onprem"), NodeName(name), Resources(1000), (), {}, 0, (), 0, boot=boot
         )
-        welcome = await desk.register(intro)
+        welcome = await requests.register(intro)
         assert welcome.now == control.loop.now()
-        await desk.heartbeat(welcome.incarnation, wall=control.clock.wall() + ahead)
+        await requests.heartbeat(welcome.incarnation, wall=control.clock.wall() + ahead)
     view = await commands.clock()
     assert (view.agree, view.disagree) == (1, 1)

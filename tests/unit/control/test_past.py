@@ -3,12 +3,12 @@
 import pytest
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control import past
-from spillover.control.agents import Desk, Introduction
-from spillover.control.past import past_job, past_jobs
+from spillover.control.agents.requests import AgentRequests, Introduction
+from spillover.control.views import past
+from spillover.control.views.past import past_job, past_jobs
 from spillover.core.events import Usage
-from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Act, Change, Jump, Outcome, Result, Started
+from spillover.core.records.jobs import Placed, Running
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Terms
 from spillover.model.resources import Resources
@@ -24,7 +24,7 @@ EVER = Span()
 async def register(control: Inside) -> None:
     """A machine of 8 CPUs."""
     intro = Introduction(ClusterName("onprem"), NodeName("n1"), Resources(8000), (), {}, 0, (), 0)
-    await Desk(control.loop, Hub(), DAY).register(intro)
+    await AgentRequests(control.loop, Hub(), DAY).register(intro)
 
 
 async def start(control: Inside, job: str) -> None:

@@ -4,15 +4,15 @@ import msgspec
 import pytest
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk, Introduction
-from spillover.control.commands import Commands, Parts
-from spillover.control.lookup import Lookup
-from spillover.control.projects import OwnHistory
-from spillover.control.tokens import Tokens
+from spillover.control.agents.requests import AgentRequests, Introduction
+from spillover.control.requests.commands import LiveCommands, Parts
+from spillover.control.requests.lookup import Lookup
+from spillover.control.requests.projects import OwnHistory
+from spillover.control.requests.tokens import Tokens
 from spillover.core.events import TasksBound, Usage
-from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Outcome, Result, Started
-from spillover.forms.jobs import JobForm, read_job
+from spillover.core.records.jobs import Placed, Running
+from spillover.forms.jobs.reading import JobForm, read_job
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
@@ -38,7 +38,7 @@ async def tokens(control: Inside) -> Tokens:
 
 
 @pytest.fixture
-async def everybody(control: Inside, tokens: Tokens) -> Commands:
+async def everybody(control: Inside, tokens: Tokens) -> LiveCommands:
     store = control.store
     parts = Parts(
         control.loop,
@@ -50,12 +50,12 @@ async def everybody(control: Inside, tokens: Tokens) -> Commands:
         control.submitting,
         tokens=tokens,
     )
-    return Commands(parts)
+    return LiveCommands(parts)
 
 
 async def register(control: Inside, cluster: str = "onprem") -> None:
     intro = Introduction(ClusterName(cluster), NodeName(f"{cluster}-1"), Resources(8000), (), {}, 0, (), 0)
-    await Desk(control.loop, Hub(), DAY).register(intro)
+    await AgentRequests(control.loop, Hub(), DAY).register(intro)
 
 
 async def run(control: Inside, job: str) -> None:
@@ -75,12 +75,12 @@ async def unknown(call: object) -> None:
     assert raised.value.kind is ErrorKind.UNKNOWN
 
 
-async def history(commands: Commands) -> list[EventView]:
+async def history(commands: LiveCommands) -> list[EventView]:
     return [event async for event in commands.events(0, follow=False, job=None)]
 
 
 async def test_jobs_of_other_projects_are_unknown_by_id_prefix_and_name(
-    control: Inside, everybody: Commands
+    control: Inside, everybody: LiveCommands
 ) -> None:
     (other,) = await everybody.submit([of("train", "nlp")], "ada")
     mine = everybody.of(VISION)
@@ -97,7 +97,7 @@ async def test_jobs_of_other_projects_are_unknown_by_id_prefix_and_name(
 
 
 async def test_of_jobs_that_a_cluster_moved_together_only_those_of_the_project_are_told(
-    everybody: Commands, control: Inside
+    everybody: LiveCommands, control: Inside
 ) -> None:
     own, other = map(JobId, await everybody.submit([of("a", "vision"), of("b", "nlp")], "ada"))
     k1 = NodeName("k1")
@@ -107,7 +107,7 @@ async def test_of_jobs_that_a_cluster_moved_together_only_those_of_the_project_a
 
 
 async def test_a_name_that_another_project_has_too_is_not_ambiguous(
-    control: Inside, everybody: Commands
+    control: Inside, everybody: LiveCommands
 ) -> None:
     mine = everybody.of(VISION)
     (own,) = await mine.submit([of("train", "vision")], "eve")
@@ -118,7 +118,9 @@ async def test_a_name_that_another_project_has_too_is_not_ambiguous(
     assert raised.value.kind is ErrorKind.AMBIGUOUS
 
 
-async def test_archived_jobs_of_other_projects_are_unknown_too(control: Inside, everybody: Commands) -> None:
+async def test_archived_jobs_of_other_projects_are_unknown_too(
+    control: Inside, everybody: LiveCommands
+) -> None:
     await register(control)
     (own,) = await everybody.submit([of("a", "vision")], "ada")
     (other,) = await everybody.submit([of("b", "nlp")], "ada")
@@ -134,7 +136,9 @@ async def test_archived_jobs_of_other_projects_are_unknown_too(control: Inside, 
     assert [job.id async for job in mine.past(Span())] == [own]
 
 
-async def test_members_of_an_array_are_as_hidden_as_the_array(control: Inside, everybody: Commands) -> None:
+async def test_members_of_an_array_are_as_hidden_as_the_array(
+    control: Inside, everybody: LiveCommands
+) -> None:
     (array,) = await everybody.submit([of("sweep", "nlp", array="1-3")], "ada")
     mine = everybody.of(VISION)
     for ref in (f"{array}.2", "sweep.2"):
@@ -142,7 +146,7 @@ async def test_members_of_an_array_are_as_hidden_as_the_array(control: Inside, e
 
 
 async def test_a_submission_is_for_the_project_of_the_token_and_for_no_other(
-    control: Inside, everybody: Commands
+    control: Inside, everybody: LiveCommands
 ) -> None:
     mine = everybody.of(VISION)
     (job,) = await mine.submit([of("plain")], "eve")
@@ -151,13 +155,13 @@ async def test_a_submission_is_for_the_project_of_the_token_and_for_no_other(
         with pytest.raises(CommandError) as raised:
             await attempt([of("a", "vision"), of("b", "nlp")], "eve")
         assert raised.value.kind is ErrorKind.FORBIDDEN
-        assert raised.value.message == ("b: your token is for project 'vision'; it may not submit to 'nlp'")
+        assert raised.value.message == ("b: your token is for project 'vision'; it cannot submit to 'nlp'")
         assert [each.path for each in raised.value.problems] == ["jobs[1].metadata.project"]
     assert list(control.loop.state.jobs) == [job]
 
 
 async def test_nothing_can_be_run_after_a_job_of_another_project(
-    control: Inside, everybody: Commands
+    control: Inside, everybody: LiveCommands
 ) -> None:
     (other,) = await everybody.submit([of("first", "nlp")], "ada")
     mine = everybody.of(VISION)
@@ -166,7 +170,7 @@ async def test_nothing_can_be_run_after_a_job_of_another_project(
     assert f"there is no job '{other}'" in raised.value.message
 
 
-async def test_lists_hold_jobs_of_the_project_alone(control: Inside, everybody: Commands) -> None:
+async def test_lists_hold_jobs_of_the_project_alone(control: Inside, everybody: LiveCommands) -> None:
     (own,) = await everybody.submit([of("a", "vision")], "ada")
     await everybody.submit([of("b", "nlp")], "ada")
     mine = everybody.of(VISION)
@@ -177,7 +181,7 @@ async def test_lists_hold_jobs_of_the_project_alone(control: Inside, everybody: 
     assert [job.id for job in shown.queued] == [own]
 
 
-async def test_history_tells_of_jobs_of_the_project_alone(control: Inside, everybody: Commands) -> None:
+async def test_history_tells_of_jobs_of_the_project_alone(control: Inside, everybody: LiveCommands) -> None:
     await register(control)
     own, array = await everybody.submit([of("a", "vision"), of("c", "vision", array="1-2")], "ada")
     (other,) = await everybody.submit([of("b", "nlp")], "ada")
@@ -200,7 +204,7 @@ async def test_history_tells_of_jobs_of_the_project_alone(control: Inside, every
     }
 
 
-async def test_costs_are_those_of_the_project(control: Inside, everybody: Commands) -> None:
+async def test_costs_are_those_of_the_project(control: Inside, everybody: LiveCommands) -> None:
     await register(control, "cloud")
     (own,) = await everybody.submit([of("a", "vision", burst="always")], "ada")
     (other,) = await everybody.submit([of("b", "nlp", burst="always")], "ada")
@@ -218,7 +222,7 @@ async def test_costs_are_those_of_the_project(control: Inside, everybody: Comman
         assert [row.key for row in by_project.rows] == ["vision"]
 
 
-async def test_who_has_no_limit_sees_all(control: Inside, everybody: Commands) -> None:
+async def test_who_has_no_limit_sees_all(control: Inside, everybody: LiveCommands) -> None:
     assert everybody.of(ADMIN) is everybody
     assert everybody.of(Caller(TokenRole.SUBMIT, "t2")) is everybody
 
@@ -232,7 +236,7 @@ async def test_a_token_is_shown_told_apart_and_revoked(control: Inside, tokens: 
     assert caller == Caller(TokenRole.SUBMIT, made.id, "eve", "vision")
     assert tokens.is_valid(made.id)
     await tokens.revoke(made.id, "ada")
-    with pytest.raises(Stranger, match=f"the token {made.id} was revoked"):
+    with pytest.raises(Stranger, match=f"token {made.id} was revoked"):
         tokens.caller(made.token)
     assert not tokens.is_valid(made.id)
     (view,) = await tokens.all()
@@ -265,7 +269,7 @@ async def test_what_is_no_token_lets_nobody_in_and_is_not_repeated(control: Insi
     for text in wrong:
         with pytest.raises(Stranger) as raised:
             tokens.caller(text)
-        assert str(raised.value) == "the token is wrong"
+        assert str(raised.value) == "the token is invalid"
     assert tokens.caller(OWN) == ADMIN
 
 
@@ -273,9 +277,9 @@ async def test_what_is_no_token_lets_nobody_in_and_is_not_repeated(control: Insi
     ("request_", "says"),
     [
         (TokenRequest("submit", project="a b"), "project: 'a b' is not a name"),
-        (TokenRequest("agent", cluster="moon"), "there is no cluster 'moon' here; known: onprem, cloud"),
-        (TokenRequest("admin", note="a\nb"), "note: holds characters"),
-        (TokenRequest("agent", project="p"), "is not for one project"),
+        (TokenRequest("agent", cluster="moon"), "there is no cluster 'moon'; known clusters: onprem, cloud"),
+        (TokenRequest("admin", note="a\nb"), "note: has unprintable characters"),
+        (TokenRequest("agent", project="p"), "cannot be limited to a project"),
     ],
 )
 async def test_a_token_that_cannot_be_is_refused(
@@ -287,7 +291,18 @@ async def test_a_token_that_cannot_be_is_refused(
     assert says in raised.value.message
 
 
-async def test_no_reason_names_a_job_of_another_project(control: Inside, everybody: Commands) -> None:
+async def test_a_dependency_of_another_project_is_told_without_its_name(
+    control: Inside, everybody: LiveCommands
+) -> None:
+    await register(control)
+    (other,) = await everybody.submit([of("secret", "nlp", resources={"cpu": 100})], "ada")
+    (own,) = await everybody.submit([of("small", "vision", after=[other])], "ada")
+    assert f"waits for secret ({other}) to succeed" in (await everybody.why(own)).sentence
+    assert f"waits for {other} to succeed" in (await everybody.of(VISION).why(own)).sentence
+    assert b"secret" not in msgspec.json.encode(await everybody.of(VISION).why(own))
+
+
+async def test_no_reason_names_a_job_of_another_project(control: Inside, everybody: LiveCommands) -> None:
     await register(control)
     await everybody.set_policy(PolicyPatch("backfill=strict,wait=never"), "ada")
     (other,) = await everybody.submit([of("large", "nlp", resources={"cpu": 100})], "ada")
@@ -304,14 +319,16 @@ async def test_no_reason_names_a_job_of_another_project(control: Inside, everybo
     ):
         text = msgspec.json.encode(answer).decode()
         assert other not in text
-        assert "a job of another project, ahead of it, does not fit yet" in text
+        assert "a job of another project ahead of it does not fit yet" in text
     (second,) = await mine.submit([of("large", "vision", resources={"cpu": 100})], "eve")
     await everybody.act(Action("cancel", [other]), "ada")
     assert second not in (await mine.why(own)).sentence
 
 
 @pytest.mark.parametrize("archived", [False, True])
-async def test_each_project_has_keys_of_its_own(control: Inside, everybody: Commands, archived: bool) -> None:
+async def test_each_project_has_keys_of_its_own(
+    control: Inside, everybody: LiveCommands, archived: bool
+) -> None:
     await register(control)
     (other,) = await everybody.submit([of("a", "nlp", key="k")], "ada")
     if archived:

@@ -7,12 +7,24 @@ from contextlib import asynccontextmanager
 import pytest
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control import reading
-from spillover.control.agents import Desk, Introduction
-from spillover.control.reading import OutputReading
-from spillover.control.runner import LeaseSender
-from spillover.core.events import Lease, Usage
-from spillover.core.proposals import AgentGone, Drain, Outcome, Result
+from spillover.control.agents.lease_sender import LeaseSender
+from spillover.control.agents.requests import AgentRequests, Introduction
+from spillover.control.views import output as reading
+from spillover.control.views.output import OutputReading
+from spillover.core.events import Lease, SeenNode, Usage
+from spillover.core.proposals import (
+    DRIVER,
+    AddCluster,
+    AgentGone,
+    Drain,
+    OpenedCluster,
+    Outcome,
+    RemoveCluster,
+    Result,
+    SeeCluster,
+    SeeNodes,
+)
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName, node_key
 from spillover.model.resources import Resources
 from spillover.model.units import DAY
@@ -22,7 +34,7 @@ from spillover.wire import agents_pb2 as pb
 from tests.support.inside import Inside
 from tests.support.waiting import turn, until
 
-ONPREM = ClusterName("onprem")
+ONPREM, LAB = ClusterName("onprem"), ClusterName("lab")
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +63,7 @@ class Agents:
     def __init__(self, control: Inside) -> None:
         self.control = control
         self.hub = AskedHub()
-        self.desk = Desk(control.loop, self.hub, DAY)
+        self.requests = AgentRequests(control.loop, self.hub, DAY)
         self.runner = LeaseSender(control.loop, self.hub, control.specs)
         self.reading = OutputReading(control.loop, control.lookup, self.hub)
         self.files: dict[tuple[str, str, int], bytes] = {}
@@ -62,7 +74,7 @@ class Agents:
     async def register(self, name: str, *held: Lease) -> None:
         """Be known, and not yet connected."""
         intro = Introduction(ONPREM, NodeName(name), Resources(1000, 2**40), (), {}, 0, held, 0)
-        self.incarnations[name] = (await self.desk.register(intro)).incarnation
+        self.incarnations[name] = (await self.requests.register(intro)).incarnation
 
     @asynccontextmanager
     async def connected(self, *names: str) -> AsyncIterator[None]:
@@ -225,7 +237,9 @@ async def test_output_of_an_agent_that_is_not_connected_is_an_error_and_not_empt
         await agents.read(job)
     assert error.value.kind is ErrorKind.UNAVAILABLE
     async with agents.connected("n2"):
-        with pytest.raises(CommandError, match=r"no agent .* attempt 1 of .*; not connected: onprem/n1$"):
+        with pytest.raises(
+            CommandError, match=r"no connected agent .* attempt 1 of .*; not connected: onprem/n1$"
+        ):
             await agents.read(job, 1)
 
 
@@ -263,3 +277,47 @@ async def test_the_end_of_a_job_on_an_agent_that_is_gone_is_told_to_followers(ag
     await agents.control.propose(AgentGone(ONPREM, NodeName("n1"), agents.incarnations["n1"]))
     with pytest.raises(CommandError, match="on agent onprem/n1, which is not connected"):
         await follower
+
+
+async def ended_on_an_external_cluster(agents: Agents) -> str:
+    """A job that ended on the cluster lab, which nobody has opened here."""
+    control, spec = agents.control, ClusterSpec(LAB, "kubernetes", Role.OWNED)
+    await control.propose(AddCluster(spec, "ada", "{}"))
+    await control.propose(OpenedCluster(LAB))
+    node = SeenNode(NodeName("n1"), Resources(4000, 2**40), Resources())
+    await control.propose(SeeNodes(LAB, (node,), whole=True))
+    await control.propose(SeeCluster(LAB, ClusterHealth.READY))
+    (job,) = await control.submit("train")
+    result = Result(DRIVER, control.lease(job), Outcome.EXITED, 0, None, Usage(1), 0)
+    await control.propose(result)
+    return job
+
+
+@pytest.mark.parametrize("follow", [False, True])
+async def test_output_on_a_cluster_that_was_removed_went_with_it(agents: Agents, follow: bool) -> None:
+    job = await ended_on_an_external_cluster(agents)
+    await agents.control.propose(RemoveCluster(LAB, "ada"))
+    assert LAB not in agents.control.loop.state.clusters
+    with pytest.raises(CommandError) as error:
+        await agents.read(job, follow=follow)
+    assert error.value.message == "the output was on cluster lab, and cluster lab was removed"
+    assert agents.hub.asked == 0
+
+
+async def test_output_on_a_cluster_that_is_not_open_says_where_to_look(agents: Agents) -> None:
+    job = await ended_on_an_external_cluster(agents)
+    with pytest.raises(CommandError) as error:
+        await agents.read(job)
+    assert error.value.message == (
+        "the output is on cluster lab, which is not open now; `spill clusters` shows why"
+    )
+
+
+async def test_a_cluster_of_agents_that_was_removed_took_their_output_with_it(agents: Agents) -> None:
+    (job,) = await agents.control.submit("train")
+    await agents.register("n1")
+    await agents.report("n1", job)
+    async with agents.connected("n1"):
+        await agents.control.propose(RemoveCluster(ONPREM, "ada", form="{}"))
+        with pytest.raises(CommandError, match="cluster onprem was removed"):
+            await agents.read(job)

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk, Introduction
-from spillover.control.lookup import Lookup
-from spillover.control.results import results_of
+from spillover.control.agents.requests import AgentRequests, Introduction
+from spillover.control.requests.lookup import Lookup
+from spillover.control.views.results import results_of
 from spillover.core.events import Usage
-from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Act, Change, Outcome, Result
+from spillover.core.records.jobs import Placed, Running
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY
@@ -22,7 +22,7 @@ from tests.support.waiting import turn
 
 async def register(control: Inside, cpu: int = 8000) -> None:
     intro = Introduction(ClusterName("onprem"), NodeName("n1"), Resources(cpu), (), {}, 0, (), 0)
-    await Desk(control.loop, Hub(), DAY).register(intro)
+    await AgentRequests(control.loop, Hub(), DAY).register(intro)
 
 
 async def end(control: Inside, job: str, value: bytes, code: int = 0, digest: str = "") -> None:
@@ -105,7 +105,7 @@ async def test_nothing_is_told_after_the_time_that_was_given(control: Inside) ->
 
 
 async def test_large_values_come_in_several_answers(control: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spillover.control.results.MOST_BYTES", 10)
+    monkeypatch.setattr("spillover.control.views.results.MOST_BYTES", 10)
     await register(control)
     (array,) = await control.submit("array", array="0-3")
     for index in range(4):

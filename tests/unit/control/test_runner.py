@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk, Introduction
-from spillover.control.runner import LeaseSender
+from spillover.control.agents.lease_sender import LeaseSender
+from spillover.control.agents.requests import AgentRequests, Introduction
 from spillover.core.events import JobState
-from spillover.core.jobs import Ended, Job
 from spillover.core.proposals import HandBack, Proposal, Reply, Result
-from spillover.forms.jobs import JobForm, read_job
+from spillover.core.records.jobs import Ended, Job
+from spillover.forms.jobs.reading import JobForm, read_job
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY
@@ -37,14 +37,14 @@ class Served:
     def __init__(self, control: Inside) -> None:
         self.control = control
         self.hub = Hub()
-        self.desk = Desk(control.loop, self.hub, DAY)
+        self.requests = AgentRequests(control.loop, self.hub, DAY)
         self.runner = LeaseSender(control.loop, self.hub, control.specs)
         self.news = asyncio.Event()
         control.loop.listen(lambda *_: self.news.set())
 
     async def register(self) -> None:
         intro = Introduction(ClusterName("onprem"), NodeName("n1"), Resources(8000), (), {}, 0, (), 0)
-        await self.desk.register(intro)
+        await self.requests.register(intro)
 
     async def granted(self, count: int) -> list[str]:
         session = self.hub.session(self.control.loop.state.facts.incarnations)
@@ -85,7 +85,7 @@ async def test_a_job_that_no_agent_can_be_sent_ends_and_its_neighbours_are_sent(
     assert await served.granted(2) == [jobs[0], jobs[2]]
     assert await served.ended(jobs[1]) == (
         JobState.FAILED,
-        "could not be started on onprem/n1: it is 0 MiB large, more than an agent can be sent",
+        "could not be started on onprem/n1: it has 0 MiB, more than the server can send to an agent",
     )
 
 
@@ -108,7 +108,7 @@ async def test_a_job_whose_spec_is_missing_ends(served: Served) -> None:
     assert await served.granted(1) == [jobs[1]]
     assert await served.ended(jobs[0]) == (
         JobState.FAILED,
-        "could not be started on onprem/n1: what it runs is missing from the store",
+        "could not be started on onprem/n1: its spec is missing from the store",
     )
 
 
@@ -124,7 +124,7 @@ async def test_a_job_that_no_agent_can_be_sent_ends_once_that_can_be_written(
         return await propose(*proposals, blobs=blobs)
 
     monkeypatch.setattr(loop, "propose", failing)
-    monkeypatch.setattr("spillover.control.runner.RETRY", 0.005)
+    monkeypatch.setattr("spillover.control.agents.lease_sender.RETRY", 0.005)
     await served.register()
     (job,) = await served.control.submitting.submit([too_large()], "ada")
     assert (await served.ended(job))[0] is JobState.FAILED

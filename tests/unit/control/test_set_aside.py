@@ -10,10 +10,10 @@ from msgspec import structs
 from spillover.control.controllers import archiving as module
 from spillover.control.controllers.archiving import Archiving, finished_of
 from spillover.control.controllers.files import FileKeeping
-from spillover.control.set_aside import SetAside, surviving
+from spillover.control.live.set_aside import SetAside, surviving
 from spillover.core.events import Usage
-from spillover.core.jobs import Job
 from spillover.core.proposals import Outcome, Register, Result
+from spillover.core.records.jobs import Job
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND

@@ -8,15 +8,15 @@ from typing import cast
 import pytest
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk, Introduction, Orders
+from spillover.control.agents.administration import act_on_agents
+from spillover.control.agents.lease_sender import LeaseSender
+from spillover.control.agents.requests import AgentRequests, Introduction, Orders
+from spillover.control.agents.tickets import Tickets
 from spillover.control.controllers.stealing import Stealing
-from spillover.control.roster import act_on_agents
-from spillover.control.runner import LeaseSender
-from spillover.control.tickets import Tickets
 from spillover.core.events import Lease, Usage
-from spillover.core.jobs import Placed
-from spillover.core.nodes import Node
 from spillover.core.proposals import Outcome, Result, Started, Yield, Yielded
+from spillover.core.records.jobs import Placed
+from spillover.core.records.nodes import Node
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
@@ -37,7 +37,7 @@ class Yard:
         self.control = control
         self.hub = Hub()
         tickets = Tickets()
-        self.desk = Desk(control.loop, self.hub, DAY, tickets=tickets)
+        self.requests = AgentRequests(control.loop, self.hub, DAY, tickets=tickets)
         self.runner = LeaseSender(control.loop, self.hub, control.specs, tickets)
         self.stealing = Stealing(control.loop, control.specs)
         self.incarnations: dict[NodeName, int] = {}
@@ -45,7 +45,7 @@ class Yard:
 
     async def join(self, name: NodeName, peer: str = "") -> None:
         intro = Introduction(ClusterName("onprem"), name, Resources(1000, 2**40), (), {}, 8, (), 0, peer=peer)
-        self.incarnations[name] = (await self.desk.register(intro)).incarnation
+        self.incarnations[name] = (await self.requests.register(intro)).incarnation
 
     async def begin(self, victim_peer: str = "", thief_peer: str = "") -> None:
         await self.join(VICTIM, victim_peer)
@@ -62,12 +62,12 @@ class Yard:
 
     async def report(self, node: NodeName, **what: object) -> list[Lease]:
         told: dict[str, object] = {"started": [], "results": [], "released": []} | what
-        answers = await self.desk.report(self.incarnations[node], **told)  # type: ignore[arg-type]
+        answers = await self.requests.report(self.incarnations[node], **told)  # type: ignore[arg-type]
         assert not answers.fenced
         return list(answers.yielded)
 
     async def orders(self, node: NodeName) -> Orders:
-        return await self.desk.heartbeat(self.incarnations[node], 1500)
+        return await self.requests.heartbeat(self.incarnations[node], 1500)
 
     def lease(self, job: str) -> Lease:
         return self.control.loop.state.jobs[JobId(job)].lease
@@ -162,7 +162,7 @@ async def test_an_answer_of_an_old_registration_is_not_taken(yard: Yard) -> None
     ((lease, _),) = (await yard.orders(VICTIM)).yields
     old = yard.incarnations[VICTIM]
     await yard.join(VICTIM)
-    answers = await yard.desk.report(old, [], [], [], yielded=[Yielded(HOLDER, lease, Yield.RELEASED)])
+    answers = await yard.requests.report(old, [], [], [], yielded=[Yielded(HOLDER, lease, Yield.RELEASED)])
     assert answers.fenced
     assert list(answers.yielded) == []
 
@@ -173,10 +173,10 @@ async def test_tasks_are_told_to_the_agent_that_holds_the_lease_and_to_no_other(
     ((lease, _),) = (await yard.orders(VICTIM)).yields
     await yard.report(VICTIM, yielded=[Yielded(HOLDER, lease, Yield.RELEASED)])
     new = yard.lease(yard.jobs[3])
-    starts = await yard.runner.starts(await yard.desk.leased("onprem/thief", [new, lease]))
+    starts = await yard.runner.starts(await yard.requests.leased("onprem/thief", [new, lease]))
     assert [start.lease for start in starts] == [new]
     assert [grant.task.shell for grant in yard.hub.grants(starts)] == ["true"]
-    assert await yard.desk.leased("onprem/victim", [new, lease]) == []
+    assert await yard.requests.leased("onprem/victim", [new, lease]) == []
 
 
 async def test_the_load_of_a_machine_is_known_from_its_heartbeats(yard: Yard) -> None:
@@ -206,7 +206,7 @@ async def test_an_agent_that_is_drained_is_told_so_and_takes_nothing_until_it_is
     ("action", "kind", "said"),
     [
         (AgentAction("drain", ["nobody"]), ErrorKind.UNKNOWN, "no agent 'nobody'"),
-        (AgentAction("forget", ["thief"]), ErrorKind.CONFLICT, "stop it first"),
+        (AgentAction("forget", ["thief"]), ErrorKind.CONFLICT, "stop it and wait"),
     ],
 )
 async def test_what_cannot_be_done_is_said(
@@ -221,6 +221,6 @@ async def test_what_cannot_be_done_is_said(
 async def test_a_name_that_two_clusters_have_must_name_the_cluster(yard: Yard) -> None:
     await yard.begin()
     intro = Introduction(ClusterName("cloud"), THIEF, Resources(1000), (), {}, 0, (), 0)
-    await yard.desk.register(intro)
+    await yard.requests.register(intro)
     with pytest.raises(CommandError, match="onprem/thief, cloud/thief"):
         await act_on_agents(yard.control.loop, AgentAction("drain", ["thief"]), "ada")

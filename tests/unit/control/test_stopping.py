@@ -2,7 +2,7 @@
 
 import asyncio
 
-from spillover.control.loop import Loop
+from spillover.control.live.loop import Loop
 from spillover.policies.loading import load
 from spillover.stores.memory import open_memory
 from tests.support.inside import HandClock

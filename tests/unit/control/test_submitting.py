@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk, Introduction
+from spillover.control.agents.requests import AgentRequests, Introduction
 from spillover.core.events import Usage
-from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Outcome, Result, Started
+from spillover.core.records.jobs import Placed, Running
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
@@ -43,7 +43,7 @@ HOLDER = NodeKey("onprem/n1")
 async def busy(control: Inside) -> Inside:
     """One with an agent of eight CPUs."""
     node = Introduction(ClusterName("onprem"), NodeName("n1"), Resources(8000), (), {}, 0, (), 0)
-    await Desk(control.loop, Hub(), DAY).register(node)
+    await AgentRequests(control.loop, Hub(), DAY).register(node)
     return control
 
 

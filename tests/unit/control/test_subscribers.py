@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from spillover.control.history import history
-from spillover.control.lookup import Lookup
-from spillover.control.projects import OwnHistory
-from spillover.control.subscribers import MANY, Subscribers, Subscription
+from spillover.control.live.subscribers import MANY, Subscribers, Subscription
+from spillover.control.requests.lookup import Lookup
+from spillover.control.requests.projects import OwnHistory
+from spillover.control.views.history import history
 from spillover.core.events import AnyEvent, ClockJumped, JobHeld, JobsAdmitted, JobState, MembersDropped
 from spillover.core.proposals import SetPriority
 from spillover.model.ids import JobId

@@ -2,11 +2,11 @@
 
 from msgspec import structs
 
-from spillover.control import tasks
 from spillover.control.controllers.archiving import finished_of
-from spillover.control.tasks import task_view, tasks_of
+from spillover.control.views import tasks
+from spillover.control.views.tasks import task_view, tasks_of
 from spillover.core.events import JobState, Outcome
-from spillover.core.tasks import gang_on
+from spillover.core.records.tasks import gang_on
 from spillover.model.ids import NodeName
 from spillover.model.job import Retry
 from spillover.policies.loading import load

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from spillover.control import checkpoints, loop
+from spillover.control.live import checkpoints, loop
 from spillover.core.events import AnyEvent, JobStarted, JobSubmitted
 from spillover.deciding.engine import Step
 from spillover.model.ids import JobId
@@ -24,11 +24,11 @@ async def test_a_submission_that_cannot_be_written_is_refused_and_logged_once(co
     control.loop.engine._encode = encode
     with capture_logs() as logs:
         for _ in range(3):
-            with pytest.raises(CommandError, match="nothing was done") as refused:
+            with pytest.raises(CommandError, match="nothing was changed") as refused:
                 await control.submit("bad")
             assert refused.value.kind is ErrorKind.INTERNAL
     (line,) = [each for each in logs if each["log_level"] == "error"]
-    assert (line["event"], line["what"]) == ("could not decide; nothing of it happened", "Submit")
+    assert (line["event"], line["what"]) == ("a decision failed and was discarded", "Submit")
     assert line["exception"].endswith("OverflowError: too large")
     jobs = await control.submit("good")
     assert list(control.loop.state.jobs) == list(jobs)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from spillover.control.watching import EACH, SLOW_AFTER, STEPS, PolicyWatch
+from spillover.control.live.policy_watch import EACH, SLOW_AFTER, STEPS, PolicyWatch
 from spillover.core.events import PolicyDisabled
-from spillover.core.jobs import Job
 from spillover.core.proposals import DisablePolicy, Jump, SetPolicies
+from spillover.core.records.jobs import Job
 from spillover.deciding.protocols import Case, Policies
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND

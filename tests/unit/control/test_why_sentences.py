@@ -1,18 +1,20 @@
 import pytest
 from msgspec import structs
 
-from spillover.control.forecasting import forecasts
-from spillover.control.views import job_view, why_view
+from spillover.control.requests.dry_run import forecasts
+from spillover.control.views.jobs import ended_sentence, job_view, why_view
 from spillover.core.proposals import AgentGone, Drain, NewJob, Outcome, Resume, Submit
 from spillover.deciding.whatif import Snapshot, Trial, try_jobs
-from spillover.forms.jobs import JobForm
+from spillover.forms.jobs.reading import JobForm
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
-from spillover.model.job import Burst
+from spillover.model.job import Burst, On
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.reasons import ClusterDown, NotConfigured, Reason
+from spillover.model.reasons import ClusterDown, NotConfigured, Reason, TooBig
+from spillover.model.resources import Resources
 from spillover.model.units import MONEY, SECOND, format_time
+from spillover.model.where import Where
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, World
@@ -51,13 +53,13 @@ def test_a_job_that_runs_says_for_how_long(world: World) -> None:
     ("reason", "said"),
     [
         (ClusterDown(OWNED.name, ClusterHealth.FAILED, 0, "no answer"), "onprem has failed: no answer"),
-        (NotConfigured(OWNED.name), "it is on onprem, which is not configured any more;"),
+        (NotConfigured(OWNED.name), "it is on onprem, which is no longer configured;"),
     ],
 )
 def test_a_job_that_is_out_of_sight_says_why_in_a_sentence(world: World, reason: Reason, said: str) -> None:
     world.submit(a_job("one"))
     world.start("one")
-    text = why_view(world.engine, world.job("one"), world.now, told=lambda _: reason).sentence
+    text = why_view(world.engine, world.job("one"), world.now, cluster_reason=lambda _: reason).sentence
     assert text.startswith(f"one has run on onprem/n1 for 0s: owned capacity had room; {said}")
 
 
@@ -78,7 +80,7 @@ def test_a_job_ahead_of_room_does_not_claim_that_there_was_room(world: World) ->
     world.submit(a_job("long"), a_job("next"))
     world.start("long")
     assert told(world, "next") == (
-        "next is prefetched on onprem/n1: it starts when a task there has ended; it may spill over in 10s"
+        "next is prefetched on onprem/n1 and starts when a task there ends; it may spill over in 10s"
     )
 
 
@@ -88,14 +90,18 @@ def test_a_dry_run_names_jobs_of_the_same_submission_by_their_names(world: World
     shown = tried(world, first, a_job("second").after(drawn).build())
     assert [forecast.reason.message for forecast in shown] == [
         "owned capacity had room",
-        "waits for first to end",
+        "waits for first to succeed",
     ]
 
 
-def test_a_dry_run_names_jobs_that_were_submitted_by_their_ids(world: World) -> None:
-    world.submit(a_job("known"))
-    (forecast,) = tried(world, a_job("next").after("known").build())
-    assert forecast.reason.message == "waits for known to end"
+def test_a_job_that_was_submitted_is_named_by_its_name_and_id(world: World) -> None:
+    prepare = structs.replace(a_job("prepare").build(), job=JobId("abcdefgh2345"))
+    world.propose(Submit((prepare,), "ada"))
+    (forecast,) = tried(world, a_job("next").after("abcdefgh2345").build())
+    assert forecast.reason.message == "waits for prepare (abcdefgh2345) to succeed"
+    assert forecast.reason.details["jobs"] == ("abcdefgh2345",)
+    world.submit(a_job("same"), a_job("last").after("abcdefgh2345").after("same", On.ANY))
+    assert told(world, "last") == "last has waited 0s: waits for prepare (abcdefgh2345), same to end"
 
 
 def test_a_dry_run_of_a_job_that_can_never_run_names_no_time(world: World) -> None:
@@ -162,7 +168,7 @@ def test_a_dry_run_does_not_say_now_where_jobs_before_it_take_the_room() -> None
 def test_a_job_that_no_cap_ever_pays_for_is_told_so() -> None:
     world = capped(500)
     world.submit(a_job("dear").burst(Burst.ALWAYS).terms(walltime=60 * SECOND).max_cost(MONEY))
-    assert told(world, "dear").endswith("its max_cost is 1.00; it will not run unless that is raised")
+    assert told(world, "dear").endswith("its max_cost is 1.00; it will not run unless the cap is raised")
 
 
 def test_a_job_that_has_just_ended_says_where_and_why_there(world: World) -> None:
@@ -170,12 +176,25 @@ def test_a_job_that_has_just_ended_says_where_and_why_there(world: World) -> Non
     world.start("fine")
     ended = "on onprem/n1; it ran there because owned capacity had room"
     world.finish("fine", ran=1)
-    assert told(world, "fine") == f"fine ended SUCCEEDED {ended}"
+    assert told(world, "fine") == f"fine succeeded {ended}"
     world.start("bad")
     world.finish("bad", 3, ran=1)
     assert told(world, "bad") == (
-        "bad ended FAILED on onprem/n1: exited with code 3; it ran there because owned capacity had room"
+        "bad failed on onprem/n1: exited with code 3; it ran there because owned capacity had room"
     )
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("CANCELLED", "one was cancelled"),
+        ("TIMED_OUT", "one timed out on onprem/n1: it exceeded its walltime"),
+    ],
+)
+def test_each_end_of_a_job_has_a_verb(state: str, said: str) -> None:
+    _, _, rest = said.partition(" on ")
+    place, _, why = rest.partition(": ")
+    assert ended_sentence("one", state, place or None, why or None, None) == said
 
 
 def test_a_job_whose_agents_somebody_drained_says_who_gives_them_work(world: World) -> None:
@@ -187,7 +206,7 @@ def test_a_job_whose_agents_somebody_drained_says_who_gives_them_work(world: Wor
     world.submit(a_job("one"))
     assert told(world, "one").startswith(
         "one has waited 0s: all connected agents of onprem that could run it are drained (onprem/n1); "
-        "`spill agents resume onprem/n1` gives them work again; "
+        "resume them with `spill agents resume onprem/n1`; "
     )
     world.propose(Resume(ClusterName("onprem"), NodeName("n1"), "ada"))
     assert world.where("one") == "onprem/n1"
@@ -203,11 +222,11 @@ def test_a_job_without_a_walltime_says_that_it_holds_all_that_was_left_of_a_budg
     world = capped(500, wait=0)
     (forecast,) = tried(world, a_job("open").build())
     assert forecast.note == (
-        "it has no walltime: once rented it holds all that is left of the budget of project default, 500.00 now, "
-        "and others wait for that; give it one"
+        "it has no walltime, so once rented it holds all that is left of the budget of project default "
+        "(500.00 now) and blocks other jobs; submit it again with a walltime"
     )
     world.submit(a_job("open"))
-    note = "it holds all 500.00 that was left of the budget of project default until it ends, because it has no walltime; give it one"
+    note = "it holds all 500.00 that was left of the budget of project default until it ends because it has no walltime; submit it again with a walltime"
     assert why_view(world.engine, world.job("open"), world.now).sentence.endswith(f"; {note}")
     assert job_view(world.engine, world.job("open")).note == note
 
@@ -220,7 +239,7 @@ def test_a_job_that_waits_for_a_budget_names_the_job_without_a_walltime_that_hol
     assert reason is not None
     assert (reason.details["holder"], reason.details["held"]) == ("open", 500)
     assert reason.message.endswith(
-        "; open holds 500.00 of it until it ends, as it has no walltime: cancel it and submit it with one, or wait"
+        "; open holds 500.00 of it until it ends because it has no walltime; wait, or cancel it and submit it with one"
     )
     stranger = why_view(world.engine, world.job("behind"), world.now, "another").reason
     assert stranger is not None
@@ -238,3 +257,61 @@ def test_a_job_with_a_walltime_or_without_a_budget_has_no_note() -> None:
     assert (limited.note, never.note) == (None, None)
     world.submit(a_job("limited").terms(walltime=60 * SECOND))
     assert job_view(world.engine, world.job("limited")).note is None
+
+
+def answers(world: World, job: str) -> dict[str, str]:
+    """What each cluster answers."""
+    view = why_view(world.engine, world.job(job), world.now)
+    return {each.cluster: each.reason.message for each in view.clusters if each.reason is not None}
+
+
+def test_a_job_that_needs_what_nobody_offers_says_so_for_all_clusters_and_for_each(world: World) -> None:
+    world.agent("v1", cluster="cloud")
+    world.submit(a_job("one").needing("gpu:a100"))
+    assert told(world, "one") == (
+        "one has waited 0s: no cluster offers gpu:a100; no known cluster could ever run it"
+    )
+    assert answers(world, "one") == dict.fromkeys(("onprem", "cloud"), "does not offer gpu:a100")
+
+
+def test_a_job_for_a_cluster_that_does_not_exist_says_so(world: World) -> None:
+    world.submit(a_job("one").where(Where(clusters=("mars",))))
+    assert told(world, "one").startswith("one has waited 0s: there is no cluster named mars; ")
+    assert answers(world, "one")["onprem"] == "ruled out by its `where`: cluster: mars"
+    world.submit(a_job("two").where(Where(clusters=("mars", "onprem"), regions=("east",))))
+    assert "ruled out by its `where`: region: east; cluster: mars, onprem" in told(world, "two")
+
+
+def test_a_job_that_cannot_end_by_its_deadline_says_so(world: World) -> None:
+    world.submit(a_job("full"))
+    world.submit(a_job("one").terms(estimate=60 * SECOND).between(deadline=world.now + 30 * SECOND))
+    assert told(world, "one").endswith("; it cannot end by its deadline")
+    assert "could ever run it" not in told(world, "one")
+
+
+@pytest.mark.parametrize(
+    ("asked", "largest", "said"),
+    [
+        (Resources(64000), Resources(4000, 2**30), "requests 64 CPU per task; the largest machine has 4 CPU"),
+        (Resources(1000, gpu=1), Resources(4000), "requests 1 GPU per task; no machine has a GPU"),
+        (
+            Resources(8000, 2**33, 2),
+            Resources(4000, 2**30),
+            "requests 8 CPU, 8Gi, 2 GPU per task; the largest machine has 4 CPU, 1Gi; no machine has a GPU",
+        ),
+        (
+            Resources(1000, other=(("fpga", 3),)),
+            Resources(4000),
+            "requests 3 fpga per task; no machine has fpga",
+        ),
+        (
+            Resources(4000, gpu=1),
+            Resources(4000, gpu=2),
+            "requests 4 CPU, 1 GPU per task; no machine has all of that",
+        ),
+    ],
+)
+def test_a_job_that_is_too_large_names_only_what_is_too_large(
+    asked: Resources, largest: Resources, said: str
+) -> None:
+    assert str(TooBig(asked, largest)) == said

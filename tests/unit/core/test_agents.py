@@ -1,4 +1,4 @@
-"""Agents in the book: whose leases are whose, who is lost, and who may be forgotten."""
+"""Agents in the state: which leases they hold, which are lost, and which may be forgotten."""
 
 from spillover.core.events import JobState, Usage
 from spillover.core.proposals import (

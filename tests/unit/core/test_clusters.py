@@ -118,7 +118,7 @@ def test_a_drained_cluster_runs_on_and_takes_nothing_more_until_it_is_resumed(w:
     assert (w.state_of("busy"), w.state_of("next")) == (JobState.SUCCEEDED, JobState.QUEUED)
     why = explain(w.engine, w.job("next")).reason
     assert why == ClusterDrained(ONPREM, "ada")
-    assert str(why).startswith("onprem was drained by ada; `spill clusters resume onprem`")
+    assert str(why).startswith("onprem was drained by ada; resume it with `spill clusters resume onprem`")
     w.propose(StartEpoch(2, (OWNED, RENTED), w.state.policies.configured))
     w.agent("n1")
     assert (life(w, ONPREM), w.state_of("next")) == (L.DRAINING, JobState.QUEUED), "a restart resumes nothing"
@@ -198,13 +198,11 @@ def test_what_makes_no_sense_is_refused(w: World) -> None:
         unknown = refusal(w, proposal)
         assert (unknown.kind, unknown.message) == (
             RefusalKind.UNKNOWN,
-            "there is no cluster 'nowhere' here; known: onprem, cloud",
+            "there is no cluster 'nowhere'; known clusters: onprem, cloud",
         )
     named = refusal(w, AddCluster(OWNED, "ada", "{}"))
-    assert named.message == (
-        "there is a cluster 'onprem' already; change it in the configuration and say `spill config apply`"
-    )
-    assert "the configuration names 'onprem'" in refusal(w, RemoveCluster(ONPREM, "ada")).message
+    assert named.message == "cluster 'onprem' already exists; change it in the configuration"
+    assert "'onprem' belongs to the configuration" in refusal(w, RemoveCluster(ONPREM, "ada")).message
     add(w)
     assert refusal(w, AddCluster(AGENTS, "ada", "{}")).message.endswith("; remove it first")
     assert "is a cluster of kind agents" in refusal(w, UpdateCluster(KUBERNETES, "ada", "{}")).message

@@ -1,7 +1,6 @@
 """Things that happen together are decided together."""
 
 from spillover.core.events import Back, JobEnded, JobRequeued, JobState, MembersDropped
-from spillover.core.jobs import Ended
 from spillover.core.proposals import (
     Act,
     Dependency,
@@ -13,6 +12,7 @@ from spillover.core.proposals import (
     Submit,
     Submitted,
 )
+from spillover.core.records.jobs import Ended
 from spillover.model.ids import JobId, NodeKey
 from spillover.model.job import On, Retry
 from spillover.model.policy import Choice, PolicySet
@@ -224,7 +224,7 @@ def test_a_job_that_used_more_memory_than_it_asked_for_fails_and_says_so() -> No
     assert w.state_of("hog") is JobState.FAILED
     (ending,) = [event for event in w.events if isinstance(event, JobEnded)]
     assert ending.why == OutOfMemory(0, 2**20)
-    assert str(ending.why) == "ran out of memory, of which it asked for none; it used 1Mi when it was killed"
+    assert str(ending.why) == "ran out of memory; it requested none; it used 1Mi when it was killed"
 
 
 def test_being_out_of_memory_counts_as_an_exit_for_retries() -> None:

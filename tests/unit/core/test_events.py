@@ -8,6 +8,7 @@ from spillover.core.events import (
     AnyEvent,
     Event,
     GangPlaced,
+    JobHeld,
     JobsAdmitted,
     JobsArchived,
     JobStarted,
@@ -116,3 +117,8 @@ def test_what_is_left_of_an_event_fits_together() -> None:
         (B, "RUNNING", "n2"),
     ]
     assert JobsArchived((A, B)).only({B}) == JobsArchived((B,))
+
+
+def test_a_hold_that_ends_while_the_job_waits_for_something_else_names_no_person() -> None:
+    assert str(JobHeld(A, 1, "ada")) == "held by ada"
+    assert str(JobHeld(A, 1, "")) == "hold ended; still waits for its time or for other jobs"

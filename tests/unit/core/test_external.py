@@ -15,7 +15,6 @@ from spillover.core.events import (
     TasksBound,
     Usage,
 )
-from spillover.core.jobs import Running
 from spillover.core.proposals import (
     DRIVER,
     AgentGone,
@@ -36,12 +35,14 @@ from spillover.core.proposals import (
     StartEpoch,
     Verdict,
 )
+from spillover.core.records.jobs import Running
 from spillover.deciding.explain.explain import explain
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Price, Role, Taint
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.job import OnFailure, Retry, Terms
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import (
+    AtLimit,
     BackingOff,
     CancelledBy,
     ClusterDown,
@@ -167,6 +168,27 @@ def test_a_node_takes_no_more_tasks_than_it_has_places_for() -> None:
     assert w.where("e") is None, "two of its tasks are there, and it takes one"
 
 
+def test_a_job_that_waits_for_a_place_is_told_of_the_limit_of_tasks_and_not_of_cpus() -> None:
+    w = a_watched(a_node("n1", 8, tasks=2), a_node("n2", 1, tasks=5))
+    w.submit(a_job("a").cpus(2), a_job("b").cpus(2), a_job("c").cpus(2))
+    assert w.why("c") == AtLimit(ONPREM.name, "tasks", 2, 2)
+    assert str(w.why("c")) == "nodes of onprem with room for it take at most 2 tasks (2 tasks there)"
+    w.submit(a_job("d").cpus(5))
+    assert isinstance(w.why("d"), NoRoom), "CPUs are missing too"
+    w.submit(a_job("g").cpus(1).tasks(3))
+    assert w.why("g") == AtLimit(ONPREM.name, "tasks", 2, 2), "the other node has places left"
+    w.see(a_node("n1", 8, tasks=0))
+    assert str(w.why("c")) == "nodes of onprem with room for it take at most 0 tasks (2 tasks there)"
+
+
+def test_a_cluster_that_gave_a_job_back_is_told_before_its_limit_of_tasks() -> None:
+    w = a_watched(a_node("n1", 8, tasks=1))
+    w.submit(a_job("a"))
+    w.back("a", backoff=60)
+    w.submit(a_job("b"))
+    assert isinstance(w.why("a"), BackingOff)
+
+
 def test_the_tasks_of_a_gang_take_a_place_each() -> None:
     w = a_watched(a_node("n1", 8, tasks=2), a_node("n2", 8, tasks=2))
     w.submit(a_job("g").tasks(3))
@@ -270,7 +292,7 @@ def test_nodes_of_a_cluster_that_is_not_configured_any_more_are_forgotten() -> N
 
 
 def test_nobody_else_speaks_for_such_nodes_and_nothing_is_seen_of_agents() -> None:
-    agents = ClusterSpec(ClusterName("desk"), "agents", Role.OWNED)
+    agents = ClusterSpec(ClusterName("requests"), "agents", Role.OWNED)
     w = Watched(clusters=(ONPREM, agents))
     w.see(a_node("n1"), whole=True)
     onprem, n1 = ONPREM.name, NodeName("n1")
@@ -282,12 +304,12 @@ def test_nobody_else_speaks_for_such_nodes_and_nothing_is_seen_of_agents() -> No
     assert w.propose(AgentGone(onprem, n1, 0)) == Done()
     assert w.state.nodes["onprem/n1"].status == "ready"
     for refused in (
-        w.see(a_node("n1"), cluster="desk"),
-        w.healthy(cluster="desk"),
+        w.see(a_node("n1"), cluster="requests"),
+        w.healthy(cluster="requests"),
         w.healthy(cluster="moon"),
     ):
         assert isinstance(refused, Refusal)
-    assert w.agent("n1", cluster="desk") == (), "a name is taken only within its cluster"
+    assert w.agent("n1", cluster="requests") == (), "a name is taken only within its cluster"
 
 
 def test_a_cluster_of_agents_that_others_run_from_now_on_has_their_nodes_and_no_agents() -> None:
@@ -321,7 +343,7 @@ def test_an_agent_does_not_take_the_place_of_a_node_that_jobs_are_on() -> None:
     w.propose(StartEpoch(2, (replace(ONPREM, kind="agents"), CLOUD), w.state.facts.policies))
     refused = w.propose(Register(ONPREM.name, NodeName("n1"), 1, Resources(1000), (), {}, 0, ()))
     assert isinstance(refused, Refusal)
-    assert "onprem/n1 is known as a node that others ran" in refused.message
+    assert "onprem/n1 is still known as a node of an external cluster" in refused.message
     assert w.agent("n2") == ()
     w.submit(a_job("b"))
     assert w.where("b") == "onprem/n2"
@@ -478,22 +500,22 @@ def test_leases_that_are_void_and_nodes_that_nobody_saw_move_nothing() -> None:
 
 
 def test_a_driver_speaks_for_all_nodes_of_its_cluster_and_no_agent_does() -> None:
-    agents = ClusterSpec(ClusterName("desk"), "agents", Role.OWNED)
+    agents = ClusterSpec(ClusterName("requests"), "agents", Role.OWNED)
     w = Watched(clusters=(ONPREM, agents))
     w.see(a_node("n1"), whole=True)
     w.healthy()
     w.submit(a_job("a"))
-    for key in ("onprem/n1", "onprem/n2", "desk/n1"):  # an agent may have the name of a node there
+    for key in ("onprem/n1", "onprem/n2", "requests/n1"):  # an agent may have the name of a node there
         assert isinstance(w.propose(Started(NodeKey(key), w.job("a").lease, 0)), Refusal)
     assert w.propose(Started(DRIVER, w.job("a").lease, 0)) == Done()
     assert (
         w.propose(Result(DRIVER, w.job("a").lease, Outcome.EXITED, 0, None, Usage(), 0)) is Verdict.ACCEPTED
     )
-    w.agent("m1", cluster="desk")
+    w.agent("m1", cluster="requests")
     w.submit(a_job("b").cpus(1), a_job("c").cpus(2))
     w.see(a_node("n1", ready=False))
     w.submit(a_job("d"))
-    assert w.where("d") == "desk/m1"
+    assert w.where("d") == "requests/m1"
     assert isinstance(w.propose(Started(DRIVER, w.job("d").lease, 0)), Refusal)
 
 

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from spillover.core import history
 from spillover.core.events import JobEnded, JobState
-from spillover.core.history import FEW, predict
-from spillover.core.jobs import Job
+from spillover.core.learned import runtimes as history
+from spillover.core.learned.runtimes import FEW, predict
 from spillover.core.proposals import Outcome, Submit, Submitted
+from spillover.core.records.jobs import Job
 from spillover.deciding.explain.explain import explain
 from spillover.deciding.forecast.estimates import Estimate, estimate, expected_end
 from spillover.model.ids import JobId

@@ -2,8 +2,8 @@
 
 import pytest
 
-from spillover.core import keys
-from spillover.core.keys import Keys
+from spillover.core.records import keys
+from spillover.core.records.keys import Keys
 from spillover.model.ids import JobId
 
 JOB, OTHER = JobId("aaaaaaaaaaaa"), JobId("bbbbbbbbbbbb")

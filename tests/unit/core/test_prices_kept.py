@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from spillover.core.jobs import NO_EXTRA
 from spillover.core.proposals import Outcome, StartEpoch
+from spillover.core.records.jobs import NO_EXTRA
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import ClusterSpec, Price, Role
 from spillover.model.policy import Choice, PolicySet

@@ -16,8 +16,6 @@ from spillover.core.events import (
     Unmoved,
     Usage,
 )
-from spillover.core.jobs import Placed
-from spillover.core.nodes import Node
 from spillover.core.proposals import (
     Act,
     AgentGone,
@@ -42,6 +40,8 @@ from spillover.core.proposals import (
     Yielded,
 )
 from spillover.core.rebuild import rebuild
+from spillover.core.records.jobs import Placed
+from spillover.core.records.nodes import Node
 from spillover.model.ids import ClusterName, NodeKey, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
@@ -333,7 +333,7 @@ def test_only_an_agent_that_is_not_there_and_holds_nothing_is_forgotten() -> Non
     assert isinstance(refusal, Refusal)
     assert (refusal.kind, refusal.message) == (
         RefusalKind.CONFLICT,
-        "agent thief is ready; stop it first, and it can be forgotten once it is lost",
+        "agent thief is ready; stop it and wait until it is lost, then forget it",
     )
     for node in (place.thief, place.victim):
         place.propose(AgentGone(LAB, node.name, node.incarnation))

@@ -1,7 +1,7 @@
 """What is counted of waits, and which waits begin anew when policies change."""
 
+from spillover.core.learned.tally import Tally
 from spillover.core.proposals import Outcome, SetPolicies
-from spillover.core.tally import Tally
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import FOREVER, HOUR, MINUTE
 from spillover.policies.loading import load

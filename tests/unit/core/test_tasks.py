@@ -37,8 +37,8 @@ from spillover.core.proposals import (
     Submit,
     Verdict,
 )
+from spillover.core.records.tasks import deciding_end, usage_of
 from spillover.core.state import State
-from spillover.core.tasks import deciding_end, usage_of
 from spillover.core.transitions import TERMINAL
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, split_task, task_key

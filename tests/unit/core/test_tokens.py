@@ -84,11 +84,11 @@ def test_revoking_twice_is_one_event_and_an_unknown_token_is_refused() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (create("t", TokenRole.AGENT, project="p"), "not for one project"),
-        (create("t", TokenRole.ADMIN, project="p"), "not for one project"),
-        (create("t", TokenRole.AGENT, user="u"), "has no user"),
-        (create("t", cluster="onprem"), "not for one cluster"),
-        (create("t", expires=5), "would have expired already"),
+        (create("t", TokenRole.AGENT, project="p"), "cannot be limited to a project"),
+        (create("t", TokenRole.ADMIN, project="p"), "cannot be limited to a project"),
+        (create("t", TokenRole.AGENT, user="u"), "cannot have a user"),
+        (create("t", cluster="onprem"), "cannot be limited to a cluster"),
+        (create("t", expires=5), "is in the past"),
     ],
 )
 def test_what_a_token_cannot_be_is_refused(wrong: CreateToken, message: str) -> None:
@@ -131,12 +131,12 @@ def test_the_name_of_an_agent_belongs_to_its_token_until_that_ends() -> None:
     assert isinstance(w.propose(register("n1", "t1")), Registered)
     refusal = w.propose(register("n1", "t2"))
     assert isinstance(refusal, Refusal)
-    assert "belongs to an agent with the token t1" in refusal.message
+    assert "belongs to an agent with token t1" in refusal.message
     assert isinstance(w.propose(register("n1", "t2", cluster="cloud")), Registered), "names are of a cluster"
     assert isinstance(w.propose(register("n1", "", admin=True)), Registered)
     refusal = w.propose(register("n1", "t1"))
     assert isinstance(refusal, Refusal)
-    assert "of the server itself" in refusal.message
+    assert "that the server runs itself" in refusal.message
     assert isinstance(w.propose(register("n2", "t1")), Registered)
     w.propose(RevokeToken("t1", "ada"))
     assert isinstance(w.propose(register("n2", "t2")), Registered)

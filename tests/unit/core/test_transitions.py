@@ -3,8 +3,8 @@ import pytest
 
 from spillover.core.apply import apply
 from spillover.core.events import AnyEvent, Event, JobState
-from spillover.core.jobs import Ended, Placed, Running
 from spillover.core.proposals import Act, Outcome
+from spillover.core.records.jobs import Ended, Placed, Running
 from spillover.core.transitions import (
     CLUSTER,
     JOB,

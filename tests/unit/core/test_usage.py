@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillover.core import usage
+from spillover.core.learned import usage
+from spillover.core.learned.sharing import LONG, STEPS, Measure, Sharing, Using
 from spillover.core.proposals import SetPolicies
-from spillover.core.sharing import LONG, STEPS, Measure, Sharing, Using
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import DAY, HOUR, MINUTE, SECOND
 from spillover.policies.loading import load

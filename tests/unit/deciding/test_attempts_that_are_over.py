@@ -1,8 +1,8 @@
 """What was to happen to an attempt does not happen to the next one, and one for good comes before one for now."""
 
 from spillover.core.events import JobState, Stop
-from spillover.core.jobs import Running
 from spillover.core.proposals import Outcome
+from spillover.core.records.jobs import Running
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import HOUR, MINUTE

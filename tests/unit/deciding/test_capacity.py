@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from spillover.core.nodes import Node
+from spillover.core.records.nodes import Node
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, HeldCapacity
@@ -15,6 +15,7 @@ from spillover.model.job import Shape
 from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE, SECOND
+from spillover.model.where import Where
 from spillover.policies.loading import load
 from spillover.policies.place import FirstFit
 from spillover.testing.world import OWNED
@@ -128,6 +129,14 @@ def test_who_waits_for_the_only_fpga_starts_when_it_is_free_and_not_when_a_cpu_i
     outlook = Outlook(0, 0, [waiter], {}, ends, {cluster.name: cluster}, FirstFit(), strict=False)
     assert [late.job for late in latecomers(outlook, {waiter.job: MINUTE}, 10)] == ["waits"]
     assert latecomers(outlook, {waiter.job: 2 * HOUR}, 10) == []
+
+
+def test_a_gang_is_not_expected_on_a_cluster_that_it_does_not_ask_for() -> None:
+    cluster = a_cluster(a_node("one"), a_node("two"))
+    gang = Shape(Resources(1000), tasks=2)
+    assert sum(Future().fitting(cluster, gang).values()) == 2
+    assert not Future().fitting(cluster, replace(gang, where=Where(clusters=("elsewhere",))))
+    assert not Future().fitting(cluster, replace(gang, needs=("gpu:a100",)))
 
 
 def test_nothing_starts_later_on_a_node_that_others_use_more_of_than_it_has() -> None:

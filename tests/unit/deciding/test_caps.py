@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from spillover.core.events import CostHeld, JobEnded
-from spillover.core.jobs import Running
 from spillover.core.proposals import Outcome, Reclaim, StartEpoch, Submit
+from spillover.core.records.jobs import Running
 from spillover.deciding.budgets.check import REFUSALS
 from spillover.deciding.explain.explain import explain
 from spillover.deciding.forecast.costs import quote
@@ -81,8 +81,9 @@ def test_a_job_that_would_pass_a_budget_waits_for_owned_capacity_and_says_so_wit
     assert isinstance(said.reason, OverBudget)
     assert (said.reason.cost, said.reason.left, said.reason.limit) == (100 * MONEY, 50 * MONEY, 150 * MONEY)
     assert str(said.reason) == (
-        "to rent it could cost 100.00 at the most (1m walltime, 10s grace and 30s until it is surely ended); project default has 50.00 of 150.00 a month left until "
-        "2027-02-01 00:00:00 UTC: it waits for owned capacity, or for the budget"
+        "renting it could cost up to 100.00 (1m walltime, 10s grace, 30s to confirm its end); project "
+        "default has 50.00 of 150.00 per month left until "
+        "2027-02-01 00:00:00 UTC; it waits for owned capacity or the budget"
     )
     assert [verdict.reason for verdict in said.verdicts if verdict.role is Role.RENTED] == [said.reason]
     world.start("full")
@@ -184,8 +185,8 @@ def test_less_than_a_minute_or_than_what_is_expected_is_not_worth_renting() -> N
     assert isinstance(reason, OverMaxCost)
     assert (reason.runs, reason.cost, reason.limit) == (30 * MINUTE, (1800 + BEYOND) * MONEY, 1000 * MONEY)
     assert str(reason) == (
-        "to rent it could cost 1840.00 (30m at the least, 10s grace and 30s until it is surely ended); "
-        "its max_cost is 1000.00: it waits for owned capacity"
+        "renting it could cost at least 1840.00 (30m at least, 10s grace, 30s to confirm its end); "
+        "its max_cost is 1000.00; it waits for owned capacity"
     )
 
 
@@ -222,7 +223,7 @@ def test_a_user_has_a_budget_over_all_projects() -> None:
     assert world.where("b") is None
     reason = reason_of(world, "b")
     assert isinstance(reason, OverBudget)
-    assert "user ada has 50.00 of 150.00 left: it waits" in str(reason)
+    assert "user ada has 50.00 of 150.00 left; it waits" in str(reason)
 
 
 def test_a_job_that_only_rented_clusters_could_run_and_no_cap_ever_pays_for_never_runs() -> None:
@@ -232,15 +233,15 @@ def test_a_job_that_only_rented_clusters_could_run_and_no_cap_ever_pays_for_neve
     dear = reason_of(world, "a")
     assert isinstance(dear, TooDear)
     assert str(dear) == (
-        "only cloud could run it, and to rent it could cost 100.00 at the most (1m walltime, 10s grace and 30s until it is "
-        "surely ended); its max_cost is 99.00"
+        "only cloud could run it, and renting it could cost up to 100.00 (1m walltime, 10s grace, 30s to "
+        "confirm its end); its max_cost is 99.00"
     )
     other = reason_of(world, "b")
     assert isinstance(other, TooDear)
     assert other.cap == "the budget of project default"
     verdicts = explain(world.engine, world.job("b")).verdicts
     assert str(verdicts[-1].reason).endswith(
-        "150.00 a month left until 2027-02-01 00:00:00 UTC, which is never enough"
+        "150.00 per month left until 2027-02-01 00:00:00 UTC, which is never enough"
     )
 
 
@@ -250,7 +251,7 @@ def test_a_job_that_must_be_rented_is_not_told_to_wait_for_owned_capacity() -> N
     reason = reason_of(world, "b")
     assert isinstance(reason, OverBudget)
     assert not reason.owned
-    assert str(reason).endswith("2027-02-01 00:00:00 UTC: it waits for the budget")
+    assert str(reason).endswith("2027-02-01 00:00:00 UTC; it waits for the budget")
 
 
 def test_the_most_that_is_quoted_is_what_would_be_held() -> None:

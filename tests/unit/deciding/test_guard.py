@@ -9,8 +9,8 @@ import pytest
 from msgspec import structs
 
 from spillover.core.events import PolicyDisabled
-from spillover.core.jobs import NO_EXTRA, Job
 from spillover.core.proposals import DisablePolicy, SetPolicies, StartEpoch
+from spillover.core.records.jobs import NO_EXTRA, Job
 from spillover.deciding.explain.explain import explain
 from spillover.deciding.guard import GuardedOrder, GuardedPlace, SeenMachine
 from spillover.deciding.protocols import Case, MachineView
@@ -112,7 +112,7 @@ def test_why_says_which_policy_keeps_a_job_from_being_rented() -> None:
     before = failures(world)
     reason = explain(world.engine, world.job("second")).reason
     assert reason == PolicyFailed("wait.own", "ValueError: boom with a second line")
-    assert "is not rented, because the policy wait.own failed: ValueError: boom" in str(reason)
+    assert "waits for owned capacity because policy wait.own failed: ValueError: boom" in str(reason)
     assert failures(world) == before, "to be asked why is no failure"
 
 
@@ -247,9 +247,9 @@ def test_a_policy_sees_nothing_of_a_job_that_changes_while_it_is_queued() -> Non
     ("axis", "made", "told"),
     [
         ("wait", boom, "^policy wait: own: boom with a second line"),
-        ("wait", object, "wait: own cannot be made: AttributeError"),
+        ("wait", object, "wait: own cannot be created: AttributeError"),
         ("order", lambda: Own, "^policy order: own does not take these options: x; it takes none$"),
-        ("backfill", object, "backfill: own cannot be made: AttributeError"),
+        ("backfill", object, "backfill: own cannot be created: AttributeError"),
         ("backfill", lambda: type("Odd", (), {"strict": "yes"}), "strict must be true or false"),
     ],
 )

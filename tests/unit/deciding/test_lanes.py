@@ -4,8 +4,8 @@ import pytest
 
 from spillover.core.decide import decide
 from spillover.core.events import Usage
-from spillover.core.jobs import Placed
 from spillover.core.proposals import Archived, Outcome, Result
+from spillover.core.records.jobs import Placed
 from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import DAY, HOUR
@@ -94,5 +94,5 @@ def test_rented_room_wakes_nobody_who_may_not_be_rented() -> None:
         result = Result(job.phase.key, job.lease, Outcome.EXITED, 0, None, usage, 0)
         for event in decide(world.state, result, world.now)[0]:
             world.engine.apply(event)
-        woken.append(world.engine.index.stirred(world.now))
+        woken.append(world.engine.index.may_decide(world.now))
     assert woken == [False, True]

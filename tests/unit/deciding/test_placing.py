@@ -1,6 +1,6 @@
 from spillover.core.events import JobEnded, JobState, Usage
-from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Act, Jump, Outcome, Refusal, Result, SetPriority, Verdict
+from spillover.core.records.jobs import Placed, Running
 from spillover.model.ids import JobId, NodeKey
 from spillover.model.job import Burst, On, Retry
 from spillover.model.policy import Choice, PolicySet
@@ -219,7 +219,7 @@ def test_after_waits_for_success_and_a_failure_cancels_the_rest() -> None:
 def test_a_circle_of_after_is_refused() -> None:
     w = world()
     refusal = w.refused(a_job("a").after("c"), a_job("b").after("a"), a_job("c").after("b"))
-    assert "circle" in refusal.message
+    assert "cycle" in refusal.message
     assert not w.state.jobs
 
 

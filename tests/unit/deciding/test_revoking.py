@@ -2,10 +2,10 @@
 
 import pytest
 
-from spillover.core.book import STUCK
 from spillover.core.events import LeasesRevoked, Unmoved
-from spillover.core.jobs import Placed
+from spillover.core.holding import STUCK
 from spillover.core.proposals import AskSteal, HandBack, Yield, Yielded
+from spillover.core.records.jobs import Placed
 from spillover.deciding.replay import Replay
 from spillover.model.ids import JobId, NodeName
 from spillover.model.policy import Choice, PolicySet

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from spillover.core.events import AnyEvent, Decided, JobPlaced, JobsAdmitted, WaitsExpired
-from spillover.core.jobs import Ended
 from spillover.core.proposals import AgentGone, Forget, Proposal, SetPolicies, StartEpoch, Submit
+from spillover.core.records.jobs import Ended
 from spillover.deciding import engine
 from spillover.deciding.cycle import cycle, placing
 from spillover.deciding.engine import Engine

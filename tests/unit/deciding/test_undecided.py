@@ -16,7 +16,6 @@ from spillover.core.events import (
     Usage,
     WaitsExpired,
 )
-from spillover.core.jobs import Queued
 from spillover.core.proposals import (
     Done,
     Outcome,
@@ -28,6 +27,7 @@ from spillover.core.proposals import (
     Verdict,
     unusable,
 )
+from spillover.core.records.jobs import Queued
 from spillover.deciding import engine, whatif
 from spillover.deciding.cycle import cycle
 from spillover.deciding.cycle.placing import Placer
@@ -87,7 +87,7 @@ def test_a_proposal_whose_events_cannot_be_encoded_is_refused_and_the_others_are
     assert isinstance(refusal, Refusal)
     assert (refusal.kind, refusal.message) == (
         RefusalKind.INTERNAL,
-        "the server failed on this, and nothing was done (OverflowError: too large); its log says more",
+        "internal error (OverflowError: too large); nothing was changed; see the log of the server",
     )
     assert [job.id for job in world.state.jobs.values() if job.state is JobState.PLACED] == ["b"]
     (failure,) = step.failures

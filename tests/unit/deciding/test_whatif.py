@@ -1,12 +1,15 @@
-"""What would become of a job, if."""
+"""What would happen to a job under other conditions."""
 
+from spillover.core.invariants import breaches
 from spillover.core.proposals import Refusal
 from spillover.deciding.explain.explain import explain
 from spillover.deciding.whatif import Assumption, MoreMachines, OtherPolicies, OtherRequest, Snapshot, assume
 from spillover.model.ids import ClusterName, JobId
+from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import NoRoom
 from spillover.model.resources import Resources
+from spillover.model.units import HOUR
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, RENTED, World
@@ -47,6 +50,52 @@ def test_one_that_still_asks_for_too_much_would_wait() -> None:
     assert assume(snapshot, world.now, [OtherRequest(TRAIN, Resources(2000))]) is None
     assert where(snapshot) == ""
     assert isinstance(explain(snapshot, snapshot.state.jobs[TRAIN]).reason, NoRoom)
+
+
+def compute_lab() -> World:
+    """Four CPUs in use, a rented machine, and a policy whose waits grow with the request."""
+    world = World(load, PolicySet(wait=Choice("compute", {"coefficient": 0.25})))
+    world.agent("n1", cpus=4)
+    world.agent("vm", cluster="cloud", cpus=8)
+    world.submit(a_job("full").cpus(4).burst(Burst.NEVER))
+    return world
+
+
+def test_another_request_gets_another_wait_that_counts_from_the_arrival() -> None:
+    world = compute_lab()
+    arrived = world.now
+    world.submit(a_job("train").cpus(2).terms(walltime=HOUR))
+    world.wait(seconds=60)
+    before = said_by(world.state)
+    snapshot = Snapshot(world.engine)
+    assert explain(snapshot, snapshot.state.jobs[TRAIN]).spills_at == arrived + HOUR // 2
+    assert assume(snapshot, world.now, [OtherRequest(TRAIN, Resources(1000))]) is None
+    assert explain(snapshot, snapshot.state.jobs[TRAIN]).spills_at == arrived + HOUR // 4
+    assert said_by(world.state) == before
+    found = [each for each in breaches(snapshot.state) if "findable" not in each]
+    assert found == [], "a snapshot has no lookup by name; all else is in order"
+
+
+def test_one_that_has_waited_long_enough_for_a_smaller_request_would_be_rented() -> None:
+    world = compute_lab()
+    world.submit(a_job("train").cpus(2).terms(walltime=HOUR))
+    world.wait(seconds=20 * 60)
+    snapshot = Snapshot(world.engine)
+    assert assume(snapshot, world.now, [OtherRequest(TRAIN, Resources(1000))]) is None
+    assert where(snapshot) == RENTED.name
+
+
+def test_one_that_may_be_rented_would_wait_again_with_a_larger_request() -> None:
+    world = compute_lab()
+    world.submit(a_job("rented").cpus(8).burst(Burst.ALWAYS))
+    arrived = world.now
+    world.submit(a_job("train").cpus(1).terms(walltime=HOUR))
+    world.wait(seconds=20 * 60)
+    assert world.job("train").due is not None, "the rented machine is full"
+    snapshot = Snapshot(world.engine)
+    assert assume(snapshot, world.now, [OtherRequest(TRAIN, Resources(4000))]) is None
+    assert snapshot.state.jobs[TRAIN].due is None
+    assert explain(snapshot, snapshot.state.jobs[TRAIN]).spills_at == arrived + HOUR
 
 
 def test_with_more_machines_it_would_start() -> None:
@@ -90,8 +139,8 @@ def test_who_is_ahead_comes_first_there_too() -> None:
 def test_what_cannot_be_assumed_is_said() -> None:
     world = a_lab()
     cases: list[tuple[Assumption, str]] = [
-        (MoreMachines(ClusterName("moon"), 1), "there is no cluster moon; there are: onprem, cloud"),
-        (OtherRequest(JobId("small"), Resources(1)), "small is PLACED: only a queued job"),
+        (MoreMachines(ClusterName("moon"), 1), "there is no cluster moon; known clusters: onprem, cloud"),
+        (OtherRequest(JobId("small"), Resources(1)), "small is PLACED; only a queued job"),
         (OtherRequest(JobId("nobody"), Resources(1)), "there is no job nobody"),
     ]
     for assumption, word in cases:

@@ -191,7 +191,7 @@ def test_resources_of_any_name_are_held_and_given_back() -> None:
     world.finish("a")
     assert world.where("c") == "kube/n1"
     world.submit(a_job("d").others(fpga=3))
-    assert str(world.why("d")) == "asks for 1 CPU, 3 fpga a task; the largest machine has 4 CPU, 1Ti, 2 fpga"
+    assert str(world.why("d")) == "requests 3 fpga per task; the largest machine has 2 fpga"
 
 
 def test_pods_of_a_gang_share_what_nodes_have() -> None:
@@ -210,7 +210,7 @@ def test_no_more_jobs_than_the_limit_are_there_at_a_time() -> None:
     world.submit(a_job("a"), a_job("b").tasks(2), a_job("c"))
     assert [world.where(job) for job in "abc"] == ["kube/kube-1", "kube/kube-1", None]
     assert world.why("c") == AtLimit(KUBE.name, "jobs", 2, 2)
-    assert str(world.why("c")) == "the limit of 2 jobs on kube is reached: 2 jobs in use"
+    assert str(world.why("c")) == "kube is at its limit of 2 jobs (2 jobs in use)"
     world.finish("a")
     assert world.where("c") == "kube/kube-1"
 

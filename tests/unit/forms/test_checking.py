@@ -52,8 +52,8 @@ def test_every_problem_is_told_at_once() -> None:
         "cuont": "unknown field; did you mean `count`?",
         "ratio": "must be a number, found the text 'x'",
         "flag": "must be true or false, found 1",
-        "note": "has 4 characters; the most is 3",
-        "inner.kind": "'bigg' is not big or small; did you mean `big`?",
+        "note": "has 4 characters; the maximum is 3",
+        "inner.kind": "'bigg' must be big or small; did you mean `big`?",
         "inner.name": "is missing",
         "many[0].name": 'must be text, found 1; write it in quotes: "1"',
         "many[1]": 'must be a mapping or text, found 2; write it in quotes: "2"',
@@ -65,9 +65,9 @@ def test_every_problem_is_told_at_once() -> None:
 
 
 def test_bounds_are_told() -> None:
-    assert problems({"count": -1}) == {"count": "-1 is too small; the least is 0"}
-    assert problems({"count": 6}) == {"count": "6 is too large; the most is 5"}
-    assert problems({"count": 1, "many": ["a"] * 4}) == {"many": "has 4 entries; the most is 3"}
+    assert problems({"count": -1}) == {"count": "-1 is too small; the minimum is 0"}
+    assert problems({"count": 6}) == {"count": "6 is too large; the maximum is 5"}
+    assert problems({"count": 1, "many": ["a"] * 4}) == {"many": "has 4 entries; the maximum is 3"}
 
 
 def test_something_else_than_a_mapping_is_told() -> None:
@@ -84,7 +84,7 @@ def test_what_is_right_keeps_its_place_when_wrong_items_are_left_out() -> None:
 
 def test_the_nearest_word_is_named_or_all_are() -> None:
     assert nearest("not-befor", ["not_before", "array"]) == "; did you mean `not_before`?"
-    assert nearest("xyz", ["fifo", "priority"]) == "; known are fifo, priority"
+    assert nearest("xyz", ["fifo", "priority"]) == "; expected one of fifo, priority"
 
 
 def test_a_problem_is_one_line() -> None:

@@ -9,7 +9,7 @@ import pytest
 from spillover.clusters.kinds import load_kinds
 from spillover.config.read import read_config
 from spillover.forms.documents import read_documents
-from spillover.forms.jobs import BadForm, is_manifest, read_job, read_jobs, to_doc
+from spillover.forms.jobs.reading import BadForm, is_manifest, read_job, read_jobs, to_doc
 from spillover.forms.schema import config_schema, job_schema
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from spillover.forms.inputs import Unpacked
-from spillover.forms.jobs import BadForm, JobForm, read_job, read_jobs, to_doc
-from spillover.forms.matching import fixed
+from spillover.forms.jobs.inputs import Unpacked
+from spillover.forms.jobs.matching import fixed
+from spillover.forms.jobs.reading import BadForm, JobForm, read_job, read_jobs, to_doc
 from spillover.model.files import MOST_FILES, File
 
 ONE = "0" * 64
@@ -55,7 +55,7 @@ def test_a_packed_entry_may_have_another_name_there() -> None:
         ("a/../../b", "leads out of the folder"),
         ("a//b", "has a part without a name"),
         ("./a", "has a part without a name"),
-        ("a\0b", "holds a NUL character"),
+        ("a\0b", "a NUL character"),
         ("x" * 300, "is too long"),
     ],
 )
@@ -71,19 +71,22 @@ def test_paths_stay_below_the_folder(path: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
-        ([{"path": "*.csv", "as": "one"}], "would be several files; write 'one/' for a folder"),
-        ([{"path": "x", "as": "*"}], "is a pattern; write one path"),
-        ([PACKED | {"digest": "abc"}], "'abc' is not the SHA-256 of a file"),
-        ([PACKED | {"size": None}], "is missing; a file with a `digest` has a `size` too"),
-        ([PACKED | {"path": "a/"}], "'a/' is a folder; name the file"),
-        ([PACKED | {"as": "b/"}], "'b/' is a folder; name the file"),
-        ([PACKED, PACKED], "'a' would be there twice"),
-        ([PACKED, PACKED | {"path": "a/b"}], "'a' would be there twice"),
+        ([{"path": "*.csv", "as": "one"}], "matches several files; write 'one/' for a folder"),
+        ([{"path": "x", "as": "*"}], "is a pattern; write a path"),
+        ([PACKED | {"digest": "abc"}], "'abc' is not a SHA-256"),
+        ([PACKED | {"size": None}], "is required with `digest`"),
+        ([PACKED | {"path": "a/"}], "'a/' is a folder; an input with a `digest`"),
+        ([PACKED | {"as": "b/"}], "'b/' is a folder; an input with a `digest`"),
+        ([PACKED, PACKED], "'a' would be written twice"),
+        ([PACKED, PACKED | {"path": "a/b"}], "'a' would be written twice"),
         ([{"as": "x"}], "path: is missing"),
         ([{"path": "x", "to": "y"}], "unknown field"),
         ([3], "must be"),
         ([PACKED | {"size": -1}], "too small"),
-        ([PACKED | {"path": str(at)} for at in range(MOST_FILES + 1)], "has 5,001 files; the most is 5,000"),
+        (
+            [PACKED | {"path": str(at)} for at in range(MOST_FILES + 1)],
+            "has 5,001 files; the maximum is 5,000",
+        ),
     ],
 )
 def test_what_is_absurd_is_told(inputs: list[Any], said: str) -> None:

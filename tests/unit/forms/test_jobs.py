@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from spillover.forms.jobs import AfterRef, BadForm, JobForm, from_doc, read_job, read_jobs, to_doc
+from spillover.forms.jobs.reading import AfterRef, BadForm, JobForm, from_doc, read_job, read_jobs, to_doc
 from spillover.model.job import Argv, Burst, Container, On, PythonCall, Range, Retry, Shape, Shell, Terms
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
@@ -130,10 +130,10 @@ def test_each_kind_of_work_is_read_and_asks_for_what_it_needs() -> None:
 
 
 def test_work_is_needed_and_one_kind_of_it() -> None:
-    assert refused(doc({})) == ["spec: missing command; write `run`, `command`, `python` or `container`"]
-    assert wrong(command=["x"]) == "spec.command: `run` and `command` are different kinds of work; keep one"
-    assert wrong(run=" ") == "spec.run: is empty: missing command"
-    assert refused(doc({"command": []})) == ["spec.command: is empty: missing command"]
+    assert refused(doc({})) == ["spec: has nothing to run; add `run`, `command`, `python` or `container`"]
+    assert wrong(command=["x"]) == "spec.command: `run` and `command` exclude each other; keep one"
+    assert wrong(run=" ") == "spec.run: is empty; write a command"
+    assert refused(doc({"command": []})) == ["spec.command: is empty; write a command"]
     assert "module:function" in refused(doc({"python": {"call": "os.system"}}))[0]
 
 
@@ -158,19 +158,19 @@ def test_a_folder_is_seen_from_where_the_person_is(
     ("resources", "message"),
     [
         ({"cpu": -1}, "cpu: -1 is not a number of CPUs; write 2, 1.5 or 500m"),
-        ({"cpu": 0}, "cpu: 0 is out of bounds; write at least 1m"),
+        ({"cpu": 0}, "cpu: 0 is out of range; write 0.001 or more"),
         ({"cpu": 0.0001}, "cpu: 0.0001 is finer than a thousandth of a CPU"),
-        ({"cpu": 10**7}, "cpu: 10000000 is out of bounds; the most is 1000000"),
+        ({"cpu": 10**7}, "cpu: 10000000 is out of range; the maximum is 1000000"),
         ({"cpu": 1e300}, "cpu: 1e+300 is not a number of CPUs; write 2, 1.5 or 500m"),
         (
             {"cpu": 10**400},
             "cpu: a number of more than 38 digits is not a number of CPUs; write 2, 1.5 or 500m",
         ),
-        ({"memory": 0}, "memory: 0 is out of bounds; leave it out if it does not matter"),
-        ({"memory": "1Ei"}, "memory: '1Ei' is out of bounds; the most is less than 1Ei"),
-        ({"gpu": -1}, "gpu: -1 is too small; the least is 0"),
+        ({"memory": 0}, "memory: 0 is out of range; write more than 0, or remove the field"),
+        ({"memory": "1Ei"}, "memory: '1Ei' is out of range; it must be less than 1Ei"),
+        ({"gpu": -1}, "gpu: -1 is too small; the minimum is 0"),
         ({"gpu": 1.5}, "gpu: must be a whole number, found 1.5"),
-        ({"gpu": 10**6}, "gpu: 1000000 is too large; the most is 100000"),
+        ({"gpu": 10**6}, "gpu: 1000000 is too large; the maximum is 100000"),
         ({"cpus": 1}, "cpus: unknown field; did you mean `cpu`?"),
         ({"cpu": True}, "cpu: must be text or a whole number or a number, found true"),
     ],
@@ -187,42 +187,42 @@ def test_a_job_may_ask_for_a_gpu_and_no_cpu() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("walltime", "0s", "'0s' is out of bounds; it must be more than 0"),
+        ("walltime", "0s", "'0s' is out of range; it must be more than 0"),
         ("walltime", 3600, "3600 is not a duration; write 90s, 10m, 1h30m or 2d"),
-        ("walltime", "11w100000d", "is out of bounds; the most is 3650d"),
+        ("walltime", "11w100000d", "is out of range; the maximum is 3650d"),
         ("estimate", "-1s", "'-1s' is not a duration"),
-        ("grace", "2d", "'2d' is out of bounds; the most is 1d"),
+        ("grace", "2d", "'2d' is out of range; the maximum is 1d"),
         ("lost_after", "0s", "must be more than 0"),
         ("deadline", "tomorrow", "'tomorrow' is not a time with a zone; write 2027-01-31T18:00:00Z"),
         ("deadline", "9999-01-01T00:00:00Z", "is not between the years 1970 and 2262"),
         ("not_before", 5, "must be text, found 5"),
-        ("priority", 10**7, "10000000 is too large; the most is 1000000"),
+        ("priority", 10**7, "10000000 is too large; the maximum is 1000000"),
         ("priority", "high", "must be a whole number, found the text 'high'"),
-        ("max_cost", -1, "-1 is out of bounds; the least is 0"),
+        ("max_cost", -1, "-1 is out of range; the minimum is 0"),
         ("max_cost", "much", "'much' is not an amount of money"),
-        ("max_cost", 1e12, "out of bounds; the most is 1000000000"),
-        ("tasks", 0, "0 is too small; the least is 1"),
-        ("tasks", 10**6, "is too large; the most is 100000"),
-        ("queue", "a b", "'a b' is not a name; write 1 to 63 letters"),
-        ("burst", "maybe", "'maybe' is not always or auto or never"),
+        ("max_cost", 1e12, "out of range; the maximum is 1000000000"),
+        ("tasks", 0, "0 is too small; the minimum is 1"),
+        ("tasks", 10**6, "is too large; the maximum is 100000"),
+        ("queue", "a b", "'a b' is not a valid name; write 1 to 63 letters"),
+        ("burst", "maybe", "'maybe' must be always, auto or never"),
         ("burst", "alwayz", "did you mean `always`?"),
-        ("array", "10-1", "'10-1' runs backwards; write 1-10"),
+        ("array", "10-1", "'10-1' is in the wrong order; write 1-10"),
         ("array", "a-b", "'a-b' is not a range of indexes; write 1-100 or 1-10,20"),
         ("array", "", "'' is not a range of indexes"),
-        ("array", "1-5,3", "names the index 3 twice"),
-        ("array", "1-2000000", "has 2,000,000 members; the most is 1,000,000"),
+        ("array", "1-5,3", "contains index 3 twice"),
+        ("array", "1-2000000", "has 2,000,000 members; the maximum is 1,000,000"),
         ("array", "0-1000000:2", "has more than 10,000 ranges"),
         ("array", "1-5:0", "has a step of 0"),
-        ("array", "1-99999999999", "is too large an index"),
-        ("array", 10, "10 could be one index or a number of members; write 1-10"),
+        ("array", "1-99999999999", "is too large; the maximum is 1000000000"),
+        ("array", 10, "10 is ambiguous (an index, or a number of members); write 1-10"),
         ("key", "", "must not be empty"),
-        ("key", "a\nb", "must be text that can be printed"),
-        ("workdir", "a\0b", "holds a NUL character"),
-        ("run", "a\0b", "holds a NUL character"),
-        ("run", "x" * 200_000, "has 200000 bytes; a process can be given 131071 in one piece"),
+        ("key", "a\nb", "contains characters that cannot be printed"),
+        ("workdir", "a\0b", "contains a NUL character"),
+        ("run", "a\0b", "contains a NUL character"),
+        ("run", "x" * 200_000, "has 200000 bytes; the maximum for one argument or variable is 131071"),
         ("run", "a\udcff", "is not UTF-8 text"),
         ("env", [], "must be a mapping, found a list"),
-        ("env", {str(n): "" for n in range(1001)}, "has 1001 entries; the most is 1000"),
+        ("env", {str(n): "" for n in range(1001)}, "has 1001 entries; the maximum is 1000"),
         ("walltim", "2h", "unknown field; did you mean `walltime`?"),
         ("resources", None, "must be a mapping, found nothing"),
     ],
@@ -239,31 +239,34 @@ def test_what_makes_no_sense_is_refused(field: str, value: object, message: str)
         ({"env": {"A": 4}}, 'spec.env.A: must be text, found 4; write it in quotes: "4"'),
         (
             {"env": {"A=B": "x"}},
-            "spec.env['A=B']: 'A=B' is not a name of a variable; write it without `=` and spaces",
+            "spec.env['A=B']: 'A=B' is not a valid variable name; write it without `=` and spaces",
         ),
-        ({"env": {"": "x"}}, "spec.env['']: '' is not a name of a variable; write it without `=` and spaces"),
+        (
+            {"env": {"": "x"}},
+            "spec.env['']: '' is not a valid variable name; write it without `=` and spaces",
+        ),
         (
             {"env": {"A B": "x"}},
-            "spec.env['A B']: 'A B' is not a name of a variable; write it without `=` and spaces",
+            "spec.env['A B']: 'A B' is not a valid variable name; write it without `=` and spaces",
         ),
         (
             {"env": {"A\t": "x"}},
-            "spec.env['A\\t']: 'A\\t' is not a name of a variable; write it without `=` and spaces",
+            "spec.env['A\\t']: 'A\\t' is not a valid variable name; write it without `=` and spaces",
         ),
         (
             {"env": {"A\0": "x"}},
-            "spec.env['A\\x00']: 'A\\x00' is not a name of a variable; write it without `=` and spaces",
+            "spec.env['A\\x00']: 'A\\x00' is not a valid variable name; write it without `=` and spaces",
         ),
-        ({"env": {"A": "\0"}}, "spec.env.A: holds a NUL character, which no process can be given"),
-        ({"retry": {"exit": 1001}}, "spec.retry.exit: 1001 is too large; the most is 1000"),
-        ({"needs": ["a b"]}, "spec.needs[0]: 'a b' is not a word to match; write 1 to 100 letters"),
+        ({"env": {"A": "\0"}}, "spec.env.A: contains a NUL character"),
+        ({"retry": {"exit": 1001}}, "spec.retry.exit: 1001 is too large; the maximum is 1000"),
+        ({"needs": ["a b"]}, "spec.needs[0]: 'a b' is not a valid word; write 1 to 100 letters"),
         ({"after": [{"on": "any"}]}, "spec.after[0].job: is missing"),
-        ({"after": ["a b"]}, "spec.after[0]: 'a b' is neither a name nor an id of a job"),
-        ({"after": ["a", {"job": "a"}]}, "spec.after[1]: names 'a' a second time; keep one"),
-        ({"walltime": "1m", "estimate": "2m"}, "spec.estimate: '2m' is more than the walltime; lower it"),
+        ({"after": ["a b"]}, "spec.after[0]: 'a b' is not a job name or id"),
+        ({"after": ["a", {"job": "a"}]}, "spec.after[1]: lists 'a' twice; remove one"),
+        ({"walltime": "1m", "estimate": "2m"}, "spec.estimate: '2m' is longer than the walltime"),
         (
             {"deadline": "2027-01-01T00:00:00Z", "not_before": "2027-01-01T00:00:00Z"},
-            "spec.deadline: is not after `not_before`",
+            "spec.deadline: must be later than `not_before`",
         ),
     ],
 )
@@ -356,11 +359,11 @@ spec:
         "bad.yaml:6: spec.resources.cpu: -1 is not a number of CPUs; write 2, 1.5 or 500m",
         "bad.yaml:6: spec.resources.memory: '2Qi' is not an amount of memory; write 512Mi, 2Gi, 2G or a number of bytes",
         "bad.yaml:7: spec.after[0].job: is missing",
-        "bad.yaml:7: spec.after[1]: 'a b' is neither a name nor an id of a job",
+        "bad.yaml:7: spec.after[1]: 'a b' is not a job name or id",
         "bad.yaml:8: spec.waltime: unknown field; did you mean `walltime`?",
-        "bad.yaml:11: kind: 'Jobs' is not Job",
-        "bad.yaml:14: spec.run: is there twice, in lines 13 and 14; keep one",
-        "bad.yaml:15: spec.array: '9-1' runs backwards; write 1-9",
+        "bad.yaml:11: kind: 'Jobs' must be Job",
+        "bad.yaml:14: spec.run: is defined twice, in lines 13 and 14; remove one",
+        "bad.yaml:15: spec.array: '9-1' is in the wrong order; write 1-9",
     ]
 
 
@@ -395,9 +398,9 @@ def test_a_spec_alone_is_written_without_its_key() -> None:
     ids=lambda spec: next(iter(spec)),
 )
 def test_a_job_is_small_enough_to_be_sent_around(spec: dict[str, Any]) -> None:
-    told = "spec: the job is 1.2 MiB large; the most is 1 MiB: put data in files"
+    told = "spec: the job has 1.2 MiB; the maximum is 1 MiB; put data in files"
     assert refused(doc(spec)) == [told]
-    with pytest.raises(BadForm, match="the most is 1 MiB: put data in files"):
+    with pytest.raises(BadForm, match="the maximum is 1 MiB; put data in files"):
         from_doc(msgspec.convert(doc(spec), JobDoc))
 
 
@@ -405,13 +408,13 @@ def test_a_job_just_above_the_bound_does_not_read_as_being_within_it() -> None:
     env = {f"V{at}": "x" * 131_000 for at in range(8)}
     assert job(env=env).spec.env == env
     assert wrong(env=env | {"W": "x" * 600}) == (
-        "spec: the job is 1.1 MiB large; the most is 1 MiB: put data in files"
+        "spec: the job has 1.1 MiB; the maximum is 1 MiB; put data in files"
     )
 
 
 def test_bytes_that_are_not_base64_are_told() -> None:
     call = {"function": "0" * 64, "arguments": "%%%"}
-    assert refused(doc({"python": call})) == ["spec.python.arguments: '%%%' is not Base64"]
+    assert refused(doc({"python": call})) == ["spec.python.arguments: '%%%' is not valid Base64"]
     assert refused(doc({"python": call | {"arguments": 3}})) == [
         "spec.python.arguments: must be Base64 text, found 3"
     ]
@@ -420,4 +423,4 @@ def test_bytes_that_are_not_base64_are_told() -> None:
 @pytest.mark.parametrize("image", ["--privileged", "-v/:/host", "a b"])
 def test_an_image_is_no_option_of_an_engine(image: str) -> None:
     (problem,) = refused(doc({"container": {"image": image, "command": ["sh", "alpine"]}}))
-    assert problem == f"spec.container.image: {image!r} is not the name of an image"
+    assert problem == f"spec.container.image: {image!r} is not a valid image name"

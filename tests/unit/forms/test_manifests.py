@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from spillover.forms.jobs import BadForm, JobForm, read_job, read_jobs, to_doc
+from spillover.forms.jobs.reading import BadForm, JobForm, read_job, read_jobs, to_doc
 from spillover.model.job import Container
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
@@ -110,11 +110,11 @@ def test_a_generated_name_is_used_without_its_dash() -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (manifest({}) | {"apiVersion": "batch/v1beta1"}, "apiVersion: 'batch/v1beta1' is not batch/v1"),
-        (manifest({}) | {"kind": "CronJob"}, "kind: 'CronJob' of batch/v1 is not read; write a Job"),
+        (manifest({}) | {"apiVersion": "batch/v1beta1"}, "apiVersion: 'batch/v1beta1' must be batch/v1"),
+        (manifest({}) | {"kind": "CronJob"}, "kind: 'CronJob' of batch/v1 is not supported; write a Job"),
         (manifest({"image": 5}), "spec.template.spec.containers[0].image: must be text, found 5"),
         (manifest({"image": ""}), "spec.template.spec.containers[0].image: must not be empty"),
-        (manifest({"command": ["a\0"]}), "spec.template.spec.containers[0].command[0]: holds a NUL"),
+        (manifest({"command": ["a\0"]}), "spec.template.spec.containers[0].command[0]: contains a NUL"),
         (
             manifest({"resources": {"requests": {"cpu": "-1"}}}),
             "spec.template.spec.containers[0].resources.requests.cpu: '-1' is not a number of CPUs",
@@ -129,7 +129,7 @@ def test_a_generated_name_is_used_without_its_dash() -> None:
         ),
         (
             manifest({}, spec={"activeDeadlineSeconds": 0}),
-            "spec.activeDeadlineSeconds: 0 is too small; the least is 1",
+            "spec.activeDeadlineSeconds: 0 is too small; the minimum is 1",
         ),
         (
             manifest({}, spec={"activeDeadlineSeconds": 10**12}),
@@ -137,7 +137,7 @@ def test_a_generated_name_is_used_without_its_dash() -> None:
         ),
         (
             manifest({}, annotations={"estimated_runtime": "soon"}),
-            "metadata.annotations: 'soon' is not an estimate",
+            "metadata.annotations: 'soon' is not a duration",
         ),
         (
             manifest({}, labels={"spillover.dev/project": "a b"}),
@@ -146,7 +146,7 @@ def test_a_generated_name_is_used_without_its_dash() -> None:
         (manifest({}, name="x" * 64), "metadata.name: "),
         (
             manifest({}, spec={"template": {"spec": {"containers": []}}}),
-            "spec.template.spec.containers: is empty; write at least one container",
+            "spec.template.spec.containers: is empty; add a container",
         ),
         (
             manifest({}, annotations={"spillover.dev/estimat": "5m"}),
@@ -154,15 +154,15 @@ def test_a_generated_name_is_used_without_its_dash() -> None:
         ),
         (
             manifest({}, annotations={"spillover.dev/colour": "red"}),
-            "metadata.annotations['spillover.dev/colour']: unknown annotation of spillover.dev; known are estimate, queue,",
+            "metadata.annotations['spillover.dev/colour']: unknown annotation of spillover.dev; expected one of estimate, queue,",
         ),
         (
             {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"image": "i"}]}},
-            "kind: 'Pod' of 'v1' is not read; write a Job, of spillover/v1 or of batch/v1",
+            "kind: 'Pod' of 'v1' is not supported; write a Job of spillover/v1 or batch/v1",
         ),
         (
             {"apiVersion": "v1", "kind": "Job", "spec": {"run": "true"}},
-            "apiVersion: 'v1' is not spillover/v1 or batch/v1",
+            "apiVersion: 'v1' must be spillover/v1 or batch/v1",
         ),
         ({"apiVersion": "batch/v1", "kind": "Job", "spec": {}}, "spec.template: is missing"),
         ({"apiVersion": "batch/v1", "kind": "Job"}, "spec: is missing"),
@@ -195,9 +195,9 @@ def test_metadata_that_keeps_objects_from_going_away_is_refused_by_its_name() ->
     }
     held = manifest({}, finalizers=["example.com/hold"], spec={"template": template})
     problems = [
-        "metadata.finalizers: keep a Job from being deleted, so that its room would never be free again; leave it out",
-        "spec.template.metadata.finalizers: keep pods from being deleted, so that their room would never be free again; leave it out",
-        "spec.template.metadata.ownerReferences: give pods to somebody else, who may delete or adopt them; leave it out",
+        "metadata.finalizers: would keep the Job from being deleted, so its capacity would never be freed; remove it",
+        "spec.template.metadata.finalizers: would keep pods from being deleted, so their capacity would never be freed; remove it",
+        "spec.template.metadata.ownerReferences: would let another controller delete or adopt the pods; remove it",
     ]
     assert refused(held) == problems
     own = {"container": {"image": "busybox", "manifest": held}}

@@ -86,6 +86,6 @@ def test_a_parenthesis_that_does_not_match_is_pointed_at() -> None:
         line = OneLine(text)
         assert not line.balanced()
         assert line.told() == [
-            ((), f"{text!r} has parentheses that do not match (at character {at})"),
+            ((), f"{text!r} has unbalanced parentheses (at character {at})"),
         ]
     assert OneLine("a(b(c))").balanced()

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from spillover.forms.jobs import BadForm, JobForm, read_job, to_doc
+from spillover.forms.jobs.reading import BadForm, JobForm, read_job, to_doc
 from spillover.model.job import Burst, OnFailure
 from spillover.model.resources import Resources
 from spillover.model.where import NodeTerm, Requirement, Rules, Toleration, Where
@@ -221,10 +221,10 @@ def test_annotations_of_the_job_come_before_those_of_its_pod() -> None:
         ),
         (
             manifest({}, {"spillover.dev/where.cluster": "a b"}),
-            "metadata.annotations['spillover.dev/where.cluster']: 'a b' is not a name",
+            "metadata.annotations['spillover.dev/where.cluster']: 'a b' is not a valid name",
         ),
-        (manifest({}, parallelism=0), "spec.parallelism: is 0, with which nothing ever runs"),
-        (manifest({}, parallelism=10**6), "spec.parallelism: 1000000 is too large; the most is 100000"),
+        (manifest({}, parallelism=0), "spec.parallelism: is 0, so the job would never run"),
+        (manifest({}, parallelism=10**6), "spec.parallelism: 1000000 is too large; the maximum is 100000"),
         (
             manifest({"initContainers": [asks(cpu="x")]}),
             "spec.template.spec.initContainers[0].resources.requests.cpu: 'x' is not a number of CPUs",
@@ -263,7 +263,7 @@ def test_a_choice_among_no_nodes_is_told() -> None:
             ],
         ),
         (manifest({}) | {"metadata": [1]}, ["metadata: must be a mapping, found a list"]),
-        (manifest({}, parallelism=-1), ["spec.parallelism: -1 is too small; the least is 0"]),
+        (manifest({}, parallelism=-1), ["spec.parallelism: -1 is too small; the minimum is 0"]),
     ],
 )
 def test_a_manifest_within_a_job_file_is_checked_like_one_of_its_own(
@@ -283,7 +283,7 @@ def test_a_manifest_within_a_job_file_is_checked_like_one_of_its_own(
         ({"operator": "In"}, "In needs `values`"),
         ({"operator": "Exists", "values": ["a"]}, "Exists takes no `values`"),
         ({"operator": "Gt", "values": ["a"]}, "Gt needs one whole number in `values`"),
-        ({"operator": "Near"}, "'Near' is not DoesNotExist or Exists"),
+        ({"operator": "Near"}, "'Near' must be DoesNotExist, Exists, Gt, In, Lt or NotIn"),
     ],
 )
 def test_requirements_that_no_cluster_takes_are_told(wanted: dict[str, Any], problem: str) -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from spillover.forms.documents import MOST_BYTES
 from spillover.forms.files import read_file
-from spillover.forms.jobs import BadForm, JobForm, read_job, read_jobs
-from spillover.forms.options import BY_FLAG, OPTIONS, as_flags, doc_from_options
-from spillover.forms.scripts import is_script
+from spillover.forms.jobs.options import BY_FLAG, OPTIONS, as_flags, doc_from_options
+from spillover.forms.jobs.reading import BadForm, JobForm, read_job, read_jobs
+from spillover.forms.jobs.scripts import is_script
 from spillover.model.job import Argv, On, Shell
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE
@@ -75,7 +75,7 @@ def test_a_script_of_another_interpreter_is_named_by_its_path() -> None:
     text = "#!/usr/bin/awk -f\nBEGIN {}\n"
     assert read(text, "/s/x.awk").spec.work == Argv(("/usr/bin/awk", "-f", "/s/x.awk"))
     assert read(text, "x.awk").spec.work == Argv(("/usr/bin/awk", "-f", str(Path.cwd() / "x.awk")))
-    assert "save it and submit the file" in refused(text, "-")[0]
+    assert "save the script to a file and submit it" in refused(text, "-")[0]
 
 
 def test_a_script_too_long_for_an_argument_is_named_by_its_path() -> None:
@@ -103,12 +103,12 @@ def test_all_problems_of_a_script_are_told_with_their_lines() -> None:
     text = "#!/bin/sh\n#SPILL --cpus 4 --walltime\n#SPILL --cpu -1 --memory 2Qi\n#SPILL --env X --gpu one word\n#SPILL 'x\n#SPILLS\n:\n"
     assert refused(text) == [
         "s.sh:2: unknown option '--cpus'; did you mean `--cpu`?",
-        "s.sh:2: --walltime: is missing its value; write --walltime TIME",
-        "s.sh:4: 'word' belongs to no option; write values with spaces in quotes",
+        "s.sh:2: --walltime: needs a value; write --walltime TIME",
+        "s.sh:4: 'word' does not belong to an option; put values with spaces in quotes",
         "s.sh:4: --gpu: 'one' is not a whole number",
         "s.sh:4: --env: 'X' is not NAME=VALUE",
-        "s.sh:5: cannot be read: no closing quotation",
-        "s.sh:6: '#SPILLS' is not #SPILL; put a space behind it",
+        "s.sh:5: cannot be parsed: no closing quotation",
+        "s.sh:6: '#SPILLS' is not #SPILL; add a space after #SPILL",
     ]
     assert refused("#SPILL --cpu -1 --memory 2Qi\n:\n") == [
         "s.sh:1: --cpu: '-1' is not a number of CPUs; write 2, 1.5 or 500m",
@@ -204,6 +204,10 @@ def test_files_are_read_up_to_a_bound(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read_are_told_in_one_line(tmp_path: Path) -> None:
-    for name in (str(tmp_path / "none"), str(tmp_path), "a\0b"):
-        with pytest.raises(BadForm, match="cannot be read: "):
+    for name, why in (
+        (str(tmp_path / "none"), "none: No such file or directory"),
+        (str(tmp_path), ": Is a directory"),
+        ("a\0b", "cannot be read: embedded null byte"),
+    ):
+        with pytest.raises(BadForm, match=f"{why}$"):
             read_file(name)

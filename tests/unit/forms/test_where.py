@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from spillover.forms.jobs import BadForm, JobForm, read_job, to_doc
+from spillover.forms.jobs.reading import BadForm, JobForm, read_job, to_doc
 from spillover.model.job import Burst, OnFailure
 from spillover.model.resources import Resources
 from spillover.model.where import Where
@@ -63,13 +63,13 @@ def test_jobs_that_ask_for_the_same_share_one_shape() -> None:
 @pytest.mark.parametrize(
     ("where", "problem"),
     [
-        ({"cluster": "a b"}, "spec.where.cluster: 'a b' is not a name"),
-        ({"avoid": ["ok", "-"]}, "spec.where.avoid[1]: '-' is not a name"),
-        ({"region": ""}, "spec.where.region: '' cannot be matched; write 1 to 256 printable characters"),
-        ({"kind": ["a\nb"]}, "spec.where.kind[0]: 'a\\nb' cannot be matched"),
-        ({"labels": {"": "x"}}, "spec.where.labels['']: '' cannot be matched"),
-        ({"cluster": "a", "avoid": "a"}, "spec.where.avoid: 'a' is asked for by `cluster` too; keep one"),
-        ({"role": "mine"}, "spec.where.role: 'mine' is not owned or rented"),
+        ({"cluster": "a b"}, "spec.where.cluster: 'a b' is not a valid name"),
+        ({"avoid": ["ok", "-"]}, "spec.where.avoid[1]: '-' is not a valid name"),
+        ({"region": ""}, "spec.where.region: '' is not valid; write 1 to 256 printable characters"),
+        ({"kind": ["a\nb"]}, "spec.where.kind[0]: 'a\\nb' is not valid"),
+        ({"labels": {"": "x"}}, "spec.where.labels['']: '' is not valid"),
+        ({"cluster": "a", "avoid": "a"}, "spec.where.avoid: 'a' is also listed in `cluster`; remove one"),
+        ({"role": "mine"}, "spec.where.role: 'mine' must be owned or rented"),
         ({"regions": "north"}, "spec.where.regions: unknown field; did you mean `region`?"),
         ({"cluster": 7}, "spec.where.cluster: must be text or a list, found 7"),
     ],
@@ -81,9 +81,7 @@ def test_what_is_wrong_with_it_is_told(where: dict[str, Any], problem: str) -> N
 
 def test_a_role_that_burst_rules_out_is_told() -> None:
     (told,) = wrong(where={"role": "rented"}, burst="never")
-    assert told == (
-        "spec.where.role: rented clusters are what `burst: never` rules out; leave one of them out"
-    )
+    assert told == ("spec.where.role: rented conflicts with `burst: never`; remove one of them")
 
 
 def test_what_a_cluster_must_be_able_to_do_follows_from_the_work() -> None:
@@ -106,12 +104,12 @@ def test_resources_of_any_name_are_asked_for() -> None:
 @pytest.mark.parametrize(
     ("other", "problem"),
     [
-        ({"cpu": 1}, "spec.resources.other.cpu: has a field of its own; write it as `cpu` beside `other`"),
+        ({"cpu": 1}, "spec.resources.other.cpu: has a separate field; write it as `cpu` next to `other`"),
         (
             {"nvidia.com/gpu": 1},
-            "spec.resources.other['nvidia.com/gpu']: has a field of its own; write it as `gpu`",
+            "spec.resources.other['nvidia.com/gpu']: has a separate field; write it as `gpu`",
         ),
-        ({"a b": 1}, "spec.resources.other['a b']: 'a b' is not the name of a resource"),
+        ({"a b": 1}, "spec.resources.other['a b']: 'a b' is not a resource name"),
         ({"fpga": "one"}, "spec.resources.other.fpga: 'one' is not an amount of fpga; write a whole number"),
         ({"fpga": -1}, "spec.resources.other.fpga: -1 is not an amount of fpga"),
         ({"hugepages-1Gi": "lots"}, "spec.resources.other.hugepages-1Gi: 'lots' is not an amount of memory"),
@@ -126,4 +124,4 @@ def test_a_job_says_what_becomes_of_it_when_its_cluster_fails() -> None:
     assert read().spec.terms.on_cluster_failure is OnFailure.WAIT
     assert read(on_cluster_failure="requeue").spec.terms.on_cluster_failure is OnFailure.REQUEUE
     (told,) = wrong(on_cluster_failure="retry")
-    assert told == "spec.on_cluster_failure: 'retry' is not cancel or requeue or wait"
+    assert told == "spec.on_cluster_failure: 'retry' must be cancel, requeue or wait"

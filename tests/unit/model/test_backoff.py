@@ -1,6 +1,6 @@
 """What failed is tried again, after pauses that grow."""
 
-from spillover.model.backoff import LONGEST, Backoff, pause_after
+from spillover.model.backoff import LONGEST, Backoff, pause_after, reason_of
 from spillover.model.units import FOREVER, SECOND
 
 
@@ -47,3 +47,10 @@ def test_a_reason_is_one_plain_line_whatever_was_raised() -> None:
         backoff.put("x", "a", ValueError("a\nb\0" + "c" * 900), 0).reason
         == "ValueError: a b\ufffd" + "c" * 284
     )
+
+
+def test_the_reason_of_a_group_of_one_is_that_of_the_one() -> None:
+    inner = ExceptionGroup("unhandled errors in a TaskGroup", [ValueError("no route")])
+    assert reason_of(ExceptionGroup("unhandled errors in a TaskGroup", [inner])) == "ValueError: no route"
+    both = ExceptionGroup("two", [ValueError("a"), ValueError("b")])
+    assert reason_of(both) == "ExceptionGroup: two (2 sub-exceptions)"

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from spillover.core.events import AnyEvent, MemberPlaced
-from spillover.core.tally import Tally
+from spillover.core.learned.tally import Tally
 from spillover.deciding.forecast.starts import Late, Outlook
 from spillover.deciding.protocols import Case, Policies
 from spillover.model.cluster import ClusterSpec, Role

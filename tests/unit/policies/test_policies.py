@@ -4,20 +4,21 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from spillover.core.jobs import QUEUED, Extra, Job, Kind
-from spillover.core.tally import Tally
+from spillover.core.learned.tally import Tally
+from spillover.core.records.jobs import QUEUED, Extra, Job, Kind
 from spillover.deciding.guard import SeenMachine
 from spillover.deciding.protocols import Case
 from spillover.model.ids import JobId
 from spillover.model.job import Shape, Terms
 from spillover.model.policy import AXES, Choice, PolicySet
+from spillover.model.policy_options import OPTIONS
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, HOUR, MINUTE, SECOND
 from spillover.policies import loading
 from spillover.policies.loading import UnknownPolicy, known, load
 from spillover.policies.order import FairShare
-from spillover.policies.place import BestFit, FirstFit, Spread, WorstFit
-from spillover.policies.wait import Compute, Constant, Never, Resource, Runtime, Zero
+from spillover.policies.place import BestFit, FirstFit, SpreadOut, WorstFit
+from spillover.policies.wait import Compute, Constant, NeverRent, Resource, Runtime, Zero
 
 MACHINE = Resources(8000, 2**40, 8)
 TWO_CPUS = Shape(Resources(2000, 2**30, 0))
@@ -30,7 +31,7 @@ def a_case(shape: Shape, expected: int) -> Case:
 
 def test_waits_are_those_of_their_formulas() -> None:
     assert Zero().wait(a_case(TWO_CPUS, HOUR)) == 0
-    assert Never().wait(a_case(TWO_CPUS, HOUR)) == FOREVER
+    assert NeverRent().wait(a_case(TWO_CPUS, HOUR)) == FOREVER
     assert Constant(5 * MINUTE).wait(a_case(FOUR_GPUS, HOUR)) == 5 * MINUTE
     assert Compute(0.076).wait(a_case(TWO_CPUS, HOUR)) == 2 * 76 * HOUR // 1000
     assert Compute(0.076).wait(a_case(FOUR_GPUS, HOUR)) == 4 * 76 * HOUR // 1000
@@ -57,7 +58,7 @@ def test_best_fit_looks_at_what_is_asked_for() -> None:
 
 def test_worst_fit_takes_the_emptiest_and_spread_the_one_that_is_used_least_for_its_size() -> None:
     large, small = Resources(8000, 0, 8), Resources(2000, 0, 2)
-    worst, spread = WorstFit().score, Spread().score
+    worst, spread = WorstFit().score, SpreadOut().score
     one_gpu, one_cpu = Shape(Resources(0, 0, 1)), Shape(Resources(1000))
     assert worst(free(8000, 4, large), one_gpu) < worst(free(2000, 2, small), one_gpu)
     assert spread(free(2000, 2, small), one_gpu) < spread(free(8000, 4, large), one_gpu)
@@ -141,7 +142,7 @@ def test_fair_share_ranks_projects_by_what_they_used_of_their_share() -> None:
     ranks = {project: shares.ranks(project, amount) for project, amount in used.items()}
     assert ranks["idle"] == 0 < ranks["vision"] < ranks["nlp"] == ranks["web"]
     for wrong in ("vision", "vision=0", "vision=two", "vision=1/0"):
-        with pytest.raises(UnknownPolicy, match="is no share; write vision=2;nlp=1"):
+        with pytest.raises(UnknownPolicy, match="is not a share; write vision=2;nlp=1"):
             load(PolicySet(order=Choice("fair_share", {"shares": wrong})))
 
 
@@ -191,7 +192,7 @@ def test_floor_and_cap_combine_with_every_wait() -> None:
 
 def test_all_that_the_package_promises_are_found() -> None:
     names = {f"{axis}.{name}" for axis in AXES for name in known(axis)}
-    assert names == set(loading.BUILT_IN)
+    assert names == set(loading.BUILT_IN) == set(OPTIONS)
     assert {"wait.compute", "order.fifo", "backfill.strict", "place.first_fit"} <= names
 
 

@@ -129,7 +129,7 @@ def test_data_of_a_server_that_was_stopped_are_well(data: Path) -> None:
     report = examined(data)
     assert report.healthy, report
     said = {each.check: each.found for each in report.findings}
-    assert said["server"] == "none runs here"
+    assert said["server"] == "no server runs here"
     assert said["files"] == "1 input of jobs that have not ended"
     assert said["specs"] == "4 specs of jobs that have not ended"
     assert said["journal"].endswith("as stored")
@@ -173,12 +173,12 @@ def test_a_file_that_is_no_database_is_one_line(data: Path) -> None:
     (data / "spill.db").write_bytes(b"not a database at all" * 1000)
     found = only(data)
     assert (found.level, found.check) == (Level.PROBLEM, "store")
-    assert "damaged or not a database" in found.found
+    assert "damaged or not a Spillover database" in found.found
 
 
 def test_a_missing_database_is_one_line(data: Path) -> None:
     (data / "spill.db").unlink()
-    assert only(data).found == f"there are no data in {data}"
+    assert only(data).found == f"there is no data in {data}"
 
 
 def test_a_database_that_was_cut_off_is_told_and_never_a_traceback(data: Path) -> None:
@@ -214,7 +214,7 @@ def test_pages_that_are_garbage_are_found_by_sqlite(data: Path) -> None:
 def test_data_of_a_newer_version_are_left_to_it(data: Path) -> None:
     _execute(data, "UPDATE meta SET value = 99 WHERE name = 'version'")
     found = only(data)
-    assert found.found == f"data in {data} are of version 99"
+    assert found.found == f"the data in {data} have version 99"
     assert "newer" in found.todo
 
 
@@ -266,7 +266,7 @@ def test_an_event_that_cannot_be_read_keeps_a_server_from_starting(data: Path) -
     _append(data, b"\xc1 no event")
     found = {each.check: each for each in wrong(data)}
     assert set(found) == {"checkpoint", "journal"}
-    assert "no server could start: event " in found["checkpoint"].found
+    assert "a server could not start: event " in found["checkpoint"].found
 
 
 def test_a_record_that_cannot_be_read_keeps_a_server_from_starting(data: Path) -> None:
@@ -280,13 +280,13 @@ def test_an_event_that_does_not_follow_from_those_before_it_is_named(data: Path)
     _append(data, encode_event(JobsAdmitted((), ())))
     found = only(data)
     assert found.check == "journal"
-    assert "jobs_admitted is no part of the plan before it" in found.found
+    assert "jobs_admitted is not part of the plan before it" in found.found
 
 
-def test_a_book_that_contradicts_itself_is_told(data: Path) -> None:
+def test_a_state_that_contradicts_itself_is_reported(data: Path) -> None:
     _execute(data, "DELETE FROM records WHERE kind = 'job'")
     found = next(each for each in wrong(data) if each.check == "checkpoint")
-    assert found.found.startswith("the book contradicts itself: ")
+    assert found.found.startswith("the state is inconsistent: ")
 
 
 def _killed_amid_writing(data: Path, tmp_path: Path) -> Path:
@@ -337,7 +337,7 @@ def test_an_input_that_is_gone_is_told_with_its_job(data: Path) -> None:
     (data / "blobs" / DIGEST[:2] / DIGEST).unlink()
     found = only(data)
     assert (found.level, found.check) == (Level.PROBLEM, "files")
-    assert "files that 1 job needs are missing or of another size" in found.found
+    assert "files that 1 job needs are missing or have the wrong size" in found.found
 
 
 def test_an_input_that_was_cut_off_is_told(data: Path) -> None:
@@ -356,7 +356,7 @@ def test_what_is_no_blob_is_told(data: Path) -> None:
     (blobs / "new" / "half").write_text("x")
     found = only(data)
     assert (found.level, found.check) == (Level.WARNING, "blobs")
-    assert found.found.startswith("4 entries are no blobs: ")
+    assert found.found.startswith("4 entries are not blobs: ")
 
 
 def test_marks_that_say_of_which_project_a_blob_is_are_nothing_odd(data: Path) -> None:
@@ -424,15 +424,15 @@ def test_what_a_killed_server_left_is_told(data: Path) -> None:
     (data / f".token.{pid}").touch()
     (data / ".server.json.what").touch()
     first, second = wrong(data)
-    assert first.found == f".server.json.what, .token.{pid}: of a process that is gone"
-    assert f"is of process {pid}, which ended without a word" in second.found
+    assert first.found == f".server.json.what, .token.{pid}: left by a process that ended"
+    assert f"names process {pid}, which ended unexpectedly" in second.found
 
 
 def test_a_server_that_does_not_answer_is_told(data: Path) -> None:
     write_whereabouts(data, Whereabouts("http://127.0.0.1:1", "127.0.0.1:2", 1, os.getpid()))
     found = only(data)
     assert (found.level, found.check) == (Level.PROBLEM, "server")
-    assert found.found.startswith(f"process {os.getpid()} lives, but ")
+    assert found.found.startswith(f"process {os.getpid()} runs, but ")
 
 
 def test_who_holds_a_lock_is_read_without_taking_it(data: Path) -> None:
@@ -560,7 +560,7 @@ def test_a_server_that_accepts_nothing_is_told(server: FakeServer) -> None:
 def test_two_versions_are_told(server: FakeServer) -> None:
     server.view = structs.replace(server.view, version="0.0.1")
     (found,) = running(server)
-    assert found.found == f"the server is of version 0.0.1, this command line of {__version__}"
+    assert found.found == f"the server has version 0.0.1, this command line {__version__}"
 
 
 @pytest.mark.parametrize(("apart", "which"), [(HOUR, "1h ahead of"), (-HOUR, "1h behind")])
@@ -576,10 +576,7 @@ def _aside(work: str, subject: str, reason: str) -> SetAsideView:
 
 def test_work_that_was_set_aside_is_told(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     aside = [_aside("archiving", "abcdefghijkl", "KeyError: 'x'"), _aside("cycle", "", "ValueError")]
-    told = (
-        "the server failed on 7 pieces of work, and tries again: "
-        "archiving of abcdefghijkl (KeyError: 'x'), cycle (ValueError)"
-    )
+    told = "the server failed on 7 pieces of work and retries: archiving of abcdefghijkl (KeyError: 'x'), cycle (ValueError)"
     troubled = structs.replace(server.overview(), set_aside=aside, set_aside_in_all=7)
     monkeypatch.setattr(server, "overview", lambda **_: troubled)
     assert [each.found for each in running(server)] == [told]
@@ -601,7 +598,7 @@ def test_agents_that_are_lost_or_did_not_come_back_are_told(server: FakeServer) 
     ]
     lost, missing = running(server)
     assert lost.found == "1 agent is lost: onprem/n1"
-    assert missing.found == "1 agent holds jobs, but did not come back: onprem/n2"
+    assert missing.found == "1 agent holds jobs but did not reconnect: onprem/n2"
 
 
 async def _drain(data: Path) -> None:
@@ -633,10 +630,16 @@ def test_clusters_that_cannot_be_used_are_told(server: FakeServer) -> None:
         _cluster("cloud", "PROVISIONING"),
         _cluster("k1", "FAILED", "kubernetes", why="no answer", since=since),
         _cluster("k2", "DEGRADED", "kubernetes"),
+        _cluster("own", "UNOBSERVED", "subprocesses"),
     ]
     found = running(server)
-    assert [each.level for each in found] == [Level.WARNING, Level.WARNING, Level.PROBLEM, Level.WARNING]
+    levels = [Level.WARNING, Level.WARNING, Level.PROBLEM, Level.WARNING, Level.WARNING]
+    assert [each.level for each in found] == levels
     assert found[2].found == "k1 is FAILED since 2027-01-15 08:00:00 UTC: no answer"
+    pages = ["kubernetes", "kubernetes", "clusters"]
+    assert [each.todo for each in found[2:]] == [
+        f"check that it can be reached; docs/{page}.md explains each state" for page in pages
+    ]
 
 
 def test_policies_that_were_disabled_or_fail_are_told(server: FakeServer) -> None:
@@ -663,10 +666,10 @@ def test_tokens_that_end_soon_are_told_those_of_agents_first(server: FakeServer)
     ]
     found = running(server)
     assert [each.found for each in found] == [
-        "token b of role agent (rack 4) ends in 13d",
-        "token a of role submit (made by ada) ends in 1d",
-        "token f of role submit (made by ada) ends in 2d",
-        "1 more token ends within 14 days",
+        "token b of role agent (rack 4) expires in 13d",
+        "token a of role submit (made by ada) expires in 1d",
+        "token f of role submit (made by ada) expires in 2d",
+        "1 more token expires within 14 days",
     ]
 
 
@@ -695,7 +698,7 @@ def test_certificates_that_end_soon_or_have_ended_are_told(tmp_path: Path) -> No
     assert (well.level, authority.level) == (Level.OK, Level.OK)
     soon, _ = of_certificates(config, clock=lambda: now + 20 * DAY + DAY // 2)
     assert (soon.level, soon.check) == (Level.WARNING, "certificate")
-    assert f"that of {config.tls.cert} ends in 9d" in soon.found  # type: ignore[union-attr]
+    assert f"the certificate of {config.tls.cert} expires in 9d" in soon.found  # type: ignore[union-attr]
     late, _ = of_certificates(config, clock=lambda: now + 31 * DAY)
     assert late.level is Level.PROBLEM
     assert "expired on" in late.found
@@ -724,11 +727,11 @@ def test_a_check_that_fails_costs_its_line_alone(data: Path) -> None:
         Inspection(data=data, config=None, connect=nobody, clock=lambda: NOW), [("mine", failing), *CHECKS]
     )
     (found,) = [each for each in report.findings if each.level is not Level.OK]
-    assert found.found == "cannot be looked at: RuntimeError: of two lines"
+    assert found.found == "cannot be checked: RuntimeError: of two lines"
     assert len(report.findings) > 10
 
 
 def test_long_checks_say_what_they_do(data: Path) -> None:
     told: list[str] = []
     examined(data, tell=told.append)
-    assert "looking at: journal" in told
+    assert "checking: journal" in told

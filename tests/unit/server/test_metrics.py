@@ -4,8 +4,8 @@ from typing import get_args
 
 import pytest
 
-from spillover.control.clock import SystemClock
-from spillover.control.loop import Loop
+from spillover.control.live.clock import SystemClock
+from spillover.control.live.loop import Loop
 from spillover.core.events import CounterName
 from spillover.core.proposals import DisablePolicy
 from spillover.model.job import Burst

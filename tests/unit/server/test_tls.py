@@ -63,7 +63,7 @@ def _shake_hands(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
 
 def test_nothing_is_overwritten_not_even_in_part(tmp_path: Path) -> None:
     (tmp_path / "server.pem").write_text("mine")
-    with pytest.raises(CertificateTaken, match=r"server\.pem is there already"):
+    with pytest.raises(CertificateTaken, match=r"server\.pem already exists"):
         make_certificates(tmp_path, ["localhost"], 10)
     assert [path.name for path in tmp_path.iterdir()] == ["server.pem"]
 

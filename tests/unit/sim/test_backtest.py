@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from spillover.control.controllers.archiving import finished_of
-from spillover.control.past import past_job
+from spillover.control.views.past import past_job
 from spillover.core.apply import apply
 from spillover.core.events import AnyEvent, JobEnded
 from spillover.core.state import State
@@ -20,13 +20,13 @@ from spillover.model.job import Burst, Shape
 from spillover.model.policy_options import write_policies
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, MINUTE, MONEY, SECOND, format_time
-from spillover.sim.backtest import fields, run
 from spillover.sim.estimates import Told
 from spillover.sim.fleet import read_owned, read_rented
-from spillover.sim.past import PastJobs, from_journal, from_slurm
 from spillover.sim.runner import simulate
-from spillover.sim.served import Ruling, budgets_from, ruling_from, site_from
 from spillover.sim.setting import FleetMachine, Scene, Setting, Site
+from spillover.sim.studies.backtest import fields, run
+from spillover.sim.studies.past import PastJobs, from_journal, from_slurm
+from spillover.sim.studies.served import Ruling, budgets_from, ruling_from, site_from
 from spillover.sim.trace import Happened, Own, Trace, TraceJob
 from spillover.sim.traces.opening import read_trace
 from spillover.wire.api import AgentView, BudgetView, ClusterView, PastJob, PolicyRecord
@@ -158,7 +158,7 @@ def test_policies_that_changed_meanwhile_change_in_the_simulation_too() -> None:
 
 
 def test_budgets_hold_in_the_simulation_as_they_did() -> None:
-    budgets = (Budget(Of.PROJECT, "*", Per.DAY, MONEY // 2),)
+    budgets = (Budget(Of.PROJECT, "*", Per.DAY, 4 * MONEY),)
     capped = recorded(Scene(SITE, ZERO, begin=BEGIN, budgets=budgets), some_jobs())
     free = recorded(Scene(SITE, ZERO, begin=BEGIN), some_jobs())
     assert capped.budgets == budgets
@@ -196,9 +196,9 @@ def test_what_policies_were_told_then_is_not_how_long_jobs_really_ran() -> None:
 
 def test_a_warmup_that_leaves_nothing_and_a_span_without_jobs_are_refused() -> None:
     history = recorded(Scene(SITE, COMPUTE, begin=BEGIN), some_jobs(20))
-    with pytest.raises(BadForm, match="leaves none of 20 jobs; the most is 9"):
+    with pytest.raises(BadForm, match="leaves none of the 20 jobs; the maximum is 9"):
         run(history, Ruling(COMPUTE), [], Told.THEN, 10)
-    with pytest.raises(BadForm, match="no jobs that ran in this span"):
+    with pytest.raises(BadForm, match="no job ran in this time range"):
         run(from_journal([], SITE), Ruling(COMPUTE), [], Told.THEN)
 
 
@@ -258,9 +258,9 @@ def test_what_cannot_be_simulated_as_it_was_is_remarked() -> None:
     history = from_journal(past, site)
     assert (len(history.jobs), history.never_ran) == (2, 1)
     again, gone, empty = history.remarks
-    assert again == "1 job ran more than once: each is simulated as its last attempt ran"
-    assert "1 job ran on machines that are not there now" in gone
-    assert empty == "without machines now, and so in the simulation: new"
+    assert again == "1 job ran more than once; the simulation uses the last attempt of each"
+    assert "1 job ran on machines that no longer exist" in gone
+    assert empty == "clusters without machines now, and so without machines in the simulation: new"
 
 
 def test_an_estimate_is_the_owners_else_the_walltime_else_what_was_predicted() -> None:
@@ -389,7 +389,7 @@ def test_what_ran_and_waited_when_a_span_begins_takes_its_room_and_counts_nowher
     assert found.happened.statistics.mean_wait_s == naive.happened.statistics.mean_wait_s
     assert found.error.mean_start_s < naive.error.mean_start_s / 3
     assert sum(one.jobs for one in found.policies[0].projects) == len(inside)
-    with pytest.raises(BadForm, match="no jobs that ran in this span"):
+    with pytest.raises(BadForm, match="no job ran in this time range"):
         run(from_journal([], SITE, [], before, middle), ruling, [], Told.THEN)
 
 
@@ -399,9 +399,9 @@ def test_machines_that_are_fewer_than_ran_jobs_at_a_time_are_remarked() -> None:
     rent = read_rented("gpu=1")
     assert from_slurm(trace, read_owned("1x8gpu,16cpu"), rent, None, None).remarks == ()
     (gpus,) = from_slurm(trace, read_owned("1x4gpu"), rent, None, None).remarks
-    assert gpus.startswith("up to 8 GPUs really ran jobs at a time, and --owned has 4: ")
+    assert gpus.startswith("jobs used up to 8 GPUs at a time, but --owned has 4; ")
     (cpus,) = from_slurm(trace, read_owned("1x8cpu"), rent, None, None).remarks
-    assert cpus.startswith("up to 16 CPUs really ran jobs at a time, and --owned has 8: ")
+    assert cpus.startswith("jobs used up to 16 CPUs at a time, but --owned has 8; ")
 
 
 def test_jobs_that_never_ran_count_within_the_span_only() -> None:

@@ -3,10 +3,10 @@
 import pytest
 
 from spillover.model.units import MONEY, SECOND
-from spillover.sim.comparing import by_project, deviation
 from spillover.sim.fleet import read_owned
 from spillover.sim.outcome import JobOutcome
-from spillover.sim.statistics import Statistics, summarize
+from spillover.sim.reports.statistics import Statistics, summarize
+from spillover.sim.studies.comparing import by_project, deviation
 from spillover.sim.trace import TraceJob
 
 JOBS = [

@@ -5,7 +5,7 @@ from itertools import combinations
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from spillover.sim.labels import Labels
+from spillover.sim.reports.labels import Labels
 
 CURVES = [[(at + number / 9, 10 / (1 + at) + number / 20) for at in range(8)] for number in range(5)]
 

@@ -4,13 +4,14 @@ import gzip
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spillover.model.units import MONEY, SECOND
 from spillover.sim.fleet import read_owned, read_rented
 from spillover.sim.outcome import JobOutcome
-from spillover.sim.report import decimal, facts, fields, write_jobs
-from spillover.sim.statistics import summarize
-from spillover.sim.study import Study, StudyResult
+from spillover.sim.reports.report import decimal, facts, fields, waits, write_jobs
+from spillover.sim.reports.statistics import summarize
+from spillover.sim.studies.study import Study, StudyResult
 from spillover.sim.trace import Trace, TraceJob
 
 JOBS = tuple(TraceJob(name, at * SECOND, 10 * SECOND, 1, 2000) for at, name in enumerate(["a", "b,c"]))
@@ -63,3 +64,15 @@ def test_people_get_a_line_for_each_fact() -> None:
     assert told["left out"] == "3 wrong rows, 4 rows of jobs that never ran"
     assert told["rented"] == "1 job, 0.0 GPU hours, 0.0 CPU hours, cost 0.01"
     assert "never ran" not in told
+
+
+def test_waits_are_told_by_their_percentiles() -> None:
+    numbers = replace(
+        result().statistics,
+        mean_wait_s=600.0,
+        p50_wait_s=0.0,
+        p90_wait_s=743.0,
+        p99_wait_s=7200.0,
+        max_wait_s=10800.0,
+    )
+    assert waits(numbers) == "10m on average; median 0s, p90 12m23s, p99 2h, max 3h"

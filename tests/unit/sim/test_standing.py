@@ -4,7 +4,7 @@ from spillover.model.job import Burst, Shape
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE
 from spillover.sim.outcome import JobOutcome
-from spillover.sim.standing import Life, at_beginning
+from spillover.sim.studies.standing import Life, at_beginning
 from spillover.sim.trace import Own, TraceJob
 
 SHAPE = Shape(Resources(1000))

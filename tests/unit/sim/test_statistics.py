@@ -11,7 +11,7 @@ import pytest
 from spillover.model.units import HOUR, SECOND
 from spillover.sim.fleet import read_owned
 from spillover.sim.outcome import JobOutcome
-from spillover.sim.statistics import percentile, summarize
+from spillover.sim.reports.statistics import percentile, summarize
 from spillover.sim.trace import TraceJob
 from spillover.sim.traces.opening import read_trace
 from spillover.sim.traces.rows import times
@@ -118,7 +118,7 @@ def test_the_reference_runs_have_the_statistics_that_the_original_computed(path:
     stats = run["stats"]
     hours = 3600
     assert numbers.mean_wait_s == pytest.approx(stats["avg_waiting"] * hours, rel=1e-9, abs=1e-9)
-    # Of two neighbours the original takes the lower one, which fewer than 90 % of the waits may not exceed; we take the one that they do not.
+    # Of two neighbours the original takes the lower one, which fewer than 90% of the waits may not exceed; we take the one that they do not.
     waits = sorted(one.start - one.submit for one in outcomes[counted.start : counted.stop])
     lower = [waits[(len(waits) - 1) * percent // 100] / SECOND for percent in (90, 99)]
     assert lower == pytest.approx([stats["90_wait"] * hours, stats["99_wait"] * hours], rel=1e-9, abs=1e-9)

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from spillover.forms.policystring import read_policies
 from spillover.forms.problems import BadForm
 from spillover.sim.fleet import read_owned, read_rented
-from spillover.sim.plot import Curve, Dot, check_plot, draw
-from spillover.sim.statistics import Statistics
-from spillover.sim.study import Study, StudyResult, read_jobs, run
-from spillover.sim.sweep import Results, dominated, missing, plan
-from spillover.sim.workers import simulate_all
+from spillover.sim.reports.plot import Curve, Dot, check_plot, draw
+from spillover.sim.reports.statistics import Statistics
+from spillover.sim.studies.study import Study, StudyResult, read_jobs, run
+from spillover.sim.studies.sweep import Results, dominated, missing, plan
+from spillover.sim.studies.workers import simulate_all
 
 STUDY = Study("synthetic:jobs=300,load=1.2,gpus=1|8", read_owned("2x8gpu"), read_rented("gpu=2.5"), 1, 10)
 BASE = read_policies("place=first_fit")
@@ -101,7 +101,7 @@ def test_an_error_of_estimates_among_the_options_is_not_for_the_engine() -> None
 
 
 def test_a_warmup_that_leaves_no_job_is_refused() -> None:
-    with pytest.raises(BadForm, match="--warmup: 150 leaves none of 300 jobs; the most is 149"):
+    with pytest.raises(BadForm, match="--warmup: 150 leaves none of the 300 jobs; the maximum is 149"):
         read_jobs(replace(STUDY, warmup=150))
 
 
@@ -137,7 +137,7 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_simulated(
 ) -> None:
     with pytest.raises(BadForm, match=r"--plot: a\.pdf is neither \.svg nor \.png"):
         check_plot(tmp_path / "a.pdf")
-    with pytest.raises(BadForm, match="--plot: there is no folder"):
+    with pytest.raises(BadForm, match="--plot: folder"):
         check_plot(tmp_path / "no" / "a.svg")
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(BadForm, match="pip install 'spillover"):

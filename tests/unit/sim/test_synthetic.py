@@ -87,21 +87,21 @@ def test_jobs_without_gpus_are_a_load_on_cpus() -> None:
 @pytest.mark.parametrize(
     ("recipe", "problem"),
     [
-        ("job=5", "'job=5' is no part of a recipe; did you mean `jobs`?"),
+        ("job=5", "'job=5' is not a field of a recipe; did you mean `jobs`?"),
         ("jobs=0", "jobs: '0' is not a whole number from 1"),
-        ("jobs=1,jobs=2", "jobs: is written twice"),
+        ("jobs=1,jobs=2", "jobs: is given twice"),
         ("load=x", "load: 'x' is not a number"),
-        ("load=1,rate=1", "rate: and load say the same"),
-        ("runtime=weibull(1h)", "runtime: 'weibull(1h)' is not known; write exponential(2h)"),
-        ("runtime=exponential(1h,2)", "runtime: 'exponential(1h,2)' is not known"),
-        ("runtime=lognormal(1h,9)", "runtime: a sigma of 9 has no use"),
+        ("load=1,rate=1", "rate: excludes load"),
+        ("runtime=weibull(1h)", "runtime: 'weibull(1h)' is not a distribution; write exponential(2h)"),
+        ("runtime=exponential(1h,2)", "runtime: 'exponential(1h,2)' is not a distribution"),
+        ("runtime=lognormal(1h,9)", "runtime: sigma 9 is too large"),
         ("runtime=constant(5)", "runtime: '5' is not a duration"),
         ("gpus=a:1", "gpus: 'a:1' is not a size"),
         ("gpus=0.5", "gpus: '0.5' is not a size"),
-        ("gpus=0", "gpus: has no size but 0"),
-        ("gpus=0:1|1:1", "a job without GPUs asks for nothing here"),
-        ("like=x,gpus=1", "gpus: is taken from the jobs of like"),
-        ("like=", "like: names no file"),
+        ("gpus=0", "gpus: has no size above 0"),
+        ("gpus=0:1|1:1", "has jobs without GPUs"),
+        ("like=x,gpus=1", "gpus: comes from the jobs of like"),
+        ("like=", "like: needs a file"),
         ("burstiness=-1", "burstiness: '-1' is not a number"),
     ],
 )
@@ -111,9 +111,25 @@ def test_a_recipe_that_is_none_is_told(recipe: str, problem: str) -> None:
     assert str(error.value).startswith(f"--trace: {problem}")
 
 
-def test_a_load_of_nothing_that_is_owned_is_refused() -> None:
-    with pytest.raises(BadForm, match="no load; write rate=12"):
-        make("cpus=4")
+@pytest.mark.parametrize(
+    ("recipe", "owned", "kind"), [("cpus=4", "64x8gpu", "CPUs"), ("gpus=1", "64x8cpu", "GPUs")]
+)
+def test_a_load_of_nothing_that_is_owned_is_refused(recipe: str, owned: str, kind: str) -> None:
+    with pytest.raises(BadForm) as error:
+        make(recipe, owned=owned)
+    assert str(error.value).endswith(
+        f"the jobs request {kind}, but --owned has none, so load has no meaning; "
+        f"set rate=... (jobs per hour), or add {kind} to --owned"
+    )
+
+
+def test_a_load_of_jobs_that_are_counted_in_nodes_is_refused(tmp_path: Path) -> None:
+    trace = tmp_path / "nodes.csv"
+    trace.write_text("id,submit_s,runtime_s,nodes\na,0,60,1\n")
+    with pytest.raises(
+        BadForm, match="the jobs request neither GPUs nor CPUs, so load has no meaning; set rate="
+    ):
+        make(f"like={trace}")
 
 
 JOBS = [TraceJob(str(at), at, 100 * SECOND, 1, walltime=HOUR) for at in range(2000)]

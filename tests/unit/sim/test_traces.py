@@ -104,14 +104,14 @@ def test_every_wrong_row_is_told_with_its_line_and_all_that_is_wrong(tmp_path: P
         "t.csv:3: req_walltime_s: 'w' is not a number",
         "t.csv:4: has 3 columns; the header has 7",
         "t.csv:5: runtime_s: is missing",
-        "t.csv:6: asks for nothing; give gpus, cpus or nodes",
+        "t.csv:6: asks for no resources; set gpus, cpus or nodes",
         "t.csv:7: submit_s: '1e99999' is more than a million days",
         "t.csv:7: runtime_s: 'nan' is not a number",
         "t.csv:7: gpus: '-1' is not a number from 0 to 1000000000",
         "t.csv:7: cpus: '9e99' is not a number from 0 to 1000000000",
         "t.csv:7: memory_mb: 'inf' is not a number",
         "t.csv:7: req_walltime_s: '1_0' is not a number",
-        "t.csv: nothing was simulated; --skip-bad leaves such rows out",
+        "t.csv: nothing was simulated; use --skip-bad to skip such rows",
     ]
     trace = read(tmp_path, text, skip=True)
     assert len(trace.jobs) == 1
@@ -135,17 +135,23 @@ def test_a_row_that_no_table_has_does_not_end_the_others(tmp_path: Path) -> None
     [
         ("", "t.csv: is empty"),
         ("\n\n", "t.csv: is empty"),
-        ("runtime_s,gpus\n", "t.csv: the header has neither of submit_s and submit_h"),
-        ("submit_s,runtime_s,runtime_h,gpus\n", "t.csv: the header has both of runtime_s and runtime_h"),
-        ("submit_s,runtime_s\n0,1\n", "t.csv: no column says how large jobs are"),
+        (
+            "runtime_s,gpus\n",
+            "t.csv: the header must have exactly one of submit_s and submit_h; it has neither",
+        ),
+        (
+            "submit_s,runtime_s,runtime_h,gpus\n",
+            "t.csv: the header must have exactly one of runtime_s and runtime_h; it has both",
+        ),
+        ("submit_s,runtime_s\n0,1\n", "t.csv: no column has the size of jobs"),
         ("submit_s,runtime_s,gpus\n", "t.csv: has no jobs that ran"),
         (b"submit_s,runtime_s,gpus\n0,1,\xff\n", "t.csv: line 2 is not UTF-8 text"),
-        (gzip.compress(b"submit_s,runtime_s,gpus\n0,1,1\n", mtime=0)[:-4], "t.csv: ends in the middle"),
-        (b"\x1f\x8bnot packed at all", "t.csv: cannot be unpacked"),
-        ("a|b\n1|2\n", "t.csv: its first line is no header of sacct"),
+        (gzip.compress(b"submit_s,runtime_s,gpus\n0,1,1\n", mtime=0)[:-4], "t.csv: is truncated"),
+        (b"\x1f\x8bnot packed at all", "t.csv: cannot be decompressed"),
+        ("a|b\n1|2\n", "t.csv: the first line is not a header of sacct"),
         (
             "12|ann|2024-03-01T10:00:00|cpu=32,mem=2G,node=2|8\n",
-            "t.csv: its first line is no header of sacct: there is no JobID in it; write it with sacct --parsable2 --allusers -o JobID,",
+            "t.csv: the first line is not a header of sacct, as it has no JobID; create it with sacct --parsable2 --allusers -o JobID,",
         ),
     ],
 )
@@ -187,7 +193,7 @@ def test_the_standard_workload_format_is_read(tmp_path: Path, name: str) -> None
 def test_wrong_lines_of_a_log_are_told(tmp_path: Path) -> None:
     text = SWF + "6 1 2 3\n7 x 0 10 4 -1 -1 4 -1 -1 1 1 1 -1 1 -1 -1 -1\n"
     assert refused(tmp_path, text, "log.swf")[:2] == [
-        "log.swf:10: has 4 fields; a line has 18",
+        "log.swf:10: has 4 fields; a line must have 18",
         "log.swf:11: 'x' is not a number",
     ]
     assert read(tmp_path, text, "log.swf", skip=True).left_out == 2
@@ -245,9 +251,9 @@ def test_wrong_rows_of_slurm_are_told(tmp_path: Path) -> None:
         "6|Unknown|2024-03-01T10:00:00|2024-03-01T10:00:01|4||\n"
     )
     assert refused(tmp_path, text)[:6] == [
-        "t.csv:2: submit: 'soon' is not a time as 2027-01-31T18:00:00",
-        "t.csv:3: submit, start and end are not in this order",
-        "t.csv:4: timelimit: 'often' is not a limit as 1-12:00:00",
+        "t.csv:2: submit: 'soon' is not a time; write 2027-01-31T18:00:00",
+        "t.csv:3: submit, start and end are not in chronological order",
+        "t.csv:4: timelimit: 'often' is not a time limit; write 1-12:00:00",
         "t.csv:5: mem: 'lots' is not an amount of memory; write 512Mi, 2Gi, 2G or a number of bytes",
         "t.csv:6: has 2 columns; the header has 7",
         "t.csv:7: submit: is missing",

@@ -88,7 +88,7 @@ async def test_a_disk_that_takes_no_more_is_told_and_nothing_is_left(
     tmp_path: Path, small_files: int
 ) -> None:
     blobs = FileBlobs(tmp_path)
-    with pytest.raises(NoSpace, match="cannot be kept now"):
+    with pytest.raises(NoSpace, match="cannot store blobs now"):
         await keep(blobs, b"f" * (small_files + 1))
     assert files(tmp_path) == []
     assert await blobs.used() == (0, 0)
@@ -97,7 +97,7 @@ async def test_a_disk_that_takes_no_more_is_told_and_nothing_is_left(
 
 async def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(NoSpace, match="cannot be kept now"):
+    with pytest.raises(NoSpace, match="cannot store blobs now"):
         await keep(FileBlobs(tmp_path / "file" / "blobs"), b"data")
 
 
@@ -163,7 +163,7 @@ async def test_the_last_of_a_disk_is_left_to_the_journal(
     disk = shutil.disk_usage(tmp_path)
     blobs = FileBlobs(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: disk._replace(total=100_000, free=2_100))
-    with pytest.raises(NoSpace, match="the disk is almost full, and the rest is for the journal"):
+    with pytest.raises(NoSpace, match="the disk is almost full, and the rest is reserved for the journal"):
         await keep(blobs, b"x" * 101)
     assert files(tmp_path) == []
     assert await keep(blobs, b"x" * 100) is True

@@ -30,12 +30,14 @@ async def test_a_number_that_is_none_is_a_damage(database: SqliteDatabase, value
         return one(connection, f"SELECT {value}")
 
     for ask in (database.read, database.write):
-        with pytest.raises(Unreadable, match=r"^cannot read .*spill\.db: it is damaged or not a database"):
+        with pytest.raises(
+            Unreadable, match=r"^cannot read .*spill\.db: it is damaged or not a Spillover database"
+        ):
             await ask(number)
 
 
 async def test_a_row_that_cannot_be_read_is_a_damage(database: SqliteDatabase) -> None:
     for work in (lambda connection: len(selecting("NULL")(connection)), selecting("CAST(x'ff' AS TEXT)")):
-        with pytest.raises(Unreadable, match=r"spill\.db: it is damaged: it holds what cannot be there"):
+        with pytest.raises(Unreadable, match=r"spill\.db: it is damaged: it holds impossible data"):
             await database.read(work)
     assert await database.read(selecting("5")) == 5

@@ -43,5 +43,5 @@ async def test_a_gap_is_told(left: tuple[BatchRow, ...]) -> None:
     reader = read_tail(pages, 0, 3, None)
     assert (await anext(reader)).revision == 1
     pages.rows = list(left)
-    with pytest.raises(Moved, match="events from 2 on were forgotten while they were read; load again"):
+    with pytest.raises(Moved, match="events from 2 on were deleted while they were read; load again"):
         await anext(reader)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from spillover.agent.convert import grant_in
+from spillover.agent.connection.convert import grant_in
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome
-from spillover.forms.jobs import read_job
+from spillover.forms.jobs.reading import read_job
 from spillover.model.ids import ClusterName, JobId, NodeKey
 from spillover.model.job import JobSpec
 from spillover.model.units import DAY, FOREVER
@@ -90,7 +90,7 @@ DIGEST = "0123456789abcdef" * 4
         (
             "value_digest",
             "/etc/passwd",
-            "value_digest is '/etc/passwd', which is not the SHA-256 of anything",
+            "value_digest is '/etc/passwd', which is not a SHA-256",
         ),
         ("value_digest", DIGEST[:-1] + "\0", "value_digest is "),
         ("value_digest", DIGEST.upper(), "value_digest is "),

@@ -1,4 +1,4 @@
-"""A kind of cluster whose jobs are processes of the server's machine."""
+"""A kind of cluster that runs jobs as processes on the server's machine."""
 
 import asyncio
 import contextlib
@@ -25,14 +25,14 @@ from spillover.ports.kinds import Capability, ClusterKind, Flaw, Opening
 
 NODE = NodeName("here")
 PIECE = 65_536
-"""Bytes of output that are read at a time."""
+"""Most bytes of output to read at a time."""
 
 
 class SubprocessesForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """What this machine gives."""
+    """The capacity that the cluster offers."""
 
     slots: str | int | float = 1
-    """CPUs; `cpu` and `memory` are prices on a command line."""
+    """CPUs. The name `cpu` would hide the price of a CPU on the command line."""
     ram: str | int = "1Gi"
 
 
@@ -43,19 +43,19 @@ class SubprocessesKind(ClusterKind):
     form: ClassVar[type[Struct]] = SubprocessesForm
 
     def capabilities(self, form: SubprocessesForm) -> frozenset[Capability]:
-        """Commands alone."""
+        """Return what the kind can run: commands only."""
         del form
         return frozenset({Capability.COMMANDS})
 
     def check(self, form: SubprocessesForm, cluster: ClusterName) -> Sequence[Flaw]:
-        """Amounts have to be amounts."""
+        """Check that amounts are valid."""
         del cluster
         found = Findings()
         _capacity(form, found)
         return [Flaw(path, message) for path, message in found.found]
 
     def open(self, form: SubprocessesForm, opening: Opening) -> "Subprocesses":
-        """A driver, with a folder for output."""
+        """Return a driver with a folder for output."""
         folder = opening.data / "subprocesses" / opening.cluster
         return Subprocesses(opening.cluster, _capacity(form, Findings()), folder)
 
@@ -66,7 +66,7 @@ def _capacity(form: SubprocessesForm, found: Findings) -> Resources:
 
 
 class _Attempt:
-    """One process, and what became of it."""
+    """One process and its outcome."""
 
     def __init__(self, lease: Lease, uses: Resources, process: asyncio.subprocess.Process) -> None:
         self.lease = lease
@@ -78,7 +78,7 @@ class _Attempt:
         self.ending: Ending | None = None
 
     def seen(self) -> Seen:
-        """As the server is told of it."""
+        """Return it as a report to the server."""
         if self.ending is not None:
             return Seen(self.lease, Stage.ENDED, started=self.began, nodes=(NODE,), ending=self.ending)
         uses = ((NODE, self.uses),)
@@ -86,7 +86,7 @@ class _Attempt:
 
 
 class Subprocesses:
-    """The driver of one such cluster."""
+    """The driver of one cluster."""
 
     def __init__(self, cluster: ClusterName, capacity: Resources, folder: Path) -> None:
         self.cluster = cluster
@@ -94,14 +94,14 @@ class Subprocesses:
         self._folder = folder
         self._attempts: dict[Lease, _Attempt] = {}
         self._changed: dict[Lease, None] = {}
-        """What the server was not told yet."""
+        """What was not reported to the server yet."""
         self._listed = False
         self._news: Callable[[], None] = lambda: None
         self._minding: set[asyncio.Task[None]] = set()
         self._since = time.monotonic_ns()
 
     async def run(self, news: Callable[[], None]) -> None:
-        """Be there until cancelled; processes end with it."""
+        """Run until cancelled, then end all processes."""
         self._news = news
         self._listed = False
         news()
@@ -110,13 +110,14 @@ class Subprocesses:
         finally:
             for attempt in self._attempts.values():
                 _signal(attempt, signal.SIGKILL)
+            await asyncio.gather(*self._minding)
 
     def connection(self) -> Connection:
-        """This machine is always there."""
+        """Return the connection, which is always up."""
         return Connection(DriverLink.UP, self._since)
 
     def take(self) -> Changes:
-        """All at first, then what changed."""
+        """Return everything at first, then what changed."""
         leases = list(self._attempts if not self._listed else self._changed)
         whole, self._listed = not self._listed, True
         self._changed.clear()
@@ -128,7 +129,7 @@ class Subprocesses:
         )
 
     async def start(self, start: Start) -> Answer:
-        """Start a process; its output goes to a file."""
+        """Start a process with its output in a file."""
         if start.lease in self._attempts:
             return Answer(Made.MADE)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -153,7 +154,7 @@ class Subprocesses:
         return Answer(Made.MADE)
 
     async def _mind(self, attempt: _Attempt, walltime: int | None) -> None:
-        """Wait for the end of a process, and see to it when its time is over."""
+        """Wait for the end of a process, and stop it when its time is over."""
         late = False
         try:
             async with asyncio.timeout(None if walltime is None else walltime / SECOND):
@@ -180,7 +181,7 @@ class Subprocesses:
         self._tell(attempt.lease)
 
     async def stop(self, lease: Lease, grace: int) -> None:
-        """End a process, politely at first; one that has ended is forgotten, with its output."""
+        """Stop a process: TERM, then KILL. Forget one that has ended, with its output."""
         attempt = self._attempts.get(lease)
         if attempt is None:
             self._tell(lease)
@@ -200,11 +201,11 @@ class Subprocesses:
     async def output(
         self, lease: Lease, task: int, offset: int, *, follow: bool
     ) -> AsyncGenerator[bytes, None]:
-        """What a process wrote; both of its streams are one file."""
+        """Stream what a process wrote. Both of its streams are in one file."""
         del task
         attempt = self._attempts.get(lease)
         if attempt is None:
-            raise OutputGone("the process is not there any more, nor is its output")
+            raise OutputGone("the process and its output are gone")
         with self._path(lease).open("rb") as file:
             file.seek(offset)
             while True:
@@ -218,10 +219,10 @@ class Subprocesses:
                         await attempt.ended.wait()
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the driver holds nothing open."""
 
     async def check(self) -> Sequence[str]:
-        """Nothing keeps it from being used."""
+        """Return no problems: the machine is always usable."""
         return ()
 
     def _tell(self, lease: Lease) -> None:
@@ -238,8 +239,8 @@ def _words(spec: JobSpec) -> tuple[str, ...]:
             return ("/bin/sh", "-c", line)
         case Argv(command=words):
             return words
-        case other:  # which is not asked of a cluster that runs commands alone
-            raise OSError(f"{type(other).__name__} is no command")
+        case other:  # not possible, as the kind runs commands only
+            raise OSError(f"{type(other).__name__} is not a command")
 
 
 def _environment(start: Start) -> dict[str, str]:
@@ -252,7 +253,7 @@ def _environment(start: Start) -> dict[str, str]:
 
 
 def _signal(attempt: _Attempt, number: signal.Signals) -> None:
-    """Send a signal to a process and all that it started."""
+    """Send a signal to a process and everything that it started."""
     if attempt.process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(attempt.process.pid, number)

@@ -1,26 +1,26 @@
-"""Waits in two steps: what is short is cheap to rent, what is long is worth waiting for."""
+"""Waits in two steps: short jobs are cheap to rent, long jobs are worth a wait."""
 
 from spillover.deciding.protocols import Case
 from spillover.model.units import parse_duration
 
 
 class Stepped:
-    """One wait for jobs that are expected to be short, another for all others."""
+    """One wait for jobs that are expected to be short, and another for all others."""
 
     def __init__(self, short: str = "10m", short_wait: str = "0s", long_wait: str = "1h") -> None:
-        # Options come as they were written; what cannot be read is refused before anything is changed.
+        # Options arrive as the user wrote them. An error here refuses the policy before anything changes.
         self._short = _duration("short", short)
         self._short_wait = _duration("short_wait", short_wait)
         self._long_wait = _duration("long_wait", long_wait)
 
     def wait(self, case: Case) -> int:
-        """Nanoseconds."""
+        """Return the wait in nanoseconds."""
         return self._short_wait if case.expected <= self._short else self._long_wait
 
 
 def _duration(option: str, written: object) -> int:
-    """Nanoseconds of an option; what is raised here is told to whoever wrote it."""
-    if not isinstance(written, str):  # a number stays a number: 15 is no time
+    """Return an option in nanoseconds. The user sees the message of the error."""
+    if not isinstance(written, str):  # a number has no unit
         raise ValueError(f"{option}: {written} has no unit; write 90s, 10m, 1h30m or 2d")  # noqa: TRY004 - a wrong value
     try:
         return parse_duration(written)

@@ -1,4 +1,4 @@
-"""`python -m spillover.agent.nursery CONTROL LOCK MARKS`: serve on the socket, under the lock and with the marks that the agent handed down."""
+"""Runs a nursery (`python -m spillover.agent.nursery CONTROL LOCK MARKS`) with descriptors from the agent."""
 
 import fcntl
 import gc
@@ -13,7 +13,7 @@ from spillover.agent.nursery.serving import Nursery, Setup
 
 
 def main() -> None:
-    """Live until the agent is gone."""
+    """Serve until the agent is gone."""
     control, lock, marks = (int(word) for word in sys.argv[1:4])
     for file in (control, lock, marks):
         os.set_inheritable(file, False)
@@ -24,7 +24,7 @@ def main() -> None:
     first = channel.recv(LARGEST)
     if first:
         Nursery(channel, Marks(marks), Setup(unpack(first)[1])).serve()
-    os._exit(0)  # threads that wait for a task that cannot die would keep us
+    os._exit(0)  # threads that wait for a task that cannot die would block a normal exit
 
 
 if __name__ == "__main__":

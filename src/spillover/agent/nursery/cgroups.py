@@ -1,14 +1,14 @@
-"""Control groups of tasks: limits that the kernel keeps, and a fence that nothing leaves.
+"""Puts tasks into control groups, which limit them and which no process can leave.
 
-A group for each task would cost more than a short task. So each thread of the nursery has a *slot*: a group in every hierarchy,
-made once, used by one task after the other, its limits written anew only where they differ.
+A group for each task would cost more than a short task. So each thread of the nursery has a *slot*: a group in every
+hierarchy, created once and used by one task after the other. Its limits are written only when they change.
 
-* Version 1 lets a single thread be in a group, and a child is born into the groups of the thread that makes it. The thread
-  enters its slot once; after that tasks are in it from their first instruction, at no cost. Memory is charged to the group of a
-  process's first thread, so the nursery's own does not count.
-* Version 2 moves whole processes only, so each task is wrapped: a shell puts itself into the slot and becomes the task.
+* Version 1 allows a single thread in a group, and a child starts in the groups of the thread that creates it. The
+  thread enters its slot once. After that, tasks are in it from their first instruction, at no cost. The kernel charges
+  memory to the group of a process's first thread, so the memory of the nursery does not count.
+* Version 2 moves whole processes only. So each task is wrapped: a shell puts itself into the slot and becomes the task.
 
-All groups are below the one that the agent itself was started in: whatever limits that one still holds.
+All groups are below the one in which the agent was started, so the limits of that group still hold.
 """
 
 import contextlib
@@ -22,19 +22,19 @@ from typing import Final
 V1, V2 = "cgroup-v1", "cgroup-v2"
 CONTROLLERS: Final = ("memory", "cpu", "pids", "freezer")
 MOST_PROCESSES: Final = 16_384
-"""Processes and threads of one task: more than any sane one has, and less than a machine bears."""
+"""Most processes and threads of one task. More than a task needs, and less than a machine can bear."""
 _FREEZING: Final = 0.5
-"""Seconds that a slot may take to stand still before it is killed as it is."""
+"""Seconds to wait for a slot to freeze before its members are killed unfrozen."""
 _ENTER: Final = 'echo 0 >"$0" && exec "$@"'
-"""What a shell does to become a task inside a group of version 2."""
+"""Script with which a shell becomes a task inside a group of version 2."""
 
 
 class CgroupsUnavailable(Exception):
-    """Groups cannot be used here; the text says why."""
+    """Control groups cannot be used here; the message says why."""
 
 
 class TooLittle(Exception):
-    """A task asks for less memory than is in use before it starts; the text says so."""
+    """A task requests less memory than is in use before it starts; the message says so."""
 
 
 class Tree:
@@ -43,24 +43,24 @@ class Tree:
     def __init__(self, kind: str, folders: dict[str, str]) -> None:
         self.kind = kind
         self.folders = folders
-        """By controller; one of version 2 has all under `""`, and besides names those that it may use."""
+        """By controller. Version 2 has its one folder under `""`, and again under each controller that it may use."""
 
     @property
     def limits_memory(self) -> bool:
-        """Whether the kernel keeps tasks within their memory."""
+        """Return whether the kernel enforces memory limits."""
         return "memory" in self.folders
 
     def branch(self, name: str) -> "Tree":
-        """Groups below these, for one of those who use them; raises OSError."""
+        """Create groups below these for one nursery; raise OSError if that fails."""
         folders = {controller: f"{folder}/{name}" for controller, folder in self.folders.items()}
         for folder in dict.fromkeys(folders.values()):
             _make(folder)
         if self.kind == V2:
-            _hand_down(folders)
+            _delegate(folders)
         return Tree(self.kind, folders)
 
     def remove(self, patience: float = 5.0) -> int:
-        """Kill whatever is left in any slot and remove all groups; the number of processes that were. Raises OSError."""
+        """Kill all members and remove all groups; return how many were killed, or raise OSError."""
         killed, until = 0, time.monotonic() + patience
         for folder in dict.fromkeys(self.folders.values()):
             while os.path.isdir(folder):
@@ -80,7 +80,7 @@ class Tree:
 
 
 def find(name: str, wanted: str = "cgroup") -> Tree:
-    """Make the groups of an agent below its own, of version 1 if that limits memory here; raises Unavailable."""
+    """Create the groups of an agent, of version 1 if that limits memory; raise CgroupsUnavailable if none work."""
     problems = []
     for kind, make in ((V1, _find_v1), (V2, _find_v2)):
         if wanted in {"cgroup", kind}:
@@ -105,7 +105,7 @@ def _find_v1(name: str) -> Tree:
                 continue
             folders[controller] = folder
     if "memory" not in folders:
-        raise CgroupsUnavailable("there is no hierarchy for memory")
+        raise CgroupsUnavailable("there is no memory hierarchy")
     return Tree(V1, folders)
 
 
@@ -120,27 +120,28 @@ def _find_v2(name: str) -> Tree:
         raise CgroupsUnavailable("the kernel is older than 5.14 and has no cgroup.kill")
     offered = set(_read(f"{own}/cgroup.controllers").split()) & set(CONTROLLERS)
     usable = offered & set(_read(f"{folder}/cgroup.controllers").split())
-    if offered - usable and _open_up(own, offered, name):
+    if offered - usable and _delegate_own(own, offered, name):
         usable = offered
     folders = {"": folder} | dict.fromkeys(sorted(usable), folder)
-    _hand_down(folders)
+    _delegate(folders)
     return Tree(V2, folders)
 
 
-def _hand_down(folders: dict[str, str]) -> None:
-    """Let groups below one of version 2 use its controllers."""
+def _delegate(folders: dict[str, str]) -> None:
+    """Delegate the controllers of a version 2 group to those below it."""
     words = " ".join(f"+{controller}" for controller in folders if controller)
     if words:
         _write(f"{folders['']}/cgroup.subtree_control", words)
 
 
-def _open_up(own: str, offered: set[str], name: str) -> bool:
-    """Have the agent's own group hand its controllers down; a group that does so may have no process, so it must be ours alone."""
+def _delegate_own(own: str, offered: set[str], name: str) -> bool:
+    """Delegate the controllers of the agent's own group, after moving the agent to a child group if needed."""
     words = " ".join(f"+{each}" for each in sorted(offered))
     with contextlib.suppress(OSError):
         _write(f"{own}/cgroup.subtree_control", words)
         return True
     try:
+        # A group that delegates controllers may have no processes, and we can move only ourselves.
         if any(pid != os.getpid() for pid in _members(own)):
             return False
         _make(f"{own}/{name}-agent")
@@ -152,7 +153,7 @@ def _open_up(own: str, offered: set[str], name: str) -> bool:
 
 
 def _mounts() -> dict[str, str]:
-    """The folder of this process's own group in each hierarchy, by controller; "" is that of version 2."""
+    """Return the folder of this process's own group for each controller; "" is that of version 2."""
     own: dict[str, str] = {}
     for line in _read("/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -181,15 +182,15 @@ class Slot:
         for folder in dict.fromkeys(self._folders.values()):
             _make(folder)
         self._one = self._folders.get("freezer", next(iter(self._folders.values())))
-        """Whose list of members counts; that of version 2, or the freezer's if there is one."""
+        """The folder whose list of members counts: the freezer if there is one, or that of version 2."""
         self.wraps = tree.kind == V2
-        """Whether a task has to enter by itself."""
+        """Whether a task has to enter the group by itself."""
         self._memory, self._cpu = 0, 0
         self._kills = self._peak = -1
         if tree.limits_memory:
             memory, v1 = self._folders["memory"], tree.kind == V1
             self._kills = os.open(f"{memory}/{'memory.oom_control' if v1 else 'memory.events'}", os.O_RDONLY)
-            with contextlib.suppress(FileNotFoundError):  # version 2 tells a peak since Linux 5.19
+            with contextlib.suppress(FileNotFoundError):  # version 2 reports a peak since Linux 5.19
                 peak = "memory.max_usage_in_bytes" if v1 else "memory.peak"
                 self._peak = os.open(f"{memory}/{peak}", os.O_RDWR)
             if not v1:
@@ -199,23 +200,23 @@ class Slot:
         self._seen_kills = 0
 
     def enter(self) -> None:
-        """Have what this thread makes be born here, where the system can do that."""
+        """Enter the groups with this thread, so that its children start in them (version 1 only)."""
         if self._tree.kind == V1:
             for folder in self._folders.values():
                 _write(f"{folder}/tasks", str(threading.get_native_id()))
 
     def wrap(self, program: str, argv: list[str]) -> tuple[str, list[str]]:
-        """What to run so that it runs in here, where a task has to enter by itself."""
+        """Return a command that enters the group and then runs the task."""
         return "/bin/sh", ["/bin/sh", "-c", _ENTER, f"{self._one}/cgroup.procs", program, *argv[1:]]
 
     def fit(self, memory: int, cpu: int) -> None:
-        """Set the limits of the next task: bytes, 0 is none, and thousandths of a CPU. Raises TooLittle or OSError."""
+        """Set the limits of the next task: bytes (0 is none) and thousandths of a CPU. Raise TooLittle or OSError."""
         if memory != self._memory and self._tree.limits_memory:
             try:
                 self._limit(memory)
             except OSError as error:
-                self._memory = -1  # whatever it is now
-                self._limit(0)  # one of two limits may have been written
+                self._memory = -1  # unknown after a failed write
+                self._limit(0)  # one of the two limits may have been written
                 self._memory = 0
                 if error.errno != errno.EBUSY:
                     raise
@@ -223,7 +224,7 @@ class Slot:
             self._memory = memory
         if memory and self._kills >= 0:
             self._seen_kills = self.kills()
-            with contextlib.suppress(OSError):  # version 2 can reset it since Linux 6.12
+            with contextlib.suppress(OSError):  # version 2 can reset the peak since Linux 6.12
                 os.pwrite(self._peak, b"0", 0)
         if cpu != self._cpu and "cpu" in self._folders:
             name, value = ("cpu.shares", max(2, cpu * 1024 // 1000))
@@ -233,7 +234,7 @@ class Slot:
             self._cpu = cpu
 
     def _limit(self, memory: int) -> None:
-        """Write the limit of memory, and that of memory with swap, which may never be the lower one."""
+        """Write the limits of memory and of memory with swap. The second may never be below the first."""
         folder = self._folders["memory"]
         if self._tree.kind == V2:
             _write(f"{folder}/memory.max", str(memory) if memory else "max")
@@ -244,20 +245,19 @@ class Slot:
         if not memory or (self._memory and memory > self._memory):
             names.reverse()
         with contextlib.suppress(OSError):
-            _write(
-                f"{folder}/memory.force_empty", "0"
-            )  # what earlier tasks left in the cache is not this one's
+            # The page cache that earlier tasks left does not belong to this one.
+            _write(f"{folder}/memory.force_empty", "0")
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 _write(f"{folder}/{name}", str(memory or -1))
 
     def _too_little(self, memory: int) -> str:
-        """Why a limit cannot be set: version 1 refuses one that is below what is in use and cannot be given back."""
+        """Return why a limit cannot be set. Version 1 refuses one below the memory in use that it cannot reclaim."""
         used = _read(f"{self._folders['memory']}/memory.usage_in_bytes").strip()
-        return f"it asks for {memory} bytes of memory, and {used} are in use before anything is started; ask for more"
+        return f"it requests {memory} bytes of memory, but {used} are in use before it starts; request more"
 
     def kills(self) -> int:
-        """How many processes were ever killed here for want of memory."""
+        """Return how many processes the kernel has killed here for lack of memory, ever."""
         if self._kills < 0:
             return 0
         for line in os.pread(self._kills, 512, 0).splitlines():
@@ -266,20 +266,20 @@ class Slot:
         return 0
 
     def starved(self) -> bool:
-        """Whether a process was killed for want of memory since the last `fit`."""
+        """Return whether the kernel killed a process for lack of memory since the last `fit`."""
         return bool(self._memory) and self.kills() != self._seen_kills
 
     def peak(self) -> int:
-        """The most bytes that were used here since `fit`; 0 if nobody counted."""
+        """Return the peak memory since `fit` in bytes; 0 if unknown."""
         return int(os.pread(self._peak, 32, 0)) if self._peak >= 0 else 0
 
     def members(self) -> list[int]:
-        """Processes that are in here, other than this one."""
+        """Return the processes in the group, without this one."""
         own = os.getpid()
         return [pid for pid in _members(self._one) if pid != own]
 
     def kill(self) -> None:
-        """Kill every member at once, however fast they multiply; to be called by the slot's own thread."""
+        """Kill all members at once, however fast they fork. Only the slot's own thread may call this."""
         if self._tree.kind == V2:
             _write(f"{self._one}/cgroup.kill", "1")
             return
@@ -287,7 +287,7 @@ class Slot:
             for pid in self.members():
                 _kill(pid)
             return
-        # The thread would freeze with the others, so it steps out meanwhile.
+        # This thread would freeze with the others, so it leaves the group for a moment.
         thread, state = str(threading.get_native_id()), f"{self._one}/freezer.state"
         _write(f"{self._tree.folders['freezer']}/tasks", thread)
         try:
@@ -303,13 +303,13 @@ class Slot:
 
 
 def _make(folder: str) -> None:
-    """Make a group in one that is there: where our own is not to be seen, none must be made in its place."""
+    """Create a group in an existing one. A missing parent is not visible here, and must not be created."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder)
 
 
 def _below(folder: str) -> list[str]:
-    """Groups below one, the deepest first."""
+    """Return the groups below one, the deepest first."""
     try:
         with os.scandir(folder) as entries:
             children = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -319,7 +319,7 @@ def _below(folder: str) -> list[str]:
 
 
 def _members(group: str) -> list[int]:
-    """Processes of a group; none if it is gone."""
+    """Return the processes of a group; none if it is gone."""
     try:
         return [int(pid) for pid in _read(f"{group}/cgroup.procs").split()]
     except (FileNotFoundError, OSError):

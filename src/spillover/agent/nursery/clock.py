@@ -1,11 +1,11 @@
-"""The clock that leases and tasks are measured on.
+"""Provides the clock for leases and tasks.
 
-It counts the time that the machine was suspended: an agent that slept for an hour must not believe that its leases, which the
-server has given to others by then, last for another half a minute.
+It counts the time in which the machine was suspended. Otherwise an agent that was suspended for an hour would take its
+leases as valid for another half a minute, although the server has given them to others.
 """
 
 import time
 from functools import partial
 
 boottime = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
-"""Nanoseconds since the machine was started."""
+"""Return the nanoseconds since the machine started."""

@@ -1,7 +1,8 @@
-"""Output that is bounded while it grows: its middle is punched out of the file.
+"""Limits the output of a task while it grows, by punching a hole into the middle of the file.
 
-A task writes to a file that is opened for appending, and the file keeps its length, so the task notices nothing and pays nothing,
-and what follows stays where it is. A reader finds the hole with SEEK_HOLE and says how much is missing: there is no other record.
+A task writes to a file that is open for appending. The file keeps its length, so the task notices nothing and later
+output stays at its offset. A reader finds the hole with SEEK_HOLE and reports how much is missing. There is no other
+record of it.
 """
 
 import contextlib
@@ -11,16 +12,16 @@ from typing import Final
 
 _PUNCH_HOLE: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
 LEAST_LIMIT: Final = 1 << 20
-"""Bytes that are kept of a stream, at the least."""
+"""Least limit of a stream, in bytes."""
 BLOCK: Final = 1 << 16
-"""Bytes: holes begin and end at multiples of it, which is one of the block size of any file system."""
+"""Bytes. Holes begin and end at multiples of this, which is a multiple of the block size of any file system."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
 class BoundedFile:
-    """A stream of one task, and how much of it is gone."""
+    """One output stream of a task, and the hole in it."""
 
     __slots__ = ("_end", "_file", "_head", "_limit", "size")
 
@@ -31,10 +32,10 @@ class BoundedFile:
         self._end = self._head
         """Where the hole ends."""
         self.size = 0
-        """Bytes when it was last looked at."""
+        """Bytes at the last check."""
 
     def trim(self) -> int:
-        """Keep it within its limit, head and tail; the bytes that it grew since the last look."""
+        """Keep the head and tail within the limit; return by how many bytes the file grew since the last call."""
         size = os.fstat(self._file).st_size
         grown, self.size = size - self.size, size
         if size > self._limit:
@@ -44,7 +45,7 @@ class BoundedFile:
         return grown
 
     def _cut(self, end: int, size: int) -> None:
-        """Punch the hole up to here; where the file system has no holes, begin the tail anew."""
+        """Extend the hole up to `end`. If the file system supports no holes, drop the tail and start it again."""
         if _libc.fallocate(self._file, _PUNCH_HOLE, self._end, end - self._end) == 0:
             self._end = end
             return
@@ -55,5 +56,5 @@ class BoundedFile:
 
 
 def left_out(count: int) -> bytes:
-    """The line that stands for what is gone."""
+    """Return the line that replaces missing output."""
     return b"\n[... %d bytes left out ...]\n" % count

@@ -1,4 +1,4 @@
-"""What tasks leave behind: processes whose parent is gone become ours, and are ended with the task that they belong to."""
+"""Kills processes that tasks leave behind. The nursery becomes the parent of orphans, and ends them with their task."""
 
 import contextlib
 import ctypes
@@ -14,29 +14,31 @@ from spillover.agent.nursery.procfs import TICK, birth_of, environ_of
 from spillover.agent.nursery.task import NurseryTask
 
 LAST_WAIT: Final = 5.0
-"""Seconds that a task may take to die after KILL before we go without it."""
+"""Seconds that a task may take to die after KILL before the nursery gives up on it."""
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 class Orphans:
-    """Processes of tasks whose parent is this process since their own is gone."""
+    """Processes of tasks whose own parent is gone."""
 
     def __init__(self, libc: ctypes.CDLL, tasks: Mapping[int, NurseryTask]) -> None:
         self._tasks = tasks
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        # Orphans become children of the first thread, which makes none of its own. Reading this list costs a microsecond.
+        # Orphans become children of the first thread, which creates none of its own. Reading this list costs a
+        # microsecond.
         self._list = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY)
         self._sweeping = threading.Lock()
 
     def any(self) -> bool:
-        """Whether there are some, of any task."""
+        """Return whether there are orphans of any task."""
         return bool(os.pread(self._list, 64, 0))
 
     def end(self, task: NurseryTask, leader: int) -> bool:
-        """Kill what a task left behind, wherever it fled, and see it gone; False if something will not die."""
+        """Kill what a task left behind, in any group or session; return False if a process does not die."""
         mark = f"SPILL_LEASE={task.lease}".encode()
         until = time.monotonic() + LAST_WAIT
-        # What dies has no environment any more, so it is remembered until it is reaped. Its children come to us before that.
+        # A dying process has no environment any more, so remember it until it is reaped. Its children become ours
+        # before that.
         mine: set[int] = set()
         with self._sweeping:
             while True:
@@ -48,7 +50,7 @@ class Orphans:
                         pid in fenced
                         or _group_of(pid) == leader
                         or mark in environ_of(pid)
-                        or (task.slot is None and self._forlorn(pid, task))
+                        or (task.slot is None and self._belongs_to_none(pid, task))
                     ):
                         mine.add(pid)
                         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -60,7 +62,7 @@ class Orphans:
                 time.sleep(0.001)
 
     def _fenced(self, task: NurseryTask) -> set[int]:
-        """Processes in the task's group, each of which is told to die."""
+        """Kill the processes in the task's control group, and return them."""
         slot = task.slot
         if slot is None or not (members := slot.members()):
             return set()
@@ -68,10 +70,10 @@ class Orphans:
             slot.kill()
         return set(members)
 
-    def _forlorn(self, pid: int, task: NurseryTask) -> bool:
-        """Whether an orphan that hides where it is from can be of no task that still runs: it is older than all of them."""
+    def _belongs_to_none(self, pid: int, task: NurseryTask) -> bool:
+        """Return whether an orphan is older than every other running task, and so belongs to none of them."""
         birth = birth_of(pid)
-        # The clock of births stops while the machine sleeps and may begin elsewhere, so the two are compared by age.
+        # The clock of process starts may stop during suspend and have another origin, so compare ages.
         age = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - birth * TICK
         now = boottime()
         return bool(birth) and all(
@@ -81,7 +83,7 @@ class Orphans:
         )
 
     def _adopted(self) -> list[int]:
-        """Orphans of all tasks that are still alive; the dead ones are reaped on the way."""
+        """Return the live orphans of all tasks, and reap the dead ones."""
         listed = b""
         while part := os.pread(self._list, 1 << 16, len(listed)):
             listed += part
@@ -94,7 +96,7 @@ class Orphans:
 
 
 def _group_of(pid: int) -> int:
-    """The process group of a process; 0 if it is gone."""
+    """Return the process group of a process; 0 if it is gone."""
     try:
         return os.getpgid(pid)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""What /proc tells of processes."""
+"""Reads information on processes from /proc."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Stat(NamedTuple):
-    """A line of /proc/PID/stat, as far as it matters here."""
+    """The fields of /proc/PID/stat that are used here."""
 
     parent: int
     group: int
@@ -18,11 +18,11 @@ class Stat(NamedTuple):
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 TICK = 10**9 // os.sysconf("SC_CLK_TCK")
-"""Nanoseconds in which births are counted."""
+"""Nanoseconds of a clock tick, the unit of process start times."""
 
 
 def stat_of(pid: int) -> Stat | None:
-    """Of a process; None if there is none."""
+    """Read the status of a process; return None if there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             words = stat.read().rpartition(b")")[2].split()
@@ -32,13 +32,13 @@ def stat_of(pid: int) -> Stat | None:
 
 
 def birth_of(pid: int) -> int:
-    """When a process was made, in clock ticks since the machine started; 0 if there is none."""
+    """Return when a process started, in clock ticks since the machine started; 0 if there is none."""
     stat = stat_of(pid)
     return 0 if stat is None else stat.birth
 
 
 def environ_of(pid: int) -> list[bytes]:
-    """The environment that a process was started with; empty if it is gone or not ours to see."""
+    """Return the environment with which a process was started; empty if it is gone or not readable."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as environ:
             return environ.read().split(b"\0")
@@ -47,12 +47,12 @@ def environ_of(pid: int) -> list[bytes]:
 
 
 def all_processes() -> list[int]:
-    """All processes of this machine that we can see."""
+    """Return the pids of all visible processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def descendants(leaders: dict[int, int]) -> dict[int, list[tuple[int, int]]]:
-    """For each key, by its leader's number, processes below the leader or of its session's first group, with their resident bytes."""
+    """Return the processes below each leader or in its group, by the leader's key, with resident bytes."""
     stats = {pid: stat for pid in all_processes() if (stat := stat_of(pid)) is not None}
     owners: dict[int, int | None] = dict(leaders)
 
@@ -82,7 +82,7 @@ def descendants(leaders: dict[int, int]) -> dict[int, list[tuple[int, int]]]:
 
 
 def proportional(pids: list[int]) -> int:
-    """Bytes that processes hold, what they share counted once among all who share it."""
+    """Return the bytes that processes hold (PSS), with shared memory split among its users."""
     total = 0
     for pid in pids:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:

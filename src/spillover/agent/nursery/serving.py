@@ -1,11 +1,12 @@
-"""Makes tasks, waits for them and clears up after them.
+"""Starts tasks, waits for their end and cleans up after them.
 
-Measured on two cores, `/bin/true` with both outputs in files, 2,000 tasks: `os.posix_spawn` in one thread 1,700 a second, in
-two 3,100, at 600 µs of CPU each, of which 520 are the task's own. `posix_spawn` cannot change the folder, so every thread has
-a working folder of its own (`unshare(CLONE_FS)`, which needs no rights) and changes into it beforehand.
+Measured on two cores, with `/bin/true`, both outputs in files and 2,000 tasks: `os.posix_spawn` starts 1,700 tasks a
+second in one thread and 3,100 in two. Each takes 600 µs of CPU, of which the task itself uses 520. `posix_spawn` cannot
+change the folder. So every thread has a working folder of its own (`unshare(CLONE_FS)`, which needs no privileges) and
+changes into the folder of the task first.
 
-Each thread has a socket of its own, from which it takes the next task and to which it tells of ends: between two tasks nothing is
-handed over.
+Each thread has its own socket, from which it takes the next task and to which it reports ends. Between two tasks it
+needs no other thread.
 """
 
 import contextlib
@@ -40,32 +41,32 @@ from spillover.agent.nursery.marks import Marks
 from spillover.agent.nursery.orphans import LAST_WAIT, Orphans
 from spillover.agent.nursery.spawners import Spawner
 from spillover.agent.nursery.task import NurseryTask
+from spillover.agent.nursery.thread_files import ThreadFiles, remove
 from spillover.agent.nursery.watching import MemoryWatch
-from spillover.agent.nursery.workshop import Workshop, remove
 
 _SHELL_CODES: Final = {errno.ENOENT: 127, errno.ENOTDIR: 127, errno.EACCES: 126, errno.ENOEXEC: 126}
-"""Exit codes that a shell has for a program that is not there or cannot be run."""
+"""Exit codes that a shell uses for a program that is missing or cannot be run."""
 _CLONE_FS: Final = 0x200
-_RESET = (signal.SIGPIPE, signal.SIGXFSZ)  # ignored by Python, but not by the tasks
+_RESET = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores these signals, tasks should not
 
 
 class Setup:
-    """What the agent tells once."""
+    """The settings that the agent sends once."""
 
     __slots__ = ("env", "limit", "output", "scratch", "spool", "tree", "watch_memory")
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.output: str = told["output"]
-        self.spool: str = told["spool"]
-        self.scratch: str = told["scratch"]
-        self.limit: int = told["limit"]
-        """Bytes that are kept of each stream."""
-        self.env: dict[str, str] = told["env"]
-        """What every task sees."""
-        kind, folders = told["isolation"]
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.output: str = settings["output"]
+        self.spool: str = settings["spool"]
+        self.scratch: str = settings["scratch"]
+        self.limit: int = settings["limit"]
+        """Most bytes to keep of each stream."""
+        self.env: dict[str, str] = settings["env"]
+        """Environment of every task."""
+        kind, folders = settings["isolation"]
         self.tree = Tree(kind, folders) if folders else None
         self.watch_memory = kind != "none" and not (self.tree is not None and self.tree.limits_memory)
-        """Whether memory is watched because the kernel does not limit it."""
+        """Whether to poll memory, because the kernel does not limit it."""
 
 
 class Nursery:
@@ -77,7 +78,7 @@ class Nursery:
         self._setup = setup
         self._tasks: dict[int, NurseryTask] = {}
         self._early: set[int] = set()
-        """Tasks that are to be stopped, and that no thread has begun."""
+        """Tasks to stop that no thread has begun."""
         self._closing = False
         self._spawners: dict[int, Spawner] = {}
         """By the number of the thread."""
@@ -90,15 +91,15 @@ class Nursery:
             os.makedirs(folder, mode=0o700, exist_ok=True)
 
     def serve(self) -> None:
-        """Do what the agent says until it is gone; then stop everything."""
+        """Carry out messages until the agent is gone; then stop everything."""
         threading.Thread(target=self._watch.run, daemon=True).start()
         with contextlib.suppress(ConnectionError):
             while True:
-                # What a task inherits of our sockets would keep the agent from seeing us end.
+                # A task that inherited our sockets would keep the agent from seeing our end.
                 data, files, _, _ = socket.recv_fds(self._control, LARGEST, 1, socket.MSG_CMSG_CLOEXEC)
                 if not data:
                     break
-                self._obey(unpack(data), files)
+                self._carry_out(unpack(data), files)
         self._closing = True
         for task in list(self._tasks.values()):
             self._signal(task, signal.SIGKILL)
@@ -110,7 +111,7 @@ class Nursery:
             self._leave(self._setup.tree)
 
     def _leave(self, tree: Tree) -> None:
-        """Go back to the group that we were started in, and remove those of tasks."""
+        """Return to the group in which this process was started, and remove the groups of tasks."""
         with contextlib.suppress(OSError):
             if tree.kind == V1:
                 for folder in tree.folders.values():
@@ -119,42 +120,43 @@ class Nursery:
                         group.write(str(os.getpid()))
             tree.remove(patience=1.0)
             for folder in tree.folders.values():
-                os.rmdir(os.path.dirname(folder))  # if no other nursery of the agent is left
+                os.rmdir(os.path.dirname(folder))  # fails while another nursery of the agent is left
 
-    def _obey(self, message: tuple[Any, ...], files: list[int]) -> None:
-        """One message of the agent."""
+    def _carry_out(self, message: tuple[Any, ...], files: list[int]) -> None:
+        """Carry out one message of the agent."""
         kind, key = message[0], message[1]
         if kind == THREAD:
             if files:
                 self._grow(key, socket.socket(fileno=files[0]))
-            else:  # it could not be received: we have as many files as the system allows
+            else:  # receiving the socket failed, because we have no descriptors left
                 self._say((REFUSED, key))
         elif kind == RECALL:
-            # If its thread was refused, all of it is had back as it is.
+            # If its thread was refused, the agent takes all its tasks back itself.
             if (hand := self._spawners.get(key)) is not None:
                 back = hand.give_back(message[2])
                 self._early.difference_update(back)
                 self._say((RETURNED, back))
         elif kind == SIGNAL:
             if (task := self._tasks.get(key)) is None:
-                self._early.add(key)  # or it has just ended, which does no harm
+                self._early.add(key)  # the task may have just ended, then this is harmless
                 task = self._tasks.get(key)
             if task is not None:
                 self._signal(task, message[2])
         elif kind == NAME:
             if (task := self._tasks.get(key)) is not None:
-                # Without a name it cannot be read while it runs; at its end this is tried again, and told.
+                # Without a name the output cannot be read while the task runs. Its end tries again and reports a
+                # failure.
                 with contextlib.suppress(OSError):
                     self._name(task, range(len(STREAMS)))
             self._say((NAMED, key))
 
     def _say(self, message: tuple[Any, ...]) -> None:
-        """Tell the agent something, if it is there."""
+        """Send the agent a message, if it is still there."""
         with contextlib.suppress(OSError):
             self._control.send(pack(message))
 
     def _grow(self, number: int, work: socket.socket) -> None:
-        """Have one more thread; where the system allows none, the agent has its tasks wait for those that are there."""
+        """Start another thread. If the system allows none, the agent queues its tasks behind those of other threads."""
         hand: Spawner | None = None
         try:
             hand = self._spawners[number] = Spawner(work, self._watch.wake)
@@ -165,7 +167,7 @@ class Nursery:
             self._say((REFUSED, number))
 
     def _signal(self, task: NurseryTask, number: int) -> None:
-        """Signal all of a task, or see to it that it is never made."""
+        """Signal all processes of a task, and prevent its start if it has none."""
         with task.lock:
             task.stopped = True
             if task.pid:
@@ -173,7 +175,7 @@ class Nursery:
                     os.killpg(task.pid, number)
 
     def _name(self, task: NurseryTask, streams: Iterable[int]) -> None:
-        """Give output of a task its own name."""
+        """Rename output from its spool file to the task's own name."""
         with task.lock:
             for stream in streams:
                 if not task.spools or stream in task.named:
@@ -182,72 +184,73 @@ class Nursery:
                 task.named.add(stream)
                 name = f"{task.stem}.{STREAMS[stream]}"
                 os.rename(task.spools[stream], name)
-                os.utime(name)  # it is kept for some time from the end, not from the last line
+                os.utime(name)  # retention counts from the end of the task, not from its last output
 
     # --- one thread for each running task
 
     def _run_tasks(self, number: int, hand: Spawner) -> None:
         """Run one task after the other, until the agent is gone."""
         self._libc.unshare(_CLONE_FS)
-        shop = Workshop(self._setup.spool, self._setup.scratch, self._setup.tree, number)
+        own = ThreadFiles(self._setup.spool, self._setup.scratch, self._setup.tree, number)
         with contextlib.suppress(OSError):
-            shop.prepare()  # the first task need not wait for it
+            own.prepare()  # so that the first task need not wait for it
         while (given := hand.take()) is not None:
             task = NurseryTask(*given)
             self._marks.begin(number, task.key)
             self._tasks[task.key] = task
-            end = self._one(task, shop)
-            # What became of it is told only when nothing of it is left, so that the next one finds all as it should be.
+            end = self._one(task, own)
+            # Report the end only when nothing of the task is left, so that the next one finds a clean slot.
             with contextlib.suppress(OSError):
                 hand.ended(end)
 
-    def _one(self, task: NurseryTask, shop: Workshop) -> tuple[Any, ...]:
-        """Run one task from its beginning to the end of everything that is its own; what to tell of it."""
+    def _one(self, task: NurseryTask, own: ThreadFiles) -> tuple[Any, ...]:
+        """Run one task until all its processes are gone; return the message about its end."""
         clean = False
         try:
-            shop.prepare()
-            message, clean = self._run(task, shop)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the agent must hear of the end
+            own.prepare()
+            message, clean = self._run(task, own)
+        except Exception as error:  # noqa: BLE001 - the agent must learn of the end after any error
             message = _failed(task, str(error) or repr(error))
         try:
-            full = [n for n, file in enumerate(shop.files) if file >= 0 and os.fstat(file).st_size]
+            full = [n for n, file in enumerate(own.files) if file >= 0 and os.fstat(file).st_size]
             if full or task.named:
-                for file in shop.files:
+                for file in own.files:
                     BoundedFile(file, self._setup.limit).trim()
                 self._name(task, full)
         except OSError as error:
-            message, clean = (*message[:-1], f"its output could not be kept: {error}"), False
+            message, clean = (*message[:-1], f"cannot store its output: {error}"), False
         with task.lock:
             task.spools = ()
-        shop.clear(task.named, clean=clean)
+        own.clear(task.named, clean=clean)
         self._tasks.pop(task.key, None)
         self._early.discard(task.key)
         return message
 
-    def _run(self, task: NurseryTask, shop: Workshop) -> tuple[tuple[Any, ...], bool]:
-        """Make the process, wait for its end and clear up; the second value says that nothing of it is left."""
+    def _run(self, task: NurseryTask, own: ThreadFiles) -> tuple[tuple[Any, ...], bool]:
+        """Start the process, wait for its end and clean up; return the message, and whether nothing of it is left."""
         try:
             if not task.folder.startswith("/"):
                 return _failed(task, f"workdir {task.folder!r}: must begin with '/'"), True
             os.chdir(task.folder)
         except OSError as error:
             return _failed(task, f"workdir {task.folder!r}: {error.strerror}"), True
-        failed = self._spawn(task, shop)
+        failed = self._spawn(task, own)
         if failed is not None:
             return failed, True
         self._newborn.append(task)
         self._watch.wake()
         return self._await(task, task.pid)
 
-    def _spawn(self, task: NurseryTask, shop: Workshop) -> tuple[Any, ...] | None:
-        """Make the process; what to tell if there is none."""
-        slot, files = shop.slot, shop.files
-        env = self._setup.env | {"TMPDIR": shop.scratch} | task.env
-        env["SPILL_SCRATCH"] = shop.scratch
+    def _spawn(self, task: NurseryTask, own: ThreadFiles) -> tuple[Any, ...] | None:
+        """Start the process; return the message about its end if that fails."""
+        slot, files = own.slot, own.files
+        env = self._setup.env | {"TMPDIR": own.scratch} | task.env
+        env["SPILL_SCRATCH"] = own.scratch
         program, argv = _find(task.argv[0], env.get("PATH", os.defpath)), task.argv
         if slot is not None:
             slot.fit(task.memory, task.cpu)
-            if slot.wraps and os.access(program, os.X_OK):  # else its absence is found out without a shell
+            # Else posix_spawn reports what is wrong, without a shell.
+            if slot.wraps and os.access(program, os.X_OK):
                 program, argv = slot.wrap(program, argv)
         actions = [
             (os.POSIX_SPAWN_DUP2, self._null, 0),
@@ -257,7 +260,7 @@ class Nursery:
         with task.lock:
             if task.stopped or self._closing or task.key in self._early:
                 return _failed(task, "")
-            task.spools, task.files, task.slot = tuple(shop.spools), tuple(files), slot
+            task.spools, task.files, task.slot = tuple(own.spools), tuple(files), slot
             begun = boottime()
             try:
                 pid = os.posix_spawn(program, argv, env, file_actions=actions, setsid=True, setsigdef=_RESET)
@@ -266,7 +269,7 @@ class Nursery:
                 code = _SHELL_CODES.get(number)
                 if code is None:
                     return _failed(task, str(error))
-                # A program that is not there is the job's own mistake: it ends as it would in a shell.
+                # A missing program is a mistake of the job, so the task ends as it would in a shell.
                 os.write(files[1], f"{task.argv[0]}: {os.strerror(number)}\n".encode(errors="replace"))
                 return (task.key, True, code, None, boottime(), 0, 0, 0, False, "")
             task.begun = begun
@@ -274,8 +277,8 @@ class Nursery:
         return None
 
     def _await(self, task: NurseryTask, pid: int) -> tuple[tuple[Any, ...], bool]:
-        """Wait for the end of a process and of all that it left; what to tell, and whether nothing is left."""
-        # The leader stays a zombie until the rest of its group is killed, so that its number cannot become another's.
+        """Wait for the end of a process and its descendants; return the message, and whether nothing is left."""
+        # The leader stays a zombie until the rest of its group is killed, so that its pid cannot be reused.
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         ended = boottime()
         with task.lock:
@@ -300,16 +303,16 @@ class Nursery:
 
 
 def _failed(task: NurseryTask, message: str) -> tuple[Any, ...]:
-    """No process was made."""
+    """Return the message for a task without a process."""
     return (task.key, False, None, None, boottime(), 0, 0, 0, False, message)
 
 
 def _find(program: str, path: str) -> str:
-    """The file that a program's name stands for, looked up as a shell does, in the task's own PATH."""
+    """Return the path of a program, looked up in the task's own PATH as a shell does."""
     if "/" in program:
         return program
     for folder in path.split(":"):
         candidate = os.path.join(folder or ".", program)
         if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
             return candidate
-    return ""  # which is not found either
+    return ""  # spawning an empty path fails with ENOENT

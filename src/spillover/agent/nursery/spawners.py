@@ -1,7 +1,7 @@
-"""What one thread of the nursery was given and has not begun, and ends of its tasks that are yet to be told.
+"""Holds the unstarted tasks of one nursery thread, and the ends that it has not reported yet.
 
-To be woken for each end would cost the agent more than a short task does. So a thread that has more to do keeps ends back for a
-moment and tells them together; one that has nothing to do tells what there is at once.
+Waking the agent for each end would cost more than a short task. So a thread with more tasks holds ends back for a
+moment and reports them together. A thread without tasks reports at once.
 """
 
 import contextlib
@@ -17,42 +17,44 @@ from typing import Any, Final
 from spillover.agent.nursery.frames import LARGEST, pack, unpack
 
 LINGER: Final = 0.005
-"""Seconds that an end is kept back by its own thread; if that one is busy with a longer task the watch tells it."""
+"""Seconds for which a thread holds an end back. If it is busy with a longer task, the watch reports the end."""
 MOST: Final = 64
-"""Ends that are told together: far below the size of a message."""
+"""Most ends in one message, far below its size limit."""
 LONGEST: Final = 2_000
-"""Characters of what is said about an end."""
+"""Most characters of the message about an end."""
 
 
 class Spawner:
-    """Of one thread."""
+    """The tasks and ends of one thread."""
 
     def __init__(self, end: socket.socket, kept_back: Callable[[], None]) -> None:
         self._socket = end
         self._kept_back = kept_back
-        """Called when ends are kept back while a task runs: somebody else has to tell them if it takes long."""
+        """Called when a task starts while ends are held back, because another thread must report them if it takes
+        long.
+        """
         self._lock = threading.Lock()
         self._tasks: deque[tuple[Any, ...]] = deque()
-        """Received, and not begun."""
+        """Received tasks that have not begun."""
         self._over = False
         """Whether the agent is gone."""
         self._left = os.eventfd(0, os.EFD_CLOEXEC)
-        """Wakes the thread for tasks that somebody else received for it."""
+        """Wakes the thread for tasks that another thread received for it."""
         self._woken = False
         self._news = select.poll()
         for file in (end.fileno(), self._left):
             self._news.register(file, select.POLLIN)
         self._ends: list[tuple[Any, ...]] = []
         self._since = 0.0
-        """When the first of them came."""
+        """When the first of `_ends` was added, in monotonic seconds."""
 
     def close(self) -> None:
-        """Let go of what nobody will work with."""
+        """Close the descriptors of a thread that was not started."""
         self._socket.close()
         os.close(self._left)
 
     def take(self) -> tuple[Any, ...] | None:
-        """The next task, waited for; None when the agent is gone."""
+        """Wait for the next task and return it; None when the agent is gone."""
         task = self._draw()
         if task is None:
             with contextlib.suppress(OSError):
@@ -60,7 +62,7 @@ class Spawner:
         while task is None:
             if self._over:
                 return None
-            # Whoever has tasks given back must find each either here or in the socket, so it is not received before the lock is held.
+            # A recall must find each task either here or in the socket. So receive only with the lock held.
             self._news.poll()
             task = self._draw()
         if self._ends:
@@ -68,7 +70,7 @@ class Spawner:
         return task
 
     def _draw(self) -> tuple[Any, ...] | None:
-        """The next task, if there is one."""
+        """Return the next task, if there is one."""
         with self._lock:
             if self._woken:
                 self._woken = False
@@ -78,7 +80,7 @@ class Spawner:
             return self._tasks.popleft() if self._tasks else None
 
     def _receive(self) -> bool:
-        """Take one message; False if there is none."""
+        """Receive one message; return False if there is none."""
         try:
             data = self._socket.recv(LARGEST, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -92,20 +94,21 @@ class Spawner:
         return bool(data)
 
     def give_back(self, keys: Sequence[int]) -> list[int]:
-        """Take tasks away, those of them that have not begun; which these are, in their order."""
+        """Remove those of these tasks that have not begun, and return their keys in order."""
         with self._lock:
             while self._receive():
                 pass
             back = [task[0] for task in self._tasks if task[0] in keys]
             self._tasks = deque([task for task in self._tasks if task[0] not in keys])
             if self._tasks and not self._woken:
-                # The thread may have found nothing just before, and would wait for a message that is not in the socket any more.
+                # The thread may have found nothing just before. It would wait for a message that is no longer in the
+                # socket.
                 self._woken = True
                 os.eventfd_write(self._left, 1)
         return back
 
     def ended(self, end: tuple[Any, ...]) -> None:
-        """A task of this thread is over; raises OSError when the agent is gone."""
+        """Record the end of a task and report it if it is time; raise OSError when the agent is gone."""
         now = time.monotonic()
         message = end[-1]
         if message:
@@ -119,7 +122,7 @@ class Spawner:
             self.tell()
 
     def tell(self, *, wait: bool = True) -> bool:
-        """Tell all that was kept back; False if that would have to wait. Raises OSError when the agent is gone."""
+        """Report all ends held back; return False if that would block, raise OSError when the agent is gone."""
         if not self._ends:
             return True
         if not self._lock.acquire(blocking=wait):

@@ -1,4 +1,4 @@
-"""One task as the nursery knows it."""
+"""Describes one task inside the nursery."""
 
 import threading
 
@@ -7,7 +7,7 @@ from spillover.agent.nursery.holes import BoundedFile
 
 
 class NurseryTask:
-    """Shared by the thread that runs it, the one that listens and the one that watches."""
+    """One task, shared by the thread that runs it, the one that receives messages and the one that watches."""
 
     __slots__ = (
         "argv",
@@ -47,30 +47,30 @@ class NurseryTask:
         self.env = env
         self.folder = folder
         self.stem = stem
-        """Where its output goes in the end, without the ending for the stream."""
+        """Path of its output files, without the suffix of the stream."""
         self.lease = lease
         self.memory = memory
-        """Bytes that it may use; 0 is no limit."""
+        """Most bytes that it may use; 0 is no limit."""
         self.cpu = cpu
-        """Thousandths of a CPU that it asked for."""
+        """Thousandths of a CPU that it requested."""
         self.lock = threading.Lock()
         self.pid = 0
-        """Of its leader; 0 before it is made and after it was reaped, when the number may be another's."""
+        """The pid of its leader; 0 before its start and after its end, when the pid may be reused."""
         self.begun = 0
-        """Monotonic nanoseconds at which its process was made."""
+        """Monotonic nanoseconds at which its process started."""
         self.stopped = False
-        """Whether it is to be stopped before it is made."""
+        """Whether it was stopped, so that no process may be started."""
         self.starved = False
-        """Whether it was killed for using more memory than it may."""
+        """Whether it was killed for using too much memory."""
         self.peak = 0
-        """Bytes that it was seen to use at most, where they are watched."""
+        """Peak memory in bytes, where memory is polled."""
         self.slot: Slot | None = None
-        """The groups that it runs in; None where there are none."""
+        """The control groups in which it runs; None without control groups."""
         self.files: tuple[int, ...] = ()
-        """Its output."""
+        """Descriptors of its output."""
         self.streams: tuple[BoundedFile, ...] = ()
-        """The same, once it has run for a moment."""
+        """The same as bounded files, once it has run for a moment."""
         self.spools: tuple[str, ...] = ()
-        """The spool files it writes to; empty before and after."""
+        """Paths of its spool files; empty before and after the run."""
         self.named: set[int] = set()
-        """Streams whose output has the task's own name already."""
+        """Streams whose output already has the task's own name."""

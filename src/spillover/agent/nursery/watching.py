@@ -1,4 +1,4 @@
-"""Looks at tasks that run for more than a moment: tells of their start, bounds their output, and minds their memory."""
+"""Watches tasks that run for more than a moment: reports their start, limits their output and checks their memory."""
 
 import contextlib
 import os
@@ -17,20 +17,20 @@ from spillover.agent.nursery.spawners import Spawner
 from spillover.agent.nursery.task import NurseryTask
 
 ANNOUNCE_AFTER: Final = 0.01
-"""Seconds after which a start is told. Most messages and half the wake-ups of short tasks are saved by it."""
+"""Seconds after which a start is reported. This saves most messages, and half of the wake-ups, of short tasks."""
 EVERY: Final = 0.05
-"""Seconds between two looks at what runs, and what a look at each task adds to that."""
+"""Seconds between two checks of running tasks. `EACH` is added for each of them."""
 EACH: Final = 0.0002
 MEMORY_EVERY: Final = 0.25
-"""Seconds between two looks at all processes, where no group limits the memory of tasks."""
+"""Seconds between two checks of all processes, where no control group limits memory."""
 RUSH_EVERY: Final = 0.005
-"""Seconds between two looks while some task writes fast."""
+"""Seconds between two checks while a task writes fast."""
 RUSHING: Final = 4 << 20
-"""Bytes of output between two looks from which on it is looked at more often."""
+"""Bytes of output between two checks above which a task counts as writing fast."""
 
 
 class MemoryWatch:
-    """One thread for all tasks."""
+    """Watches all tasks, in one thread."""
 
     def __init__(
         self,
@@ -44,20 +44,20 @@ class MemoryWatch:
         self._tasks = tasks
         self._spawners = spawners
         self._limit = limit
-        """Bytes that are kept of each stream."""
+        """Most bytes to keep of each stream."""
         self._watch_memory = watch_memory
         self._next_look = self._next_memory = 0.0
         self.newborn: deque[NurseryTask] = deque()
-        """Made, and not told of yet."""
+        """Started tasks that are not reported yet."""
         self._awaited = threading.Event()
 
     def wake(self) -> None:
-        """There is something to tell in a moment."""
+        """Wake the thread, because there will be something to report in a moment."""
         if not self._awaited.is_set():
             self._awaited.set()
 
     def run(self) -> None:
-        """Look for ever; a nursery without tasks is left alone."""
+        """Watch for ever; sleep while there are no tasks."""
         while True:
             self._awaited.wait(self._pause())
             if self._awaited.is_set():
@@ -75,11 +75,11 @@ class MemoryWatch:
                 self._next_memory = time.monotonic() + MEMORY_EVERY
 
     def _pause(self) -> float | None:
-        """Seconds until the next look; None if there is nothing to look at."""
+        """Return the seconds until the next check; None if there is nothing to check."""
         return max(0.0, self._next_look - time.monotonic()) if self._tasks else None
 
     def _announce(self) -> None:
-        """Tell of tasks that have run for a moment; of those that are gone by then, their end says all."""
+        """Report tasks that have run for a moment. For those that already ended, the report of the end suffices."""
         while self.newborn:
             task = self.newborn.popleft()
             with task.lock:
@@ -90,14 +90,14 @@ class MemoryWatch:
                     self._channel.send(pack((STARTED, task.key, pid, birth, task.begun)))
 
     def _tell_ends(self) -> None:
-        """Tell what threads kept back that are busy with a longer task by now."""
+        """Report ends that were held back by threads now busy with a longer task."""
         for hand in list(self._spawners.values()):
             with contextlib.suppress(OSError):
                 if not hand.tell(wait=False):
                     self.wake()
 
     def _look(self) -> bool:
-        """Bound the output of every task and end those that were out of memory; whether some writes fast."""
+        """Limit the output of all tasks, and end those that ran out of memory; return whether one writes fast."""
         rushing = False
         for task in list(self._tasks.values()):
             with task.lock:
@@ -109,11 +109,11 @@ class MemoryWatch:
                     with contextlib.suppress(OSError):
                         rushing |= stream.trim() > RUSHING
                 if task.memory and task.slot is not None and task.slot.starved():
-                    _end(task)  # version 1 kills one process, and the rest may wait for it for ever
+                    _end(task)  # version 1 kills one process, and the others may wait for it for ever
         return rushing
 
     def _weigh(self) -> None:
-        """End tasks whose processes use more memory together than was asked for."""
+        """End tasks whose processes together use more memory than requested."""
         asked = {task.pid: task for task in list(self._tasks.values()) if task.memory and task.pid}
         if not asked:
             return
@@ -121,7 +121,7 @@ class MemoryWatch:
             task = asked[leader]
             used = sum(resident for _, resident in processes)
             if used > task.memory:
-                # What they share is counted for each of them there: look again, closely.
+                # The sum counts shared memory once for each process, so measure more exactly.
                 used = proportional([pid for pid, _ in processes])
             with task.lock:
                 task.peak = max(task.peak, used)
@@ -130,7 +130,7 @@ class MemoryWatch:
 
 
 def _end(task: NurseryTask) -> None:
-    """Kill a task that is out of memory; its thread does the rest."""
+    """Kill a task that ran out of memory. Its thread does the rest."""
     task.starved = True
     with contextlib.suppress(ProcessLookupError):
         os.killpg(task.pid, signal.SIGKILL)

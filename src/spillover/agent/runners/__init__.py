@@ -1,1 +1,1 @@
-"""How each kind of work is run: one runner for each, behind one port."""
+"""Runs each kind of work with a runner of its own, behind one port."""

@@ -1,4 +1,4 @@
-"""Output of calls that run for more than a moment, kept within its bound while it grows."""
+"""Limits the output of Python calls that run for more than a moment, while it grows."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from spillover.agent.runners.workers import WorkerCall, WorkerProcess
 
 
 class Bounding:
-    """The streams of running calls. A worker has one spool file for each, until a call gives it its name."""
+    """The streams of running calls. A worker has one spool file for each stream, until it gets the name of a call."""
 
     def __init__(self, output: Path, limit: int) -> None:
         self._output = output
@@ -21,7 +21,7 @@ class Bounding:
         return len(self._streams)
 
     def begin(self, worker: WorkerProcess, call: WorkerCall) -> None:
-        """Mind the output of the call that runs."""
+        """Watch the output of a call that runs."""
         files = []
         for stream in STREAMS:
             spools = list((self._output / "spool").glob(f"py{worker.number}-*.{stream}"))
@@ -31,7 +31,7 @@ class Bounding:
         self._streams[call] = files
 
     def look(self) -> int:
-        """Bound what has grown; the most bytes by which one did."""
+        """Limit what has grown; return the largest growth of a stream, in bytes."""
         grown = 0
         for call, files in list(self._streams.items()):
             if call.worker is None or call.key not in call.worker.calls:
@@ -43,7 +43,7 @@ class Bounding:
         return grown
 
     def clear(self) -> None:
-        """No call runs any more."""
+        """Stop watching all calls."""
         for call in list(self._streams):
             self._end(call)
 

@@ -1,8 +1,8 @@
-"""Containers through docker or podman, whichever is there.
+"""Runs containers with docker or podman, whichever is installed.
 
-The engine's own client is the process of the task: it is started by the nursery, its output is that of the container, it passes TERM on,
-and it ends with the container's exit code. What it cannot do is asked of the engine besides: to kill, whether memory ran out, and to
-remove what is left.
+The engine's own client is the process of the task. The nursery starts it. Its output is that of the container, it
+passes TERM on, and it ends with the container's exit code. For the rest the runner asks the engine: to kill a
+container, whether memory ran out, and to remove what is left.
 """
 
 import asyncio
@@ -16,37 +16,37 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from spillover.agent.files.output import last_line
+from spillover.agent.leases.values import Exit, Task
 from spillover.agent.nursery.clock import boottime
-from spillover.agent.output import last_line
-from spillover.agent.process import ProcessEnded, Seen, Spawned, stem_of
 from spillover.agent.runners.manifests import ContainerPlan, UnrunnableManifest, plan_of
 from spillover.agent.runners.port import RunnerContext, RunnerOffer
-from spillover.agent.values import Exit, Task
+from spillover.agent.tasks.process import ProcessEnded, Seen, Spawned, stem_of
 from spillover.core.events import Lease
 from spillover.model.job import Argv, Container
 
 ENGINES: Final = ("podman", "docker")
 LABEL: Final = "dev.spillover.agent"
-"""On every container of ours, with whose it is: what an earlier run left is found by it."""
+"""Label of every container of an agent. Its value identifies the agent, so that the next run finds leftovers."""
 ENGINE_FAILED: Final = 125
-"""Exit code of an engine that could not make the container."""
+"""Exit code of an engine that could not create the container."""
 ENGINE_REFUSED: Final = 126
-"""Exit code of an engine that could not start it; also one that a program may end with."""
+"""Exit code of an engine that could not start the container. A program may also exit with it."""
 NEVER: Final = "0001-"
-"""How the time begins at which a container was started that was not."""
+"""Prefix of the start time of a container that never started."""
 KILLED: Final = 128 + 9
 """Exit code of a container that was killed."""
 ENGINE_ENV: Final = ("CONTAINER", "DOCKER_", "PODMAN_", "REGISTRY_", "STORAGE_", "XDG_")
-"""How variables begin that tell a client where its engine is and how it is set up."""
+"""Prefixes of variables that configure the client of an engine."""
 STEERING: Final = frozenset(
     {"PATH", "HOME", "USER", "LANG", "TMPDIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
 )
-"""Variables of a container that its client would obey."""
+"""Variables of a container that its client would obey itself."""
 STEERING_PREFIXES: Final = (*ENGINE_ENV, "LD_", "LC_", "XDG_", "SPILL_")
 PATIENCE: Final = 30.0
-"""Seconds for a question to the engine."""
+"""Seconds that a request to the engine may take."""
 LEAST_MEMORY: Final = 6 << 20
-"""Bytes: engines refuse to give less."""
+"""Bytes. Engines refuse a lower memory limit."""
 
 
 class Containers:
@@ -61,20 +61,20 @@ class Containers:
         self._engine = found[0] if found else ""
         self._is_docker = Path(self._engine).name == "docker"
         self._options = tuple(filter(None, context.settings.get("engine_options", "").split("\0")))
-        self._why = "" if found else "neither podman nor docker is on PATH"
+        self._why = "" if found else "PATH has neither podman nor docker"
         self._mark = f"{LABEL}={hashlib.sha256(str(context.folder).encode()).hexdigest()[:16]}"
         self._env = {name: value for name, value in os.environ.items() if name.startswith(ENGINE_ENV)}
         self._names: dict[Lease, str] = {}
         self._killed: set[Lease] = set()
-        """Those that were told to end."""
+        """Containers that were asked to end."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def offer(self) -> RunnerOffer:
-        """Containers, if an engine answers."""
+        """Offer containers, if an engine answers."""
         return RunnerOffer(("container",)) if not self._why else RunnerOffer(missing={"container": self._why})
 
     async def open(self) -> None:
-        """See whether the engine works, and remove what an earlier run left."""
+        """Check whether the engine works, and remove what an earlier run left."""
         if self._engine:
             self._why = await self._sweep()
 
@@ -86,7 +86,7 @@ class Containers:
         if self._names:
             await self._sweep()
 
-    def start(self, lease: Lease, task: Task, slot: int) -> None:  # noqa: ARG002 - containers share no room
+    def start(self, lease: Lease, task: Task, slot: int) -> None:  # noqa: ARG002 - containers share no slot
         """Run a container."""
         if not isinstance(task.work, Container):
             raise TypeError(task.work)
@@ -100,16 +100,16 @@ class Containers:
         env = self._variables(lease, task)
         words = self._words(name, env, task, plan)
         workdir = task.workdir if plan.own_folder else "/"
-        # The container has the limits; those of its client would be in their way.
+        # The engine limits the container, so its client runs without a memory limit.
         handed = {variable: value for variable, value in env.items() if not _steers(variable)}
         client = Task(Argv(words), replace(task.need, memory=0), handed | self._env, workdir)
         self._context.launch(lease, client, lambda seen: self._heard(lease, seen, task.need.memory))
 
     def recall(self, lease: Lease) -> None:
-        """Never behind another one."""
+        """Do nothing, because containers are never queued behind others."""
 
     def signal(self, lease: Lease, *, kill: bool) -> None:
-        """The client passes TERM on; KILL it cannot hear."""
+        """Stop a container. The client passes TERM on, but KILL needs the engine."""
         name = self._names.get(lease)
         if name is None:
             return
@@ -120,13 +120,13 @@ class Containers:
             self._context.signal(lease, False)
 
     async def name_output(self, lease: Lease) -> None:
-        """As of any process."""
+        """Name the output like that of any process."""
         await self._context.name_output(lease)
 
-    # --- what the engine is told
+    # --- the command line
 
     def _variables(self, lease: Lease, task: Task) -> dict[str, str]:
-        """The environment of the container."""
+        """Return the environment of the container."""
         env = task.env | {"SPILL_JOB_ID": lease.job, "SPILL_ATTEMPT": str(lease.attempt)}
         env |= {"SPILL_CLUSTER": self._context.cluster}
         array, dot, index = lease.job.rpartition(".")
@@ -135,8 +135,9 @@ class Containers:
         return env
 
     def _words(self, name: str, env: dict[str, str], task: Task, plan: ContainerPlan) -> tuple[str, ...]:
-        """The command line of the client."""
+        """Return the command line of the client."""
         words = [self._engine, "run", "--name", name, "--label", self._mark, *self._options]
+        # All users can see command lines. So values go through the client's own environment where possible.
         for variable, value in env.items():
             words += ["--env", f"{variable}={value}" if _steers(variable) else variable]
         if task.need.memory:
@@ -157,24 +158,24 @@ class Containers:
         return (*words, plan.image, *plan.words)
 
     def _gpus(self, task: Task) -> list[str]:
-        """The GPUs that it was given, or as many as it asked for."""
+        """Return options for the assigned GPUs, or for as many as were requested."""
         given = [each for each in task.env.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
         if self._is_docker:
             return ["--gpus", f'"device={",".join(given)}"' if given else str(task.need.gpu)]
         devices = given or [str(number) for number in range(task.need.gpu)]
         return [word for each in devices for word in ("--device", f"nvidia.com/gpu={each}")]
 
-    # --- what becomes of it
+    # --- the end
 
     def _heard(self, lease: Lease, seen: Seen, memory: int) -> None:
-        """The client was started, or is gone."""
+        """Handle the start or end of the client."""
         if isinstance(seen, Spawned):
             self._context.seen([seen])
         else:
             self._in_background(self._finish(lease, seen.end, memory))
 
     async def _finish(self, lease: Lease, end: Exit, memory: int) -> None:
-        """Ask how the container ended, remove it, and tell."""
+        """Ask how the container ended, remove it, and report the end."""
         name = self._names.pop(lease, None)
         if name is None:
             return
@@ -182,7 +183,8 @@ class Containers:
         if end.spawned:
             form = "{{.State.OOMKilled}} {{.State.StartedAt}}"
             code, said = await self._ask("container", "inspect", "--format", form, name)
-            # Not every engine sees why the kernel killed; but nobody else does where there is a limit and we did not.
+            # Not every engine reports a kill for lack of memory. With a memory limit, a kill that is not ours means the
+            # same.
             killed = end.code == KILLED and memory > 0 and lease not in self._killed
             starved = (code == 0 and said.startswith("true")) or killed
             refused = code == 0 and said.partition(" ")[2].startswith(NEVER) and end.code == ENGINE_REFUSED
@@ -193,13 +195,13 @@ class Containers:
         self._context.seen([ProcessEnded(lease, replace(end, out_of_memory=end.out_of_memory or starved))])
 
     def _last_words(self, lease: Lease) -> str:
-        """What the engine said when it could not run the container."""
+        """Return the engine's error message when it could not run the container."""
         stem = stem_of(self._context.folder / "output", lease.job, lease.attempt, lease.task)
         last = last_line(Path(f"{stem}.err"))
-        return f"{Path(self._engine).name} could not run it: {last or 'it did not say why'}"
+        return f"{Path(self._engine).name} could not run it: {last or 'it gave no reason'}"
 
     async def _kill(self, lease: Lease, name: str) -> None:
-        """Kill a container; if the engine does not, at least its client."""
+        """Kill a container, or at least its client if the engine does not."""
         await self._ask("kill", "--signal", "KILL", name)
         if lease in self._names:
             await asyncio.sleep(1.0)
@@ -207,16 +209,18 @@ class Containers:
             self._context.signal(lease, True)
 
     async def _sweep(self) -> str:
-        """Remove containers that are ours and have no client; why that cannot be, empty if it was done."""
+        """Remove containers of this agent that have no client; return the problem, or an empty string."""
         code, said = await self._ask("ps", "--all", "--quiet", "--filter", f"label={self._mark}")
         if code != 0:
-            return f"{self._engine} does not work: {said.strip().rpartition(chr(10))[2] or 'it does not say why'}"
+            return (
+                f"{self._engine} does not work: {said.strip().rpartition(chr(10))[2] or 'it gave no reason'}"
+            )
         if said.split():
             await self._ask("rm", "--force", "--volumes", *said.split())
         return ""
 
     async def _ask(self, *words: str) -> tuple[int, str]:
-        """Ask the engine; its exit code and what it said."""
+        """Run a command of the engine; return its exit code and output."""
 
         def run() -> tuple[int, str]:
             try:
@@ -244,5 +248,5 @@ class Containers:
 
 
 def _steers(variable: str) -> bool:
-    """Whether a variable means something to the client itself, which has the others from its own environment: all can see command lines."""
+    """Return whether the client itself would obey a variable, so that it must go on the command line."""
     return variable in STEERING or variable.startswith(STEERING_PREFIXES)

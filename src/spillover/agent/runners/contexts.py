@@ -1,35 +1,35 @@
-"""What calls of one kind of work share: what is called and with which arguments, and the files that holds them here."""
+"""Caches what calls of the same work share: the function, its arguments, and their files."""
 
 from contextlib import AsyncExitStack
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from spillover.agent.files import Files
+from spillover.agent.files.cache import Files
 from spillover.model.job import PythonCall
 
 MOST: Final = 100
-"""Kinds of calls whose files are held."""
+"""Most kinds of calls whose files are held."""
 
 Context: TypeAlias = tuple[Any, ...]
-"""As a worker is told, see `frames.CONTEXT`."""
+"""In the form that workers receive, see `frames.CONTEXT`."""
 
 
 class Contexts:
-    """Those of the last kinds of calls."""
+    """The contexts of the last kinds of calls."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._known: dict[int, tuple[PythonCall, Context, AsyncExitStack]] = {}
-        """By the identity of the work, which is kept here with it, as are its files."""
+        """By the identity of the work. The entry keeps the work alive, and its files in the cache."""
 
     def get(self, work: object) -> Context | None:
-        """The context of work that is known; None if it has to be fetched."""
+        """Return the context of known work; None if it must be fetched."""
         known = self._known.get(id(work))
         return known[1] if known is not None else None
 
     async def fetch(self, python: PythonCall) -> Context:
-        """Have the files of a call here; raises Unfetched."""
+        """Fetch the files of a call and return its context; raise Unfetched if a file is unavailable."""
         held = AsyncExitStack()
         try:
             function, items = [
@@ -51,7 +51,7 @@ class Contexts:
         return context
 
     async def close(self) -> None:
-        """Let go of all files."""
+        """Release all files."""
         for _, _, held in self._known.values():
             await held.aclose()
         self._known.clear()

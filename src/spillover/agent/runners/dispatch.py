@@ -1,18 +1,18 @@
-"""All runners as one: each task goes to the one for its kind of work."""
+"""Passes each task to the runner for its kind of work."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 
+from spillover.agent.leases.values import Exit, Task
 from spillover.agent.nursery.clock import boottime
-from spillover.agent.process import ProcessEnded
 from spillover.agent.runners.port import Runner, RunnerContext, RunnerOffer, Sight
-from spillover.agent.values import Exit, Task
+from spillover.agent.tasks.process import ProcessEnded
 from spillover.core.events import Lease
 from spillover.model.job import Argv, Shell
 
 
 class Runners:
-    """Who runs what; a shell line or a command is a process without further ado, unless a runner wants it."""
+    """All runners. A command or shell line runs as a plain process, unless a runner claims its kind."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Runners:
                 self._by_kind.setdefault(kind, runner)
 
     async def open(self) -> RunnerOffer:
-        """Get all ready; what they offer together."""
+        """Open all runners; return what they offer together."""
         words: dict[str, None] = {}
         missing: dict[str, str] = {}
         for runner in self._runners:
@@ -49,32 +49,32 @@ class Runners:
         elif isinstance(task.work, Shell | Argv):
             self._start_process(lease, task, slot)
         else:
-            why = f"this agent has nothing that runs work of kind {type(task.work).__name__}"
+            why = f"this agent has no runner for work of kind {type(task.work).__name__}"
             end: Sight = ProcessEnded(lease, Exit(boottime(), spawned=False, message=why))
             asyncio.get_running_loop().call_soon(self._context.seen, [end])
 
     def recall(self, lease: Lease, task: Task) -> None:
-        """Have a task back that has not begun."""
+        """Take back a task that has not begun."""
         if (runner := self._by_kind.get(type(task.work))) is not None:
             runner.recall(lease)
         else:
             self._recall_process(lease)
 
     def signal(self, lease: Lease, task: Task, *, kill: bool) -> None:
-        """Terminate a task, or kill it."""
+        """Terminate or kill a task."""
         if (runner := self._by_kind.get(type(task.work))) is not None:
             runner.signal(lease, kill=kill)
         else:
             self._context.signal(lease, kill)
 
     async def name_output(self, lease: Lease, task: Task) -> None:
-        """Have the output of a task under its name."""
+        """Wait until the output of a task has its own name."""
         if (runner := self._by_kind.get(type(task.work))) is not None:
             await runner.name_output(lease)
         else:
             await self._context.name_output(lease)
 
     async def close(self) -> None:
-        """End what is left."""
+        """Close all runners."""
         for runner in self._runners:
             await runner.close()

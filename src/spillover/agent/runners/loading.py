@@ -1,4 +1,4 @@
-"""Runners by name: built-in ones and those of installed packages, found by entry point."""
+"""Loads runners by name: the built-in ones, and those of installed packages by entry point."""
 
 import logging
 from collections.abc import Callable
@@ -13,19 +13,19 @@ BUILT_IN: Final = {
     "python": "python:PythonCalls",
     "container": "containers:Containers",
 }
-"""Module of this package and class."""
+"""Module in this package, and class."""
 
 log = logging.getLogger("spillover.agent")
 
 
 def load(context: RunnerContext) -> list[Runner]:
-    """All runners, installed ones first; one that cannot be made is left out, and the log says why."""
+    """Create all runners, installed ones first; skip and log those that fail."""
     makers: dict[str, Callable[[], Any]] = {point.name: point.load for point in _points()}
     runners: list[Runner] = []
     for name, maker in [*makers.items(), *_built_in(without=makers)]:
         try:
             runner: Runner = maker()(context)
-        except Exception as error:  # noqa: BLE001 - it is not ours, and the agent has other work
+        except Exception as error:  # noqa: BLE001 - a plugin must not stop the agent
             log.error("runner %s cannot be used: %s: %s", name, type(error).__name__, error)  # noqa: TRY400 - one line
             continue
         missing = [part for part in _PARTS if not hasattr(runner, part)]
@@ -44,11 +44,11 @@ def _points() -> list[EntryPoint]:
 
 
 def _built_in(without: dict[str, Callable[[], Any]]) -> list[tuple[str, Callable[[], Any]]]:
-    """Those that no installed one of the same name stands for."""
+    """Return the built-in runners that no installed one of the same name replaces."""
     return [(name, _finder(where)) for name, where in BUILT_IN.items() if name not in without]
 
 
 def _finder(where: str) -> Callable[[], Any]:
-    """Finds a built-in runner when it is asked for."""
+    """Return a function that imports a built-in runner."""
     module, _, made = where.partition(":")
     return lambda: getattr(import_module(f"spillover.agent.runners.{module}"), made)

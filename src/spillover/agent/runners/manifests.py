@@ -1,42 +1,43 @@
-"""What of a Kubernetes Job an engine for containers can do: the first container, its words, variables and plain volumes."""
+"""Translates a Kubernetes Job for a container engine: its first container, arguments, variables and plain volumes."""
 
 import msgspec
 from msgspec import Struct
 
-from spillover.forms.pods import beyond_engines
+from spillover.forms.jobs.pods import beyond_engines
 from spillover.model.job import Container
 from spillover.wire.manifest import UNREADABLE, ManifestDoc, MountDoc, PodContainerDoc, VolumeDoc
 
 
 class UnrunnableManifest(ValueError):
-    """A manifest asks for what an engine cannot do; the message says what."""
+    """A manifest needs something that an engine cannot do; the message says what."""
 
 
 class ContainerPlan(Struct, frozen=True):
-    """What an engine is told."""
+    """How an engine runs a container."""
 
     image: str
     entrypoint: str | None = None
-    """None is the image's own."""
+    """None uses that of the image."""
     words: tuple[str, ...] = ()
     workdir: str | None = None
-    """Within the container; None is the image's own, or where the job's folder is."""
+    """Inside the container; None uses that of the image, or the job's folder."""
     volumes: tuple[str, ...] = ()
-    """As the engine writes them: `/host:/inside:ro`, or `/inside` for an empty one."""
+    """In the syntax of the engine: `/host:/inside:ro`, or `/inside` for an empty volume."""
     own_folder: bool = True
-    """Whether the work folder of the job is to be seen inside, under its own path."""
+    """Whether to mount the job's work folder, under its own path."""
 
 
 def plan_of(work: Container) -> ContainerPlan:
-    """How to run a container job; raises Unrunnable."""
+    """Return how to run a container job; raise UnrunnableManifest if no engine can."""
     plan = _plan(work)
-    if plan.image.startswith("-"):  # which would be an option of the engine, such as one for more rights
+    # The engine would take it as an option, such as one that grants privileges.
+    if plan.image.startswith("-"):
         raise UnrunnableManifest(f"{plan.image[:100]!r} is not the name of an image")
     return plan
 
 
 def _plan(work: Container) -> ContainerPlan:
-    """The same, whatever the image is called."""
+    """Return how to run a container job, without a check of the image name."""
     if work.manifest is None:
         entrypoint, words = (work.command[0], work.command[1:]) if work.command else (None, ())
         return ContainerPlan(work.image, entrypoint, words)
@@ -50,7 +51,7 @@ def _plan(work: Container) -> ContainerPlan:
 
 
 def _planned(one: PodContainerDoc, volumes: dict[str, VolumeDoc]) -> ContainerPlan:
-    """How to run a container of a pod."""
+    """Return how to run a container of a pod."""
     command = one.command or []
     words = (*command[1:], *(one.args or ()))
     mounts = tuple(_mounted(mount, volumes[mount.name]) for mount in one.volume_mounts or ())
@@ -60,7 +61,7 @@ def _planned(one: PodContainerDoc, volumes: dict[str, VolumeDoc]) -> ContainerPl
 
 
 def _mounted(mount: MountDoc, volume: VolumeDoc) -> str:
-    """A volume as engines write it."""
+    """Return a volume in the syntax of the engine."""
     inside, host = mount.mount_path, volume.host_path
     if not inside or (host is not None and not host.path):
         raise UnrunnableManifest(
@@ -69,6 +70,7 @@ def _mounted(mount: MountDoc, volume: VolumeDoc) -> str:
     outside = host.path if host is not None else None
     if ":" in inside or ":" in (outside or ""):
         raise UnrunnableManifest(
-            f"the manifest mounts {mount.name!r} at a path with a colon, which engines cannot do; run it on a Kubernetes cluster"
+            f"the manifest mounts {mount.name!r} at a path with a colon, which container engines do not "
+            "support; run it on a Kubernetes cluster"
         )
     return f"{outside}:{inside}" + (":ro" if mount.read_only else "") if outside else inside

@@ -1,4 +1,4 @@
-"""What a worker calls and what comes of it, as bytes: plain data as JSON, or pickled. Standard library only, see `worker`."""
+"""Resolves what a worker calls, and encodes results as JSON or pickle. Standard library only, see `worker`."""
 
 import os
 import pickle
@@ -7,16 +7,16 @@ from typing import Any, Final
 
 MOST_TRACE: Final = 10_000
 MOST_SAID: Final = 2_000
-"""Characters of a traceback, from its end, and of what an exception says."""
-_OURS: Final = os.path.dirname(__file__)  # noqa: PTH120 - workers do without pathlib
+"""Most characters of a traceback, counted from its end, and of the text of an exception."""
+_OURS: Final = os.path.dirname(__file__)  # noqa: PTH120 - workers avoid pathlib
 
 
 class RunnerCannotRun(Exception):
-    """A call that could not even begin; the text says why."""
+    """A call could not begin; the message says why."""
 
 
 def named_function(call: str) -> Any:
-    """The function that `module:function` stands for."""
+    """Return the function that `module:function` names."""
     import importlib  # noqa: PLC0415 - pickled functions do not need it
 
     module, _, path = call.partition(":")
@@ -28,7 +28,7 @@ def named_function(call: str) -> Any:
 
 
 def from_json(args: bytes) -> list[Any]:
-    """Plain arguments."""
+    """Decode plain arguments."""
     import json  # noqa: PLC0415 - as above
 
     plain: list[Any] = json.loads(args or b"[]")
@@ -36,7 +36,7 @@ def from_json(args: bytes) -> list[Any]:
 
 
 def json_of(value: Any) -> bytes:
-    """A plain value."""
+    """Encode a plain value; raise RunnerCannotRun if it is not plain data."""
     import json  # noqa: PLC0415 - as above
 
     try:
@@ -49,10 +49,10 @@ def json_of(value: Any) -> bytes:
 
 
 def pickled(value: Any) -> bytes:
-    """A value as bytes: the fast way, and if it holds what only cloudpickle can write, with that."""
+    """Pickle a value, with cloudpickle if pickle cannot do it."""
     try:
         return pickle.dumps(value, 5)
-    except Exception:  # noqa: BLE001 - whatever it is, the other way may do
+    except Exception:  # noqa: BLE001 - cloudpickle may work after any error
         import cloudpickle  # type: ignore[import-untyped,unused-ignore] # noqa: PLC0415 - only where it is needed
 
         data: bytes = cloudpickle.dumps(value, 5)
@@ -60,20 +60,20 @@ def pickled(value: Any) -> bytes:
 
 
 def failure(error: BaseException, text: str = "", *, plain: bool) -> bytes:
-    """What was raised, in a form that can be read even where the exception itself cannot."""
+    """Encode an exception so that its text is readable even where the exception cannot be unpickled."""
     said = "".join(traceback.format_exception_only(type(error), error)).strip()
     if plain:
         return json_of({"error": said[:MOST_SAID], "traceback": text[-MOST_TRACE:]})
     try:
         whole = pickled(error.with_traceback(None))
-        pickle.loads(whole)  # noqa: S301 - of our own; some can be written and not read
+        pickle.loads(whole)  # noqa: S301 - our own bytes; some exceptions pickle but do not unpickle
     except Exception:  # noqa: BLE001 - as in `pickled`
         whole = b""
     return pickle.dumps((whole, said[:MOST_SAID], text[-MOST_TRACE:]), 5)
 
 
 def trace_of(error: BaseException) -> str:
-    """The traceback from the called function on; our own frames would only be in the way."""
+    """Return the traceback from the called function on, without our own frames."""
     if isinstance(error, RunnerCannotRun):
         return f"{error}\n"
     trace = error.__traceback__

@@ -1,7 +1,7 @@
-"""Warm workers: made when there is none for a kind of call, kept while they are of use, and let go.
+"""Keeps warm workers: starts one when none fits a call, keeps it while it is useful, and retires it.
 
-A worker is a process of the nursery like any task, so it is isolated, limited and killed like one. It makes calls of one kind only:
-of the same environment, work folder and resources, which are those of the process.
+A worker is a process of the nursery like any task, with the same isolation and limits. It makes calls of one kind only.
+All of them share the environment, work folder and resources of the process.
 """
 
 import asyncio
@@ -13,24 +13,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from spillover.agent.process import Seen
+from spillover.agent.leases.values import Task
 from spillover.agent.runners.port import RunnerContext
 from spillover.agent.runners.workers import WorkerConnection, WorkerProcess
-from spillover.agent.values import Task
+from spillover.agent.tasks.process import Seen
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
 from spillover.model.job import Argv
 
 IDLE: Final = 120.0
-"""Seconds that a worker without calls is kept."""
+"""Seconds for which an idle worker is kept."""
 MOST_CALLS: Final = 50_000
-"""Calls after which a worker is replaced, unless `--python-calls` says otherwise."""
+"""Number of calls after which a worker is replaced. `--python-calls` overrides it."""
 MOST_GROWTH: Final = 512 << 20
-"""Bytes by which a worker may have grown since its first call before it is replaced."""
+"""Bytes by which a worker may grow after its first call before it is replaced."""
 
 _HOME: Final = str(Path(__file__).parents[3])
 _RUN: Final = f"import sys; sys.path.append({_HOME!r}); from spillover.agent.runners.worker import main; sys.path.pop(); main()"
-"""How an interpreter that knows nothing of our packages becomes a worker."""
+"""Code with which an interpreter without our packages becomes a worker."""
 
 
 class Pool:
@@ -42,7 +42,7 @@ class Pool:
         self._context = context
         self._python = python
         self._seen = seen
-        """Told what is seen of the process of a worker."""
+        """Receives the start and end of a worker's process."""
         self._most_calls = int(context.settings.get("python_calls") or MOST_CALLS)
         self._folder = context.folder / "python"
         self._secret = secrets.token_bytes(32)
@@ -50,12 +50,12 @@ class Pool:
         self._workers: dict[int, WorkerProcess] = {}
         self._by_slot: dict[int, WorkerProcess] = {}
         self._idle: dict[int, WorkerProcess] = {}
-        """Those without calls, the longest idle first."""
+        """Workers without calls, the longest idle first."""
         self._numbers = 0
         self._sweeping: asyncio.TimerHandle | None = None
 
     def all(self) -> list[WorkerProcess]:
-        """Those that have a process, or wait for it."""
+        """Return the workers that have a process, or wait for one."""
         return list(self._workers.values())
 
     async def open(
@@ -63,14 +63,14 @@ class Pool:
         results: Callable[[WorkerProcess, list[tuple[Any, ...]]], None],
         answers: Callable[[WorkerProcess, list[tuple[Any, ...]]], None],
     ) -> None:
-        """Listen for workers; what they say is told to these."""
+        """Listen for workers; pass on their results and answers."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for left in self._folder.iterdir():
             left.unlink()
         listening = socket.socket(socket.AF_UNIX)
         at = os.open(self._folder, os.O_PATH)
         try:
-            # The path of a socket may have 107 bytes only, and that of a folder of people's choice has more.
+            # The path of a socket is limited to 107 bytes, and the path of the agent's folder may be longer.
             listening.bind(f"/proc/self/fd/{at}/socket")
         finally:
             os.close(at)
@@ -82,7 +82,7 @@ class Pool:
         self._server = await asyncio.get_running_loop().create_unix_server(connection, sock=listening)
 
     def close(self) -> None:
-        """Let all go, and hear of none."""
+        """Kill all workers and stop listening."""
         if self._sweeping is not None:
             self._sweeping.cancel()
         for each in self._workers.values():
@@ -93,10 +93,10 @@ class Pool:
         if self._server is not None:
             self._server.close()
 
-    # --- who makes a call
+    # --- assigning calls
 
     def take(self, task: Task, slot: int) -> WorkerProcess:
-        """The worker of a slot, if it makes calls of this kind; else one without calls, or a new one."""
+        """Return the worker of a slot if it makes calls of this kind, else an idle or new one."""
         kind = (task.workdir, task.need, tuple(task.env.items()))
         each = self._by_slot.get(slot) if slot >= 0 else None
         if each is None or each.ending or each.kind != kind:
@@ -108,7 +108,7 @@ class Pool:
         return each
 
     def _unused(self, kind: object, task: Task) -> WorkerProcess:
-        """A worker without calls, of those that are there or a new one."""
+        """Return an idle worker of this kind, or a new one."""
         for each in reversed(self._idle.values()):
             if each.kind == kind:
                 return each
@@ -118,22 +118,22 @@ class Pool:
         return self._make(kind, task)
 
     def _make(self, kind: object, task: Task) -> WorkerProcess:
-        """A new worker; what it is sent before its process has come is kept for it."""
+        """Start a worker. It buffers messages until its process connects."""
         self._numbers += 1
         number = self._numbers
         lease = Lease(JobId(f"python-{os.getpid()}-{number}"), 1, number)
         each = self._workers[number] = WorkerProcess(number, kind, self._folder, lease)
-        told = (number, self._folder, self._context.folder / "output", self._context.output_limit)
-        words = (self._python, "-P", "-c", _RUN, *map(str, told))
+        arguments = (number, self._folder, self._context.folder / "output", self._context.output_limit)
+        words = (self._python, "-P", "-c", _RUN, *map(str, arguments))
         env = task.env | {"SPILL_WORKER_SECRET": self._secret.hex()}
         process = Task(Argv(words), task.need, env, task.workdir)
         self._context.launch(lease, process, lambda seen: self._seen(each, seen))
         return each
 
-    # --- who makes none any more
+    # --- retiring workers
 
     def rest(self, each: WorkerProcess) -> None:
-        """A worker has nothing to do, and may have another slot."""
+        """Make a worker without calls idle, or retire it."""
         self._leave_slot(each)
         grown = each.last_peak - each.first_peak > MOST_GROWTH
         if each.ending or grown or each.made >= self._most_calls:
@@ -145,7 +145,7 @@ class Pool:
             self._sweeping = asyncio.get_running_loop().call_later(IDLE, self._sweep)
 
     def gone(self, each: WorkerProcess) -> bool:
-        """The process of a worker is gone; False if that was known."""
+        """Remove a worker whose process ended; return False if it was removed before."""
         if self._workers.pop(each.number, None) is None:
             return False
         self._idle.pop(each.number, None)
@@ -153,17 +153,17 @@ class Pool:
         return True
 
     def _leave_slot(self, each: WorkerProcess) -> None:
-        """The next calls of its slot go to another."""
+        """Release the slot of a worker, so that its next calls go to another."""
         if self._by_slot.get(each.slot) is each:
             del self._by_slot[each.slot]
 
     def _retire(self, each: WorkerProcess) -> None:
-        """Let a worker go that has nothing to do."""
+        """Let an idle worker end."""
         self._idle.pop(each.number, None)
-        each.hang_up()
+        each.close_connections()
 
     def _sweep(self) -> None:
-        """Let workers go that were idle for long."""
+        """Retire workers that were idle for too long."""
         now = time.monotonic()
         for each in [each for each in self._idle.values() if now - each.idle_since >= IDLE]:
             self._retire(each)

@@ -1,8 +1,9 @@
-"""What the agent wants of whoever runs a kind of work, and what it gives for it.
+"""Defines the port between the agent and the runner of a kind of work.
 
-A runner is made once, by calling what its entry point names with a `RunnerContext`. It tells what it saw through `RunnerContext.seen`, in the same
-words as processes do: `Spawned` when a task began (needless for one that is over within milliseconds) and `ProcessEnded` when it and all its
-children are gone. `Returned` hands back a task that never began and may begin elsewhere.
+The agent creates a runner once, by calling the object that the entry point names with a `RunnerContext`. The runner
+reports through `RunnerContext.seen`, like processes do: `Spawned` when a task began (not needed if it ends within
+milliseconds), and `ProcessEnded` when it and all its children are gone. `Returned` gives back a task that never began
+and may begin elsewhere.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,9 +12,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from spillover.agent.files import Files
-from spillover.agent.process import OUTPUT_LIMIT, ProcessEnded, Returned, Seen, Sight, Spawned
-from spillover.agent.values import Task
+from spillover.agent.files.cache import Files
+from spillover.agent.leases.values import Task
+from spillover.agent.tasks.process import OUTPUT_LIMIT, ProcessEnded, Returned, Seen, Sight, Spawned
 from spillover.core.events import Lease
 from spillover.model.resources import Resources
 
@@ -21,74 +22,74 @@ __all__ = ["ProcessEnded", "Returned", "Runner", "RunnerContext", "RunnerOffer",
 
 
 class RunnerOffer(Struct, frozen=True):
-    """What jobs may need that is here because of a runner."""
+    """What a runner lets an agent offer to jobs."""
 
     words: tuple[str, ...] = ()
-    """Added to what the agent offers."""
+    """Words to add to the offers of the agent."""
     missing: Mapping[str, str] = {}
-    """Words that it would offer, each with why it cannot; said to whoever asks why a job waits."""
+    """Words that the runner cannot offer, each with the reason. It is shown to people who ask why a job waits."""
 
 
 class RunnerContext(Struct, frozen=True):
-    """What a runner gets to work with."""
+    """What the agent provides to a runner."""
 
     folder: Path
-    """The agent's own; the output of a task goes where `stem_of` in `process` says."""
+    """The agent's own folder. `stem_of` in `process` gives the path for the output of a task."""
     cluster: str
     capacity: Resources
     seen: Callable[[list[Sight]], None]
-    """Tells what was seen."""
+    """Reports what happened to tasks."""
     launch: Callable[[Lease, Task, Callable[[Seen], None] | None], None]
-    """Makes a process of a task whose work is a shell line or a command, isolated and limited like any other.
+    """Starts a process for a task whose work is a shell line or a command, with the usual isolation and limits.
 
-    What is seen of it is told to the last argument, or as of a task of the server's if that is None.
+    The last argument receives its start and end. If it is None, they count as those of a task of the server.
     """
     signal: Callable[[Lease, bool], None]
-    """Sends TERM, or KILL, to all processes that were launched under a lease."""
+    """Sends TERM or KILL to all processes that were launched under a lease."""
     name_output: Callable[[Lease], Awaitable[None]]
-    """Returns once the output of a launched process can be found under its name."""
+    """Returns once the output of a launched process has its own name."""
     files: Files
-    """Brings what jobs refer to by its digest here, and what they made to the server."""
+    """Fetches files by digest, and uploads files to the server."""
     output_limit: int = OUTPUT_LIMIT
-    """Bytes that are kept of each stream of a task; what is launched is kept within it."""
+    """Most bytes to keep of each output stream of a task. Launched processes are limited to it."""
     settings: Mapping[str, str] = {}
-    """What the agent was told on its command line, by name: `python`, `engine` ..."""
+    """Settings from the agent's command line, by name, such as `python` or `engine`."""
 
 
 class Runner(Protocol):
-    """Runs kinds of work."""
+    """Runs some kinds of work."""
 
     kinds: tuple[type, ...]
-    """Which, as types of `spillover.model.job`: an installed runner goes before a built-in one."""
+    """The kinds, as types of `spillover.model.job`. An installed runner takes precedence over a built-in one."""
 
     def offer(self) -> RunnerOffer:
-        """What it adds to what the agent offers; asked once, after `open`."""
+        """Return what the runner adds to the offers of the agent. Called once, after `open`."""
         ...
 
     async def open(self) -> None:
-        """Get ready, and clear up what an earlier run left."""
+        """Get ready, and clean up what an earlier run left."""
         ...
 
     def start(self, lease: Lease, task: Task, slot: int) -> None:
-        """Run a task. Those of one slot share the room of one, and run one after the other; what has room of its own may have -1."""
+        """Run a task. Tasks of one slot share capacity and run one after the other; -1 is a slot of its own."""
         ...
 
     def recall(self, lease: Lease) -> None:
-        """Hand a task back that has not begun, if it is not too late."""
+        """Give back a task that has not begun, if it is not too late."""
         ...
 
     def signal(self, lease: Lease, *, kill: bool) -> None:
-        """Terminate a task, or kill it; one that has not begun ends as one that was never made."""
+        """Terminate or kill a task. One that has not begun ends as not spawned."""
         ...
 
     async def name_output(self, lease: Lease) -> None:
-        """Return once the output of a task can be found under its name."""
+        """Return once the output of a task has its own name."""
         ...
 
     async def close(self) -> None:
-        """End what is left."""
+        """End everything that is left."""
         ...
 
 
 House, Offer = RunnerContext, RunnerOffer
-"""Names of both up to release 0.4: runners of installed packages may import them."""
+"""The names of both up to release 0.4. Installed runners may import them."""

@@ -1,6 +1,6 @@
-"""Calls of Python functions in warm workers: no interpreter is started for a call.
+"""Calls Python functions in warm workers, so that a call needs no new interpreter.
 
-Calls of one slot are handed to a worker ahead of their turn, so that short ones cost no wake-up each.
+A worker receives the calls of a slot in advance, so that short calls need no wake-up each.
 """
 
 import asyncio
@@ -14,30 +14,30 @@ from typing import Any, Final
 
 import msgspec
 
-from spillover.agent.files import Unfetched
+from spillover.agent.files.cache import Unfetched
+from spillover.agent.files.output import last_line
+from spillover.agent.leases.values import Exit, Task
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.nursery.procfs import birth_of
-from spillover.agent.output import last_line
-from spillover.agent.process import ProcessEnded, Seen, Spawned, stem_of
 from spillover.agent.runners import frames
 from spillover.agent.runners.bounding import Bounding
 from spillover.agent.runners.contexts import Contexts
 from spillover.agent.runners.pool import Pool
 from spillover.agent.runners.port import Returned, RunnerContext, RunnerOffer, Sight
 from spillover.agent.runners.workers import WorkerCall, WorkerProcess
-from spillover.agent.values import Exit, Task
+from spillover.agent.tasks.process import ProcessEnded, Seen, Spawned, stem_of
 from spillover.core.events import Lease, Usage
 from spillover.model.job import PythonCall
 
 ANNOUNCE: Final = 0.01
-"""Seconds after which it is looked which call of a worker runs, to tell of its start."""
+"""Seconds after which to check which call of a worker runs, to report its start."""
 WATCH: Final = 0.05
 WATCH_RUSH: Final = 0.005
-"""Seconds between two looks at the output of calls that run, and while one writes fast."""
+"""Seconds between two checks of the output of running calls, normally and while one writes fast."""
 RUSHING: Final = 4 << 20
-"""Bytes between two looks that are fast."""
+"""Bytes between two checks above which a call counts as writing fast."""
 NEW_CODE: Final = 1
-"""Exit code of a call whose worker ended with 0 before the call returned."""
+"""Exit code of a call whose worker exited with 0 before the call returned."""
 
 log = logging.getLogger("spillover.agent")
 
@@ -61,10 +61,10 @@ class PythonCalls:
         self._watching: asyncio.TimerHandle | None = None
         self._bounding = Bounding(self._output, context.output_limit)
 
-    # --- what the agent asks
+    # --- the port
 
     def offer(self) -> RunnerOffer:
-        """Python, if there is an interpreter."""
+        """Offer Python, if there is an interpreter."""
         if os.access(self._python, os.X_OK):
             return RunnerOffer(("python",))
         return RunnerOffer(missing={"python": f"{self._python} cannot be run"})
@@ -75,7 +75,7 @@ class PythonCalls:
         await self._pool.open(self._results, self._answers)
 
     async def close(self) -> None:
-        """Let all workers go."""
+        """End all workers."""
         for timer in (self._looking, self._watching):
             if timer is not None:
                 timer.cancel()
@@ -89,7 +89,7 @@ class PythonCalls:
 
     def start(self, lease: Lease, task: Task, slot: int) -> None:
         """Make a call."""
-        # What `stem_of` says, which would cost as much as the rest of this.
+        # The same as `stem_of`, which would cost as much as the rest of this method.
         stem = f"{self._stems}/{lease.job[:2]}/{lease.job}.{lease.attempt}.{lease.task}"
         call = self._calls[lease] = WorkerCall(lease, task, stem)
         known = self._contexts.get(task.work)
@@ -102,13 +102,13 @@ class PythonCalls:
             waiting.add_done_callback(self._tasks.discard)
 
     def recall(self, lease: Lease) -> None:
-        """Have a call back that has not begun."""
+        """Take back a call that has not begun."""
         call = self._calls.get(lease)
         if call is not None and call.worker is not None:
             call.worker.order(frames.DROP, [call.key])
 
     def signal(self, lease: Lease, *, kill: bool) -> None:
-        """Stop a call: one that has not begun is taken back, for one that runs the worker has to go."""
+        """Stop a call: drop it if it has not begun, else end its worker."""
         call = self._calls.get(lease)
         if call is None:
             return
@@ -122,7 +122,7 @@ class PythonCalls:
             self._stop(each, call)
 
     async def name_output(self, lease: Lease) -> None:
-        """Return once what a call wrote can be found under its name."""
+        """Return once the output of a call has its own name."""
         call = self._calls.get(lease)
         if call is None or call.worker is None or not call.worker.pid:
             return
@@ -131,10 +131,10 @@ class PythonCalls:
         call.worker.order(frames.NAME, call.key)
         await named
 
-    # --- calls go to workers
+    # --- sending calls to workers
 
     async def _prepare(self, call: WorkerCall, slot: int) -> None:
-        """Have the files of a call, and then make it."""
+        """Fetch the files of a call, then make it."""
         python = call.task.work
         if not isinstance(python, PythonCall):
             raise TypeError(python)
@@ -142,35 +142,35 @@ class PythonCalls:
             call.context = await self._contexts.fetch(python)
         except Unfetched as error:
             if call.lease in self._calls:
-                self._tell([self._never(call, f"what it calls cannot be had: {error}")])
+                self._tell([self._never(call, f"cannot fetch the function: {error}")])
             return
-        if call.lease in self._calls:  # or it was stopped meanwhile
+        if call.lease in self._calls:  # else it was stopped meanwhile
             self._place(call, slot)
 
     def _place(self, call: WorkerCall, slot: int) -> None:
-        """Give a call to the worker of its slot."""
+        """Send a call to the worker of its slot."""
         self._pool.take(call.task, slot).send(call)
         if self._looking is None:
             self._look_later()
 
     def _stop(self, each: WorkerProcess, call: WorkerCall) -> None:
-        """End the worker for the sake of the call that it makes; those behind it come back."""
+        """End the worker to stop its running call. The calls behind it come back."""
         each.ending = True
-        each.order(frames.STOP, call.key)  # which terminates, unless another call runs by then
+        each.order(frames.STOP, call.key)  # sends TERM, unless another call runs by then
         if call.stop:
             each.killed_for = call.lease
             self._context.signal(each.lease, True)
 
-    # --- workers speak
+    # --- messages from workers
 
     def _results(self, each: WorkerProcess, records: list[tuple[Any, ...]]) -> None:
-        """Calls ended."""
+        """Process the results of calls."""
         sights: list[Sight] = []
         calls = each.calls
         for record in records:
             call = calls.pop(record[0], None)
             if call is None:
-                continue  # told twice, by a worker that died
+                continue  # a worker that died reported it twice
             each.made += 1
             each.last_peak = record[5]
             each.first_peak = each.first_peak or record[5]
@@ -179,7 +179,7 @@ class PythonCalls:
                 each.held = [record]
                 calls[record[0]] = call
             elif record[7]:
-                self._bring_away(call, record)
+                self._store_value(call, record)
             else:
                 self._calls.pop(call.lease, None)
                 sights.append(_ended(call, record))
@@ -191,7 +191,7 @@ class PythonCalls:
             self._look_later()
 
     def _answers(self, each: WorkerProcess, answers: list[tuple[Any, ...]]) -> None:
-        """Orders were carried out, as far as it was not too late."""
+        """Process the answers to orders. An order may have come too late."""
         sights: list[Sight] = []
         for kind, what in answers:
             if kind == frames.NAMED:
@@ -201,17 +201,17 @@ class PythonCalls:
             sights += map(self._back, back)
         for call in list(each.calls.values()):
             if call.stop is not None and each.now()[0] == call.key and not each.ending:
-                self._stop(each, call)  # it began before it could be taken back
+                self._stop(each, call)  # it began before it could be dropped
         if not each.calls:
             self._pool.rest(each)
         self._tell(sights)
 
     def _process(self, each: WorkerProcess, seen: Seen) -> None:
-        """The process of a worker was made, or is gone."""
+        """Handle the end of a worker's process, and settle its calls."""
         if isinstance(seen, Spawned) or not self._pool.gone(each):
             return
         each.ending = True
-        each.hear_out()
+        each.read_rest()
         current, began = each.now()
         held, each.held = each.held, []
         late = [(*record[:8], False) for record in (*each.unsent(), *held)]
@@ -231,10 +231,10 @@ class PythonCalls:
         self._clear_output(each, "")
         self._tell(sights)
 
-    # --- how calls end otherwise
+    # --- other ends of calls
 
     def _back(self, call: WorkerCall) -> Sight:
-        """A call that has not begun is no more with its worker."""
+        """Return the sight of an unstarted call that its worker dropped."""
         call.worker = None
         if call.stop is not None:
             return self._never(call)
@@ -242,19 +242,19 @@ class PythonCalls:
         return Returned(call.lease)
 
     def _never(self, call: WorkerCall, why: str = "") -> ProcessEnded:
-        """A call that never began, and never will."""
+        """Return the end of a call that never began, and never will."""
         self._calls.pop(call.lease, None)
         return ProcessEnded(call.lease, Exit(boottime(), spawned=False, message=why))
 
     def _died(self, each: WorkerProcess, call: WorkerCall, end: Exit, began: int) -> ProcessEnded:
-        """A call whose worker is gone."""
+        """Return the end of a call whose worker died."""
         self._calls.pop(call.lease, None)
         self._clear_output(each, call.stem)
         message = end.message
-        # A call that was killed may have ended at that very moment, and the next one begun: that is not its fault.
+        # A call that was to be killed may have ended just before, and the next one begun. That one is not at fault.
         lost = end.lost or each.killed_for not in {None, call.lease}
         if lost and not end.lost:
-            message = "its worker process was killed for the sake of another call"
+            message = "its worker process was killed to free another call"
         elif not message and call.stop is None:
             how = f"with exit code {end.code}" if end.code is not None else f"of signal {end.signal}"
             message = f"its worker process ended {how} before the call returned"
@@ -267,25 +267,25 @@ class PythonCalls:
         )
 
     def _why_not(self, each: WorkerProcess, end: Exit) -> str:
-        """Why a worker did not come."""
+        """Return why a worker did not connect."""
         path = Path(f"{stem_of(self._output, each.lease.job, 1, 0)}.err")
         said = last_line(path)
         with contextlib.suppress(OSError):
             path.unlink()
-        if end.message.startswith("workdir "):  # the folder of the call, and no fault of the interpreter
+        if end.message.startswith("workdir "):  # a fault of the call's folder, and not of the interpreter
             return end.message
-        told = end.message or said or f"it ended with exit code {end.code}, signal {end.signal}"
-        return f"{self._python} does not work: {told}"
+        reason = end.message or said or f"it ended with exit code {end.code}, signal {end.signal}"
+        return f"{self._python} does not work: {reason}"
 
-    def _bring_away(self, call: WorkerCall, record: tuple[Any, ...]) -> None:
-        """Bring a large value to the server, and tell of the end then."""
+    def _store_value(self, call: WorkerCall, record: tuple[Any, ...]) -> None:
+        """Upload a large value, then report the end."""
 
         async def bring() -> None:
             path = Path(record[7])
             try:
                 digest = await self._context.files.upload(path)
             except Unfetched as error:
-                why = f"what it returned cannot be kept: {error}"
+                why = f"cannot store the return value: {error}"
                 end = msgspec.structs.replace(_ended(call, record).end, code=record[1] or 1, message=why)
             else:
                 end = msgspec.structs.replace(_ended(call, record).end, value_digest=digest)
@@ -299,7 +299,7 @@ class PythonCalls:
         bringing.add_done_callback(self._tasks.discard)
 
     def _clear_output(self, each: WorkerProcess, stem: str) -> None:
-        """Keep what the last call of a worker wrote, or else delete its spool files."""
+        """Give the spool files of a worker the name of its last call, or delete them if there is none."""
         for path in (self._output / "spool").glob(f"py{each.number}-*"):
             with contextlib.suppress(OSError):
                 if stem and path.stat().st_size:
@@ -309,14 +309,14 @@ class PythonCalls:
                     path.unlink()
 
     def _tell(self, sights: list[Sight]) -> None:
-        """Tell what was seen once whoever asked is done."""
+        """Report after the current callback, because the caller is not done yet."""
         if sights:
             asyncio.get_running_loop().call_soon(self._context.seen, sights)
 
-    # --- starts
+    # --- starts and running calls
 
     def _watch(self) -> None:
-        """Keep the output of running calls within its bound, more often while one writes fast."""
+        """Limit the output of running calls, more often while one writes fast."""
         grown = self._bounding.look()
         pause = WATCH_RUSH if grown > RUSHING else WATCH
         loop = asyncio.get_running_loop()
@@ -326,7 +326,7 @@ class PythonCalls:
         self._looking = asyncio.get_running_loop().call_later(ANNOUNCE, self._look)
 
     def _look(self) -> None:
-        """Tell of calls that run for a moment; of those that are over by then, their end says all."""
+        """Report calls that have run for a moment. For those that already ended, the report of the end suffices."""
         self._looking = None
         sights: list[Sight] = []
         again = False
@@ -347,7 +347,8 @@ class PythonCalls:
                     self._watch()
                 sights.append(Spawned(call.lease, each.pid, birth_of(each.pid), began))
                 if next(iter(each.calls)) < key:
-                    # Those before it are over, and their results would wait for its end. Nothing is written while it runs.
+                    # Earlier calls are over, and their results would wait for the end of this one. The worker writes
+                    # none while it runs.
                     records = each.unsent()
                     if each.now() == (key, began):
                         self._results(each, records)
@@ -358,13 +359,13 @@ class PythonCalls:
 
 
 def _ended(call: WorkerCall, record: tuple[Any, ...]) -> ProcessEnded:
-    """The end of a call as its worker told it."""
+    """Return the end of a call from the record of its worker."""
     _, code, at, ran, cpu, peak, value, _, _ = record
     return ProcessEnded(call.lease, Exit(at, code=code, usage=Usage(ran, cpu, peak), value=value))
 
 
 def _note(stem: str, message: str) -> None:
-    """Say in the output of a call what became of it."""
+    """Append a message to the error output of a call."""
     with contextlib.suppress(OSError):
         Path(stem).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with Path(f"{stem}.err").open("a") as file:

@@ -1,21 +1,23 @@
-"""A warm process that calls Python functions, one after the other; run by whichever interpreter people want.
+"""Calls Python functions one after the other in a warm process, with any interpreter that the user chose.
 
-That interpreter needs nothing but its standard library, and cloudpickle for functions that were pickled with it: the few modules of
-ours that are used here are lent to it, and taken away before anybody else's code runs.
+That interpreter needs its standard library only, and cloudpickle for functions that were pickled with it. It imports a
+few modules of ours, and unloads them before it runs any other code.
 
-Two connections go to the agent. On the first come frames of calls, several ahead, and go frames of results, as few as make sense. On
-the second a thread of its own takes orders about the call that runs now and those that are still to begin, and answers. Keys of
-calls rise, and calls begin in their order, so one number says what has begun.
+Two connections go to the agent. The first carries frames of calls, several in advance, and back frames of results, as
+few as make sense. On the second, a separate thread takes orders about the running call and those that have not begun,
+and answers them. Keys of calls increase, and calls begin in the order of their keys. So one number tells which calls
+have begun.
 
-A page of memory that the agent maps too holds the call that runs and results that were not sent yet. So when this process dies, the
-agent knows which call it died of, which are done, and which never began.
+The agent and the worker share a page of memory. It holds the running call, and results that were not sent yet. So when
+this process dies, the agent knows which call was running, which are done, and which never began.
 
-Output goes to spool files, as in the nursery: a file gets the name of its call when the call ended and it is not empty, or when
-somebody wants to read it meanwhile; otherwise the next call uses it.
+Output goes to spool files, as in the nursery. A file gets the name of its call when the call ended with output, or when
+a reader asks for it earlier. Otherwise the next call uses the same file.
 
-To us: `(CONTEXT, number, call, args, function, arguments, items, first)`, `(CALL, key, context, job, attempt, index, stem)`,
-`(FORGET, contexts)`; orders: `(DROP, keys)`, `(STOP, key)`, `(NAME, key)`. From us, on the first: records `(key, code, at, ran, cpu, peak, value, file, last)`; on
-the second: `(DROPPED, keys)`, `(NAMED, key)`.
+The agent sends calls: `(CONTEXT, number, call, args, function, arguments, items, first)`, `(CALL, key, context, job,
+attempt, index, stem)`, `(FORGET, contexts)`; and orders: `(DROP, keys)`, `(STOP, key)`, `(NAME, key)`. The worker sends
+records on the first connection: `(key, code, at, ran, cpu, peak, value, file, last)`; and answers on the second:
+`(DROPPED, keys)`, `(NAMED, key)`.
 """
 
 # This runs for every call, where pathlib would cost more than the work:
@@ -66,13 +68,13 @@ from spillover.agent.runners.outcomes import (
 from spillover.wire.items import MAGIC, Items
 
 INLINE: Final = 16 << 10
-"""Bytes of a value that goes with its result; a larger one is left in a file."""
+"""Most bytes of a value inside a result. A larger one goes into a file."""
 LINGER: Final = 2_000_000
-"""Nanoseconds that a result waits for others while calls are there to be made."""
+"""Nanoseconds that a result waits for others while there are more calls to make."""
 STREAMS: Final = ("out", "err")
 INDEX: Final = "SPILL_ARRAY_INDEX"
 MOST_FUNCTIONS: Final = 64
-"""Functions that are kept unpickled."""
+"""Most functions to keep unpickled."""
 _SPOOL_FLAGS: Final = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_TRUNC
 
 
@@ -93,18 +95,18 @@ class _Context:
 
 
 class Worker:
-    """The process."""
+    """The worker process."""
 
     def __init__(self, number: int, folder: str, output: str, limit: int) -> None:
         self._number = number
         self._bound = limit
-        """Bytes that are kept of each stream of a call."""
+        """Most bytes to keep of each stream of a call."""
         self._folder = folder
         self._output = output
         with open(f"{folder}/{number}.page", "r+b") as page:
             self._page = mmap.mmap(page.fileno(), STAGE)
         self._used = 0
-        """Bytes of results that were not sent."""
+        """Bytes of results that were not sent yet."""
         self._lock = threading.Lock()
         self._begun = 0
         """The last call that began."""
@@ -114,7 +116,7 @@ class Worker:
         """Streams of the current call that have its name."""
         self._dropped: set[int] = set()
         self._last = 1 << 62
-        """Calls above it never begin."""
+        """Calls with a higher key never begin."""
         self._contexts: dict[int, _Context] = {}
         self._functions: dict[str, Any] = {}
         self._items: dict[str, Items] = {}
@@ -123,7 +125,7 @@ class Worker:
         self._fresh_modules = time.time()
         self._libc = ctypes.CDLL(None)
         self._stdout, self._stderr = sys.stdout, sys.stderr
-        self._stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr] # what -f follows comes line by line
+        self._stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr] # `spill logs -f` follows lines
         self._home = os.getcwd()
         self._environ = os.environ._data  # type: ignore[attr-defined] # noqa: SLF001 - the same in all versions; a copy costs 5 µs
         self._kept: dict[bytes, bytes] = {}
@@ -133,7 +135,7 @@ class Worker:
     # --- the connection for calls
 
     def serve(self, calls: socket.socket) -> None:
-        """Make calls until the agent closes the connection, or this process has to go."""
+        """Make calls until the agent closes the connection, or this process must end."""
         self._kept = dict(self._environ)
         read = calls.makefile("rb", buffering=1 << 18).read
         while len(header := read(LENGTH.size)) == LENGTH.size:
@@ -148,7 +150,8 @@ class Worker:
                     continue
                 ended = self._make(*message[1:])
                 if ended == 0:
-                    # Children that a call left behind go when this process does; calls that may not begin are made elsewhere.
+                    # Children that a call left behind die with this process. Calls that have not begun are made
+                    # elsewhere.
                     return self._flush(calls)
                 if ended - flushed > LINGER or self._used > STAGE // 2:
                     self._flush(calls)
@@ -157,7 +160,7 @@ class Worker:
         return None
 
     def _forget(self, numbers: list[int]) -> None:
-        """No call needs these contexts any more."""
+        """Drop contexts that no call needs any more."""
         for number in numbers:
             self._items.pop(self._contexts.pop(number).items, None)
 
@@ -170,7 +173,7 @@ class Worker:
             STAGED.pack_into(self._page, STAGED_AT, 0)
 
     def _make(self, key: int, number: int, job: str, attempt: int, index: int, stem: str) -> int:
-        """Make one call and note its result; returns when it ended, or 0 if this process is to make no more."""
+        """Make one call and stage its result; return when it ended, or 0 if this process may make no more calls."""
         with self._lock:
             if key > self._last:
                 return 0
@@ -210,7 +213,7 @@ class Worker:
         return ended if alone else 0
 
     def _call(self, context: _Context, job: str, attempt: int, index: int) -> tuple[int, bytes]:
-        """Call the function; an exit code, and what it returned or raised."""
+        """Call the function; return an exit code, and the encoded value or exception."""
         self._set("SPILL_JOB_ID", job)
         self._set("SPILL_ATTEMPT", str(attempt))
         if index >= 0:
@@ -230,7 +233,7 @@ class Worker:
                     print(code, file=self._stderr)
                     code = 1
                 return (code & 255) or 1, failure(leaving, plain=plain)
-            except BaseException as error:  # noqa: BLE001 - whatever it is, whoever called wants to see it
+            except BaseException as error:  # noqa: BLE001 - the caller must see any error
                 text = trace_of(error)
                 print(text, end="", file=self._stderr)
                 return 1, failure(error, text, plain=plain)
@@ -238,7 +241,7 @@ class Worker:
             self._restore()
 
     def _value(self, context: _Context, index: int) -> Any:
-        """What the function returns."""
+        """Return what the function returns."""
         if context.call:
             value = named_function(context.call)(*from_json(context.args))
         else:
@@ -248,7 +251,7 @@ class Worker:
             args: tuple[Any, ...] = ()
             kwargs: dict[str, Any] = {}
             if context.arguments:
-                args, kwargs = pickle.loads(context.arguments)  # noqa: S301 - it is what whoever may submit asks for
+                args, kwargs = pickle.loads(context.arguments)  # noqa: S301 - users who may submit may run any code
             if context.items:
                 items = self._items.get(context.items)
                 if items is None:
@@ -262,11 +265,11 @@ class Worker:
         return value
 
     def _load(self, path: str) -> Any:
-        """A pickled function."""
+        """Load a pickled function; raise RunnerCannotRun if this interpreter cannot."""
         with open(path, "rb") as file:
             head, _, body = file.read().partition(b"\n")
         if not head.startswith(MAGIC):
-            raise RunnerCannotRun("what is to be called is no pickled function")
+            raise RunnerCannotRun("the payload is not a pickled function")
         version, ours = head[len(MAGIC) :].decode(), f"{sys.version_info[0]}.{sys.version_info[1]}"
         if version != ours:
             raise RunnerCannotRun(
@@ -277,8 +280,8 @@ class Worker:
             function = pickle.loads(body)  # noqa: S301 - as above
         except ModuleNotFoundError as error:
             raise RunnerCannotRun(
-                f"{error}; {sys.executable} must have what the function needs: install it there, "
-                "or start the agent with --python PATH"
+                f"{error}; {sys.executable} must have the packages that the function needs; install them "
+                "there, or start the agent with --python PATH"
             ) from error
         if len(self._functions) >= MOST_FUNCTIONS:
             self._functions.pop(next(iter(self._functions)))
@@ -286,14 +289,14 @@ class Worker:
         return function
 
     def _set(self, name: str, value: str) -> None:
-        """Set a variable for the call that comes."""
+        """Set a variable for the next call."""
         key, now = name.encode(), value.encode()
         if self._kept.get(key) != now:
             self._kept[key] = now
             os.environ[name] = value
 
     def _restore(self) -> None:
-        """Undo what a call may have changed for all that come after it."""
+        """Undo what a call may have changed for later calls."""
         environ, kept = os.environ, self._kept
         if self._environ != kept:
             for name in [name for name in self._environ if name not in kept]:
@@ -307,14 +310,14 @@ class Worker:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _put_aside(self, key: int, value: bytes) -> str:
-        """A large value in a file, for the agent to bring away."""
+        """Write a large value to a file, which the agent uploads."""
         path = f"{self._folder}/{self._number}-{key}.value"
         with open(path, "wb") as file:
             file.write(value)
         return path
 
     def _forget_changed_modules(self) -> None:
-        """Have modules of the work folder imported anew that were changed since: a new job wants what is there now."""
+        """Unload modules of the work folder if one has changed, because a new job expects the current code."""
         since, self._fresh_modules = self._fresh_modules, time.time()
         if any(map(_changed(self._home + "/", since), list(sys.modules.values()))):
             below = self._home + "/"
@@ -327,7 +330,7 @@ class Worker:
     # --- output
 
     def _open_spool(self, stream: int) -> None:
-        """Let a stream go to a new file."""
+        """Redirect a stream to a new file."""
         self._serial += 1
         self._spools[stream] = f"{self._output}/spool/py{self._number}-{self._serial}.{STREAMS[stream]}"
         file = os.open(self._spools[stream], _SPOOL_FLAGS, 0o600)
@@ -335,14 +338,14 @@ class Worker:
         os.close(file)
 
     def _name(self, stream: int) -> None:
-        """Give output of the current call its name; the lock is held."""
+        """Rename output of the current call. Needs the lock."""
         if stream not in self._named:
             os.makedirs(os.path.dirname(self._stem), mode=0o700, exist_ok=True)
             os.rename(self._spools[stream], f"{self._stem}.{STREAMS[stream]}")
             self._named.add(stream)
 
     def _settle_output(self) -> None:
-        """The current call ended: keep what it wrote; the lock is held."""
+        """Keep the output of the call that ended. Needs the lock."""
         for stream in (0, 1):
             size = os.fstat(stream + 1).st_size
             if stream in self._named or size:
@@ -356,8 +359,8 @@ class Worker:
 
     # --- the connection for orders
 
-    def obey(self, orders: socket.socket) -> None:
-        """Take orders until the agent closes the connection."""
+    def carry_out(self, orders: socket.socket) -> None:
+        """Carry out orders until the agent closes the connection."""
         read = orders.makefile("rb").read
         while len(header := read(LENGTH.size)) == LENGTH.size:
             answers: list[tuple[Any, ...]] = []
@@ -381,7 +384,7 @@ class Worker:
 
 
 def _without_children() -> bool:
-    """Whether nothing that was started is left; what only has to be reaped is."""
+    """Reap ended children; return whether none is left."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -391,12 +394,12 @@ def _without_children() -> bool:
 
 
 def _file_of(module: ModuleType | None) -> str:
-    """Where a module came from; empty if from nowhere."""
+    """Return the file of a module; empty if it has none."""
     return getattr(module, "__file__", None) or ""
 
 
 def _changed(below: str, since: float) -> Any:
-    """Whether a module came from below a folder, from a file that was changed after a time."""
+    """Return a test for modules below a folder whose file changed after a time."""
 
     def changed(module: ModuleType | None) -> bool:
         file = _file_of(module)
@@ -411,7 +414,7 @@ def _changed(below: str, since: float) -> Any:
 
 
 def connect(folder: str, secret: bytes, number: int, *, orders: bool) -> socket.socket:
-    """A connection to the agent; the folder's descriptor keeps its path short, as sockets want it."""
+    """Connect to the agent. A descriptor of the folder keeps the path short enough for a socket."""
     connection = socket.socket(socket.AF_UNIX)
     at = os.open(folder, os.O_PATH)
     try:
@@ -423,10 +426,10 @@ def connect(folder: str, secret: bytes, number: int, *, orders: bool) -> socket.
 
 
 def main() -> None:
-    """Work for the agent: NUMBER FOLDER OUTPUT LIMIT, with the secret in the environment."""
+    """Work for the agent; arguments are NUMBER FOLDER OUTPUT LIMIT, with the secret in the environment."""
     number, folder, output, limit = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
     secret = bytes.fromhex(os.environ.pop("SPILL_WORKER_SECRET"))
-    # The work folder is where modules are looked for first, as in a script that lies there.
+    # Modules in the work folder come first, as for a script in that folder.
     sys.path.insert(0, os.getcwd())
     sys.argv = [""]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -435,6 +438,6 @@ def main() -> None:
     worker = Worker(number, folder, output, limit)
     calls = connect(folder, secret, number, orders=False)
     orders = connect(folder, secret, number, orders=True)
-    threading.Thread(target=worker.obey, args=(orders,), daemon=True).start()
+    threading.Thread(target=worker.carry_out, args=(orders,), daemon=True).start()
     worker.serve(calls)
     os._exit(0)

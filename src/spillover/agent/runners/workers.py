@@ -1,4 +1,4 @@
-"""One warm worker, as the agent sees it: its process, its two connections, and the page of memory that they share."""
+"""Represents one warm worker in the agent: its process, its two connections, and the shared page of memory."""
 
 import asyncio
 import contextlib
@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from spillover.agent.leases.values import Task
 from spillover.agent.runners import frames
-from spillover.agent.values import Task
 from spillover.core.events import Lease
 
 SECRET_BYTES: Final = 32
 MOST_CONTEXTS: Final = 64
-"""Of a worker, unless the calls that it has need more."""
+"""Most contexts of a worker, unless its calls need more."""
 
 
 class WorkerCall:
@@ -30,11 +30,11 @@ class WorkerCall:
         self.context: tuple[Any, ...] = ()
         self.worker: WorkerProcess | None = None
         self.key = 0
-        """Of this worker."""
+        """Number of the call in its worker."""
         self.told = False
-        """Whether its start was told."""
+        """Whether its start was reported."""
         self.stop: bool | None = None
-        """Whether it is to be killed; None if it is not to be stopped at all."""
+        """Whether to kill it, or only terminate it; None if it is not being stopped."""
 
 
 class WorkerProcess:
@@ -43,25 +43,25 @@ class WorkerProcess:
     def __init__(self, number: int, kind: object, folder: Path, lease: Lease) -> None:
         self.number = number
         self.kind = kind
-        """Calls of another kind need another process."""
+        """Environment, work folder and resources. Other calls need another process."""
         self.lease = lease
-        """Under which its process was launched."""
+        """The lease under which its process was launched."""
         self.slot = -1
-        """Of the calls that it has."""
+        """The slot of its calls; -1 if none."""
         self.pid = 0
-        """0 before it has come."""
+        """0 until it connects."""
         self.calls: dict[int, WorkerCall] = {}
         """By key, in the order in which they begin."""
         self.made = 0
-        """How many calls it has ended."""
+        """Number of calls that have ended."""
         self.first_peak = 0
         self.last_peak = 0
-        """Bytes of its largest size, after its first and its last call."""
+        """Peak memory in bytes, after its first and its last call."""
         self.ending = False
         """Whether it gets no more calls."""
         self.killed_for: Lease | None = None
         self.held: list[tuple[Any, ...]] = []
-        """A result that counts only once the process is gone, with all that it left behind."""
+        """A result that counts only when the process and everything it left behind are gone."""
         self.idle_since = 0.0
         self.naming: dict[int, list[asyncio.Future[None]]] = {}
         self._contexts: dict[int, tuple[Any, ...]] = {}
@@ -74,14 +74,14 @@ class WorkerProcess:
         self._out: dict[bool, list[tuple[Any, ...]]] = {False: [], True: []}
 
     def send(self, call: WorkerCall) -> None:
-        """Have a call made after those before it."""
+        """Queue a call behind the earlier ones."""
         self._next += 1
         call.worker, call.key = self, self._next
         self.calls[call.key] = call
         number = id(call.context)
         if number not in self._contexts:
             self._forget_contexts()
-            # Kept here, as long as the worker has it, so that no other one gets the same number.
+            # The key is an object id. Keep the object while the worker knows it, so that the id is not reused.
             self._contexts[number] = call.context
             self._say((frames.CONTEXT, number, *call.context))
         lease = call.lease
@@ -90,7 +90,7 @@ class WorkerProcess:
         self._say((frames.CALL, call.key, number, lease.job, lease.attempt, at, call.stem))
 
     def _forget_contexts(self) -> None:
-        """Let go of what no call needs that it has; each may be as large as the arguments of a call."""
+        """Drop contexts that no queued call needs, because each may be as large as the arguments of a call."""
         if len(self._contexts) < MOST_CONTEXTS:
             return
         needed = {id(call.context) for call in self.calls.values()}
@@ -101,40 +101,40 @@ class WorkerProcess:
             self._say((frames.FORGET, idle))
 
     def order(self, kind: int, what: object) -> None:
-        """Say something about calls that it has."""
+        """Send an order about its calls."""
         self._say((kind, what), orders=True)
 
     def connected(self, transport: asyncio.WriteTransport, *, orders: bool, pid: int) -> None:
-        """One of its connections came."""
+        """Record one of its two connections."""
         self._channels[orders] = transport
         self.pid = pid
         self._flush(orders=orders)
 
-    def hear_out(self) -> None:
-        """Take the results that it sent before it was gone."""
+    def read_rest(self) -> None:
+        """Read the results that it sent before it died."""
         transport = self._channels.get(False)
         if transport is not None and isinstance(connection := transport.get_protocol(), WorkerConnection):
-            connection.hear_out()
+            connection.read_rest()
 
     def now(self) -> tuple[int, int]:
-        """The key of the call that runs, and when it began; zeros if none does."""
+        """Return the key of the running call and when it began; zeros if none runs."""
         key, began = frames.NOW.unpack_from(self._page)
         return key, began
 
     def unsent(self) -> list[tuple[Any, ...]]:
-        """Results of a worker that died before it sent them."""
+        """Return the results that are in the page and were not sent."""
         length = frames.STAGED.unpack_from(self._page, frames.STAGED_AT)[0]
         return frames.unpack_records(self._page[frames.RECORDS_AT : frames.RECORDS_AT + length])
 
-    def hang_up(self) -> None:
-        """Have it end once it has made what it was sent."""
+    def close_connections(self) -> None:
+        """Close the connections, so that it ends after its current calls."""
         self.ending = True
         for transport in self._channels.values():
             transport.close()
 
     def clear(self) -> None:
-        """It is gone."""
-        self.hang_up()
+        """Release everything, because the process is gone."""
+        self.close_connections()
         self._page.close()
         with contextlib.suppress(OSError):
             self._path.unlink()
@@ -142,7 +142,7 @@ class WorkerProcess:
             self.answer_names(key)
 
     def answer_names(self, key: int) -> None:
-        """Whoever waits for a name may go on."""
+        """Wake those who wait for the name of an output."""
         for named in self.naming.pop(key, ()):
             if not named.done():
                 named.set_result(None)
@@ -155,7 +155,7 @@ class WorkerProcess:
         out.append(message)
 
     def _flush(self, *, orders: bool) -> None:
-        """Write what was gathered; before it is connected, it is gathered further."""
+        """Write collected messages, once the worker is connected."""
         transport = self._channels.get(orders)
         if transport is not None and self._out[orders] and not transport.is_closing():
             transport.write(frames.pack(self._out[orders]))
@@ -163,7 +163,7 @@ class WorkerProcess:
 
 
 class WorkerConnection(asyncio.Protocol):
-    """One connection of a worker; who it is, it says first."""
+    """One connection of a worker. It identifies itself first."""
 
     def __init__(
         self,
@@ -182,12 +182,12 @@ class WorkerConnection(asyncio.Protocol):
         self._orders = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody came."""
+        """Keep the transport."""
         if isinstance(transport, asyncio.WriteTransport):
             self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Hear who it is, and then what it says."""
+        """Read the introduction, then results or answers."""
         buffer = self._buffer
         buffer += data
         if self._worker is None and not self._introduced():
@@ -199,7 +199,7 @@ class WorkerConnection(asyncio.Protocol):
                 break
             body = bytes(buffer[at + frames.LENGTH.size : end])
             if self._orders:
-                answers += marshal.loads(body)  # noqa: S302 - it has shown that it is our own
+                answers += marshal.loads(body)  # noqa: S302 - it presented the secret
             else:
                 records += frames.unpack_records(body)
             at = end
@@ -212,12 +212,12 @@ class WorkerConnection(asyncio.Protocol):
             self._answers(self._worker, answers)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over; where that was seen by writing, what it said before may not be read yet."""
+        """Read the rest if writing failed, because earlier messages may be unread."""
         if exc is not None:
-            self.hear_out()
+            self.read_rest()
 
-    def hear_out(self) -> None:
-        """Take all that is there."""
+    def read_rest(self) -> None:
+        """Read everything that has arrived."""
         if self._transport is None:
             return
         end = self._transport.get_extra_info("socket")
@@ -226,7 +226,7 @@ class WorkerConnection(asyncio.Protocol):
                 self.data_received(data)
 
     def _introduced(self) -> bool:
-        """Whether it has said who it is, and it is one that we wait for."""
+        """Return whether the other end has identified itself as a worker that we expect."""
         buffer, head = self._buffer, SECRET_BYTES + frames.LENGTH.size
         if self._transport is None or len(buffer) < head:
             return False
@@ -236,7 +236,7 @@ class WorkerConnection(asyncio.Protocol):
         end = head + frames.LENGTH.unpack_from(buffer, SECRET_BYTES)[0]
         if len(buffer) < end:
             return False
-        ((number, orders, pid),) = marshal.loads(bytes(buffer[head:end]))  # noqa: S302 - it showed the secret
+        ((number, orders, pid),) = marshal.loads(bytes(buffer[head:end]))  # noqa: S302 - it presented the secret
         del buffer[:end]
         self._worker, self._orders = self._find(number), orders
         if self._worker is None:

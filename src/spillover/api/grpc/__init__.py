@@ -1,1 +1,1 @@
-"""gRPC: the service that agents call."""
+"""Serves gRPC, for agents and for programs of users and operators."""

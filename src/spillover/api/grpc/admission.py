@@ -1,7 +1,8 @@
-"""Who calls is looked at before anything of what they send is received.
+"""Checks the caller of a gRPC call before the server receives its message.
 
-gRPC hands a call to its method when the whole message has come and was decoded, for anybody who can connect. The metadata of a call
-come first. So whoever may not call is refused by them: the message, which may be large, is never asked for.
+gRPC passes a call to its method only after it has received and decoded the whole message, from anybody who can connect.
+The metadata of a call arrive first. So the server refuses unauthorized callers by their metadata, and never requests
+their message, which may be large.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -17,36 +18,36 @@ Behaviour: TypeAlias = Callable[[Any, Any], Awaitable[NoReturn]]
 
 
 class Service(Protocol):
-    """Some methods, and who may call them."""
+    """A gRPC service, and who may call its methods."""
 
     @property
     def name(self) -> str:
-        """With its package."""
+        """The name, with its package."""
         ...
 
     def handler(self) -> Any:
-        """All methods, for a server."""
+        """Return all methods, for a server."""
         ...
 
     def admit(self, method: str, metadata: Metadata) -> None:
-        """Raise unless whoever sends these metadata may call a method."""
+        """Raise unless the sender of these metadata may call a method."""
         ...
 
     async def refuse(self, context: Any, error: Exception) -> NoReturn:
-        """End a call with what `admit` raised."""
+        """End a call with the error that `admit` raised."""
         ...
 
 
-class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # which it does not take when it runs
-    """Stands before the methods of some services."""
+class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # not subscriptable at run time
+    """Checks callers before the methods of some services."""
 
     def __init__(self, services: Sequence[Service]) -> None:
         self._services: Mapping[str, Service] = {service.name: service for service in services}
         self._known: dict[str, tuple[Service, str, Any]] = {}
-        """Service, name and handler of each method that is there, by its path: the usual call costs one lookup."""
+        """Service, name and handler of each known method, by path. The usual call costs one lookup."""
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        """The handler of a call, or one that refuses it."""
+        """Return the handler of a call, or one that refuses it."""
         path = handler_call_details.method
         known = self._known.get(path)
         if known is None:
@@ -58,21 +59,21 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # which i
         service, method, guarded = known
         try:
             service.admit(method, handler_call_details.invocation_metadata or ())
-        except Exception as error:  # noqa: BLE001 - whatever it is, the call goes no further
-            # A stream in name: one that reads nothing ends without its message, whatever the method takes.
+        except Exception as error:  # noqa: BLE001 - any error refuses the call
+            # A stream handler that reads nothing ends without the message, whatever the method takes.
             return grpc.stream_stream_rpc_method_handler(_refusing(service, error))
         return guarded
 
 
 def _guarded(handler: Any, path: str) -> Any:
-    """A handler whose faults cost one call, and are told under the name that they have in the log."""
+    """Wrap a handler so that an error costs one call, and the caller gets the id under which it was logged."""
 
     async def one(request: Any, context: Any) -> Any:
         try:
             return await behaviour(request, context)
-        except grpc.aio.BaseError:  # it was refused
+        except grpc.aio.BaseError:  # an ordinary refusal
             raise
-        except Exception as error:  # noqa: BLE001 - nobody sees a traceback
+        except Exception as error:  # noqa: BLE001 - callers must not see a traceback
             await fail(context, error)
 
     async def many(request: Any, context: Any) -> AsyncIterator[Any]:
@@ -92,12 +93,12 @@ def _guarded(handler: Any, path: str) -> Any:
         ("unary_unary", one),
         ("unary_stream", many),
         ("stream_unary", one),
-        ("stream_stream", one),  # the one that there is reads and writes by its context
+        ("stream_stream", one),  # the only one reads and writes through its context
     ):
         behaviour = getattr(handler, way)
         if behaviour is not None:
             return handler._replace(**{way: guard})
-    raise TypeError(f"{path} has no behaviour")
+    raise TypeError(f"{path} has no handler")
 
 
 def _refusing(service: Service, error: Exception) -> Behaviour:

@@ -1,4 +1,4 @@
-"""The agents' service: decode, call the desk, encode; nothing else."""
+"""Serves agents over gRPC: decodes, calls `AgentRequests`, encodes, and nothing else."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -15,9 +15,9 @@ from spillover.api.grpc.blobs import send_blob, take_blob
 from spillover.api.grpc.entry import Denied, GrpcEntry, abort
 from spillover.api.grpc.methods import CODES, MOST_MESSAGE, SMALL, MethodBounds, decoded, fields, method
 from spillover.clusters.agents.hub import Hub, Session
-from spillover.control.agents import Desk, Introduction, Orders
-from spillover.control.lives import Followed
-from spillover.core.jobs import Job
+from spillover.control.agents.registrations import Followed
+from spillover.control.agents.requests import AgentRequests, Introduction, Orders
+from spillover.core.records.jobs import Job
 from spillover.model.ids import ClusterName, NodeKey, NodeName
 from spillover.ports.blobs import Blobs
 from spillover.ports.callers import Caller, Callers, OneToken
@@ -40,43 +40,43 @@ from spillover.wire.tasks import (
 
 SERVICE: Final = "spillover.agents.v1.Agents"
 REGISTRATION: Final = MethodBounds(8 << 20, 100_000)
-"""It names the leases that an agent holds: what runs, and up to `MOST_QUEUE` more."""
+"""A registration lists the leases that an agent holds: the running ones, and up to `MOST_QUEUE` more."""
 REPORT: Final = MethodBounds(MOST_MESSAGE, 40_000)
-"""Agents put up to 2,000 entries of each kind into one, of which results may have 32 KiB."""
+"""Agents put up to 2,000 entries of each kind into a report. A result may have 32 KiB."""
 PIECE: Final = MethodBounds(4 << 20, 1_000)
-"""Of a file, or of output: agents send a MiB at the most."""
+"""A piece of a file or of output. Agents send at most a MiB."""
 FIRST_MESSAGE: Final = 30.0
-"""Seconds within which one who joins has to introduce itself."""
+"""Seconds within which a joining agent must introduce itself."""
 MOST_TASKS: Final = 64
-"""Leases whose tasks an agent may ask for at once."""
+"""Most leases whose tasks an agent may request at once."""
 
 _CODES: Final = CODES | {
-    # An agent that names something unknown has to be mended; it would look for what is not found elsewhere.
+    # An agent that names something unknown needs a fix. After NOT_FOUND it would look elsewhere.
     ErrorKind.UNKNOWN: grpc.StatusCode.INVALID_ARGUMENT,
     ErrorKind.AMBIGUOUS: grpc.StatusCode.INVALID_ARGUMENT,
 }
 
 _INTRODUCTION: Final = pb.HeartbeatRequest.INTRODUCTION_FIELD_NUMBER
-_EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
+_EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in the stubs
 
 Reply = TypeVar("Reply")
 ServicerContext = grpc.aio.ServicerContext
 
 
 Pair: TypeAlias = Callable[[], tuple[bytes, bytes]]
-"""Key and certificate as they are now, PEM."""
+"""Returns the current key and certificate, PEM."""
 Starts: TypeAlias = Callable[[Sequence[Job]], Awaitable[list[Start]]]
-"""What placed jobs run."""
+"""Returns what placed jobs run."""
 
 
 class AgentsService:
-    """What agents can ask."""
+    """The service for agents."""
 
     name = SERVICE
 
     def __init__(
         self,
-        desk: Desk,
+        requests: AgentRequests,
         hub: Hub,
         callers: Callers | str,
         epoch: Callable[[], int],
@@ -85,22 +85,22 @@ class AgentsService:
     ) -> None:
         self._starts = starts or _no_starts
         self._blobs: Blobs = blobs if blobs is not None else MemoryBlobs()
-        self._desk = desk
+        self._requests = requests
         self._hub = hub
         self._entry = GrpcEntry(OneToken(callers) if isinstance(callers, str) else callers, hub)
         self._epoch = epoch
         self._plain_answer = -1, b""
-        """An epoch, and what heartbeats are answered in it when there is nothing to say."""
+        """An epoch, and the encoded answer to heartbeats of that epoch that carry no orders."""
 
     def handler(self) -> Any:
-        """All methods, for a server."""
+        """Return all methods, for a server."""
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         methods = {
             "Register": method(unary, self._admitted, pb.RegisterRequest, REGISTRATION),
             "Heartbeat": method(unary, self._registered(self._heartbeat), pb.HeartbeatRequest, SMALL),
             "Report": method(unary, self._registered(self._report), pb.ReportRequest, REPORT),
             "Listen": method(stream, self._listen, pb.ListenRequest, SMALL),
-            # These decode by themselves, and so write bytes: most heartbeats get the same answer.
+            # These decode messages themselves, and write bytes, because most heartbeats get the same answer.
             "Session": grpc.stream_stream_rpc_method_handler(self._session),
             "Join": grpc.stream_stream_rpc_method_handler(self._join),
             "GetTasks": method(unary, self._get_tasks, pb.TasksRequest, SMALL),
@@ -134,9 +134,11 @@ class AgentsService:
         if problem is not None:
             raise CommandError(ErrorKind.INVALID, problem)
         if caller.cluster not in {None, request.cluster}:
-            told = f"the token {caller.token} is for agents of cluster {caller.cluster!r}, not {request.cluster!r}"
+            told = (
+                f"token {caller.token} is for agents of cluster {caller.cluster!r}, not {request.cluster!r}"
+            )
             raise CommandError(ErrorKind.FORBIDDEN, told)
-        welcome = await self._desk.register(
+        welcome = await self._requests.register(
             Introduction(
                 ClusterName(request.cluster),
                 NodeName(request.name),
@@ -171,7 +173,7 @@ class AgentsService:
         )
 
     async def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
-        return _orders_out(await self._desk.heartbeat(request.incarnation, request.load, request.wall))
+        return _orders_out(await self._requests.heartbeat(request.incarnation, request.load, request.wall))
 
     async def _join(self, _: AsyncIterator[bytes], context: "ServicerContext[bytes, bytes]") -> None:
         caller = await self._entry.caller(context)
@@ -179,38 +181,38 @@ class AgentsService:
             async with asyncio.timeout(FIRST_MESSAGE):
                 data = await context.read()
         except TimeoutError:
-            await abort(context, grpc.StatusCode.INVALID_ARGUMENT, "no introduction came")
+            await abort(context, grpc.StatusCode.INVALID_ARGUMENT, "the agent sent no introduction")
         welcome = await _told(self._introduced(data, caller), context)
         session = self._hub.session(welcome.incarnation)
-        if session is None:  # a newer registration counts already
-            await abort(context, grpc.StatusCode.UNAVAILABLE, "register anew")
+        if session is None:  # a newer registration has replaced it already
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "register again")
         await context.write(pb.FromServer(epoch=welcome.epoch, welcome=welcome).SerializeToString())
-        await self._attend(session, context)
+        await self._follow_stream(session, context)
 
     async def _introduced(self, data: bytes, caller: Caller) -> pb.RegisterReply:
         """Register with the first message of a stream."""
         if data is _EOF or len(data) > REGISTRATION.size:
             raise CommandError(
                 ErrorKind.INVALID,
-                f"a stream begins with an introduction of at most {REGISTRATION.size} bytes",
+                f"a stream must begin with an introduction of at most {REGISTRATION.size} bytes",
             )
         try:
             given = [data[start:end] for number, start, end in fields(data) if number == _INTRODUCTION]
         except DecodeError:
             given = []
         if len(given) != 1:
-            raise CommandError(ErrorKind.INVALID, "the first message has no introduction, or several")
+            raise CommandError(ErrorKind.INVALID, "the first message must have exactly one introduction")
         return await self._register(decoded(pb.RegisterRequest, given[0], REGISTRATION), caller)
 
     async def _session(self, _: AsyncIterator[bytes], context: "ServicerContext[bytes, bytes]") -> None:
         session = await self._entry.session(context)
         if session is None:
-            await abort(context, grpc.StatusCode.UNAVAILABLE, "register anew")
-        await self._attend(session, context)
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "register again")
+        await self._follow_stream(session, context)
 
-    async def _attend(self, session: Session, context: "ServicerContext[bytes, bytes]") -> None:
-        """Take heartbeats and say what there is to say, on one stream."""
-        # Read and written with the calls of the context: an iterator and a generator would cost a fifth more.
+    async def _follow_stream(self, session: Session, context: "ServicerContext[bytes, bytes]") -> None:
+        """Receive heartbeats and send messages, on one stream."""
+        # Uses the calls of the context, because an iterator and a generator would cost a fifth more.
         turn = asyncio.Lock()  # gRPC takes one message at a time
         renewing = asyncio.create_task(_told(self._renew(session, context, turn), context))
         renewing.add_done_callback(session.look_again)
@@ -220,17 +222,17 @@ class AgentsService:
             renewing.cancel()
             (ended,) = await asyncio.gather(renewing, return_exceptions=True)
         if isinstance(ended, BaseException) and not isinstance(ended, asyncio.CancelledError):
-            raise ended  # also that the call was aborted
+            raise ended  # includes the error that aborted the call
         if not self._entry.holds(session):
-            await abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is not valid any more")
+            await abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is no longer valid")
 
     async def _renew(
         self, session: Session, context: "ServicerContext[bytes, bytes]", turn: asyncio.Lock
     ) -> None:
-        """Take heartbeats and answer them, until the agent hangs up."""
+        """Receive heartbeats and answer them, until the agent hangs up."""
         while (data := await context.read()) is not _EOF and self._entry.holds(session):
             request = decoded(pb.HeartbeatRequest, data, SMALL)
-            orders = await self._desk.heartbeat(
+            orders = await self._requests.heartbeat(
                 session.incarnation, request.load, request.wall, request.terms
             )
             said = self._plain(orders.epoch) if orders.is_plain else _renewed(orders)
@@ -238,7 +240,7 @@ class AgentsService:
                 await context.write(said)
 
     def _plain(self, epoch: int) -> bytes:
-        """The answer to most heartbeats, which is the same for all: encoded once, as thousands of agents are given it."""
+        """Return the encoded answer without orders, cached because thousands of agents get the same."""
         if self._plain_answer[0] != epoch:
             self._plain_answer = epoch, _renewed(Orders(epoch, fenced=False))
         return self._plain_answer[1]
@@ -250,16 +252,17 @@ class AgentsService:
         turn: asyncio.Lock,
         is_over: Callable[[], bool],
     ) -> None:
-        """Say what there is to say, until the stream is over or another registration counts; that is said last."""
+        """Send messages until the stream ends or another registration replaces it; then say so last."""
         async for message in session.messages(self._epoch(), is_over):
             if not self._entry.holds(session):
                 return
             async with turn:
-                # What is not said here is lost: the agent registers anew, with us or with another, and that tells what it misses.
-                self._desk.check_lead()
+                # A message that is not sent is lost. That is safe: the agent registers again, here or elsewhere, and
+                # gets what it missed.
+                self._requests.check_lead()
                 await context.write(message.SerializeToString())
         if self._entry.holds(session) and not is_over():
-            orders = await self._desk.heartbeat(session.incarnation)
+            orders = await self._requests.heartbeat(session.incarnation)
             async with turn:
                 await context.write(_renewed(orders))
 
@@ -267,7 +270,7 @@ class AgentsService:
         if (problem := too_many(request)) is not None:
             raise CommandError(ErrorKind.INVALID, problem)
         node = NodeKey(self._hub.current(request.incarnation) or "")
-        answers = await self._desk.report(
+        answers = await self._requests.report(
             request.incarnation,
             [started_in(node, started) for started in request.started],
             [result_in(node, result) for result in request.results],
@@ -291,14 +294,14 @@ class AgentsService:
     ) -> pb.TasksReply:
         session = await self._entry.session(context)
         if session is None:
-            await abort(context, grpc.StatusCode.UNAVAILABLE, "register anew")
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "register again")
         return await _told(self._tasks(session.node, request), context)
 
     async def _tasks(self, node: str, request: pb.TasksRequest) -> pb.TasksReply:
-        """What leases run that an agent holds and whose tasks a peer did not give it."""
-        jobs = await self._desk.leased(node, [lease_in(lease) for lease in request.leases[:MOST_TASKS]])
+        """Return the tasks of leases that an agent holds and could not fetch from a peer."""
+        jobs = await self._requests.leased(node, [lease_in(lease) for lease in request.leases[:MOST_TASKS]])
         starts = await self._starts(jobs)
-        self._desk.check_lead()  # specs were read meanwhile
+        self._requests.check_lead()  # reading the specs took time
         return pb.TasksReply(grants=self._hub.grants(starts))
 
     async def _listen(
@@ -306,19 +309,20 @@ class AgentsService:
     ) -> AsyncIterator[pb.FromServer]:
         session = await self._entry.session(context, request.incarnation)
         if session is None:
-            await abort(context, grpc.StatusCode.UNAVAILABLE, "register anew")
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "register again")
         async for message in session.messages(self._epoch()):
             if not self._entry.holds(session):
-                await abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is not valid any more")
-            # What is not said here is lost: the agent registers anew, with us or with another, and that tells what it misses.
+                await abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is no longer valid")
+            # A message that is not sent is lost. That is safe: the agent registers again, here or elsewhere, and gets
+            # what it missed.
             await _told(self._leading(), context)
             yield message
         if not self._entry.holds(session):
-            await abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is not valid any more")
+            await abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is no longer valid")
 
     async def _leading(self) -> None:
-        """Refuse to speak unless this server surely leads."""
-        self._desk.check_lead()
+        """Raise unless this server certainly leads."""
+        self._requests.check_lead()
 
     async def _output(
         self,
@@ -327,7 +331,7 @@ class AgentsService:
     ) -> pb.OutputReply:
         session = await self._entry.session(context)
         async for chunk in chunks:
-            # Only of the session that the call belongs to, whatever the chunk says of itself.
+            # Only from the session of this call, whatever the chunk claims.
             if session is not None and not session.fenced and chunk.incarnation == session.incarnation:
                 await self._hub.chunk(chunk_in(chunk))
         return pb.OutputReply()
@@ -348,7 +352,7 @@ class AgentsService:
     def _registered(
         self, method: Callable[[Any], Awaitable[Reply]]
     ) -> Callable[[Any, Any], Awaitable[Reply]]:
-        """A method for those who have registered and may speak for the registration that they name."""
+        """Wrap a method so that only the owner of the registration it names can call it."""
 
         async def check(request: Any, context: Any) -> Reply:
             await self._entry.session(context, request.incarnation)
@@ -359,21 +363,21 @@ class AgentsService:
     async def _check(self, context: Any) -> None:
         """Refuse a call that belongs to no current registration."""
         if await self._entry.session(context) is None:
-            await abort(context, grpc.StatusCode.UNAVAILABLE, "register anew")
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "register again")
 
 
 async def _no_starts(jobs: Sequence[Job]) -> list[Start]:
-    """Nothing, where nobody has the specs of jobs."""
+    """Return nothing, for a server without specs of jobs."""
     del jobs
     return []
 
 
 async def _told(call: Awaitable[Reply], context: Any) -> Reply:
-    """What comes of a call, with refusals told as gRPC has them."""
+    """Await a call, and turn refusals into gRPC statuses."""
     try:
         return await call
     except Followed as error:
-        await abort(context, grpc.StatusCode.ABORTED, error.message)  # tells it that it is fenced
+        await abort(context, grpc.StatusCode.ABORTED, error.message)  # the agent reads this status as fenced
     except CommandError as error:
         await abort(context, _CODES[error.kind], error.message)
     except StoreError as error:
@@ -381,7 +385,7 @@ async def _told(call: Awaitable[Reply], context: Any) -> Reply:
 
 
 def _orders_out(orders: Orders) -> pb.HeartbeatReply:
-    """The answer to a heartbeat."""
+    """Encode the answer to a heartbeat."""
     reply = pb.HeartbeatReply(
         epoch=orders.epoch,
         fenced=orders.fenced,
@@ -399,12 +403,12 @@ def _orders_out(orders: Orders) -> pb.HeartbeatReply:
 
 
 def _renewed(orders: Orders) -> bytes:
-    """The answer to a heartbeat that came on a stream."""
+    """Encode the answer to a heartbeat on a stream."""
     return pb.FromServer(epoch=orders.epoch, renewed=_orders_out(orders)).SerializeToString()
 
 
 def _latest(pair: Pair, shown: list[tuple[bytes, bytes]]) -> Any:
-    """What is to be shown from now on; None if that is what is `shown`."""
+    """Return a new certificate configuration; None if `shown` is still current."""
     now = pair()
     if now == shown[0]:
         return None
@@ -415,9 +419,9 @@ def _latest(pair: Pair, shown: list[tuple[bytes, bytes]]) -> Any:
 async def serve_agents(
     service: AgentsService, address: str, pair: Pair | None = None, others: Sequence[Service] = ()
 ) -> tuple[grpc.aio.Server, int]:
-    """Listen for agents, with TLS if key and certificate are given, and for `others`; returns the server and its port.
+    """Listen for agents and for `others`, with TLS if `pair` is given; return the server and its port.
 
-    Raises OSError if the address is taken. `pair` is asked at every new connection, in a thread of gRPC.
+    Raises OSError if the address is taken. gRPC calls `pair` in one of its threads for every new connection.
     """
     services = (service, *others)
     server = grpc.aio.server(
@@ -440,6 +444,6 @@ async def serve_agents(
     except RuntimeError:
         port = 0
     if not port:
-        raise OSError(f"cannot listen on {address} for agents: the port is in use, or not ours to take")
+        raise OSError(f"cannot listen on {address} for agents: the port is in use or not permitted")
     await server.start()
     return server, port

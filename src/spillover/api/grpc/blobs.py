@@ -1,4 +1,4 @@
-"""Blobs for agents: what their tasks need, and what those made."""
+"""Sends agents the blobs that tasks need, and receives those that tasks made."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ PATIENCE: Final = 60.0
 
 
 class Stalled(BlobError):
-    """Whoever sends it has stopped. Nothing was kept."""
+    """The sender stopped before the end. Nothing was stored."""
 
 
 _CODES: Final[dict[type[BlobError], grpc.StatusCode]] = {
@@ -28,7 +28,7 @@ _CODES: Final[dict[type[BlobError], grpc.StatusCode]] = {
 
 
 async def send_blob(blobs: Blobs, request: pb.BlobRequest, context: Any) -> AsyncIterator[pb.BlobPiece]:
-    """A blob from an offset on."""
+    """Yield a blob from an offset on."""
     try:
         async for piece in blobs.get(_checked(request.digest), request.offset):
             yield pb.BlobPiece(data=piece)
@@ -37,7 +37,7 @@ async def send_blob(blobs: Blobs, request: pb.BlobRequest, context: Any) -> Asyn
 
 
 async def take_blob(blobs: Blobs, pieces: AsyncIterator[pb.BlobPiece], context: Any) -> pb.BlobReply:
-    """A blob whose first piece names it; what is there is answered before the rest of it came."""
+    """Store a blob that its first piece names; answer early if it exists already."""
     try:
         first = await _next(pieces) or pb.BlobPiece()
         await blobs.put(_checked(first.digest), _data(first, pieces))
@@ -47,7 +47,7 @@ async def take_blob(blobs: Blobs, pieces: AsyncIterator[pb.BlobPiece], context: 
 
 
 async def _data(first: pb.BlobPiece, rest: AsyncIterator[pb.BlobPiece]) -> AsyncIterator[bytes]:
-    """The bytes of all pieces."""
+    """Yield the bytes of all pieces."""
     piece: pb.BlobPiece | None = first
     while piece is not None:
         yield piece.data
@@ -55,18 +55,18 @@ async def _data(first: pb.BlobPiece, rest: AsyncIterator[pb.BlobPiece]) -> Async
 
 
 async def _next(pieces: AsyncIterator[pb.BlobPiece]) -> pb.BlobPiece | None:
-    """The next piece; None after the last."""
+    """Return the next piece; None after the last."""
     try:
         async with asyncio.timeout(PATIENCE):
             return await anext(pieces, None)
     except TimeoutError:
-        raise Stalled(f"nothing more of the blob arrived within {PATIENCE:g} s; send it again") from None
+        raise Stalled(f"the upload stalled for {PATIENCE:g} s; send the blob again") from None
 
 
 def _checked(digest: str) -> str:
-    """A digest; raises Differs for what is none, as nothing has such a one."""
+    """Return a digest; raise Differs if it is not one."""
     if not is_digest(digest):
-        raise Differs(f"a blob is named by {DIGEST_RULE}")
+        raise Differs(f"the name of a blob is {DIGEST_RULE}")
     return digest
 
 

@@ -1,4 +1,4 @@
-"""The service for operators' programs: decode, call commands, encode; nothing else."""
+"""Serves programs of operators over gRPC: decodes, calls commands, encodes, and nothing else."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,7 +14,7 @@ from spillover.wire.api import ClusterAction, ClusterRequest, ClusterView, Confi
 
 SERVICE: Final = "spillover.clusters.v1.Clusters"
 _OPEN: Final = "ListClusters"
-"""What takes no token of role admin."""
+"""The method that needs no token of role admin."""
 _REQUEST: Final = MethodBounds(1 << 20, 1_010)
 _JOBS: Final[dict[int, JobsThere]] = {
     pb.JOBS_THERE_UNSPECIFIED: "finish",
@@ -25,12 +25,12 @@ _JOBS: Final[dict[int, JobsThere]] = {
 
 
 class ClustersService(ServiceForPeople):
-    """What programs can ask about clusters."""
+    """The service for clusters."""
 
     name = SERVICE
 
     def handler(self) -> Any:
-        """All methods, for a server."""
+        """Return all methods, for a server."""
         methods = {
             "ListClusters": _list,
             "AddCluster": _add,
@@ -44,9 +44,9 @@ class ClustersService(ServiceForPeople):
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     def check_role(self, method: str, asked: Asked) -> None:
-        """All but looking is for admins."""
+        """Raise unless the caller is an admin, or only lists clusters."""
         if method.rpartition("/")[2] != _OPEN and not asked.admin:
-            raise CommandError(ErrorKind.FORBIDDEN, "this token may not do this; it takes one of role admin")
+            raise CommandError(ErrorKind.FORBIDDEN, "permission denied; this needs a token of role admin")
 
 
 async def _list(asked: Asked, raw: bytes) -> pb.ListClustersReply:
@@ -59,7 +59,7 @@ async def _add(asked: Asked, raw: bytes) -> pb.AddClusterReply:
     try:
         cluster = msgspec.json.decode(request.document, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
-        raise CommandError(ErrorKind.INVALID, "document: is no mapping in JSON") from None
+        raise CommandError(ErrorKind.INVALID, "document: is not a JSON object") from None
     wanted = ClusterRequest(cluster, check=not request.unchecked)
     return pb.AddClusterReply(cluster=_cluster(await asked.commands.add_cluster(wanted, asked.user)))
 
@@ -103,7 +103,9 @@ def _some(clusters: Sequence[str]) -> list[str]:
 
 def _jobs(there: int) -> JobsThere:
     if there not in _JOBS:
-        raise CommandError(ErrorKind.INVALID, f"jobs: {there} is not known; write FINISH, MOVE or CANCEL")
+        raise CommandError(
+            ErrorKind.INVALID, f"jobs: {there} is not a known value; write FINISH, MOVE or CANCEL"
+        )
     return _JOBS[there]
 
 

@@ -1,4 +1,4 @@
-"""Messages of people's programs: typed jobs as job documents, and views of jobs as messages."""
+"""Converts messages of users' programs: typed jobs to job documents, and views of jobs to messages."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ _STATES: Final[Mapping[str, Any]] = {
 
 
 def document_of(new: pb.NewJob) -> Any:
-    """The job document that a message stands for; raises ValueError if its JSON is none."""
+    """Return the job document of a message; raise ValueError if its JSON is invalid."""
     if new.WhichOneof("form") != "document":
         return _document(new.job)
     try:
@@ -30,7 +30,7 @@ def document_of(new: pb.NewJob) -> Any:
 
 
 def _document(job: pb.Job) -> dict[str, Any]:
-    """A typed job as a document: what is left out of one is left out of the other."""
+    """Convert a typed job to a document; leave out fields that are not set."""
     metadata = {"name": job.name, "project": job.project, "labels": dict(job.labels)}
     resources = {"cpu": job.resources.cpu, "memory": job.resources.memory, "gpu": job.resources.gpu}
     spec = {
@@ -60,19 +60,19 @@ def _document(job: pb.Job) -> dict[str, Any]:
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields that were set."""
+    """Return the fields that were set."""
     return {name: value for name, value in fields.items() if value}
 
 
 def _span(duration: Duration) -> str:
-    """A duration as job files have it."""
+    """Return a duration in the syntax of job files."""
     nanos = duration.seconds * SECOND + duration.nanos
     sign = "-" if nanos < 0 else ""
     return f"{sign}{abs(nanos) // SECOND}.{abs(nanos) % SECOND:09}".rstrip("0").rstrip(".") + "s"
 
 
 def _moment(stamp: Timestamp) -> str:
-    """A time as job files have it; one that no calendar has is told as it is."""
+    """Return a time in the syntax of job files; return one outside the calendar in words, for the error message."""
     try:
         return datetime.fromtimestamp(stamp.seconds, UTC).isoformat().replace("+00:00", "Z")
     except (OverflowError, ValueError, OSError):
@@ -80,7 +80,7 @@ def _moment(stamp: Timestamp) -> str:
 
 
 def status_out(view: JobView) -> pb.JobStatus:
-    """A job as it is."""
+    """Encode the state of a job."""
     status = pb.JobStatus(
         id=view.id,
         name=view.name,
@@ -106,7 +106,7 @@ def status_out(view: JobView) -> pb.JobStatus:
 
 
 def change_out(change: JobChange) -> pb.JobChange:
-    """A state that a job came to."""
+    """Encode a change of a job's state."""
     return pb.JobChange(
         revision=change.revision,
         at=_nanos(change.at),

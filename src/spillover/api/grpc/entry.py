@@ -1,7 +1,7 @@
-"""Who may speak as an agent: a token lets one register, and the secret of a registration lets it go on.
+"""Authenticates agents: by a token to register, and by the secret of the registration for further calls.
 
-A token may be shared by many agents, so it does not tell one from another. The session does: nobody but the one that was given it
-can renew, report, listen or send output as that agent.
+Many agents may share a token, so it does not identify one of them. The session does. Only its owner can renew, report,
+listen or send output as that agent.
 """
 
 import hmac
@@ -23,7 +23,7 @@ _ROLES: Final = frozenset({TokenRole.AGENT, TokenRole.ADMIN})
 
 
 class Denied(Exception):
-    """A call that may not be made."""
+    """The caller may not make this call."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -32,44 +32,44 @@ class Denied(Exception):
 
 
 class GrpcEntry:
-    """Checks who calls."""
+    """Checks callers."""
 
     def __init__(self, callers: Callers, hub: Hub) -> None:
         self._callers = callers
         self._hub = hub
 
     async def caller(self, context: Any) -> Caller:
-        """Who shows a token that agents may use."""
+        """Return the caller; end the call unless agents may use its token."""
         try:
             return self.known(context.invocation_metadata() or ())
         except Denied as denied:
             await abort(context, denied.code, denied.message)
 
     def known(self, metadata: Metadata) -> Caller:
-        """Who sends these metadata; raises Denied unless agents may use the token."""
+        """Return the sender of these metadata; raise Denied unless agents may use the token."""
         scheme, _, shown = _found(metadata, "authorization").partition(" ")
         try:
             caller = self._callers.caller(shown.strip() if scheme.lower() == "bearer" else "")
         except Stranger as stranger:
-            told = str(stranger) if scheme else "a token is needed"
+            told = str(stranger) if scheme else "a token is required"
             raise Denied(grpc.StatusCode.UNAUTHENTICATED, told) from None
         if caller.role not in _ROLES:
-            told = f"a token of role {caller.role} is not for agents; make one with `spill token create --role agent`"
+            told = f"agents cannot use a token of role {caller.role}; create one with `spill token create --role agent`"
             raise Denied(grpc.StatusCode.PERMISSION_DENIED, told)
         return caller
 
     def admit(self, incarnation: int, caller: Caller) -> bytes:
-        """The session of a registration that has just been made."""
+        """Create the session of a new registration; return its secret."""
         secret = incarnation.to_bytes(_NUMBER, "big") + secrets.token_bytes(_SECRET)
         session = self._hub.session(incarnation)
-        if session is not None:  # or a newer registration counts already
+        if session is not None:  # else a newer registration has replaced it already
             session.secret, session.token = secret, caller.token
         return secret
 
     async def session(self, context: Any, incarnation: int | None = None) -> Session | None:
-        """The session that a call belongs to; None if a newer registration counts.
+        """Return the session of a call; None if a newer registration has replaced it.
 
-        `incarnation` is the registration that the call says it is of, where it says so.
+        `incarnation` is the registration that the call names, if it names one.
         """
         try:
             return self.registered(context.invocation_metadata() or (), incarnation)
@@ -77,11 +77,11 @@ class GrpcEntry:
             await abort(context, denied.code, denied.message)
 
     def registered(self, metadata: Metadata, incarnation: int | None = None) -> Session | None:
-        """The session that these metadata are of, likewise; raises Denied if they are of another's, or of none."""
+        """Like `session`, from metadata; raise Denied if they belong to another agent or to none."""
         caller = self.known(metadata)
         given = _found(metadata, SESSION)
         if len(given) != _NUMBER + _SECRET:
-            told = f"the metadata {SESSION} must hold the session that Register answered with"
+            told = f"the metadata {SESSION} must hold the session from the answer of Register"
             raise Denied(grpc.StatusCode.PERMISSION_DENIED, told)
         number = int.from_bytes(given[:_NUMBER], "big")
         if incarnation is not None and incarnation != number:
@@ -94,15 +94,15 @@ class GrpcEntry:
         return session
 
     def holds(self, session: Session) -> bool:
-        """Whether the token of a session is still good."""
+        """Return whether the token of a session is still valid."""
         return self._callers.is_valid(session.token)
 
 
-_NOT_YOURS: Final = "this registration is another agent's"
+_NOT_YOURS: Final = "this registration belongs to another agent"
 
 
 def _found(metadata: Metadata, key: str) -> Any:
-    """What a call carries under a key: text, or bytes where the key says so; empty if nothing, or what is not of that kind."""
+    """Return the value of a key: bytes if the key ends in `-bin`, else text; empty if missing or repeated."""
     empty: str | bytes = b"" if key.endswith("-bin") else ""
     given = [value for name, value in metadata if name == key]
     return given[0] if len(given) == 1 and isinstance(given[0], type(empty)) else empty

@@ -1,4 +1,4 @@
-"""The service for people's programs: decode, call commands, encode; nothing else."""
+"""Serves programs of users over gRPC: decodes, calls commands, encodes, and nothing else."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -12,8 +12,8 @@ from spillover.api.faults import logged_fault
 from spillover.api.grpc.admission import Metadata
 from spillover.api.grpc.documents import change_out, document_of, status_out
 from spillover.api.grpc.methods import CODES, MethodBounds, decoded, fields, raw_method
-from spillover.control.limits import Gauge
-from spillover.forms.jobs import BadForm, JobForm, read_job
+from spillover.control.requests.limits import Gauge
+from spillover.forms.jobs.reading import BadForm, JobForm, read_job
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.tokens import TokenRole
 from spillover.ports.callers import Caller, Callers, Stranger
@@ -24,16 +24,16 @@ from spillover.wire.api import Action, FieldProblem
 
 SERVICE: Final = "spillover.jobs.v1.Jobs"
 MOST_JOBS: Final = 100_000
-"""Of one request."""
+"""Most jobs in one request."""
 MOST_JOB: Final = 4 << 20
-"""Bytes of one job."""
+"""Most bytes of one job."""
 NAMES: Final = MethodBounds(8 << 20, MOST_JOBS + 10)
-"""A request that names jobs."""
+"""Bounds of a request that names jobs."""
 MOST_PROBLEMS: Final = 100
 _BREATH: Final = 500
-"""Jobs that are read before others get a turn of the event loop."""
+"""Jobs to read before the event loop runs other work."""
 MOST_DETAILS: Final = 3000
-"""Bytes of problems that trailing metadata carry: all of it together may have 8 KiB."""
+"""Most bytes of problems in trailing metadata, which are limited to 8 KiB in total."""
 PROBLEMS: Final = "spillover-problems-bin"
 RETRY_AFTER: Final = "retry-after-ms"
 _ROLES: Final = frozenset({TokenRole.SUBMIT, TokenRole.ADMIN})
@@ -42,18 +42,18 @@ Reply = TypeVar("Reply")
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """Who calls, and what they may do."""
+    """The caller, and the commands that it may use."""
 
     commands: Commands
     user: str
     token: str
     """Id of the token."""
     admin: bool = False
-    """Whether it is of role admin."""
+    """Whether the token has role admin."""
 
 
 class ServiceForPeople:
-    """What all services for people's programs have in common: who may call, how large a call may be, and how refusals are told."""
+    """The base of services for users' programs: checks callers and sizes of requests, and reports refusals."""
 
     name: str
 
@@ -61,7 +61,7 @@ class ServiceForPeople:
         self, commands: Callable[[Caller], Commands], callers: Callers, gauge: Gauge | None = None
     ) -> None:
         self._gauge = gauge
-        """None where nothing is limited."""
+        """None sets no limits."""
         self._commands = commands
         self._callers = callers
 
@@ -70,7 +70,7 @@ class ServiceForPeople:
         self.check_role(method, self._asked(metadata))
 
     def check_role(self, method: str, asked: "Asked") -> None:
-        """Raise if the role of whoever calls is not good for a method; who submits jobs may call all as a rule."""
+        """Raise unless the caller's role allows a method. By default every role that may submit jobs is allowed."""
         del method, asked
 
     async def refuse(self, context: Any, error: Exception) -> NoReturn:
@@ -80,7 +80,7 @@ class ServiceForPeople:
     def unary(
         self, method: Callable[[Asked, bytes], Awaitable[Reply]], name: str = ""
     ) -> Callable[[bytes, Any], Awaitable[Reply]]:
-        """A method behind a token, with refusals told as gRPC has them."""
+        """Wrap a method with a check of the token, and turn errors into gRPC statuses."""
 
         async def call(raw: bytes, context: Any) -> Reply:
             try:
@@ -88,13 +88,13 @@ class ServiceForPeople:
                 self.check_role(name, asked)
                 self._check_size(raw)
                 return await method(asked, raw)
-            except Exception as error:  # noqa: BLE001 - nobody sees a traceback
+            except Exception as error:  # noqa: BLE001 - callers must not see a traceback
                 await _refuse(context, error)
 
         return call
 
     def _check_size(self, raw: bytes) -> None:
-        """Refuse a request that is larger than it may be."""
+        """Raise CommandError if a request is too large."""
         most = None if self._gauge is None else self._gauge.body
         if self._gauge is not None and most is not None and len(raw) > most:
             self._gauge.refused["body"] += 1
@@ -102,16 +102,16 @@ class ServiceForPeople:
             raise CommandError(ErrorKind.TOO_LARGE, told)
 
     def _asked(self, metadata: Metadata) -> Asked:
-        """Who calls; raises if nobody may."""
+        """Return the caller; raise Stranger or CommandError if it may not call."""
         given = {
             name: value if isinstance(value, str) else value.decode("latin-1") for name, value in metadata
         }
         scheme, _, shown = given.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
-            raise Stranger("a token is needed; send the metadata `authorization: Bearer TOKEN`")
+            raise Stranger("a token is required; send the metadata `authorization: Bearer TOKEN`")
         caller = self._callers.caller(shown.strip())
         if caller.role not in _ROLES:
-            told = f"a token of role {caller.role} may not do this; it takes one of role submit"
+            told = f"a token of role {caller.role} may not do this; use one of role submit"
             raise CommandError(ErrorKind.FORBIDDEN, told)
         user = caller.user or given.get("spill-user", "anonymous")
         if not is_name(user):
@@ -120,12 +120,12 @@ class ServiceForPeople:
 
 
 class JobsService(ServiceForPeople):
-    """What programs can ask about jobs."""
+    """The service for jobs."""
 
     name = SERVICE
 
     def handler(self) -> Any:
-        """All methods, for a server."""
+        """Return all methods, for a server."""
         unary = grpc.unary_unary_rpc_method_handler
         methods = {
             "SubmitJob": raw_method(unary, self.unary(_submit)),
@@ -143,7 +143,7 @@ class JobsService(ServiceForPeople):
             after = request.after if request.HasField("after") else None
             async for some in asked.commands.watch(after, _refs(request.jobs), request.project or None):
                 if not self._callers.is_valid(asked.token):
-                    raise Stranger("the token is not valid any more")  # noqa: TRY301 - told as all refusals are
+                    raise Stranger("the token is no longer valid")  # noqa: TRY301 - reported like all refusals
                 yield pb.WatchJobsReply(
                     revision=some.revision, changes=[change_out(change) for change in some.changes]
                 )
@@ -168,7 +168,7 @@ async def _cancel(asked: Asked, raw: bytes) -> pb.CancelJobReply:
 
 
 async def _forms(raw: bytes) -> list[JobForm]:
-    """Jobs as they are meant; raises with all that is wrong with any of them."""
+    """Read the jobs of a submission; raise CommandError with the problems of all of them."""
     forms: list[JobForm] = []
     problems: list[FieldProblem] = []
     for at, job in enumerate(await _parts(raw)):
@@ -182,7 +182,7 @@ async def _forms(raw: bytes) -> list[JobForm]:
                 for each in bad.problems
             ]
         except DecodeError:
-            problems.append(FieldProblem(f"jobs[{at}]", "is no job"))
+            problems.append(FieldProblem(f"jobs[{at}]", "is not a job"))
         except ValueError as error:
             problems.append(FieldProblem(f"jobs[{at}].document", str(error)))
         if len(problems) >= MOST_PROBLEMS:
@@ -193,9 +193,9 @@ async def _forms(raw: bytes) -> list[JobForm]:
 
 
 async def _parts(raw: bytes) -> list[bytes]:
-    """The jobs of a submission, encoded; raises CommandError where there are none, too many, or one that is too large.
+    """Return the encoded jobs of a submission; raise CommandError if there are none, too many, or one is too large.
 
-    Each is decoded by itself, so that the largest job is the longest that others wait.
+    Each job is decoded separately, so that other work never waits longer than for the largest job.
     """
     jobs: list[bytes] = []
     try:
@@ -203,20 +203,20 @@ async def _parts(raw: bytes) -> list[bytes]:
             if at % _BREATH == _BREATH - 1:
                 await asyncio.sleep(0)
             if end - start > MOST_JOB:
-                told = f"has {end - start} bytes; the most is {MOST_JOB}: send what is large as a file"
+                told = f"has {end - start} bytes; the maximum is {MOST_JOB}; send large data as a file"
                 raise _invalid([FieldProblem(f"jobs[{len(jobs)}]", told)])
             if number == pb.SubmitJobRequest.JOBS_FIELD_NUMBER:
                 jobs.append(raw[start:end])
             if at > MOST_JOBS:
                 break
     except DecodeError:
-        raise CommandError(ErrorKind.INVALID, "the request is no SubmitJobRequest") from None
+        raise CommandError(ErrorKind.INVALID, "the request is not a valid SubmitJobRequest") from None
     _check_count(jobs)
     return jobs
 
 
 def _refs(jobs: Sequence[str]) -> list[str]:
-    """Names of jobs, none of which is empty or absurd."""
+    """Return references to jobs; raise CommandError if there are too many or one is not a name."""
     if len(jobs) > MOST_JOBS:
         _check_count(jobs)
     for ref in jobs:
@@ -246,7 +246,7 @@ def _invalid(problems: Sequence[FieldProblem]) -> CommandError:
 
 
 async def _refuse(context: Any, error: Exception) -> NoReturn:
-    """End a call with what is wrong."""
+    """End a call with the status and message of an error."""
     trailing: tuple[tuple[str, str | bytes], ...] = ()
     match error:
         case Stranger():
@@ -263,7 +263,7 @@ async def _refuse(context: Any, error: Exception) -> NoReturn:
 
 
 def _trailing(error: CommandError) -> tuple[tuple[str, str | bytes], ...]:
-    """What programs can read of a refusal: each problem, as far as there is room, and when to ask again."""
+    """Return what programs can read of a refusal: each problem, as far as there is space, and when to retry."""
     found: list[tuple[str, str | bytes]] = []
     if error.problems:
         told, room = pb.Problems(), MOST_DETAILS

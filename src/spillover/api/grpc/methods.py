@@ -1,7 +1,7 @@
-"""What all gRPC services have in common: how a method is made, what its message may be, and which status a refusal has.
+"""Provides what all gRPC services share: creating methods, bounds of messages, and statuses of refusals.
 
-Messages come as bytes and are decoded here, once they are known to be within bounds: a message of many empty parts takes a hundred
-times as long as one of its size should, and nothing else is done meanwhile, not even in a thread.
+Messages arrive as bytes and are decoded here, after a check of their bounds. Decoding a message of many empty parts
+takes a hundred times as long as its size suggests, and blocks everything else meanwhile, even from a thread.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -26,26 +26,26 @@ CODES: Final = {
     ErrorKind.INTERNAL: grpc.StatusCode.INTERNAL,
 }
 MOST_MESSAGE: Final = 64 << 20
-"""Bytes of any message."""
+"""Most bytes of any message."""
 _LENGTHS: Final = {1: 8, 5: 4}
-"""Bytes of a value, by the wire types that have always as many."""
+"""Bytes of a value, for wire types of fixed length."""
 
 
 class MethodBounds(NamedTuple):
-    """How large a message may be."""
+    """Bounds of a message."""
 
     size: int
-    """Bytes."""
+    """Most bytes."""
     fields: int
-    """Fields at its top level, each element of a list counted."""
+    """Most fields at the top level. Each element of a list counts."""
 
 
 SMALL: Final = MethodBounds(64 << 10, 1_000)
-"""For what says little."""
+"""Bounds of short messages."""
 
 
 def method(kind: Any, behaviour: Any, request: Any, bounds: MethodBounds) -> Any:
-    """A method for a server: `kind` says which side streams, `request` is the message that it takes."""
+    """Create a method for a server. `kind` says which side streams, and `request` is the type of its message."""
 
     async def read(raw: bytes, context: Any) -> Any:
         try:
@@ -77,7 +77,7 @@ def method(kind: Any, behaviour: Any, request: Any, bounds: MethodBounds) -> Any
 
 
 def raw_method(kind: Any, behaviour: Any) -> Any:
-    """A method that takes its message as bytes."""
+    """Create a method that takes its message as bytes."""
     return kind(
         behaviour,
         request_deserializer=_as_it_is,
@@ -90,13 +90,13 @@ def _as_it_is(raw: bytes) -> bytes:
 
 
 def decoded(request: Any, raw: bytes, bounds: MethodBounds) -> Any:
-    """A message of some type; raises CommandError for what is none, or too large for one."""
+    """Decode a message; raise CommandError if it is invalid or too large."""
     name = request.DESCRIPTOR.name
     if len(raw) > bounds.size:
-        told = f"a {name} of {len(raw)} bytes is too large; the most is {bounds.size}"
+        told = f"a {name} of {len(raw)} bytes is too large; the maximum is {bounds.size}"
         raise CommandError(ErrorKind.TOO_LARGE, told)
     try:
-        if len(raw) > 2 * bounds.fields:  # a field has two bytes at the least
+        if len(raw) > 2 * bounds.fields:  # a field has at least two bytes
             for count, _ in enumerate(fields(raw), 1):
                 if count > bounds.fields:
                     raise CommandError(
@@ -105,11 +105,11 @@ def decoded(request: Any, raw: bytes, bounds: MethodBounds) -> Any:
                     )
         return request.FromString(raw)
     except DecodeError:
-        raise CommandError(ErrorKind.INVALID, f"the request is no {name}") from None
+        raise CommandError(ErrorKind.INVALID, f"the request is not a valid {name}") from None
 
 
 def fields(raw: bytes) -> Iterator[tuple[int, int, int]]:
-    """Number, beginning and end of each field of an encoded message; raises DecodeError where it is none."""
+    """Yield number, start and end of each field of an encoded message; raise DecodeError if it is invalid."""
     at, size = 0, len(raw)
     while at < size:
         tag, at = _varint(raw, at)
@@ -130,7 +130,7 @@ def fields(raw: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    """A number of the wire format, and where it ends."""
+    """Decode a varint; return it and where it ends."""
     value = shift = 0
     while at < len(raw) and shift < 64:
         byte = raw[at]

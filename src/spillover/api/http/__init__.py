@@ -1,4 +1,4 @@
-"""HTTP/JSON, version 1: decode, call a command, encode, and nothing else."""
+"""Serves version 1 of the HTTP/JSON API: decodes, calls a command, encodes, and nothing else."""
 
 from spillover.api.http.app import build_app
 from spillover.api.http.serving import serving

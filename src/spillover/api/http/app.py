@@ -1,6 +1,6 @@
-"""The application: guard, find the route, decode, handle, encode; every error becomes a problem document.
+"""Answers HTTP requests: checks the caller, finds the route, calls its handler, and turns errors into problems.
 
-It speaks ASGI itself instead of through a framework: a submission costs less here than a framework's dispatch alone.
+It implements ASGI itself, because the dispatch of a framework alone would cost more than a submission costs here.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from spillover.api.http.routes import ROUTES
 from spillover.api.http.routing import Figures, Request, Router, Services
 from spillover.api.http.streams import Cut, Receive, Send, Stream, send_stream
 from spillover.api.http.uploads import Gone, pieces, told
-from spillover.control.limits import Gauge
+from spillover.control.requests.limits import Gauge
 from spillover.model.tokens import TokenRole
 from spillover.ports.blobs import BlobError, Blobs
 from spillover.ports.callers import ADMIN, Caller, Callers, OneToken
@@ -44,13 +44,13 @@ class App:
         self._router = Router(ROUTES)
 
     def answer_to(self, hosts: Collection[str]) -> None:
-        """Some more names are ours from now on."""
+        """Accept more names of this server in Host headers."""
         self._guard.answer_to(hosts)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
-            raise RuntimeError(f"only HTTP is served here, not {scope['type']}")
+            raise RuntimeError(f"this server serves only HTTP, not {scope['type']}")
         try:
             answer = await self._answer(scope, receive)
             if isinstance(answer, Stream):
@@ -61,30 +61,30 @@ class App:
             return
         except Gone:
             return
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - nobody sees a traceback
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - callers must not see a traceback
             scope[REFUSED] = True
             answer = as_problem(_refusal(scope, error))
         if answer is not None:
             await send_reply(answer, send)
 
     async def _answer(self, scope: Any, receive: Receive) -> Reply | Stream | None:
-        """Decode, handle, encode; None when the caller went away."""
+        """Decode, handle and encode; return None if the caller disconnected."""
         query = scope["query_string"]
         headers = self._guard.headers(scope["headers"], query)
         self._guard.check_host(headers)
         found = self._router.find(scope["path"])
         route = found.routes.get(scope["method"]) if found is not None else None
-        caller = ADMIN  # of what is open to everybody
+        caller = ADMIN  # for endpoints that are open to everybody
         if route is None or not route.endpoint.open:
             caller = self._guard.caller(headers)
         if found is None:
-            raise RequestRefused(
-                HTTPStatus.NOT_FOUND, "there is nothing at this path; /v1/openapi.json lists what there is"
-            )
+            raise RequestRefused(HTTPStatus.NOT_FOUND, "not found; /v1/openapi.json lists all paths")
         if route is None:
             allowed = ", ".join(sorted(found.routes))
             raise RequestRefused(
-                HTTPStatus.METHOD_NOT_ALLOWED, f"this path takes {allowed}", headers={"allow": allowed}
+                HTTPStatus.METHOD_NOT_ALLOWED,
+                f"method not allowed; use {allowed}",
+                headers={"allow": allowed},
             )
         endpoint = route.endpoint
         if caller.role not in endpoint.roles:
@@ -103,7 +103,7 @@ class App:
         return answer if isinstance(answer, Reply | Stream) else as_json(answer, endpoint.status)
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
-        """The body of a request, unless it is larger than it may be."""
+        """Return the body of a request, or None if the caller disconnected; refuse one that is too large."""
         gauge = self._gauge
         if gauge is None or gauge.body is None:
             return await receive_body(headers, receive)
@@ -116,21 +116,21 @@ class App:
 
 
 def _not_for(caller: Caller, roles: Collection[TokenRole]) -> str:
-    """Why a caller may not have this."""
+    """Return why a caller's role does not allow a request."""
     wanted = " or ".join(sorted(role for role in roles if role is not TokenRole.ADMIN)) or "admin"
-    return f"a token of role {caller.role} may not do this; it takes one of role {wanted}"
+    return f"a token of role {caller.role} may not do this; use one of role {wanted}"
 
 
 _STOPPING: Final = RequestRefused(
     HTTPStatus.SERVICE_UNAVAILABLE,
-    "the server is stopping; ask again when it is back",
+    "the server is stopping; try again later",
     headers={"retry-after": "1", "connection": "close"},
     retry_after=1.0,
 )
 
 
 def _refusal(scope: Any, error: BaseException) -> RequestRefused:
-    """What a caller is told of an error."""
+    """Return the answer for an error."""
     if isinstance(error, RequestRefused):
         return error
     if isinstance(error, CommandError):
@@ -139,26 +139,24 @@ def _refusal(scope: Any, error: BaseException) -> RequestRefused:
         return refused(told(error))
     if isinstance(error, StoreError):
         return refused(CommandError(ErrorKind.UNAVAILABLE, str(error)))
-    if isinstance(
-        error, asyncio.CancelledError
-    ):  # the server stops: this answer is the last thing its task does
+    if isinstance(error, asyncio.CancelledError):
+        # The server is stopping. This answer is the last thing that the task does.
         return _STOPPING
     fault = logged_fault("request failed", error, method=scope["method"], path=scope["path"])
     return RequestRefused(HTTPStatus.INTERNAL_SERVER_ERROR, fault)
 
 
 def _note_cut(path: str, cause: BaseException | None) -> None:
-    """Log a stream that broke, unless the server stops or the token has ended: then the missing end mark says all."""
-    if isinstance(
-        cause, CommandError | BlobError
-    ):  # no fault of ours: an agent whose output was followed is gone, say
+    """Log a stream that broke, unless the server is stopping or the token expired."""
+    if isinstance(cause, CommandError | BlobError):
+        # Not a bug of ours. For example, the agent whose output was followed is gone.
         log.warning("stream was cut", path=path, error=str(cause))
     elif not isinstance(cause, asyncio.CancelledError | RequestRefused):
         log.error("stream was cut", path=path, exc_info=cause)
 
 
 async def _no_figures() -> bytes:
-    """Nothing, where nobody counts."""
+    """Return no metrics, for a server that has none."""
     return b""
 
 
@@ -171,7 +169,7 @@ def build_app(
     address: AgentsAddress | None = None,
     gauge: Gauge | None = None,
 ) -> App:
-    """The HTTP API over some commands, for callers or whoever has one token; `hosts` are names beside those of loopback."""
+    """Build the HTTP API, for some callers or for one token. `hosts` are its names besides those of loopback."""
     services = Services(
         commands,
         figures if figures is not None else _no_figures,

@@ -1,7 +1,7 @@
-"""Bodies of requests: bounded, JSON, and decoded straight into their types.
+"""Reads bodies of requests: limits their size, and decodes JSON directly into types.
 
-A submission of many jobs takes the fast road, typed decoding; only when that fails is the body read again as plain values, so
-that the answer can name every problem of every job.
+A submission of many jobs uses typed decoding, which is fast. Only if that fails, the body is read again as plain
+values, so that the answer can list every problem of every job.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ import msgspec
 
 from spillover.api.http.guard import Headers
 from spillover.api.http.problems import RequestRefused, invalid, misfit, not_json
-from spillover.control.collecting import not_collecting
-from spillover.forms.jobs import JobForm, from_doc, read_job
+from spillover.control.live.garbage import not_collecting
+from spillover.forms.jobs.reading import JobForm, from_doc, read_job
 from spillover.forms.problems import BadForm
 from spillover.wire.api import FieldProblem, Jobs
 from spillover.wire.jobfile import JobDoc
@@ -22,16 +22,16 @@ from spillover.wire.jobfile import JobDoc
 MOST_BYTES: Final = 64 * 2**20
 MOST_JOBS: Final = 100_000
 MOST_PROBLEMS: Final = 100
-"""Problems that one answer lists."""
+"""Most problems in one answer."""
 PATIENCE: Final = 60.0
 """Seconds that a body may take to arrive."""
 _BREATH: Final = 500
-"""Jobs that are read before others get a turn of the event loop."""
+"""Jobs to read before the event loop runs other work."""
 T = TypeVar("T")
 
 
 def json_reader(form: type[T]) -> Callable[[bytes], Awaitable[T]]:
-    """Reads a body of one type."""
+    """Return a reader of bodies of one type."""
     decoder = msgspec.json.Decoder(form)
 
     async def read(body: bytes) -> T:
@@ -48,7 +48,7 @@ def json_reader(form: type[T]) -> Callable[[bytes], Awaitable[T]]:
 async def receive_body(
     headers: Headers, receive: Callable[[], Awaitable[Any]], most: int | None = None
 ) -> bytes | None:
-    """The whole body, of so many bytes at the most; None when the caller went away before it was there."""
+    """Receive the whole body, up to a number of bytes; return None if the caller disconnected."""
     most = MOST_BYTES if most is None else most
     media = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
     if media != b"application/json":
@@ -83,7 +83,7 @@ _one = msgspec.json.Decoder(JobDoc)
 
 
 async def read_jobs(body: bytes) -> list[JobForm]:
-    """The jobs of a body that is one document or `{"jobs": [...]}`."""
+    """Read the jobs of a body that is one document or `{"jobs": [...]}`."""
     try:
         return await _fast(body)
     except (msgspec.DecodeError, BadForm, ValueError, RecursionError):
@@ -91,7 +91,7 @@ async def read_jobs(body: bytes) -> list[JobForm]:
 
 
 async def _fast(body: bytes) -> list[JobForm]:
-    """Typed decoding; any failure means that the careful road has something to say."""
+    """Read jobs with typed decoding. After any failure, `_careful` finds the problems."""
     if not body[:100].lstrip(b" \t\r\n{").startswith(b'"jobs"'):
         return [from_doc(_one.decode(body))]
     with not_collecting():
@@ -107,7 +107,7 @@ async def _fast(body: bytes) -> list[JobForm]:
 
 
 async def _careful(body: bytes) -> list[JobForm]:
-    """Read plain values with the checker of job files, and name all that is wrong."""
+    """Read plain values with the checker of job files, and report all problems."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -120,7 +120,7 @@ async def _careful(body: bytes) -> list[JobForm]:
         forms, problems = await _check([value], lambda _: "")
     else:
         problems = [
-            FieldProblem(str(name)[:100], "is not known beside jobs") for name in value if name != "jobs"
+            FieldProblem(str(name)[:100], "is not allowed beside jobs") for name in value if name != "jobs"
         ]
         docs = value["jobs"]
         if not isinstance(docs, list):
@@ -136,7 +136,7 @@ async def _careful(body: bytes) -> list[JobForm]:
 async def _check(
     docs: Sequence[Any], where: Callable[[int], str]
 ) -> tuple[list[JobForm], list[FieldProblem]]:
-    """Read each document; the checker runs for those alone that the types do not take."""
+    """Read each document. The slow checker runs only for those that typed conversion rejects."""
     forms: list[JobForm] = []
     problems: list[FieldProblem] = []
     for index, doc in enumerate(docs):
@@ -153,13 +153,13 @@ async def _check(
             problems += _placed(bad, where(index))
             if len(problems) >= MOST_PROBLEMS:
                 if rest := len(docs) - index - 1:
-                    problems.append(FieldProblem("jobs", f"{rest} more were not looked at"))
+                    problems.append(FieldProblem("jobs", f"{rest} more were not checked"))
                 break
     return forms, problems
 
 
 def _placed(bad: BadForm, where: str) -> list[FieldProblem]:
-    """Problems of one document with its place in the body."""
+    """Prefix the problems of one document with its place in the body."""
     placed = [
         FieldProblem(
             f"{where}.{problem.path}" if where and problem.path else where or problem.path, problem.message
@@ -170,7 +170,7 @@ def _placed(bad: BadForm, where: str) -> list[FieldProblem]:
 
 
 def _check_count(docs: Sequence[object]) -> None:
-    """Refuse an empty list, and one that is too long."""
+    """Refuse a list that is empty or too long."""
     if not docs:
         raise invalid([FieldProblem("jobs", "is empty; give at least one job")], "the body")
     if len(docs) > MOST_JOBS:
@@ -178,11 +178,11 @@ def _check_count(docs: Sequence[object]) -> None:
 
 
 def _larger(most: int) -> RequestRefused:
-    """A body that is larger than it may be."""
+    """Return the refusal of a body that is too large."""
     size = f"{most // 2**20} MiB" if most % 2**20 == 0 else f"{most} bytes"
     return _too_large(f"the body is larger than {size}; send several requests")
 
 
 def _too_large(detail: str) -> RequestRefused:
-    """More than one request may carry."""
+    """Return the refusal of a request that carries too much."""
     return RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, kind="too_large")

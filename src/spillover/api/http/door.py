@@ -1,4 +1,4 @@
-"""What answers before the application can: while a server loads its state, everybody hears how far it is."""
+"""Answers requests while the server loads its state, and reports the progress."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -11,20 +11,20 @@ from spillover.wire.api import Health
 from spillover.wire.endpoints import HEALTH, READY
 
 RETRY: Final = 1.0
-"""Seconds after which to ask again."""
+"""Seconds after which a client should retry."""
 
 
 class Door:
-    """An ASGI application that lets requests in once there is somebody to answer them."""
+    """An ASGI application that passes requests on once the real application exists."""
 
     def __init__(self, missing: Callable[[], str]) -> None:
         self._missing = missing
-        """Says what is waited for."""
+        """Returns what the server still waits for."""
         self._app: Any = None
-        """None while closed."""
+        """The real application; None while the server starts."""
 
     def open(self, app: Any) -> None:
-        """From now on this application answers."""
+        """Pass requests to this application from now on."""
         self._app = app
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -35,7 +35,7 @@ class Door:
             await send_reply(self._closed(scope["path"]), send)
 
     def _closed(self, path: str) -> Reply:
-        """What is answered meanwhile: that the process lives, and that it is not ready."""
+        """Return the answer of a starting server: alive, but not ready."""
         if path == HEALTH.path:
             return as_json(Health("ok"))
         if path == READY.path:

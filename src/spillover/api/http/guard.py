@@ -1,6 +1,7 @@
-"""Who may ask at all: the names this server answers to, pages of other sites, the token, and who the caller says it is.
+"""Checks who may send requests: Host and Origin headers, the token, and the name of the user.
 
-A page in a browser can reach loopback. It cannot know the token, and a name that was pointed here (DNS rebinding) fails on Host.
+A page in a browser can reach loopback. It does not know the token, and a foreign name that resolves to this server (DNS
+rebinding) fails the check of Host.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
@@ -15,27 +16,27 @@ Headers: TypeAlias = dict[bytes, bytes]
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 MOST_HEADERS: Final = 100
 MOST_QUERY: Final = 8192
-"""Bytes of a query string."""
+"""Most bytes of a query string."""
 ANONYMOUS: Final = "anonymous"
 _UNREPEATED: Final = frozenset({b"host", b"origin", b"authorization", b"content-type", b"spill-user"})
-"""Headers whose meaning a second one would make unclear."""
+"""Headers that would be ambiguous if repeated."""
 
 
 class RequestGuard:
-    """Checks the headers of each request before anything else looks at it."""
+    """Checks the headers of each request before any other code."""
 
     def __init__(self, callers: Callers, hosts: Collection[str] = ()) -> None:
         self._callers = callers
         self._hosts = LOOPBACK | {host.lower() for host in hosts}
         self._known: set[bytes] = set()
-        """Host headers that were found good, so that the usual one costs one lookup; bounded."""
+        """Host headers that passed, so that the usual one costs one lookup. Bounded."""
 
     def answer_to(self, hosts: Collection[str]) -> None:
-        """Some more names are ours from now on."""
+        """Accept more names of this server in Host headers."""
         self._hosts |= {host.lower() for host in hosts}
 
     def headers(self, pairs: Collection[tuple[bytes, bytes]], query: bytes) -> Headers:
-        """The headers by name, once their number and the query's size are fine."""
+        """Return the headers by name; refuse too many headers and too long queries."""
         if len(pairs) > MOST_HEADERS:
             raise RequestRefused(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"more than {MOST_HEADERS} headers; send fewer"
@@ -48,9 +49,7 @@ class RequestGuard:
         if len(headers) != len(pairs):
             for name in _UNREPEATED & headers.keys():
                 if sum(1 for other, _ in pairs if other == name) > 1:
-                    raise RequestRefused(
-                        HTTPStatus.BAD_REQUEST, f"the header {name.decode()} is there more than once"
-                    )
+                    raise RequestRefused(HTTPStatus.BAD_REQUEST, f"the header {name.decode()} is repeated")
         return headers
 
     def check_host(self, headers: Headers) -> None:
@@ -62,28 +61,28 @@ class RequestGuard:
             self._check_name(host)
         origin = headers.get(b"origin")
         if origin is not None and origin.lower().partition(b"://")[2] != host.lower():
-            raise RequestRefused(HTTPStatus.FORBIDDEN, "pages of other sites may not use this server")
+            raise RequestRefused(HTTPStatus.FORBIDDEN, "cross-origin request refused")
 
     def _check_name(self, host: bytes) -> None:
-        """Whether a Host header names this server, with or without a port."""
+        """Refuse a Host header that does not name this server, with or without a port."""
         text = host.decode("latin-1").lower()
         name, colon, port = text.rpartition(":")
         if not colon or text.endswith("]"):
             name, port = text, "0"
-        # A certificate for *.example.org is good for any one word before the first dot.
+        # A certificate for *.example.org is valid for any single label before the first dot.
         alike = f"*.{name.partition('.')[2]}"
         if not (port.isascii() and port.isdigit()) or self._hosts.isdisjoint({name, text, alike}):
             raise RequestRefused(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                "this server does not answer to that Host; ask it as localhost, or add the name to its configuration",
+                "unknown Host; use localhost, or add the name to the server's configuration",
             )
         if len(self._known) < 64:
             self._known.add(host)
 
     def caller(self, headers: Headers) -> Caller:
-        """Who asks; whoever shows no token that is valid is refused."""
+        """Return the caller; refuse a request without a valid token."""
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        detail = "the token is wrong" if scheme else "a token is needed"
+        detail = "the token is invalid" if scheme else "a token is required"
         if scheme.lower() == b"bearer":
             try:
                 return self._callers.caller(given.strip().decode("latin-1"))
@@ -92,18 +91,18 @@ class RequestGuard:
         raise _stranger(detail)
 
     async def while_valid(self, caller: Caller, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """What is sent to a caller, as long as its token is good."""
+        """Yield chunks for a caller as long as its token is valid."""
         try:
             async for chunk in chunks:
                 if not self._callers.is_valid(caller.token):
-                    raise _stranger(f"the token {caller.token} is not valid any more")
+                    raise _stranger(f"token {caller.token} is no longer valid")
                 yield chunk
         finally:
             if isinstance(chunks, AsyncGenerator):
                 await chunks.aclose()
 
     def user(self, headers: Headers) -> str:
-        """Who the caller says it is."""
+        """Return the user that the request names."""
         given = headers.get(b"spill-user")
         if given is None:
             return ANONYMOUS
@@ -116,10 +115,10 @@ class RequestGuard:
 
 
 def _stranger(detail: str) -> RequestRefused:
-    """The answer to whoever shows no token that is valid."""
+    """Return the refusal of a request without a valid token."""
     return RequestRefused(
         HTTPStatus.UNAUTHORIZED,
-        f"{detail}; send Authorization: Bearer with a token that `spill token create` printed, or with what the file `token` "
-        "in the server's data folder holds",
+        f"{detail}; send Authorization: Bearer with a token of `spill token create`, or the one in the file "
+        "`token` of the server's data folder",
         headers={"www-authenticate": 'Bearer realm="spillover"'},
     )

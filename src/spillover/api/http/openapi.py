@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the declarations of endpoints and the types that they name."""
+"""Generates the OpenAPI 3.1 document from the declarations of endpoints and their types."""
 
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
@@ -20,17 +20,18 @@ _USER: Final = {
     "name": "Spill-User",
     "in": "header",
     "required": False,
-    "description": f"Who asks; `anonymous` if left out. {NAME_RULE}.",
+    "description": f"The user; `anonymous` if left out. {NAME_RULE}.",
     "schema": {"type": "string", "pattern": NAME_PATTERN, "maxLength": 63},
 }
 _ABOUT: Final = (
     "Jobs, clusters and history of a Spillover server. Times are RFC 3339 UTC, durations are seconds, costs are numbers in the "
-    "server's currency. Every error is a problem document (RFC 9457); its `problems` name all that is wrong with what was sent."
+    "server's currency. Every error is a problem document (RFC 9457); its `problems` list everything that is "
+    "wrong with the request."
 )
 
 
 def describe(endpoints: Sequence[Endpoint[Any, Any, Any]]) -> bytes:
-    """The document, as JSON."""
+    """Return the document as JSON."""
     types = list(dict.fromkeys(_types(endpoints)).keys())
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     refine(components)
@@ -56,7 +57,7 @@ def describe(endpoints: Sequence[Endpoint[Any, Any, Any]]) -> bytes:
 
 
 def _types(endpoints: Sequence[Endpoint[Any, Any, Any]]) -> Iterator[Any]:
-    """Every type that the document describes."""
+    """Yield every type that the document describes."""
     yield Problem
     for endpoint in endpoints:
         yield endpoint.parameters
@@ -69,7 +70,7 @@ def _types(endpoints: Sequence[Endpoint[Any, Any, Any]]) -> Iterator[Any]:
 def _operation(
     endpoint: Endpoint[Any, Any, Any], schema: dict[Any, Any], forms: dict[str, Any]
 ) -> dict[str, Any]:
-    """One operation, whose parameters have these forms."""
+    """Describe one operation, whose parameters have these schemas."""
     problem = {MEDIA: {"schema": schema[Problem]}}
     good = {"description": "Done", "content": _content(endpoint.answer, schema)}
     responses: dict[str, Any] = {str(int(endpoint.status)): good}
@@ -88,7 +89,7 @@ def _operation(
     if endpoint.body is not NO_BODY:
         operation["requestBody"] = {"required": True, "content": _content(endpoint.body, schema)}
     if endpoint.body is UPLOAD:
-        responses["200"] = good | {"description": "It was there"}
+        responses["200"] = good | {"description": "It existed already"}
     if endpoint.open:
         operation["security"] = []
     else:
@@ -97,7 +98,7 @@ def _operation(
 
 
 def _content(content: Content[Any], schema: dict[Any, Any]) -> dict[str, Any]:
-    """A body or an answer."""
+    """Describe the content of a body or an answer."""
     forms = [schema[form] for form in content.types]
     match forms:
         case []:
@@ -109,7 +110,7 @@ def _content(content: Content[Any], schema: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _in_path(endpoint: Endpoint[Any, Any, Any], forms: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Parameters that are parts of the path."""
+    """Describe the parameters in the path."""
     for name in endpoint.in_path:
         form = dict(forms[name])
         described = {"description": form.pop("description")} if "description" in form else {}
@@ -117,13 +118,13 @@ def _in_path(endpoint: Endpoint[Any, Any, Any], forms: dict[str, Any]) -> Iterat
 
 
 def _in_query(endpoint: Endpoint[Any, Any, Any], forms: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Parameters of the query."""
+    """Describe the parameters in the query."""
     for name in endpoint.in_query:
         yield {"name": name, "in": "query", "required": False, "schema": _without_null(forms[name])}
 
 
 def _without_null(form: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a query parameter, which is left out rather than null."""
+    """Return the schema of a query parameter without null, because a parameter is left out instead."""
     form = {name: value for name, value in form.items() if (name, value) != ("default", None)}
     if "enum" in form:
         form["enum"] = [value for value in form["enum"] if value is not None]

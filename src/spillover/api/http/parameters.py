@@ -1,4 +1,4 @@
-"""Parameters of a request, decoded into the types of its endpoint, and into what commands understand."""
+"""Decodes the parameters of a request into the types of its endpoint, and into arguments of commands."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from spillover.api.http.problems import RequestRefused, invalid, misfit
+from spillover.forms.problems import shown
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.units import FOREVER, UnitError, parse_time
 from spillover.ports.commands import JobQuery, Span
@@ -21,7 +22,7 @@ P = TypeVar("P", bound=Struct)
 
 
 class ParameterReader(Generic[P]):
-    """Decodes the parameters of one endpoint: parts of its path, and its query."""
+    """Decodes the parameters of one endpoint, from its path and its query."""
 
     def __init__(self, endpoint: Endpoint[P, Any, Any]) -> None:
         self._form = endpoint.parameters
@@ -30,7 +31,7 @@ class ParameterReader(Generic[P]):
         self._in_query = {name: types[name] for name in endpoint.in_query}
 
     def read(self, parts: Sequence[str], query: bytes) -> P:
-        """Decode what stands for the names in the path, in their order, and a query; or say everything that is wrong with it."""
+        """Decode the parts of the path, in their order, and the query; refuse them with all problems."""
         values: dict[str, object] = {}
         for (name, form, rule), text in zip(self._in_path, parts, strict=True):
             values[name] = _part(name, text, form, rule)
@@ -39,7 +40,7 @@ class ParameterReader(Generic[P]):
         return self._form(**values)
 
     def _queried(self, raw: bytes) -> dict[str, object]:
-        """The fields of a query that are given."""
+        """Decode the fields of a query that are given."""
         try:
             pairs = parse_qsl(
                 raw.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict"
@@ -57,7 +58,7 @@ class ParameterReader(Generic[P]):
             if name not in known:
                 problems.append(FieldProblem(name[:100], _unknown(name, list(known))))
             elif name in values:
-                problems.append(FieldProblem(name, "is there more than once"))
+                problems.append(FieldProblem(name, "is repeated"))
             else:
                 try:
                     values[name] = _convert(text, known[name])
@@ -69,12 +70,12 @@ class ParameterReader(Generic[P]):
 
 
 def _rule(form: Any) -> PathRule | None:
-    """The rule that a type of a part of a path comes with."""
+    """Return the rule that the type of a path parameter carries; None if it has none."""
     return next((note for note in get_args(form)[1:] if isinstance(note, PathRule)), None)
 
 
 def _part(name: str, text: str, form: Any, rule: PathRule | None) -> object:
-    """What stands for a name in a path."""
+    """Decode one parameter of the path."""
     if rule is not None:
         if not rule.fits(text):
             raise RequestRefused(rule.status, rule.told, kind=rule.kind)
@@ -86,7 +87,7 @@ def _part(name: str, text: str, form: Any, rule: PathRule | None) -> object:
 
 
 def moment(text: str | None, name: str = "since") -> int | None:
-    """A time as nanoseconds UTC, if one is given under this name."""
+    """Convert a time to nanoseconds UTC; None if it is not given. `name` is that of the parameter."""
     if text is None:
         return None
     try:
@@ -96,12 +97,12 @@ def moment(text: str | None, name: str = "since") -> int | None:
 
 
 def span_of(query: PastQuery) -> Span:
-    """A span as commands understand it."""
+    """Convert the query for past jobs to a span for commands."""
     return Span(moment(query.since), moment(query.until, "until"), moment(query.ended_since, "ended_since"))
 
 
 def job_query(query: ListQuery) -> JobQuery:
-    """A listing as commands understand it."""
+    """Convert the query of a listing for commands."""
     since = moment(query.since)
     given = (("project", query.project), ("user", query.user), ("name", query.name))
     if wrong := [
@@ -123,19 +124,29 @@ def job_query(query: ListQuery) -> JobQuery:
 
 
 def _convert(text: str, form: Any) -> object:
-    """Text as it is where text is asked for, else what it stands for; `null` stands for nothing that can be asked."""
+    """Convert text to a type, as text if the type allows it; refuse `null`."""
     try:
         return msgspec.convert(text, form)
     except msgspec.ValidationError:
-        value = msgspec.convert(text, form, strict=False)
+        value = _yes_or_no(text) if form is bool else msgspec.convert(text, form, strict=False)
     if value is None:
-        raise msgspec.ValidationError("null is not a value here; leave it out")
+        raise msgspec.ValidationError("null is not allowed; leave it out")
     return value
 
 
+def _yes_or_no(text: str) -> bool:
+    """A flag. Errors speak of true and false, not of JSON types."""
+    try:
+        return msgspec.convert(text, bool, strict=False)
+    except msgspec.ValidationError:
+        raise msgspec.ValidationError(f"{shown(text)} must be true or false") from None
+
+
 def _unknown(name: str, known: list[str]) -> str:
-    """That nothing is called so, with the nearest name that is."""
+    """Return a message about an unknown parameter, with the closest known name."""
     near = get_close_matches(name, known, n=1)
     if near:
-        return f"is not known here; did you mean {near[0]}?"
-    return f"is not known here; there {'are ' + ', '.join(known) if known else 'is nothing to ask'}"
+        return f"is not a known parameter; did you mean {near[0]}?"
+    return (
+        f"is not a known parameter; {'known parameters: ' + ', '.join(known) if known else 'there are none'}"
+    )

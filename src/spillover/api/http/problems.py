@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problems: which status each kind has, and how one is made from what went wrong with a body."""
+"""Turns errors into RFC 9457 problem documents, each with its HTTP status."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from spillover.wire.api import FieldProblem, Problem
 MEDIA: Final = "application/problem+json"
 _TYPE: Final = "urn:spillover:problem:"
 REFUSED: Final = "spillover.refused"
-"""Is in the scope of a request that was answered with a problem."""
+"""Key in the scope of a request that was answered with a problem."""
 _STATUS: Final[dict[ErrorKind, HTTPStatus]] = {
     ErrorKind.INVALID: HTTPStatus.BAD_REQUEST,
     ErrorKind.UNKNOWN: HTTPStatus.NOT_FOUND,
@@ -42,17 +42,17 @@ WORDS: Final[dict[int, str]] = {
     500: "internal",
     503: "unavailable",
 }
-"""The last word of a problem's type, by status, where nothing more is known of it."""
+"""The last part of a problem's type by status, if nothing more specific is known."""
 _RETRY_AFTER: Final = 1.0
-"""Seconds that an unavailable server asks for when the command does not say."""
+"""Seconds after which to retry an unavailable server, if the command sets none."""
 _LONGEST: Final = 300
-"""Characters of what is wrong with one field."""
+"""Most characters of the message about one field."""
 _AT = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _BYTE = re.compile(r"\(byte (\d+)\)")
 
 
 class RequestRefused(Exception):
-    """A request that ends here, with the status and the headers it is answered with."""
+    """A request ends with this status, problem document and headers."""
 
     def __init__(
         self,
@@ -68,14 +68,14 @@ class RequestRefused(Exception):
         self.status = status
         self.detail = detail
         self.kind = kind or WORDS[status]
-        """The last word of the problem's type."""
+        """The last part of the problem's type."""
         self.problems = problems
         self.headers = dict(headers or {})
         self.retry_after = retry_after
-        """Seconds; None when a retry as it is would not help."""
+        """Seconds; None if an unchanged retry would not help."""
 
     def body(self) -> bytes:
-        """The problem document."""
+        """Encode the problem document."""
         return msgspec.json.encode(
             Problem(
                 type=_TYPE + self.kind,
@@ -89,7 +89,7 @@ class RequestRefused(Exception):
 
 
 def refused(error: CommandError) -> RequestRefused:
-    """The answer to a command that was not carried out."""
+    """Return the answer to a command that failed."""
     status = _STATUS[error.kind]
     after = error.retry_after
     if after is None and status is HTTPStatus.SERVICE_UNAVAILABLE:
@@ -105,7 +105,7 @@ def refused(error: CommandError) -> RequestRefused:
 
 
 def invalid(problems: Sequence[FieldProblem], what: str) -> RequestRefused:
-    """An answer that names each thing that is wrong."""
+    """Return an answer that lists each problem."""
     count = len(problems)
     first = f"{problems[0].path}: {problems[0].message}" if problems[0].path else problems[0].message
     detail = first if count == 1 else f"{count} problems in {what}; the first is {first}"
@@ -113,21 +113,21 @@ def invalid(problems: Sequence[FieldProblem], what: str) -> RequestRefused:
 
 
 def misfit(error: msgspec.ValidationError) -> FieldProblem:
-    """What is wrong with a value that is JSON, but not of the asked form."""
+    """Return the problem with a JSON value of the wrong type."""
     match = _AT.match(str(error))
-    if match is None:  # the pattern takes any text
+    if match is None:  # cannot happen, because the pattern matches any text
         return FieldProblem("", _short(str(error)))
     message = match["message"]
     return FieldProblem(_short((match["path"] or "").lstrip(".")), _short(message[:1].lower() + message[1:]))
 
 
 def _short(text: str) -> str:
-    """A text that may repeat what was sent, which may be long."""
+    """Shorten a text that may repeat long input."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 
 def not_json(body: bytes, error: Exception) -> RequestRefused:
-    """What is wrong with a body that is not JSON, and where."""
+    """Return the answer to a body that is not JSON, with the position of the error."""
     if not body.strip():
         return RequestRefused(
             HTTPStatus.BAD_REQUEST, "the body is empty; send a JSON document", kind="not_json"
@@ -145,7 +145,7 @@ def not_json(body: bytes, error: Exception) -> RequestRefused:
 
 
 def place(body: bytes, at: int) -> str:
-    """The line and column of a byte, both from 1."""
+    """Return the line and column of a byte, both from 1."""
     line = body.count(b"\n", 0, at) + 1
     column = at - (body.rfind(b"\n", 0, at) + 1) + 1
     return f"line {line}, column {column}"

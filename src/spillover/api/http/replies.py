@@ -1,4 +1,4 @@
-"""Answers that are sent whole."""
+"""Encodes and sends answers that are complete in memory."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ import msgspec
 from spillover.api.http.problems import MEDIA, RequestRefused
 
 HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
-"""On every answer: nothing here may be kept by anyone, or guessed to be a page."""
+"""On every answer: nobody may cache it, and no browser may guess its media type."""
 _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer as it is sent."""
+    """A complete answer."""
 
     body: bytes
     media: bytes = b"application/json"
@@ -25,12 +25,12 @@ class Reply:
 
 
 def as_json(value: object, status: int = HTTPStatus.OK) -> Reply:
-    """A value in JSON."""
+    """Encode a value as a JSON answer."""
     return Reply(_encode(value), status=status)
 
 
 def as_problem(refused: RequestRefused) -> Reply:
-    """An error."""
+    """Encode an error as an answer."""
     headers = tuple((name.encode(), value.encode()) for name, value in refused.headers.items())
     return Reply(refused.body(), MEDIA.encode(), refused.status, headers)
 

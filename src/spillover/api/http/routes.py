@@ -1,4 +1,4 @@
-"""Who answers each endpoint: a handler calls a command and returns what its endpoint declares."""
+"""Handles each endpoint: a handler calls a command and returns what its endpoint declares."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from http import HTTPStatus
@@ -12,7 +12,7 @@ from spillover.api.http.parameters import job_query, moment, span_of
 from spillover.api.http.replies import Reply, as_json
 from spillover.api.http.routing import HttpRoute, Request, serves
 from spillover.api.http.streams import Stream
-from spillover.forms.jobs import JobForm
+from spillover.forms.jobs.reading import JobForm
 from spillover.ports.blobs import NoBlob
 from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire import endpoints
@@ -78,14 +78,14 @@ from spillover.wire.parameters import (
 
 @serves(endpoints.SUBMIT, read_jobs)
 async def submit(request: Request[NoParameters, list[JobForm]]) -> Ids:
-    """Take jobs."""
+    """Submit jobs."""
     ids = await request.commands.submit(request.body, request.user)
     return Ids(list(ids))
 
 
 @serves(endpoints.FORECAST, read_jobs)
 async def forecast(request: Request[NoParameters, list[JobForm]]) -> Forecasts:
-    """Say where jobs would start."""
+    """Forecast where and when jobs would start."""
     return await request.commands.forecast(request.body, request.user)
 
 
@@ -103,37 +103,37 @@ async def show(request: Request[OfJob, None]) -> JobDetail:
 
 @serves(endpoints.PATCH)
 async def patch(request: Request[OfJob, Patch]) -> Ids:
-    """Change a job."""
+    """Change the priority of a job."""
     return await request.commands.set_priority(request.asked.job, request.body.priority, request.user)
 
 
 @serves(endpoints.WHY)
 async def why(request: Request[OfJob, None]) -> WhyView:
-    """Explain a job."""
+    """Explain why a job waits, runs where it runs, or ended."""
     return await request.commands.why(request.asked.job)
 
 
 @serves(endpoints.WHAT_IF)
 async def what_if(request: Request[OfJob, WhatIf]) -> WhatIfView:
-    """Say what would become of a job."""
+    """Answer what would happen to a job under other conditions."""
     return await request.commands.what_if(request.asked.job, request.body)
 
 
 @serves(endpoints.WAIT)
 async def wait(request: Request[WaitQuery, None]) -> JobView:
-    """Wait for a job."""
+    """Wait for the end of a job."""
     return await request.commands.wait(request.asked.job, request.asked.timeout)
 
 
 @serves(endpoints.RESULTS)
 async def results(request: Request[OfJob, ResultsAsked]) -> ResultPage:
-    """Send what calls returned."""
+    """Return the results of Python calls."""
     return await request.commands.results(request.asked.job, request.body)
 
 
 @serves(endpoints.LOGS)
 async def logs(request: Request[LogsQuery, None]) -> Stream:
-    """Send output."""
+    """Stream the output of a task."""
     asked = request.asked
     chunks = await request.commands.output(
         asked.job,
@@ -148,19 +148,19 @@ async def logs(request: Request[LogsQuery, None]) -> Stream:
 
 @serves(endpoints.FILES)
 async def files(request: Request[FilesQuery, None]) -> FilesView:
-    """List what a job brought back."""
+    """List the output files of a job."""
     return await request.commands.files(request.asked.job, request.asked.attempt)
 
 
 @serves(endpoints.ACT)
 async def act(request: Request[NoParameters, Action]) -> Ids:
-    """Do something to jobs."""
+    """Apply an action to jobs."""
     return await request.commands.act(request.body, request.user)
 
 
 @serves(endpoints.EVENTS)
 async def events(request: Request[EventsQuery, None]) -> Stream:
-    """Send history."""
+    """Stream events."""
     asked = request.asked
     lines = _lines(request.commands.events(asked.after, asked.follow, asked.job))
     return Stream(lines, NDJSON, keep_alive=b"\n" if asked.follow else None)
@@ -168,7 +168,7 @@ async def events(request: Request[EventsQuery, None]) -> Stream:
 
 @serves(endpoints.PAST)
 async def past(request: Request[PastQuery, None]) -> Stream:
-    """Send jobs that have ended."""
+    """Stream ended jobs."""
     return Stream(_lines(request.commands.past(span_of(request.asked))), NDJSON)
 
 
@@ -180,7 +180,7 @@ async def clusters(request: Request[NoParameters, None]) -> list[ClusterView]:
 
 @serves(endpoints.ADD_CLUSTER)
 async def add_cluster(request: Request[NoParameters, ClusterRequest]) -> ClusterView:
-    """Use one more cluster."""
+    """Add a cluster."""
     return await request.commands.add_cluster(request.body, request.user)
 
 
@@ -192,7 +192,7 @@ async def act_on_clusters(request: Request[NoParameters, ClusterAction]) -> Clus
 
 @serves(endpoints.CONFIGURE)
 async def configure(request: Request[NoParameters, ConfigRequest]) -> ConfigOutcome:
-    """Read the configuration again."""
+    """Read and apply the configuration again."""
     return await request.commands.configure(request.body, request.user)
 
 
@@ -210,19 +210,19 @@ async def server(request: Request[NoParameters, None]) -> ServerView:
 
 @serves(endpoints.CLOCK)
 async def clock(request: Request[NoParameters, None]) -> ClockView:
-    """Show what is believed of the clock."""
+    """Show the state of the server's clock."""
     return await request.commands.clock()
 
 
 @serves(endpoints.ACCEPT_CLOCK)
 async def accept_clock(request: Request[NoParameters, None]) -> ClockView:
-    """Follow the clock."""
+    """Accept the wall clock of the server."""
     return await request.commands.accept_clock(request.user)
 
 
 @serves(endpoints.OVERVIEW)
 async def overview(request: Request[OverviewQuery, None]) -> Overview:
-    """Show it all at a glance."""
+    """Show an overview of the server."""
     asked = request.asked
     return await request.commands.overview(asked.running, asked.queued, asked.agents)
 
@@ -241,32 +241,32 @@ async def budgets(request: Request[NoParameters, None]) -> list[BudgetView]:
 
 @serves(endpoints.POLICY)
 async def policy(request: Request[NoParameters, None]) -> PolicyView:
-    """Show what decides."""
+    """Show the current policies."""
     return await request.commands.policy()
 
 
 @serves(endpoints.SET_POLICY)
 async def set_policy(request: Request[NoParameters, PolicyPatch]) -> PolicyOutcome:
-    """Change what decides."""
+    """Change the policies."""
     return await request.commands.set_policy(request.body, request.user)
 
 
 @serves(endpoints.POLICY_HISTORY)
 async def policy_history(request: Request[NoParameters, None]) -> list[PolicyRecord]:
-    """List what decided before."""
+    """List earlier policies."""
     return await request.commands.policy_history()
 
 
 @serves(endpoints.PUT_BLOB)
 async def put_blob(request: Request[OfBlob, AsyncIterator[bytes]]) -> Reply:
-    """Keep a blob."""
+    """Store a blob."""
     fresh = await request.services.blobs.put(request.asked.digest, request.body, request.caller.project)
     return as_json(BlobKept(request.asked.digest, fresh), HTTPStatus.CREATED if fresh else HTTPStatus.OK)
 
 
 @serves(endpoints.GET_BLOB)
 async def get_blob(request: Request[BlobQuery, None]) -> Stream:
-    """Send a blob."""
+    """Stream a blob."""
     blobs, digest, offset = request.services.blobs, request.asked.digest, request.asked.offset
     size = (await blobs.sizes([digest], request.caller.project)).get(digest)
     if size is None:
@@ -276,18 +276,16 @@ async def get_blob(request: Request[BlobQuery, None]) -> Stream:
 
 @serves(endpoints.MISSING_BLOBS)
 async def missing_blobs(request: Request[NoParameters, Digests]) -> Digests:
-    """Say which blobs are not there."""
+    """Return the digests of blobs that the server does not have."""
     there = await request.services.blobs.sizes(request.body.digests, request.caller.project)
     return Digests([digest for digest in request.body.digests if digest not in there])
 
 
 @serves(endpoints.AGENTS_ADDRESS)
 async def agents_address(request: Request[NoParameters, None]) -> AgentsAddress:
-    """Say where agents find their service."""
+    """Return the address of the agents' service."""
     if request.services.address is None:
-        raise CommandError(
-            ErrorKind.UNAVAILABLE, "no agents can join now: the server's data cannot be written"
-        )
+        raise CommandError(ErrorKind.UNAVAILABLE, "no agent can join now: the server cannot write its data")
     names = [cluster.name for cluster in await request.commands.clusters() if cluster.kind == "agents"]
     joined = [name for name in names if request.caller.cluster in {None, name}]
     only = joined[0] if len(joined) == 1 else None
@@ -302,7 +300,7 @@ async def act_on_agents(request: Request[NoParameters, AgentAction]) -> AgentNam
 
 @serves(endpoints.CREATE_TOKEN)
 async def create_token(request: Request[NoParameters, TokenRequest]) -> NewToken:
-    """Make a token."""
+    """Create a token."""
     return await request.commands.create_token(request.body, request.user)
 
 
@@ -314,20 +312,20 @@ async def tokens(request: Request[NoParameters, None]) -> list[TokenView]:
 
 @serves(endpoints.REVOKE_TOKEN)
 async def revoke_token(request: Request[NoParameters, TokenRef]) -> TokenRef:
-    """End a token."""
+    """Revoke a token."""
     await request.commands.revoke_token(request.body.id, request.user)
     return request.body
 
 
 @serves(endpoints.HEALTH)
 async def health(_: Request[NoParameters, None]) -> Health:
-    """Say that the process lives."""
+    """Report that the process is alive."""
     return Health("ok")
 
 
 @serves(endpoints.READY)
 async def ready(request: Request[NoParameters, None]) -> Reply:
-    """Say whether work is accepted."""
+    """Report whether the server accepts work."""
     missing = request.commands.ready()
     if missing is None:
         return as_json(Health("ready"))
@@ -336,21 +334,21 @@ async def ready(request: Request[NoParameters, None]) -> Reply:
 
 @serves(endpoints.METRICS)
 async def metrics(request: Request[NoParameters, None]) -> Reply:
-    """Show figures for Prometheus, which are of all projects."""
+    """Return metrics for Prometheus. They cover all projects."""
     if request.caller.project is not None:
-        told = f"figures are of the whole server, and this token is for project {request.caller.project!r}; use one without a project"
+        told = f"metrics cover the whole server, and this token is for project {request.caller.project!r}; use one without a project"
         raise CommandError(ErrorKind.FORBIDDEN, told)
     return Reply(await request.services.figures(), CONTENT_TYPE_LATEST.encode())
 
 
 @serves(endpoints.OPENAPI)
 async def openapi(request: Request[NoParameters, None]) -> Reply:
-    """Describe this API."""
+    """Return the OpenAPI document."""
     return Reply(request.services.document)
 
 
 async def _lines(history: AsyncIterator[EventView] | AsyncIterator[PastJob]) -> AsyncIterator[bytes]:
-    """Each event or job as a line of JSON."""
+    """Yield each event or job as a line of JSON."""
     encoder = msgspec.json.Encoder()
     try:
         async for one in history:
@@ -363,4 +361,4 @@ async def _lines(history: AsyncIterator[EventView] | AsyncIterator[PastJob]) -> 
 ROUTES: Final[tuple[HttpRoute[Any, Any], ...]] = tuple(
     bound for bound in globals().values() if isinstance(bound, HttpRoute)
 )
-"""All that are bound above."""
+"""All routes that are bound above."""

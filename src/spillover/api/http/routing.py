@@ -1,4 +1,4 @@
-"""How endpoints come to be served: a handler is bound to its declaration, and a request finds its handler by method and path."""
+"""Binds handlers to declared endpoints, and finds the handler of a request by method and path."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ B = TypeVar("B")
 A = TypeVar("A")
 R = TypeVar("R")
 Figures: TypeAlias = Callable[[], Awaitable[bytes]]
-"""What Prometheus is told."""
+"""Returns the metrics for Prometheus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,39 +34,39 @@ class Services:
     """The OpenAPI document."""
     blobs: Blobs
     address: AgentsAddress | None = None
-    """Where agents find their service; None while there is none."""
+    """Address of the agents' service; None while there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[P, B]):
-    """One request, decoded."""
+    """One decoded request."""
 
     services: Services
     user: str
     asked: P
-    """The parameters of its path and its query."""
+    """The parameters of its path and query."""
     body: B
     caller: Caller = ADMIN
 
     @property
     def commands(self) -> Commands:
-        """What carries it out, as far as the caller may."""
+        """The commands, limited to what the caller may do."""
         return self.services.commands.of(self.caller)
 
 
 Handler: TypeAlias = Callable[[Request[P, B]], Awaitable[A | Reply | Stream]]
-"""Answers with what its endpoint declares, or with a reply of its own where the status depends on it."""
+"""Returns what its endpoint declares, or a complete reply where the status varies."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRoute(Generic[P, B]):
-    """An endpoint and who answers it."""
+    """An endpoint and its handler."""
 
     endpoint: Endpoint[P, Any, Any]
     handler: Handler[P, B, Any]
     parameters: ParameterReader[P]
     read: Callable[[bytes], Awaitable[B]] | None
-    """Decodes the body; None where there is none, or it is taken as it comes."""
+    """Decodes the body; None if there is none, or if the handler reads it as a stream."""
 
 
 @overload
@@ -78,7 +78,7 @@ def serves(
 def serves(
     endpoint: Endpoint[Any, Any, Any], read: Callable[[bytes], Awaitable[Any]] | None = None
 ) -> Callable[[Handler[Any, Any, Any]], HttpRoute[Any, Any]]:
-    """Make a handler answer an endpoint; `read` decodes bodies that are more than JSON of one type."""
+    """Bind a handler to an endpoint. `read` decodes bodies that are more than JSON of one type."""
     if read is None and endpoint.body.media == JSON:
         (form,) = endpoint.body.types
         read = json_reader(form)
@@ -86,16 +86,16 @@ def serves(
 
 
 class Found(NamedTuple):
-    """What there is at a path."""
+    """The routes at a path."""
 
     routes: Mapping[str, HttpRoute[Any, Any]]
     """By method."""
     parts: list[str]
-    """What stands for each name in the path."""
+    """The values of the parameters in the path."""
 
 
 class Router:
-    """Finds routes by path, one part after the other. A part that is spelled out counts before one that varies."""
+    """Finds routes by path, one part after the other. A literal part takes precedence over a parameter."""
 
     def __init__(self, routes: Iterable[HttpRoute[Any, Any]]) -> None:
         self._root = _Node()
@@ -107,7 +107,7 @@ class Router:
                 raise ValueError(f"{route.endpoint.method} {route.endpoint.path} is served twice")
 
     def find(self, path: str) -> Found | None:
-        """What there is at a path; None if nothing is."""
+        """Return the routes at a path; None if there are none."""
         node = self._root
         parts: list[str] = []
         for part in path.split("/"):
@@ -122,19 +122,19 @@ class Router:
 
 
 class _Node:
-    """A part of paths, and what may follow it."""
+    """A part of paths, and the parts that may follow."""
 
     __slots__ = ("routes", "spelled", "varying")
 
     def __init__(self) -> None:
         self.spelled: dict[str, _Node] = {}
         self.varying: _Node | None = None
-        """Where a parameter stands; None if none may."""
+        """The node after a parameter; None if no parameter may follow."""
         self.routes: dict[str, HttpRoute[Any, Any]] = {}
-        """By method; none where the path goes on."""
+        """By method; empty if no path ends here."""
 
     def below(self, part: str) -> "_Node":
-        """What follows with a part of a declared path, made if it is new."""
+        """Return the node for the next part of a declared path; create it if it is new."""
         if not part.startswith("{"):
             return self.spelled.setdefault(part, _Node())
         if self.varying is None:

@@ -1,6 +1,7 @@
-"""An application on a socket, inside the event loop that is running: clean start, clean stop, bounded connections and heads.
+"""Serves an application on a socket in the running event loop, with limits on connections and request heads.
 
-Nobody has shown a token before the head of a request is complete. So heads are bounded in size and in time, and connections in number.
+Before the head of a request is complete, no caller has shown a token. So the server limits the size and time of heads,
+and the number of connections.
 """
 
 import asyncio
@@ -21,59 +22,63 @@ from spillover.api.http.problems import MEDIA, REFUSED, RequestRefused
 from spillover.wire.keepalive import kept_alive
 
 MOST_HEAD: Final = 64 * 1024
-"""Bytes that the address and the headers of a request may have."""
+"""Most bytes of the request line and headers."""
 GRACE: Final = 0.5
-"""Seconds that requests get to end by themselves when the server stops."""
+"""Seconds that requests have to finish when the server stops."""
 _LAST_WORDS: Final = 0.3
-"""Seconds for what was cancelled to say so."""
+"""Seconds that cancelled requests have to send their answer."""
 _IDLE: Final = 30
-"""Seconds that a quiet connection is kept: longer than clients keep theirs, so that it is they who let go."""
+"""Seconds to keep an idle connection. Longer than clients keep theirs, so that the client closes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpBounds:
-    """What connections may be."""
+    """Limits of connections."""
 
     head: float = 10.0
-    """Seconds until the head of a request is complete, from its first byte or, of the first one, from the connection on; TLS included."""
+    """Seconds until the head of a request is complete, from its first byte. For the first request they count from the
+    connection, including TLS.
+    """
     connections: int = 2_000
-    """At a time."""
+    """Most connections at a time."""
     refused: Callable[[], None] = lambda: None
-    """Called when a connection is too many."""
+    """Called when a connection exceeds the limit."""
 
 
 BOUNDS: Final = HttpBounds()
 
 
 class HeadTooLarge(Exception):
-    """The address and the headers of a request do not end."""
+    """The request line and headers are too large."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 whose heads are bounded before anybody looks at them, and whose refusals are problems like all others."""
+    """HTTP/1.1 with limits on heads before any other code sees them, and with refusals as problem documents."""
 
     _head = 0
-    """Bytes of it so far, of what is complete: the address, and each header."""
+    """Bytes of the complete parts of the head so far: the request line, and each header."""
     _raw = 0
-    """Bytes that came and are of no body, since anything was complete: a header that does not end is gathered, and not told of."""
+    """Bytes outside bodies since the last complete request part. A header without an end is buffered without a
+    callback.
+    """
     _late: asyncio.TimerHandle | None = None
-    """Set while a head is to come."""
+    """Timer for the head of the next request; None if none is expected."""
     _heard = False
-    """Whether anything has come."""
+    """Whether any data has arrived."""
     _in_body = False
-    """Whether the body of a request is still coming, be the request answered or not."""
+    """Whether the body of a request is still arriving, even if the request is answered already."""
 
     def __init__(self, bounds: HttpBounds, **surroundings: Any) -> None:
         super().__init__(**surroundings)
         self._bounds = bounds
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Send small answers at once, and notice when the caller's machine is gone."""
+        """Disable delays of small answers, enable keepalive, and enforce the limit of connections."""
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in {socket.AF_INET, socket.AF_INET6}:
-            # asyncio sees to this only on sockets that were made with a protocol number.
+            # asyncio does this only for sockets that were created with a protocol number.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for option in kept_alive():  # there may be nothing to send for long, and then nothing else tells
+            for option in kept_alive():  # a quiet connection has no other way to notice that its peer is gone
                 sock.setsockopt(*option)
         super().connection_made(transport)
         if len(self.connections) > self._bounds.connections:
@@ -81,7 +86,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(
                 RequestRefused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
-                    f"the server has {self._bounds.connections} connections, which is the most (limits.connections); try again",
+                    f"the server has {self._bounds.connections} connections, the maximum (limits.connections); try again",
                     headers={"retry-after": "1"},
                     retry_after=1.0,
                 )
@@ -90,16 +95,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing more is expected."""
+        """Stop waiting for a head."""
         self._head_came()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Something came: from then on a head has to be complete in time, unless a request is being answered."""
+        """Parse data. A head must then be complete in time, unless a request is being answered."""
         self._heard = True
         self._raw += len(data)
         super().data_received(data)
-        request: Any = self.cycle  # None before the first
+        request: Any = self.cycle  # None before the first request
         in_hand = request is not None and not request.response_complete
         if self.transport.is_closing():
             return
@@ -108,7 +113,8 @@ class BoundedProtocol(HttpToolsProtocol):
         elif in_hand:
             return
         elif self._in_body and not request.scope.get(REFUSED):
-            # What was answered before all of it came, as a file that is there already, may come to its end.
+            # A request may be answered before its body is complete, for example an upload of an existing file. Let the
+            # body end.
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
@@ -116,7 +122,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect_head()
 
     def _end_the_endless(self, *, in_hand: bool) -> None:
-        """Close a connection on which something does not end; in the middle of an answer nothing can be said about it."""
+        """Close a connection whose head or body does not end; refuse it first, unless an answer is in progress."""
         if in_hand or self._in_body:
             self.transport.close()
         else:
@@ -138,43 +144,43 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._heard or self._in_body:
             self.transport.close()
             return
-        told = f"the address and headers of a request have to come within {self._bounds.head:g} s"
+        told = f"the request line and headers did not arrive within {self._bounds.head:g} s"
         self._refuse(RequestRefused(HTTPStatus.REQUEST_TIMEOUT, told))
 
     def on_headers_complete(self) -> None:
-        """A request is whole, but for its body."""
+        """Stop the timer of the head, because it is complete."""
         self._head_came()
         self._in_body, self._raw = True, 0
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """A request is whole."""
+        """Record the end of a request; start the idle timer if it was answered early."""
         self._in_body, self._raw = False, 0
         super().on_message_complete()
-        if self.cycle.response_complete:  # it was answered before; from here on the connection is idle
+        if self.cycle.response_complete:  # it was answered early, so the connection is idle now
             self._head_came()
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body."""
+        """Reset the count of bytes, because a body has its own limit."""
         self._raw = 0
         super().on_body(body)
 
     def on_message_begin(self) -> None:
-        """Count anew for each request."""
+        """Reset the size of the head for the next request."""
         self._head = 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """A part of the address."""
+        """Count a part of the request line."""
         self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
-        self._count(len(name) + len(value) + 4)  # with what stands between and behind them
+        """Count one header."""
+        self._count(len(name) + len(value) + 4)  # with the separators
         super().on_header(name, value)
 
     def _count(self, size: int) -> None:
@@ -183,18 +189,18 @@ class BoundedProtocol(HttpToolsProtocol):
             raise HeadTooLarge
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not a request, and close."""
+        """Refuse an invalid request, and close the connection."""
         self._refuse(
             RequestRefused(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                f"the address and headers of a request may have {MOST_HEAD // 1024} KiB",
+                f"the request line and headers are larger than {MOST_HEAD // 1024} KiB",
             )
             if self._head > MOST_HEAD
             else RequestRefused(HTTPStatus.BAD_REQUEST, msg)
         )
 
     def _refuse(self, refused: RequestRefused) -> None:
-        """Answer what no request was made of, and close."""
+        """Send a refusal where no request exists, and close the connection."""
         body = refused.body()
         named = "".join(f"{name}: {value}\r\n" for name, value in refused.headers.items())
         head = (
@@ -206,20 +212,20 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class HttpServer(uvicorn.Server):
-    """A server that is told when to stop and takes no signals."""
+    """A server that handles no signals, and stops when it is asked to."""
 
     def __init__(self, config: uvicorn.Config, bounds: HttpBounds) -> None:
         super().__init__(config)
         self._bounds = bounds
         self.listening = asyncio.Event()
-        """Set when requests are answered."""
+        """Set when the server answers requests."""
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
-        """Signals belong to whoever runs the process."""
+        """Install no handlers, because signals belong to the owner of the process."""
         return contextlib.nullcontext()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and say so."""
+        """Start to listen, and set `listening`."""
         loop, config = asyncio.get_running_loop(), self.config
         secure: dict[str, Any] = {}
         if config.ssl is not None:
@@ -242,7 +248,7 @@ class HttpServer(uvicorn.Server):
         self.listening.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more, let what is short end, cut off what is not."""
+        """Accept no more connections, let short requests end, and cancel the others."""
         for server in self.servers:
             server.close()
         for sock in sockets or ():
@@ -264,9 +270,9 @@ class HttpServer(uvicorn.Server):
 async def serving(
     app: Any, sock: socket.socket, tls: tuple[Path, Path] | None = None, bounds: HttpBounds = BOUNDS
 ) -> AsyncIterator[HttpServer]:
-    """Answer requests on a bound socket, which is closed in the end, until the block is left.
+    """Serve requests on a bound socket for the duration of the block, then close it.
 
-    With TLS if files of a certificate and its key are given.
+    Uses TLS if the files of a certificate and its key are given.
     """
     config = uvicorn.Config(
         app,
@@ -276,7 +282,7 @@ async def serving(
         interface="asgi3",
         access_log=False,
         log_config=None,
-        log_level=logging.CRITICAL,  # the application logs what fails, with what it knows of it
+        log_level=logging.CRITICAL,  # the application logs failures itself, with more context
         proxy_headers=False,
         server_header=False,
         timeout_keep_alive=_IDLE,

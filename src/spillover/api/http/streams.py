@@ -1,7 +1,8 @@
-"""Answers that go on: output and history, sent as they come, until they end or the caller goes away.
+"""Streams answers such as output and history, until they end or the caller disconnects.
 
-What is there at once is sent together, so that a long history costs a message for each 64 KiB and not for each line. A stream
-that fails midway is cut off without its end mark: the caller can tell it from one that was complete, and resume.
+Chunks that are available together are sent together, so that a long history costs a message for each 64 KiB and not for
+each line. A stream that fails in the middle ends without its end mark. So the caller can tell it from a complete one,
+and resume.
 """
 
 import asyncio
@@ -15,11 +16,11 @@ from spillover.api.http.replies import HEADERS
 Receive: TypeAlias = Callable[[], Awaitable[Any]]
 Send: TypeAlias = Callable[[Any], Awaitable[None]]
 KEEP_ALIVE: Final = 15.0
-"""Seconds of silence after which a followed history says that it is alive."""
+"""Seconds of silence after which a followed history sends a keepalive."""
 FIRST: Final = 0.1
-"""Seconds to wait for a first chunk before the status is sent: an error that comes at once gets its own."""
+"""Seconds to wait for the first chunk before the status is sent, so that an early error gets its own status."""
 _FULL: Final = 64 * 1024
-"""Bytes that are gathered before the source has to wait for the caller."""
+"""Bytes to buffer before the source has to wait for the caller."""
 
 
 class Cut(Exception):
@@ -28,18 +29,18 @@ class Cut(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Chunks and how they are sent."""
+    """Chunks, and how to send them."""
 
     chunks: AsyncIterator[bytes]
     media: str
     keep_alive: bytes | None = None
-    """What is sent after some silence; None for nothing."""
+    """What to send after some silence; None for nothing."""
     length: int | None = None
-    """Bytes of all of it, where that is known: whoever reads it sees how far it is."""
+    """Total bytes, so that a reader can show progress; None if unknown."""
 
 
 class _Gathered:
-    """Chunks that were produced and not sent yet; the producer waits while it is full."""
+    """A buffer of chunks to send. The producer waits while it is full."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -49,7 +50,7 @@ class _Gathered:
         """Set when there is something to send, or nothing more will come."""
 
     async def fill(self, chunks: AsyncIterator[bytes]) -> None:
-        """Take all chunks of a source."""
+        """Add all chunks of a source."""
         try:
             async for chunk in chunks:
                 self._parts.append(chunk)
@@ -62,7 +63,7 @@ class _Gathered:
             self.filled.set()
 
     def take(self) -> bytes:
-        """All that is there, as one."""
+        """Remove and return all buffered bytes."""
         data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         self._parts.clear()
         self._size = 0
@@ -72,7 +73,7 @@ class _Gathered:
 
 
 async def send_stream(stream: Stream, receive: Receive, send: Send) -> None:
-    """Send a stream; raises what the source raised, as Cut once the status is out."""
+    """Send a stream; raise the error of the source, as Cut once the status is sent."""
     gathered = _Gathered()
     producer = asyncio.create_task(gathered.fill(stream.chunks))
     gone = asyncio.create_task(_disconnected(receive))
@@ -111,13 +112,13 @@ async def send_stream(stream: Stream, receive: Receive, send: Send) -> None:
 
 
 async def _disconnected(receive: Receive) -> None:
-    """Return when the caller is gone."""
+    """Return when the caller has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def _either(filled: asyncio.Event, gone: "asyncio.Task[None]", seconds: float) -> bool:
-    """Wait for one of them; False when neither came in time."""
+    """Wait for data or the disconnect; return False if neither came in time."""
     if filled.is_set():
         return True
     waiting = asyncio.create_task(filled.wait())
@@ -129,7 +130,7 @@ async def _either(filled: asyncio.Event, gone: "asyncio.Task[None]", seconds: fl
 
 
 async def _end(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel tasks and see them off; what they raised has been dealt with."""
+    """Cancel tasks and wait for them; ignore their errors, which were handled before."""
     for task in tasks:
         task.cancel()
     for task in tasks:

@@ -1,4 +1,4 @@
-"""Bodies that are taken as they come, piece by piece, because they may be larger than memory."""
+"""Reads request bodies piece by piece, because uploads may be larger than memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,11 +21,11 @@ _KINDS: Final[dict[type[BlobError], ErrorKind]] = {
 
 
 class Gone(Exception):
-    """The caller went away before all of it came."""
+    """The caller disconnected before the end of the body."""
 
 
 async def pieces(receive: Receive) -> AsyncIterator[bytes]:
-    """A body as it comes; raises Gone when it breaks off."""
+    """Yield a body as it arrives; raise Gone if the caller disconnects."""
     more = True
     while more:
         try:
@@ -34,7 +34,7 @@ async def pieces(receive: Receive) -> AsyncIterator[bytes]:
         except TimeoutError:
             raise RequestRefused(
                 HTTPStatus.REQUEST_TIMEOUT,
-                f"nothing more of the body arrived within {PATIENCE:.0f} s",
+                f"the upload stalled for {PATIENCE:.0f} s",
                 headers={"connection": "close"},
             ) from None
         if message["type"] == "http.disconnect":
@@ -45,5 +45,5 @@ async def pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 
 def told(error: BlobError) -> CommandError:
-    """What a caller is told of a blob that could not be had or kept."""
+    """Return the error for a blob that could not be read or stored."""
     return CommandError(_KINDS.get(type(error), ErrorKind.UNAVAILABLE), str(error))

@@ -1,4 +1,4 @@
-"""`spill agent`: an agent on this machine, for a server anywhere."""
+"""`spill agent`: runs an agent on this machine for any server."""
 
 import os
 import socket
@@ -12,34 +12,34 @@ from spillover.cli.arguments import count
 from spillover.cli.command import Command, Context, UsageError, warn_of_readers
 
 if TYPE_CHECKING:
-    from spillover.agent.finding import ByUrl
-    from spillover.cli.output import Output
+    from spillover.agent.connection.finding import ByUrl
+    from spillover.cli.printing.output import Output
 
 
 def _configure(parser: ArgumentParser) -> None:
     from spillover.agent.options import Defaults, add_options  # noqa: PLC0415 - heavy
 
-    parser.add_argument("--server", metavar="URL", help="address of the server (or SPILL_SERVER)")
+    parser.add_argument("--server", metavar="URL", help="URL of the server (or SPILL_SERVER)")
     parser.add_argument(
         "--token-file",
         type=Path,
         metavar="FILE",
-        help="what `spill token create --role agent --out FILE` wrote (or SPILL_TOKEN_FILE)",
+        help="token file from `spill token create --role agent --out FILE` (or SPILL_TOKEN_FILE)",
     )
+    parser.add_argument("--ca", metavar="FILE", help="CA certificate to verify the server with (or SPILL_CA)")
+    parser.add_argument("--name", metavar="NAME", help="name of this agent (default: the host name)")
     parser.add_argument(
-        "--ca", metavar="FILE", help="authority that the server's certificate is of (or SPILL_CA)"
+        "--cluster",
+        metavar="NAME",
+        help="cluster to join (default: that of the token, or the server's only cluster)",
     )
-    parser.add_argument("--name", metavar="NAME", help="of this agent (default: the name of this machine)")
-    parser.add_argument(
-        "--cluster", metavar="NAME", help="to join (default: that of the token, or the server's only one)"
-    )
-    parser.add_argument("--slots", type=count, metavar="N", help="CPUs that it may use; short for --cpu N")
+    parser.add_argument("--slots", type=count, metavar="N", help="CPUs that tasks may use; same as --cpu N")
     add_options(parser, Defaults(cpu="", memory="", drain="30s"))
     parser.add_argument(
         "--data",
         type=Path,
         metavar="DIR",
-        help="where results and output are kept (default: spillover in XDG_STATE_HOME, else in ~/.local/state)",
+        help="folder for results and output (default: spillover in XDG_STATE_HOME, else in ~/.local/state)",
     )
 
 
@@ -47,21 +47,21 @@ def _run(args: Namespace, context: Context) -> int:
     from msgspec import structs  # noqa: PLC0415 - heavy
 
     from spillover.agent.__main__ import live  # noqa: PLC0415 - heavy
-    from spillover.agent.finding import ByUrl  # noqa: PLC0415 - heavy
-    from spillover.agent.folder import FolderTaken  # noqa: PLC0415 - heavy
+    from spillover.agent.connection.finding import ByUrl  # noqa: PLC0415 - heavy
+    from spillover.agent.connection.peers import Listening  # noqa: PLC0415 - heavy
+    from spillover.agent.files.folder import FolderTaken  # noqa: PLC0415 - heavy
     from spillover.agent.options import read_options  # noqa: PLC0415 - heavy
-    from spillover.agent.peers import Listening  # noqa: PLC0415 - heavy
 
     _complete(args)
     warn_of_readers(context.out, args.token_file)
     finder = ByUrl(args.server, args.token_file, Path(args.ca) if args.ca else None)
     unnamed = args.cluster is None
-    args.cluster = args.cluster or "unnamed"  # all else that is wrong is told before the server is waited for
+    args.cluster = args.cluster or "unnamed"  # find all other problems before waiting for the server
     try:
         options = read_options(args, args.data.absolute(), finder)
         if unnamed:
             options = structs.replace(options, cluster=_cluster(finder, context.out))
-        # Others could not reach it on loopback: they have the server instead.
+        # Agents on other machines cannot reach loopback, so do not offer them a peer address there.
         if args.peer is None and not _is_here(args.server):
             options = structs.replace(options, peers=Listening(address=""))
         live(options)
@@ -71,21 +71,21 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def _complete(args: Namespace) -> None:
-    """Fill in what this machine and its environment say."""
+    """Fill in missing options from the environment and the machine."""
     from spillover.client.place import server_url  # noqa: PLC0415 - heavy
     from spillover.clusters.agents.machine import cpus, memory  # noqa: PLC0415 - only here
 
     args.server = args.server or os.environ.get("SPILL_SERVER")
     if not args.server:
-        raise UsageError("name the server with --server URL or SPILL_SERVER")
+        raise UsageError("no server; set --server URL or SPILL_SERVER")
     server_url(args.server)
     if args.token_file is None:
         if not (named := os.environ.get("SPILL_TOKEN_FILE")):
-            raise UsageError("name the file of its token with --token-file FILE or SPILL_TOKEN_FILE")
+            raise UsageError("no token; set --token-file FILE or SPILL_TOKEN_FILE")
         args.token_file = Path(named)
     args.ca = args.ca or os.environ.get("SPILL_CA")
     if args.slots is not None and args.cpu:
-        raise UsageError("--slots is short for --cpu; leave out one of them")
+        raise UsageError("--slots and --cpu mean the same; remove one")
     args.cpu = args.cpu or str(args.slots or cpus())
     args.memory = args.memory or str(memory())
     args.name = args.name or socket.gethostname()
@@ -99,19 +99,19 @@ def _complete(args: Namespace) -> None:
 
 
 def _is_here(url: str) -> bool:
-    """Whether a server is asked on loopback."""
+    """Tell whether a URL names this machine by a loopback address."""
     host = urlsplit(url if "://" in url else f"//{url}").hostname or ""
     return host in {"localhost", "::1"} or host.startswith("127.")
 
 
 def _cluster(finder: "ByUrl", out: "Output") -> str:
-    """The cluster that the server says, once it is there."""
+    """Ask the server which cluster to join; wait until it answers."""
     import asyncio  # noqa: PLC0415 - only here
 
-    from spillover.agent.finding import NotFound  # noqa: PLC0415 - heavy
+    from spillover.agent.connection.finding import NotFound  # noqa: PLC0415 - heavy
 
     def away(why: str) -> None:
-        out.note(f"{why}; waiting for it, as no --cluster is named")
+        out.note(f"{why}; waiting for the server, as --cluster is not set")
 
     try:
         return asyncio.run(finder.await_cluster(away))
@@ -121,8 +121,7 @@ def _cluster(finder: "ByUrl", out: "Output") -> str:
 
 COMMANDS = {
     "agent": Command(
-        "Run an agent: it joins a cluster of the server, takes leases and runs tasks until it is told to stop. SIGTERM or Ctrl-C lets "
-        "tasks end for a while (--drain-timeout); once more ends them.",
+        "Run an agent. It joins a cluster of the server, takes leases and runs tasks. On SIGTERM or Ctrl-C it takes no new tasks and waits for running ones (--drain-timeout); a second signal stops them.",
         _configure,
         _run,
         "spill agent --server https://build.example.org:7070 --ca ca.pem --token-file agent.token --cpu 8 --memory 32Gi",

@@ -1,4 +1,4 @@
-"""`spill backtest`: what other policies would have made of the jobs that really ran, and how far such a simulation can be trusted."""
+"""`spill backtest`: simulates past jobs under other policies, and measures the error of that simulation."""
 
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -12,20 +12,20 @@ from spillover.cli.arguments import index, since
 from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
 
 if TYPE_CHECKING:
-    from spillover.cli.output import Output
+    from spillover.cli.printing.output import Output
     from spillover.client import Client
     from spillover.model.policy import PolicySet
-    from spillover.sim.past import PastJobs
-    from spillover.sim.served import Ruling
+    from spillover.sim.studies.past import PastJobs
+    from spillover.sim.studies.served import Ruling
     from spillover.wire.api import PastJob
 
 SLURM = "order=fifo,backfill=easy,wait=never,place=first_fit"
-"""What comes closest to how Slurm is mostly run."""
+"""The policies that come closest to a usual Slurm configuration."""
 _TOLD = ("then", "runtime", "walltime", "nothing")
 _SOME = 25_000
-"""Jobs after which it is said how many there are so far."""
+"""Jobs between two progress messages while reading."""
 _LONG = 50_000
-"""Jobs to simulate, counted once for each policy, from which it is shown how far that is."""
+"""Jobs to simulate, counted for each policy, from which on progress is shown."""
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -35,53 +35,76 @@ def _configure(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="POLICY",
-        help="as wait=compute(0.1),order=sjf; what is left out is as it really was; repeatable",
+        help="policies to try, such as wait=compute(0.1),order=sjf; other axes stay as they were; repeatable",
     )
-    add("--since", type=since, metavar="WHEN", help="only jobs submitted since, as 30d or 2027-01-31")
-    add("--until", type=since, metavar="WHEN", help="only jobs submitted before")
-    add("--really", metavar="POLICY", help="what really decided, if that is not known, or not installed here")
+    add(
+        "--since",
+        type=since,
+        metavar="WHEN",
+        help="only jobs submitted since then, such as 30d or 2027-01-31",
+    )
+    add("--until", type=since, metavar="WHEN", help="only jobs submitted before then")
+    add(
+        "--really",
+        metavar="POLICY",
+        help="the policies that were in effect, if unknown or not installed here",
+    )
     add(
         "--estimates",
         type=_told,
         default="then",
         metavar="WHAT",
-        help="what policies are told of runtimes: then (what they were told then), runtime, walltime or nothing",
+        help="runtime estimates given to policies: then (the estimates of the time), runtime, walltime or nothing",
     )
-    add("--warmup", type=index, default=0, metavar="W", help="jobs left out of the statistics at both ends")
-    add("--all-projects", action="store_true", help="show all projects, not only those that change most")
-    add("--jobs", metavar="FILE", help="write a row for each job and policy (CSV, packed if it ends in .gz)")
+    add(
+        "--warmup",
+        type=index,
+        default=0,
+        metavar="W",
+        help="jobs at both ends to leave out of the statistics",
+    )
+    add(
+        "--all-projects",
+        action="store_true",
+        help="show all projects, not only those with the largest changes",
+    )
+    add(
+        "--jobs",
+        metavar="FILE",
+        help="write a row for each job and policy to FILE (CSV, compressed if it ends in .gz)",
+    )
     add_json(parser)
-    group = parser.add_argument_group("history of Slurm, in place of a server's own")
-    group.add_argument("--sacct", metavar="FILE", help="what sacct --parsable2 --allusers wrote")
-    group.add_argument("--owned", metavar="NODES", help="its machines, as 64x8gpu or 64x8gpu,48cpu,256GB")
+    group = parser.add_argument_group("history of Slurm instead of this server's")
+    group.add_argument("--sacct", metavar="FILE", help="output of sacct --parsable2 --allusers")
     group.add_argument(
-        "--rented", metavar="PRICES", help="what renting would cost an hour, as gpu=2.5,cpu=0.04"
+        "--owned", metavar="NODES", help="its machines, such as 64x8gpu or 64x8gpu,48cpu,256GB"
     )
     group.add_argument(
-        "--skip-bad", action="store_true", help="leave rows that are wrong out, and count them"
+        "--rented", metavar="PRICES", help="hourly prices of rented capacity, such as gpu=2.5,cpu=0.04"
     )
+    group.add_argument("--skip-bad", action="store_true", help="skip invalid rows, and count them")
     add_connection(parser)
 
 
 def _told(text: str) -> str:
-    """What policies are told about runtimes."""
+    """Parse which runtime estimates policies get."""
     if text not in _TOLD:
-        raise ArgumentTypeError(f"{text!r} is not known; write {', '.join(_TOLD[:-1])} or {_TOLD[-1]}")
+        raise ArgumentTypeError(f"{text!r} is not valid; write {', '.join(_TOLD[:-1])} or {_TOLD[-1]}")
     return text
 
 
 def _run(args: Namespace, context: Context) -> int:
-    from spillover.cli.backtesting import Shown, show, write_rows  # noqa: PLC0415 - heavy
-    from spillover.cli.progress import progress  # noqa: PLC0415 - heavy
-    from spillover.sim.backtest import fields, run  # noqa: PLC0415 - heavy
+    from spillover.cli.printing.backtests import Shown, show, write_rows  # noqa: PLC0415 - heavy
+    from spillover.cli.printing.progress import progress  # noqa: PLC0415 - heavy
     from spillover.sim.estimates import Told  # noqa: PLC0415 - heavy
-    from spillover.sim.failing import told_of  # noqa: PLC0415 - heavy
-    from spillover.sim.report import so_many  # noqa: PLC0415 - heavy
+    from spillover.sim.reports.failures import told_of  # noqa: PLC0415 - heavy
+    from spillover.sim.reports.report import so_many  # noqa: PLC0415 - heavy
+    from spillover.sim.studies.backtest import fields, run  # noqa: PLC0415 - heavy
 
     _check(args)
     began = perf_counter()
     for text in args.policy:
-        _read(text, "--policy")  # what is wrong is said before a long history is read
+        _read(text, "--policy")  # report problems before reading a long history
     if args.sacct:
         history, ruling, currency = *_slurm(args), ""
     else:
@@ -113,71 +136,71 @@ def _run(args: Namespace, context: Context) -> int:
     failed = [one for one in (found.really, *found.policies) if one.failures]
     for one in failed:
         name = "what really ran" if one is found.really else one.name
-        context.out.note(f"these are not numbers of {name}: {told_of(one.failures)}")
+        context.out.note(f"the numbers of {name} are not valid: {told_of(one.failures)}")
     return codes.POLICY_FAILED if failed else codes.OK
 
 
 def _quietly(_: str) -> None:
-    """Say nothing of each part."""
+    """Ignore progress."""
 
 
 def _check(args: Namespace) -> None:
-    """Options that do not go together."""
+    """Refuse options that exclude each other."""
     from spillover.cli.writing import problems_of  # noqa: PLC0415 - loaded with the command
 
     problems = []
     if args.sacct and not args.owned:
-        problems.append("--sacct needs the machines that its jobs ran on; write --owned 64x8gpu too")
+        problems.append("--sacct needs --owned, the machines that the jobs ran on, such as --owned 64x8gpu")
     if not args.sacct:
         problems += [
-            f"{flag} goes with --sacct; a server knows its own machines"
+            f"{flag} is only allowed with --sacct"
             for flag, value in (("--owned", args.owned), ("--rented", args.rented))
             if value is not None
         ]
     if args.skip_bad and not args.sacct:
-        problems.append("--skip-bad goes with --sacct")
+        problems.append("--skip-bad is only allowed with --sacct")
     if args.since is not None and args.until is not None and args.since >= args.until:
-        problems.append("--since is not before --until; write the earlier time as --since")
+        problems.append("--since must be earlier than --until")
     folder = os.path.dirname(args.jobs or "")  # noqa: PTH120 - a command loads nothing that it may not need
     if folder and not os.path.isdir(folder):  # noqa: PTH112 - likewise
-        problems.append(f"--jobs: there is no folder {folder}")
+        problems.append(f"--jobs: folder {folder} does not exist")
     problems += problems_of(args.sacct, "--sacct", [("--jobs", args.jobs)]) if args.sacct else []
     if problems:
         raise UsageError(*problems)
 
 
 def _slurm(args: Namespace) -> "tuple[PastJobs, Ruling]":
-    """The history of a file, and what decided then as far as anybody can know."""
+    """Read the history of an sacct file, and the policies assumed for it."""
     from msgspec.structs import replace  # noqa: PLC0415 - heavy
 
     from spillover.model.units import time_of  # noqa: PLC0415 - heavy
     from spillover.sim.fleet import read_site, unpriced  # noqa: PLC0415 - heavy
-    from spillover.sim.past import from_slurm  # noqa: PLC0415 - heavy
-    from spillover.sim.served import Ruling  # noqa: PLC0415 - heavy
+    from spillover.sim.studies.past import from_slurm  # noqa: PLC0415 - heavy
+    from spillover.sim.studies.served import Ruling  # noqa: PLC0415 - heavy
     from spillover.sim.traces.opening import read_trace  # noqa: PLC0415 - heavy
 
     fleet, rent = read_site(args.owned, args.rented or "gpu=0")
     ruling = Ruling(_read(args.really or SLURM, "--really"))
     trace = read_trace(args.sacct, skip_bad=args.skip_bad)
     if not trace.happened:
-        raise UsageError(f"{args.sacct} does not say when jobs really ran; use spill simulate for it")
+        raise UsageError(f"{args.sacct} has no start times of jobs; use spill simulate instead")
     span = [None if when is None else time_of(when) for when in (args.since, args.until)]
     history = from_slurm(trace, fleet, rent, *span)
     if args.rented is None:
-        free = "nothing that is rented costs anything; write --rented gpu=2.5 for what it would"
+        free = "no rented capacity has a price; set one with --rented gpu=2.5"
         return replace(history, remarks=(*history.remarks, free)), ruling
     more = unpriced(args.rented, fleet, history.jobs)
     return replace(history, remarks=(*history.remarks, *more)), ruling
 
 
 def _server(args: Namespace, client: "Client", out: "Output") -> "tuple[PastJobs, Ruling, str]":
-    """The history of a server, what decided there, and its currency."""
+    """Read the history of a server, its policies over that time, and its currency."""
     from msgspec.structs import replace  # noqa: PLC0415 - heavy
 
     from spillover.model.units import time_of  # noqa: PLC0415 - heavy
-    from spillover.sim.past import from_journal  # noqa: PLC0415 - heavy
-    from spillover.sim.report import so_many  # noqa: PLC0415 - heavy
-    from spillover.sim.served import Ruling, budgets_from, ruling_from, site_from  # noqa: PLC0415 - heavy
+    from spillover.sim.reports.report import so_many  # noqa: PLC0415 - heavy
+    from spillover.sim.studies.past import from_journal  # noqa: PLC0415 - heavy
+    from spillover.sim.studies.served import Ruling, budgets_from, ruling_from, site_from  # noqa: PLC0415 - heavy
 
     server = client.server()
     site = site_from(client.clusters(), client.agents())
@@ -191,18 +214,20 @@ def _server(args: Namespace, client: "Client", out: "Output") -> "tuple[PastJobs
     waiting = server.queued + server.running
     if waiting:
         which = f"{so_many(waiting)} now, whenever submitted" if args.until else so_many(waiting)
-        left = f"without what has not ended ({which}), and without the room that this takes"
+        left = f"left out jobs that have not ended ({which}) and the capacity they use"
         history = replace(history, remarks=(*history.remarks, left))
     if args.really is not None:
         return history, Ruling(_read(args.really, "--really")), server.currency
     if not history.counted():
-        raise UsageError("no job ran and ended in this span; choose another one with --since and --until")
+        raise UsageError(
+            "no job ran and ended in this time range; choose another one with --since and --until"
+        )
     begin, end = history.jobs[0].submit, max(one.start for one in history.happened)
     return history, ruling_from(client.policy().policy, client.policy_history(), begin, end), server.currency
 
 
 def _counting(jobs: "Iterator[PastJob]", out: "Output") -> "Iterator[PastJob]":
-    """The same jobs; says how many there are so far when there are many."""
+    """Yield the same jobs; print their number from time to time."""
     for count, job in enumerate(jobs, 1):
         if count % _SOME == 0:
             out.note(f"{count:,} jobs read")
@@ -210,7 +235,7 @@ def _counting(jobs: "Iterator[PastJob]", out: "Output") -> "Iterator[PastJob]":
 
 
 def _read(text: str, option: str, base: "PolicySet | None" = None) -> "PolicySet":
-    """Policies that can be made, or what is wrong with them."""
+    """Parse policies and check that they can be loaded."""
     from spillover.forms.policystring import read_policies  # noqa: PLC0415 - heavy
 
     policies = read_policies(text, option, base=base)
@@ -219,7 +244,7 @@ def _read(text: str, option: str, base: "PolicySet | None" = None) -> "PolicySet
 
 
 def _load(option: str, *policies: "PolicySet") -> None:
-    """Refuse what cannot be made."""
+    """Refuse policies that cannot be loaded."""
     from spillover.policies.loading import UnknownPolicy, load  # noqa: PLC0415 - heavy
 
     for each in policies:
@@ -231,8 +256,7 @@ def _load(option: str, *policies: "PolicySet") -> None:
 
 COMMANDS = {
     "backtest": Command(
-        "Simulate the jobs that really ran once more, with the scheduler itself: under the policies that decided then, and under others. "
-        "Shows cost and waits against what really happened, who would win and lose, and how far the simulation is from what happened.",
+        "Simulate past jobs with the real scheduler, under the policies of the time and under others. Compares cost and wait times with what happened, shows which projects would win or lose, and reports the error of the simulation.",
         _configure,
         _run,
         "spill backtest --since 30d --policy 'wait=compute(0.1)' --policy 'wait=zero'\n"

@@ -1,4 +1,4 @@
-"""`spill cancel`, `hold`, `release`, `requeue` and `set`: what people do to jobs. Quiet when it worked."""
+"""`spill cancel`, `hold`, `release`, `requeue` and `set`: change jobs. They print nothing on success."""
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
@@ -20,14 +20,18 @@ def _configure(parser: ArgumentParser) -> None:
 def _configure_set(parser: ArgumentParser) -> None:
     add_job(parser)
     parser.add_argument(
-        "--priority", type=_priority, required=True, metavar="N", help="higher first; 0 is usual"
+        "--priority",
+        type=_priority,
+        required=True,
+        metavar="N",
+        help="jobs with a higher priority go first; the default is 0",
     )
     add_json(parser)
     add_connection(parser)
 
 
 def _priority(text: str) -> int:
-    """A whole number, which may be negative."""
+    """Parse a whole number, which may be negative."""
     try:
         return int(text)
     except ValueError:
@@ -35,7 +39,7 @@ def _priority(text: str) -> int:
 
 
 def _done(act: "Callable[[Client, Namespace], list[str]]") -> Callable[[Namespace, Context], int]:
-    """A command that does one thing and says nothing, or as JSON to which jobs."""
+    """Make a command that calls the client and prints nothing, or with --json the changed jobs."""
 
     def run(args: Namespace, context: Context) -> int:
         with context.connect(args) as client:
@@ -49,7 +53,7 @@ def _done(act: "Callable[[Client, Namespace], list[str]]") -> Callable[[Namespac
 
 COMMANDS = {
     "cancel": Command(
-        "Cancel jobs, all or none. What runs is told to stop (TERM, then KILL after its grace).",
+        "Cancel jobs, all or none. Running jobs get TERM, then KILL after their grace period.",
         _configure,
         _done(lambda client, args: client.cancel(*args.jobs)),
         "spill cancel train k4x2",
@@ -61,13 +65,13 @@ COMMANDS = {
         "spill hold train",
     ),
     "release": Command(
-        "Let held jobs go, all or none.",
+        "Release held jobs, all or none.",
         _configure,
         _done(lambda client, args: client.release(*args.jobs)),
         "spill release train",
     ),
     "requeue": Command(
-        "Stop placed or running jobs and put them back to their place in the queue, all or none.",
+        "Stop placed or running jobs and return them to their place in the queue, all or none.",
         _configure,
         _done(lambda client, args: client.requeue(*args.jobs)),
         "spill requeue train",

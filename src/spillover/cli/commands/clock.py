@@ -1,12 +1,12 @@
-"""`spill clock`: whether the server believes the clock of its machine, and how it is made to."""
+"""`spill clock`: shows whether the server trusts the clock of its machine, and makes it accept a jump."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, add_connection, add_json
-from spillover.cli.output import Output
-from spillover.cli.shown import local
+from spillover.cli.printing.output import Output
+from spillover.cli.printing.shown import local
 
 if TYPE_CHECKING:
     from spillover.wire.api import ClockView
@@ -18,7 +18,7 @@ def _configure(parser: ArgumentParser) -> None:
         nargs="?",
         choices=("show", "accept"),
         default="show",
-        help="accept: follow the machine's clock although it jumped too far to be believed",
+        help="accept: trust the machine's clock although it jumped too far",
     )
     add_json(parser)
     add_connection(parser)
@@ -35,12 +35,12 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def _show(out: Output, view: "ClockView") -> None:
-    """What the server goes by, and why."""
+    """Print the time that the server uses, and why."""
     out.sheet(
         [
             ("server's time", local(view.now)),
             ("machine's clock", local(view.wall)),
-            ("state", view.state),
+            ("state", "trusted" if view.state == "followed" else view.state),
             ("other machines", f"{view.agree} agree with it, {view.disagree} do not"),
         ]
     )
@@ -50,8 +50,7 @@ def _show(out: Output, view: "ClockView") -> None:
 
 COMMANDS = {
     "clock": Command(
-        "Show whether the server believes the clock of its machine. One that jumps ahead too far is not followed, as what is due would end "
-        "and what is old would be deleted; `spill clock accept` has it followed all the same.",
+        "Show whether the server trusts the clock of its machine. The server does not follow a clock that jumps too far ahead, because jobs would time out and old data would be deleted. `spill clock accept` makes it follow the clock anyway.",
         _configure,
         _run,
         "spill clock\nspill clock accept",

@@ -1,4 +1,4 @@
-"""`spill completion`: lets a shell complete commands, options and jobs."""
+"""`spill completion`: prints scripts that let a shell complete commands, options and jobs."""
 
 from argparse import REMAINDER, SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from typing import Final
@@ -67,15 +67,15 @@ SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 def _configure(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", type=_shell, metavar="bash|zsh|fish", help="which shell to write it for")
-    # What the scripts call while somebody types: the words behind `spill`, the last of which is being typed.
+    parser.add_argument("shell", type=_shell, metavar="bash|zsh|fish", help="your shell")
+    # For the scripts: the words after `spill`; the user is typing the last one.
     parser.add_argument("--words", nargs=REMAINDER, help=SUPPRESS)
 
 
 def _shell(text: str) -> str:
-    """A shell that we write for."""
+    """Parse the name of a supported shell."""
     if text not in SCRIPTS:
-        raise ArgumentTypeError(f"{text!r} is not a shell that is known; write bash, zsh or fish")
+        raise ArgumentTypeError(f"{text!r} is not a supported shell; write bash, zsh or fish")
     return text
 
 
@@ -83,7 +83,7 @@ def _run(args: Namespace, context: Context) -> int:
     if args.words is None:
         print(SCRIPTS[args.shell], end="", file=context.out.out)
         return codes.OK
-    from spillover.cli.completing import complete  # noqa: PLC0415 - a script is printed without it
+    from spillover.cli.completing import complete  # noqa: PLC0415 - not needed to print a script
 
     words = _joined(args.words) if args.shell == "bash" else args.words
     for word in complete(words, context.connect):
@@ -92,7 +92,7 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def _joined(words: list[str]) -> list[str]:
-    """The words as they were typed, where bash made three of `--option=value`."""
+    """Join the three words that bash makes of `--option=value`."""
     joined: list[str] = []
     for word in words:
         if joined and (word == "=" or joined[-1].endswith("=")) and joined[-1].startswith("--"):
@@ -104,7 +104,7 @@ def _joined(words: list[str]) -> list[str]:
 
 COMMANDS = {
     "completion": Command(
-        "Print a script that lets your shell complete commands, options, jobs and agents of spill.",
+        "Print a completion script for your shell. It completes commands, options, jobs and agents.",
         _configure,
         _run,
         'eval "$(spill completion bash)"     # in ~/.bashrc\n'

@@ -1,11 +1,13 @@
-"""`spill config`: check spill.yaml, compare it with what the server does, and have the server do as it says."""
+"""`spill config`: checks spill.yaml, compares it with the running server, and applies it."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, UsageError, add_actions, add_connection, add_json
-from spillover.cli.output import Column, Output
+from spillover.cli.printing.output import Column, Output
 
 if TYPE_CHECKING:
     from spillover.wire.api import ConfigOutcome
@@ -15,18 +17,18 @@ _CHANGES: Final = (Column("WHAT"), Column("CHANGE"), Column("HOW", gives=True))
 
 def _configure(parser: ArgumentParser) -> None:
     add = add_actions(parser)
-    check = add("check", "say what is wrong with a file, without a server", "spill config check spill.yaml")
-    check.add_argument("file", nargs="?", metavar="FILE", help="default: spill.yaml")
+    check = add("check", "check a file, without a server", "spill config check spill.yaml")
+    check.add_argument("file", nargs="?", metavar="FILE", help="file to check (default: spill.yaml)")
     add_json(check)
     diff = add(
-        "diff", "say what the server would change if it read its file again", "spill config diff --json"
+        "diff", "show what the server would change if it reloaded its file", "spill config diff --json"
     )
-    apply = add("apply", "have the server read its file again and do as it says", "spill config apply --move")
+    apply = add("apply", "make the server reload its file and apply it", "spill config apply --move")
     how = apply.add_mutually_exclusive_group()
     for name, about in (
-        ("finish", "let what runs on clusters that are not named any more end there (default)"),
-        ("move", "stop what runs there and queue it again"),
-        ("cancel", "cancel what runs there"),
+        ("finish", "let jobs on removed clusters end (default)"),
+        ("move", "stop jobs on removed clusters and requeue them"),
+        ("cancel", "cancel jobs on removed clusters"),
     ):
         how.add_argument(f"--{name}", dest="jobs", action="store_const", const=name, help=about)
     for one in (diff, apply):
@@ -37,7 +39,7 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(args: Namespace, context: Context) -> int:
     if args.action == "check":
         return _check(args, context)
-    with context.connect(args) as client:
+    with context.connect(args) as client, _located():
         if args.action == "diff":
             outcome = client.apply_config(dry_run=True)
         else:
@@ -49,6 +51,21 @@ def _run(args: Namespace, context: Context) -> int:
     return codes.OK
 
 
+@contextmanager
+def _located() -> Iterator[None]:
+    """Convert a Refused error about the server's file into BadForm, so that it reads as in `spill config check`."""
+    from spillover.client import Refused  # noqa: PLC0415 - heavy
+    from spillover.forms.problems import BadForm, FormProblem  # noqa: PLC0415 - likewise
+
+    try:
+        yield
+    except Refused as error:
+        if not error.problems:
+            raise
+        found = [FormProblem(each.source, each.line, each.path, each.message) for each in error.problems]
+        raise BadForm(found) from None
+
+
 def _check(args: Namespace, context: Context) -> int:
     from pathlib import Path  # noqa: PLC0415 - only here
 
@@ -57,7 +74,7 @@ def _check(args: Namespace, context: Context) -> int:
     from spillover.server.up import settings_of  # noqa: PLC0415 - likewise
 
     file = args.file or "spill.yaml"
-    Path(file).read_bytes()  # said as such if it cannot be
+    Path(file).read_bytes()  # an unreadable file is an error here, not a reason for defaults
     config = settings_of(file, None)
     try:
         check_access(config)
@@ -69,22 +86,30 @@ def _check(args: Namespace, context: Context) -> int:
     for line in load_kinds().unusable.values():
         context.out.note(line)
     names = ", ".join(f"{spec.name} ({spec.kind}, {spec.role})" for spec in config.clusters)
-    context.out.line(f"{file} can be used; clusters: {names}")
+    context.out.line(f"{file} is valid; clusters: {names}")
     return codes.OK
 
 
 def _show(out: Output, outcome: "ConfigOutcome") -> None:
     if not outcome.changes:
-        out.line("nothing differs")
+        out.line("no differences")
         return
     out.table(_CHANGES, [(each.what, each.change, each.text) for each in outcome.changes])
-    if not outcome.done:
-        out.note("nothing was changed; `spill config apply` does it")
+    if not outcome.done and (remedy := _remedy({each.change for each in outcome.changes})):
+        out.note(f"nothing was changed; {remedy}")
+
+
+def _remedy(kinds: set[str]) -> str:
+    """Return how to apply changes of these kinds; empty if there is nothing to apply."""
+    if kinds - {"kept", "restart"}:
+        rest = "; then restart the server to apply the rest" if "restart" in kinds else ""
+        return f"run `spill config apply` to apply this{rest}"
+    return "restart the server to apply this" if "restart" in kinds else ""
 
 
 COMMANDS = {
     "config": Command(
-        "Check spill.yaml, compare it with what the server does, and apply it without a restart.",
+        "Check spill.yaml, compare it with the running server, and apply it without a restart.",
         _configure,
         _run,
         "spill config check\nspill config diff\nspill config apply",

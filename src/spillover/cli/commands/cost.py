@@ -1,4 +1,4 @@
-"""`spill cost` and `spill budgets`: what was spent on rented capacity, and how much of it is left."""
+"""`spill cost` and `spill budgets`: show the cost of rented capacity, and what is left of budgets."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from spillover.cli import codes
 from spillover.cli.arguments import since
 from spillover.cli.command import Command, Context, add_connection, add_json
-from spillover.cli.output import Cell, Column, Row
-from spillover.cli.shown import NOTHING, local, money
+from spillover.cli.printing.output import Cell, Column, Row
+from spillover.cli.printing.shown import NOTHING, local, money
 
 if TYPE_CHECKING:
     from spillover.wire.api import BudgetView, CostView
@@ -16,11 +16,9 @@ _BY = ("project", "user", "cluster", "day", "week", "month")
 
 
 def _configure_cost(parser: ArgumentParser) -> None:
+    parser.add_argument("--by", choices=_BY, default="project", help="group costs by (default: project)")
     parser.add_argument(
-        "--by", choices=_BY, default="project", help="what costs are summed by (default: project)"
-    )
-    parser.add_argument(
-        "--since", type=since, metavar="WHEN", help="only what was spent since, as 30d or 2027-01-31"
+        "--since", type=since, metavar="WHEN", help="only costs since then, such as 30d or 2027-01-31"
     )
     add_json(parser)
     add_connection(parser)
@@ -47,7 +45,7 @@ def _cost(args: Namespace, context: Context) -> int:
         total = () if len(report.rows) == 1 else (report.total,)
         context.out.table(columns, [cost_row(one) for one in (*report.rows, *total)])
     else:
-        context.out.note("nothing was spent")
+        context.out.note("no costs")
     return codes.OK
 
 
@@ -60,12 +58,12 @@ def _budgets(args: Namespace, context: Context) -> int:
     elif found:
         context.out.table(budget_columns(currency), [budget_row(one) for one in found])
     else:
-        context.out.note("no budgets; spill.yaml sets them under `budgets`")
+        context.out.note("no budgets; set them under `budgets` in spill.yaml")
     return codes.OK
 
 
 def budget_columns(currency: str) -> tuple[Column, ...]:
-    """Of budgets; when a period ends can be told from it, so that is left out first."""
+    """Return the columns for budgets; ENDS drops first, because it follows from PERIOD."""
     return (
         Column("BUDGET", gives=True),
         Column("PERIOD"),
@@ -78,12 +76,12 @@ def budget_columns(currency: str) -> tuple[Column, ...]:
 
 
 def cost_row(one: "CostView") -> Row:
-    """One project, user, cluster, day, week or month."""
+    """Return the row of one project, user, cluster, day, week or month."""
     return (one.key, str(one.jobs), money(one.cost), _some(one.running), _some(one.held))
 
 
 def budget_row(one: "BudgetView") -> Row:
-    """One budget; red when nothing is left of it."""
+    """Return the row of one budget, red if it is used up."""
     left = Cell(money(one.left), "red" if one.left <= 0 else "")
     return (
         f"{one.of} {one.name}",
@@ -97,20 +95,19 @@ def budget_row(one: "BudgetView") -> Row:
 
 
 def _some(amount: float) -> str:
-    """An amount, if there is any."""
+    """Format an amount; a dash for zero."""
     return money(amount) if amount else NOTHING
 
 
 COMMANDS = {
     "cost": Command(
-        "Sum what was spent on rented capacity. An attempt counts to the cluster it ran on and the day, week or month (UTC) in which it was over; "
-        "RUNNING is what attempts under way have cost by now, HELD what budgets and max_cost hold for them.",
+        "Show the cost of rented capacity. An attempt counts for the cluster it ran on and for the day, week or month (UTC) in which it ended. RUNNING is the cost of running attempts so far, HELD the amount that budgets and max_cost hold for them.",
         _configure_cost,
         _cost,
         "spill cost --by project --since 30d\nspill cost --by day --since 2027-01-01 --json",
     ),
     "budgets": Command(
-        "Show what is spent, held and left of each budget in the period that is now.",
+        "Show the spent, held and remaining amount of each budget in the current period.",
         _configure,
         _budgets,
         "spill budgets",

@@ -1,4 +1,4 @@
-"""`spill doctor`: whether a server and its data are healthy, and what to do if they are not."""
+"""`spill doctor`: checks a server and its data, and says how to repair them."""
 
 import os
 from argparse import ArgumentParser, Namespace
@@ -11,29 +11,27 @@ from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
-from spillover.cli.output import Output, clean
+from spillover.cli.printing.output import Output, clean
 
 if TYPE_CHECKING:
     from spillover.config.config import Config
     from spillover.server.doctor.findings import Finding
 
 _OFTEN: Final = 0.2
-"""Seconds between two words on what is being done."""
+"""Seconds between two progress messages."""
 _STYLES: Final = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
 def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--config", metavar="FILE", help="spill.yaml of the server (default: ./spill.yaml if it is there)"
+        "--config", metavar="FILE", help="spill.yaml of the server (default: ./spill.yaml if it exists)"
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="leave out what takes as long as there is history: the replay and SQLite's check of the whole file",
+        help="skip slow checks that read the whole history: the replay and SQLite's integrity check",
     )
-    parser.add_argument(
-        "--all", action="store_true", help="print a line also for each check that found nothing"
-    )
+    parser.add_argument("--all", action="store_true", help="also print a line for each check that passed")
     add_json(parser)
     add_connection(parser)
 
@@ -59,7 +57,7 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def _places(args: Namespace) -> "tuple[Path | None, Config | None]":
-    """The data folder and the configuration; None for a server elsewhere."""
+    """Return data folder and configuration; both None for a server elsewhere, no configuration if it is unknown."""
     from spillover.server.up import DEFAULT_CONFIG, settings_of  # noqa: PLC0415 - heavy
 
     named = args.data or (None if args.config else os.environ.get("SPILL_DATA"))
@@ -69,20 +67,20 @@ def _places(args: Namespace) -> "tuple[Path | None, Config | None]":
     settings = settings_of(args.config, None)
     folder = Path(named or settings.data)
     if not folder.is_dir():
-        raise UsageError(f"there is no data folder {folder}; name it with --data, or a server with --server")
+        raise UsageError(f"data folder {folder} does not exist; set --data, or --server for another machine")
     if not os.access(folder, os.R_OK | os.X_OK):
-        raise UsageError(f"{folder} cannot be read; ask as the user whose server it is")
+        raise UsageError(f"{folder} is not readable; run this as the user that runs the server")
     told = args.config or (Path(DEFAULT_CONFIG).is_file() and _same(folder, Path(settings.data)))
     return folder.absolute(), settings if told else None
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Whether two paths are one folder."""
+    """Tell whether two paths are the same folder."""
     return other.exists() and one.samefile(other)
 
 
 def _lines(findings: "Sequence[Finding]", *, each: bool) -> list[tuple[str, str, str]]:
-    """Level, what was looked at, and what was found; what is well is one line at the end, unless each is wanted."""
+    """Return level, check and text of each line; passed checks share one last line unless `each` is set."""
     shown = [
         (str(finding.level), finding.check, "; ".join(filter(None, (finding.found, finding.todo))))
         for finding in findings
@@ -91,12 +89,13 @@ def _lines(findings: "Sequence[Finding]", *, each: bool) -> list[tuple[str, str,
     well = list(dict.fromkeys(finding.check for finding in findings if finding.level == "ok"))
     wrong = {finding.check for finding in findings if finding.level != "ok"}
     if not each and (well := [name for name in well if name not in wrong]):
-        shown.append(("ok", "" if shown else "all", ", ".join(well)))
+        passed = f"check{'' if len(well) == 1 else 's'} passed (--all lists them)"
+        shown.append(("ok", "", f"{len(well)} other {passed}" if shown else f"all {len(well)} {passed}"))
     return shown
 
 
 def _show(out: Output, lines: list[tuple[str, str, str]]) -> None:
-    """Aligned; a terminal wraps long lines under themselves."""
+    """Print aligned lines; a terminal wraps long ones and indents the rest."""
     if out.terminal:
         from rich.table import Table  # noqa: PLC0415 - heavy
         from rich.text import Text  # noqa: PLC0415 - heavy
@@ -111,12 +110,12 @@ def _show(out: Output, lines: list[tuple[str, str, str]]) -> None:
         return
     wide = max((len(check) for _, check, _ in lines), default=0)
     for level, check, text in lines:
-        out.line(f"{level:7}  {check:{wide}}  {text}")
+        out.line(f"{level:7}  {check:{wide}}  {text}" if wide else f"{level:7}  {text}")
 
 
 @contextmanager
 def _progress(out: Output) -> Iterator[Callable[[str], None]]:
-    """Call what it gives with what is being done; shown on a terminal, and gone in the end."""
+    """Yield a function to call with the current step; a terminal shows it, and clears it at the end."""
     if not out.err.isatty():
         yield lambda _: None
         return
@@ -138,9 +137,7 @@ def _progress(out: Output) -> Iterator[Callable[[str], None]]:
 
 COMMANDS = {
     "doctor": Command(
-        "Check a data folder and the server that runs on it, if one does: a line for each thing that somebody should see to, with what to "
-        "do about it. Nothing is written. A server elsewhere (--server or SPILL_SERVER) is asked alone. Exit code 0 if nobody has to do "
-        "anything, else 1.",
+        "Check a data folder and the server that uses it, if one is running. Prints a line for each problem with what to do about it, and changes nothing. For a server on another machine (--server or SPILL_SERVER) it checks only the server. Exit code 0 if there is nothing to do, else 1.",
         _configure,
         _run,
         "spill doctor\nspill doctor --data ./spill-data --quick\nspill doctor --config spill.yaml --json",

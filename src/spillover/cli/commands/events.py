@@ -1,4 +1,4 @@
-"""`spill events`: what happened, one line each."""
+"""`spill events`: prints events, one per line."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Final
 from spillover.cli import codes
 from spillover.cli.arguments import index
 from spillover.cli.command import Command, Context, add_connection
-from spillover.cli.output import Output
-from spillover.cli.shown import NOTHING, local
+from spillover.cli.printing.output import Output
+from spillover.cli.printing.shown import NOTHING, local
 
 if TYPE_CHECKING:
     from spillover.wire.api import EventView
 
 _ID: Final = 16
-"""Characters of an id; a member of an array has a few more."""
+"""Characters of an id; ids of array members are a little longer."""
 
 
 def _configure(parser: ArgumentParser) -> None:
-    parser.add_argument("-f", "--follow", action="store_true", help="go on as things happen, until Ctrl-C")
-    parser.add_argument("--after", type=index, metavar="REV", help="only what came after this revision")
-    parser.add_argument("--job", metavar="JOB", help="only of this job")
+    parser.add_argument("-f", "--follow", action="store_true", help="follow new events until Ctrl-C")
+    parser.add_argument("--after", type=index, metavar="REV", help="only events after this revision")
+    parser.add_argument("--job", metavar="JOB", help="only events of this job")
     parser.add_argument(
-        "--json", action="store_true", help="print one JSON array; with -f one JSON object a line"
+        "--json", action="store_true", help="print a JSON array; with -f one JSON object per line"
     )
     add_connection(parser)
 
@@ -38,7 +38,7 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def show(out: Output, happened: "Iterable[EventView]", *, as_json: bool) -> None:
-    """Print each event as it comes."""
+    """Print each event when it arrives."""
     import msgspec  # noqa: PLC0415 - heavy
 
     for event in happened:
@@ -51,7 +51,7 @@ def show(out: Output, happened: "Iterable[EventView]", *, as_json: bool) -> None
 
 COMMANDS = {
     "events": Command(
-        "Print what happened, the oldest first. With -f, go on as things happen.",
+        "Print events, the oldest first. With -f, follow new events.",
         _configure,
         _run,
         "spill events -f\nspill events --after 120 --json",

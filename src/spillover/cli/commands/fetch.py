@@ -1,4 +1,4 @@
-"""`spill fetch`: the files that a job brought back."""
+"""`spill fetch`: downloads the output files of a job."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from spillover.cli import codes
 from spillover.cli.arguments import count
 from spillover.cli.command import Command, Context, UsageError, add_connection, add_job, add_json
-from spillover.cli.output import Column, Row
+from spillover.cli.printing.output import Column, Row
 from spillover.model.units import format_memory
 
 if TYPE_CHECKING:
@@ -25,24 +25,27 @@ def _configure(parser: ArgumentParser) -> None:
         "folder",
         nargs="?",
         metavar="DIR",
-        help="where to (default: here); of an array, DIR/INDEX for each member",
+        help="target folder (default: the current folder); for an array, DIR/INDEX for each member",
     )
     parser.add_argument(
-        "--attempt", type=count, metavar="N", help="of this attempt (default: the last that has any)"
+        "--attempt",
+        type=count,
+        metavar="N",
+        help="files of this attempt (default: the last attempt with files)",
     )
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--list", action="store_true", help="only say which files there are")
-    how.add_argument("--force", action="store_true", help="write over files that are there and differ")
+    how.add_argument("--list", action="store_true", help="list the files, write nothing")
+    how.add_argument("--force", action="store_true", help="overwrite existing files that differ")
     add_json(parser)
     add_connection(parser)
 
 
 def _run(args: Namespace, context: Context) -> int:
-    from spillover.cli.progress import moving  # noqa: PLC0415 - only when something moves
+    from spillover.cli.printing.progress import moving  # noqa: PLC0415 - only for transfers
     from spillover.client.fetching import InTheWay  # noqa: PLC0415 - heavy
 
     if args.list and args.folder is not None:
-        raise UsageError("--list writes nothing, so there is no folder to name")
+        raise UsageError("--list writes nothing; remove the folder")
     folder = Path(args.folder or ".")
     with context.connect(args) as client:
         if args.list:
@@ -53,14 +56,16 @@ def _run(args: Namespace, context: Context) -> int:
         there = 0
         for each, below in _members(client, args.job):
             if below and (folder / below).is_symlink():
-                raise UsageError(f"{folder / below} is a link, which may lead out of {folder}; move it away")
+                raise UsageError(
+                    f"{folder / below} is a symbolic link that may lead out of {folder}; remove it"
+                )
             with moving(context.out, each) as progress:
                 try:
                     paths = client.fetch(
                         each, folder / below, attempt=args.attempt, force=args.force, progress=progress
                     )
                 except InTheWay as error:
-                    raise UsageError(f"{error.what}; give another folder, or --force") from None
+                    raise UsageError(f"{error.what}; choose another folder, or use --force") from None
             there += bool(paths) or bool(client.files(each, args.attempt).files)
             written += map(str, paths)
     if args.json:
@@ -70,15 +75,13 @@ def _run(args: Namespace, context: Context) -> int:
         context.out.line(path)
     if not written:
         context.out.note(
-            "all files are there already"
-            if there
-            else f"{args.job} has brought back no files (see `spill show`)"
+            "all files exist already" if there else f"{args.job} has no output files (see `spill show`)"
         )
     return codes.OK
 
 
 def _list(context: Context, views: "list[FilesView]", args: Namespace) -> int:
-    """Say which files there are."""
+    """Print the list of files."""
     if args.json:
         context.out.json(views if len(views) != 1 else views[0])
         return codes.OK
@@ -91,14 +94,14 @@ def _list(context: Context, views: "list[FilesView]", args: Namespace) -> int:
     if rows:
         context.out.table(_OF_MANY if len(views) > 1 else _COLUMNS, rows)
     else:
-        context.out.note(f"{args.job} has brought back no files")
+        context.out.note(f"{args.job} has no output files")
     return codes.OK
 
 
 def _members(client: "Client", ref: str) -> Iterator[tuple[str, str]]:
-    """The jobs that are meant, each with its folder: a job itself, or all members of an array."""
-    from spillover.core.ranges import indexes  # noqa: PLC0415 - only here
-    from spillover.forms.arrays import parse_array  # noqa: PLC0415 - only here
+    """Yield a job, or all members of an array, each with its folder."""
+    from spillover.forms.jobs.arrays import parse_array  # noqa: PLC0415 - only here
+    from spillover.model.ranges import indexes  # noqa: PLC0415 - only here
 
     job = client.job(ref)
     array = job.spec.get("spec", {}).get("array") if job.array is not None else None
@@ -111,7 +114,7 @@ def _members(client: "Client", ref: str) -> Iterator[tuple[str, str]]:
 
 COMMANDS = {
     "fetch": Command(
-        "Write the files that a job brought back (its `outputs`) to a folder, each checked, none over one that differs.",
+        "Download the output files of a job (`outputs`) to a folder and verify them. Refuses to overwrite files that differ, unless --force is given.",
         _configure,
         _run,
         "spill fetch train results\nspill fetch sweep --list",

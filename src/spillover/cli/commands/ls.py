@@ -1,4 +1,4 @@
-"""`spill ls`: jobs in a list, newest first."""
+"""`spill ls`: lists jobs, the newest first."""
 
 import time
 from argparse import ArgumentParser, Namespace
@@ -10,41 +10,41 @@ from typing import TYPE_CHECKING, Final
 from spillover.cli import codes
 from spillover.cli.arguments import count, seconds, state
 from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
-from spillover.cli.listing import COLUMNS, rows
-from spillover.cli.output import Output, rich_table
+from spillover.cli.printing.listing import COLUMNS, rows
+from spillover.cli.printing.output import Output, rich_table
 
 if TYPE_CHECKING:
     from spillover.client import Client
     from spillover.wire.api import JobView
 
 _EVERY: Final = 1.0
-"""Seconds between two looks of `--watch`."""
+"""Seconds between two updates of `--watch`."""
 
 
 def _configure(parser: ArgumentParser) -> None:
     parser.add_argument("--state", type=state, metavar="S", help="only jobs in this state, such as QUEUED")
     parser.add_argument("--project", metavar="P", help="only jobs of this project")
-    parser.add_argument("--name", metavar="N", help="only jobs of this name")
+    parser.add_argument("--name", metavar="N", help="only jobs with this name")
     whose = parser.add_mutually_exclusive_group()
     whose.add_argument("--user", metavar="U", help="only jobs that this user submitted")
     whose.add_argument("--mine", action="store_true", help="only jobs that you submitted")
     parser.add_argument(
-        "--members", action="store_true", help="also members of arrays, those that have been placed"
+        "--members", action="store_true", help="also list members of arrays that have been placed"
     )
     parser.add_argument(
         "--since", type=seconds, metavar="AGO", help="only jobs submitted within this time, such as 1d"
     )
-    parser.add_argument("--limit", type=count, default=50, metavar="N", help="at most this many (default 50)")
-    parser.add_argument("--watch", action="store_true", help="look again every second until Ctrl-C")
+    parser.add_argument(
+        "--limit", type=count, default=50, metavar="N", help="list at most this many jobs (default: 50)"
+    )
+    parser.add_argument("--watch", action="store_true", help="refresh every second until Ctrl-C")
     add_json(parser)
     add_connection(parser)
 
 
 def _run(args: Namespace, context: Context) -> int:
     if args.watch and args.json:
-        raise UsageError(
-            "--watch is for people and --json for programs; `spill events -f --json` follows what happens"
-        )
+        raise UsageError("--watch does not work with --json; use `spill events -f --json` to follow changes")
     with context.connect(args) as client:
         if args.watch:
             watch(context.out, _looks(client, args))
@@ -60,7 +60,7 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def find(client: "Client", args: Namespace) -> "list[JobView]":
-    """The jobs that the options ask for."""
+    """Return the jobs that match the options."""
     found = client.jobs(
         state=args.state,
         project=args.project,
@@ -74,7 +74,7 @@ def find(client: "Client", args: Namespace) -> "list[JobView]":
 
 
 def watch(out: Output, looks: "Iterator[list[JobView]]") -> None:
-    """Show each look in place of the one before; in a pipe, one below the other."""
+    """Show each list in place of the previous one; in a pipe, below it."""
     if not out.terminal:
         for number, jobs in enumerate(looks):
             if number:
@@ -91,7 +91,7 @@ def watch(out: Output, looks: "Iterator[list[JobView]]") -> None:
 
 
 def _looks(client: "Client", args: Namespace) -> "Iterator[list[JobView]]":
-    """The same question again and again."""
+    """Yield the list again and again."""
     while True:
         yield find(client, args)
         time.sleep(_EVERY)

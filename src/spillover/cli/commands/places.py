@@ -1,12 +1,12 @@
-"""`spill agents`, and clusters and agents as rows: where jobs run."""
+"""`spill agents`, and the table rows for clusters and agents."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
-from spillover.cli.output import Cell, Column, Row
-from spillover.cli.shown import NOTHING, between, duration, number, resources
+from spillover.cli.printing.output import Cell, Column, Row
+from spillover.cli.printing.shown import NOTHING, between, duration, number, resources
 
 if TYPE_CHECKING:
     from spillover.client import Client
@@ -45,18 +45,21 @@ def _configure_agents(parser: ArgumentParser) -> None:
     parser.add_argument(
         "action",
         nargs="?",
-        choices=("drain", "resume", "undrain", "forget"),
+        choices=("list", "drain", "resume", "undrain", "forget"),
+        default="list",
         metavar="ACTION",
-        help="drain: give it nothing more; resume: give it work again; forget: strike a lost one off the list",
+        help="list: list agents (default); drain: start no more tasks there; resume: start tasks again; forget: remove a lost agent from the list",
     )
-    parser.add_argument("names", nargs="*", metavar="AGENT", help="its name, or CLUSTER/NAME")
+    parser.add_argument("names", nargs="*", metavar="AGENT", help="name of an agent, or CLUSTER/NAME")
     add_json(parser)
     add_connection(parser)
 
 
 def _agents(args: Namespace, context: Context) -> int:
+    if args.action == "list" and args.names:
+        raise UsageError("`spill agents list` lists all agents; remove the names")
     with context.connect(args) as client:
-        if args.action is not None:
+        if args.action != "list":
             return _act(client, args, context)
         found = list(client.agents())
     if args.json:
@@ -69,9 +72,9 @@ def _agents(args: Namespace, context: Context) -> int:
 
 
 def _act(client: "Client", args: Namespace, context: Context) -> int:
-    """Do something to agents."""
+    """Drain, resume or forget agents."""
     if not args.names:
-        raise UsageError(f"name the agents to {args.action}; `spill agents` lists them")
+        raise UsageError(f"no agent to {args.action}; `spill agents` lists agents")
     acts = {
         "drain": client.drain,
         "resume": client.resume,
@@ -85,7 +88,7 @@ def _act(client: "Client", args: Namespace, context: Context) -> int:
 
 
 def cluster_row(cluster: "ClusterView") -> Row:
-    """One cluster, with use and capacity of each resource."""
+    """Return the row of one cluster, with used and total amount of each resource."""
     prices = {
         kind.removesuffix("_hour").replace("_", " "): price for kind, price in cluster.price.items() if price
     }
@@ -102,12 +105,12 @@ def cluster_row(cluster: "ClusterView") -> Row:
 
 
 def _in_all(cluster: "ClusterView") -> dict[str, float]:
-    """What is used of a cluster, by our jobs and by others."""
+    """Return the usage of a cluster by our jobs and by others."""
     return {kind: use + cluster.foreign.get(kind, 0) for kind, use in cluster.used.items()}
 
 
 def agent_row(agent: "AgentView") -> Row:
-    """One agent, with use and capacity of each resource."""
+    """Return the row of one agent, with used and total amount of each resource."""
     heard = between(agent.heartbeat_at, None)
     return (
         agent.name,
@@ -125,27 +128,27 @@ def agent_row(agent: "AgentView") -> Row:
 
 
 def _use(used: dict[str, float], capacity: dict[str, float], kind: str) -> str:
-    """How much of a resource is taken."""
+    """Format used and total amount of a resource."""
     if not capacity.get(kind):
         return NOTHING
     return f"{_amount(used.get(kind, 0), kind)}/{_amount(capacity[kind], kind)}"
 
 
 def _amount(value: float, kind: str) -> str:
-    """Memory in its own units, all else as a number."""
+    """Format memory with its unit, other resources as a number."""
     if kind != "memory":
         return number(value)
     return resources({"memory": value}).removeprefix("0 CPU").removeprefix(", ") or "0"
 
 
 def _state(name: str) -> Cell:
-    """A state, green when work can be given to it."""
+    """Colour a state: green if it accepts work."""
     return Cell(name, "green" if name in _GOOD else "yellow")
 
 
 COMMANDS = {
     "agents": Command(
-        "List agents and what they are doing; drain them, resume them, or forget lost ones.",
+        "List agents with their usage; drain or resume agents, or forget lost ones.",
         _configure_agents,
         _agents,
         "spill agents --json\nspill agents drain local-1\nspill agents resume local-1",

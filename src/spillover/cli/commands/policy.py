@@ -1,4 +1,4 @@
-"""`spill policy show`, `set`, `reset` and `history`: what decides, and how it is changed while the server runs."""
+"""`spill policy show`, `set`, `reset` and `history`: show policies, and change them while the server runs."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, add_actions, add_connection, add_json
-from spillover.cli.output import Cell, Column, Output, Row
-from spillover.cli.shown import duration, local
+from spillover.cli.printing.output import Cell, Column, Output, Row
+from spillover.cli.printing.shown import duration, local
 
 if TYPE_CHECKING:
     from spillover.wire.api import PolicyAxis, PolicyOutcome, PolicyRecord, PolicyView
@@ -15,26 +15,30 @@ if TYPE_CHECKING:
 _AXES = (Column("AXIS"), Column("POLICY"), Column("FAILED", right=True), Column("PROBLEM", gives=True))
 _CHANGES = (Column("WHEN"), Column("WHO"), Column("HOW"), Column("CHANGED"))
 _LEAST = 20
-"""Characters of a line of what changed, however narrow the terminal is."""
+"""Least characters for a line of changes on a narrow terminal."""
 
 
 def _configure(parser: ArgumentParser) -> None:
     add = add_actions(parser)
     show = add(
-        "show", "say which policies decide, since when, and whether one fails", "spill policy show --json"
+        "show",
+        "show the policies in effect (default), since when, and whether one fails",
+        "spill policy show --json",
     )
     change = add(
         "set",
-        "decide by other policies from now on",
+        "change policies",
         "spill policy set 'wait=compute(0.1),order=priority' --dry-run",
     )
     change.add_argument(
-        "policy", metavar="POLICY", help="as 'wait=compute(0.1),order=priority'; axes that are not named stay"
+        "policy",
+        metavar="POLICY",
+        help="such as 'wait=compute(0.1),order=priority'; other axes stay as they are",
     )
-    reset = add("reset", "go back to what spill.yaml says", "spill policy reset --dry-run")
+    reset = add("reset", "return to the policies of spill.yaml", "spill policy reset --dry-run")
     for one in (change, reset):
-        one.add_argument("--dry-run", action="store_true", help="only check it and say what would change")
-    history = add("history", "list the last changes, newest first", "spill policy history")
+        one.add_argument("--dry-run", action="store_true", help="only check, and show what would change")
+    history = add("history", "list recent changes, newest first", "spill policy history")
     for one in (show, change, reset, history):
         add_json(one)
         add_connection(one)
@@ -57,7 +61,7 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def _show(out: Output, view: "PolicyView") -> None:
-    """Each axis, then since when and what spill.yaml says."""
+    """Print each axis, since when the policies are in effect, and those of spill.yaml."""
     out.table(_AXES, [_axis(axis) for axis in view.axes])
     how = {
         "set": "set by",
@@ -71,16 +75,16 @@ def _show(out: Output, view: "PolicyView") -> None:
             ("depth", str(view.depth)),
             ("unknown runtime", duration(view.unknown_runtime_s)),
             ("since", f"{local(view.since)}, {how} {view.who}" if view.since else "the beginning"),
-            ("spill.yaml", view.configured if view.differs else "says the same"),
+            ("spill.yaml", view.configured if view.differs else "has the same policies"),
             ("as a line", view.policy),
         ]
     )
     if view.differs:
-        out.note("spill.yaml says otherwise; `spill policy reset` goes back to it")
+        out.note("spill.yaml has other policies; run `spill policy reset` to return to them")
 
 
 def _axis(axis: "PolicyAxis") -> Row:
-    """One axis, with what is wrong with it."""
+    """Return the row of one axis, with its problem."""
     problem = axis.error or ""
     if axis.disabled is not None:
         problem = f"{axis.disabled} is disabled: {problem}"
@@ -88,7 +92,7 @@ def _axis(axis: "PolicyAxis") -> Row:
 
 
 def _changed(out: Output, outcome: "PolicyOutcome") -> None:
-    """What would change; nothing when it was done, as with all commands that change something, unless nothing changed."""
+    """Print what a dry run would change; after a real change, print only that nothing changed."""
     if not outcome.changes:
         out.note("nothing changes" if outcome.done else "nothing would change")
     elif not outcome.done:
@@ -97,16 +101,16 @@ def _changed(out: Output, outcome: "PolicyOutcome") -> None:
 
 
 def history(out: Output, records: "list[PolicyRecord]") -> None:
-    """One change a line."""
+    """Print one change per line."""
     if not records:
-        out.note("the policies were never changed")
+        out.note("the policies have never been changed")
         return
     rows = [(local(one.at), one.who, one.how, _told(one)) for one in records]
     out.table(_CHANGES, _wrapped(rows, out.console().width) if out.terminal else rows)
 
 
 def _wrapped(rows: Sequence[tuple[str, ...]], width: int) -> list[Row]:
-    """The same rows with what changed broken over as many lines as it needs: it is what the list is for."""
+    """Wrap the last column over several lines instead of cutting it, because it matters most."""
     import textwrap  # noqa: PLC0415 - only here
 
     others = (*zip(*rows, strict=True),)[:-1]
@@ -128,10 +132,10 @@ def _told(record: "PolicyRecord") -> str:
 
 COMMANDS = {
     "policy": Command(
-        "Show which policies decide, change them while the server runs, or list what decided before. What is set stays, also over "
-        "restarts, until spill.yaml says something else than it did.",
+        "Show the policies in effect, change them while the server runs, or list earlier changes. A change persists over restarts, until the policies in spill.yaml change.",
         _configure,
         _run,
-        "spill policy show\nspill policy set 'wait=compute(0.1),order=priority' --dry-run",
+        "spill policy\nspill policy set 'wait=compute(0.1),order=priority' --dry-run",
+        action="show",
     )
 }

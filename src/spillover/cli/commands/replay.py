@@ -1,20 +1,20 @@
-"""`spill replay`: whether the journal of a server leads to the plans that it stored."""
+"""`spill replay`: checks that the journal of a server gives the plans that it stored."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, UsageError, add_json
-from spillover.cli.shown import local
+from spillover.cli.printing.shown import local
 
 if TYPE_CHECKING:
-    from spillover.cli.output import Output
+    from spillover.cli.printing.output import Output
     from spillover.server.replaying import ReplayView
 
 
 def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--config", metavar="FILE", help="spill.yaml of the server (default: ./spill.yaml if it is there)"
+        "--config", metavar="FILE", help="spill.yaml of the server (default: ./spill.yaml if it exists)"
     )
     parser.add_argument("--data", metavar="DIR", help="data folder of the server")
     add_json(parser)
@@ -33,10 +33,10 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def _show(out: "Output", view: "ReplayView") -> None:
-    """One line if all is the same; else where it begins to differ, with both plans."""
+    """Print one line if all plans are equal, else the first difference with both plans."""
     plans = f"{view.plans} {'plan' if view.plans == 1 else 'plans'}"
     if view.difference is None:
-        out.line(f"events {view.first} to {view.last}: {plans}, all as they were stored")
+        out.line(f"events {view.first} to {view.last}: {plans}, all equal to the stored ones")
         return
     found = view.difference
     out.line(f"event {found.revision}, at {local(found.at)}: {found.what}")
@@ -44,13 +44,12 @@ def _show(out: "Output", view: "ReplayView") -> None:
         out.line(f"{title}:")
         for line in lines or ("nothing",):
             out.line(f"  {line}")
-    out.note(f"{plans} before it as they were stored; what comes after it was not looked at")
+    out.note(f"{plans} before it equal to the stored ones; later events were not checked")
 
 
 COMMANDS = {
     "replay": Command(
-        "Make every plan of a journal anew, from the events before it, and compare it with the one that was stored. The server may "
-        "run meanwhile; nothing is written. Exit code 1 if a plan, or an event, does not follow from what came before it.",
+        "Replay a journal: compute every plan again from the events before it, and compare it with the stored plan. The server may be running; nothing is written. Exit code 1 if a plan or an event does not follow from the events before it.",
         _configure,
         _run,
         "spill replay --data ./spill-data\nspill replay --config spill.yaml --json",

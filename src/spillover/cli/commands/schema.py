@@ -1,4 +1,4 @@
-"""`spill schema`: what job files and spill.yaml may hold, for editors and other programs."""
+"""`spill schema`: prints JSON Schemas of job files and spill.yaml, for editors and other programs."""
 
 import json
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -8,11 +8,13 @@ from spillover.cli.command import Command, Context
 
 
 def _configure(parser: ArgumentParser) -> None:
-    parser.add_argument("what", type=_kind, metavar="job|config", help="job files, or spill.yaml")
+    parser.add_argument(
+        "what", type=_kind, metavar="job|config", help="job for job files, config for spill.yaml"
+    )
 
 
 def _kind(text: str) -> str:
-    """What has a schema."""
+    """Parse the name of a schema."""
     if text not in {"job", "config"}:
         raise ArgumentTypeError(f"{text!r} has no schema; write job or config")
     return text

@@ -1,13 +1,13 @@
-"""`spill show`: all that is known of one job."""
+"""`spill show`: prints all details of one job."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, add_connection, add_job, add_json
-from spillover.cli.listing import place, progress
-from spillover.cli.output import Column, Output
-from spillover.cli.shown import ENDED, between, duration, expected, local, money, resources
+from spillover.cli.printing.listing import place, progress
+from spillover.cli.printing.output import Column, Output
+from spillover.cli.printing.shown import ENDED, between, duration, expected, local, money, resources
 
 if TYPE_CHECKING:
     from spillover.wire.api import JobDetail, SetAsideView, TaskView
@@ -30,7 +30,7 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def sheet(out: Output, job: "JobDetail", currency: str) -> None:
-    """Print a job as facts and its file as it was understood."""
+    """Print the facts about a job, its tasks, and its job file with defaults."""
     out.sheet([(name, text) for name, text in facts(job, currency) if text])
     if job.tasks:
         out.line()
@@ -44,7 +44,7 @@ def sheet(out: Output, job: "JobDetail", currency: str) -> None:
 
 
 def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
-    """What there is to say, in the order a person asks; an empty text is left out."""
+    """Return named facts, the most important first; the caller omits empty ones."""
     where = place(job)
     reason = job.reason.message if job.reason is not None and job.state != "SUCCEEDED" else ""
     because = job.placed_because.message if job.placed_because is not None else ""
@@ -56,14 +56,14 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
         ("array", progress(job.array.counts, job.array.size) if job.array else ""),
         (
             "members",
-            f"`spill show {job.id}.INDEX` shows one, `spill ls --members --name {job.name}` lists those that were placed"
+            f"`spill show {job.id}.INDEX` shows a member, `spill ls --members --name {job.name}` lists placed members"
             if job.array
             else "",
         ),
         ("where", f"{where}, because {because}" if where and because else where),
         ("attempt", str(job.attempt) if job.attempt else ""),
         ("owner", f"{job.user}, project {job.project}, queue {job.queue}, priority {job.priority}"),
-        ("asks", resources(job.resources) if job.resources else ""),
+        ("requests", resources(job.resources) if job.resources else ""),
         ("estimate", expected(job.estimate_s, job.estimate_from)),
         ("submitted", f"{local(job.submitted_at)} ({duration(between(job.submitted_at, None))} ago)"),
         ("started", _started(job)),
@@ -75,11 +75,11 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
         ("would cost", _quoted(job, currency)),
         (
             "held",
-            "" if job.held_cost is None else f"{money(job.held_cost, currency)}, the most that it can cost",
+            "" if job.held_cost is None else f"{money(job.held_cost, currency)}, the most it can cost",
         ),
         ("cost", money(job.cost, currency) if job.cost or job.state in ENDED else ""),
         ("note", job.note or ""),
-        *[("set aside", _aside(each)) for each in job.set_aside],
+        *[("retrying", _aside(each)) for each in job.set_aside],
     ]
 
 
@@ -96,7 +96,7 @@ _TASKS = (
 
 
 def _task(task: "TaskView") -> tuple[str, ...]:
-    """A row for one of several tasks."""
+    """Return the row of one task of a gang."""
     from spillover.model.units import format_memory  # noqa: PLC0415 - only jobs with several tasks have it
 
     code = "" if task.exit_code is None else str(task.exit_code)
@@ -113,40 +113,40 @@ def _task(task: "TaskView") -> tuple[str, ...]:
 
 
 def _counted(counts: dict[str, int]) -> str:
-    """How many of several tasks are in each state."""
+    """Count the tasks of a gang in each state."""
     states = ", ".join(f"{count} {state.lower()}" for state, count in counts.items())
     return f"{sum(counts.values())}, {states}" if counts else ""
 
 
 def _aside(failed: "SetAsideView") -> str:
-    """What the server failed to do for it."""
+    """Describe work of the server for this job that failed and will be retried."""
     tries = f"{failed.tries} time{'s' if failed.tries != 1 else ''}"
     return f"{failed.work} failed {tries} since {local(failed.since)}, next try {local(failed.next_try)}: {failed.reason}"
 
 
 def _given(job: "JobDetail") -> str:
-    """How long it may run because of its cap."""
+    """Describe the walltime that the cost cap of a job sets."""
     given = job.given_walltime_s
-    return "" if given is None else f"{duration(given)}, which is what its cap pays for"
+    return "" if given is None else f"{duration(given)}, limited by its cost cap"
 
 
 def _quoted(job: "JobDetail", currency: str) -> str:
-    """What it is expected to cost, and what it can cost at the most."""
+    """Format the expected cost and the largest possible cost."""
     if job.estimated_cost is None or (job.node is not None and not job.estimated_cost):
         return ""
-    told = money(job.estimated_cost, currency) + ("" if job.node is not None else " if it is rented")
-    return told + ("" if job.cost_at_walltime is None else f", {money(job.cost_at_walltime)} at the most")
+    told = money(job.estimated_cost, currency) + ("" if job.node is not None else " if rented")
+    return told + ("" if job.cost_at_walltime is None else f", at most {money(job.cost_at_walltime)}")
 
 
 def _started(job: "JobDetail") -> str:
-    """When it started and how long it waited for that."""
+    """Format the start time and the wait before it."""
     if job.started_at is None:
         return ""
     return f"{local(job.started_at)} (waited {duration(between(job.submitted_at, job.started_at))})"
 
 
 def _ran(job: "JobDetail") -> str:
-    """How long it ran, and what it used as far as that was measured."""
+    """Format the runtime, and the measured usage if known."""
     ran = job.ran_s if job.ran_s is not None else between(job.started_at, job.finished_at)
     if ran is None:
         return ""
@@ -162,6 +162,6 @@ def _ran(job: "JobDetail") -> str:
 
 COMMANDS = {
     "show": Command(
-        "Print all that is known of a job.", _configure, _run, "spill show train\nspill show train --json"
+        "Show all details of a job.", _configure, _run, "spill show train\nspill show train --json"
     )
 }

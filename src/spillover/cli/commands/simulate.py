@@ -1,4 +1,4 @@
-"""`spill simulate`: what would become of the jobs of a trace, under one set of policies or under many."""
+"""`spill simulate`: simulates the jobs of a trace, under one set of policies or many."""
 
 import gc
 import os
@@ -12,83 +12,101 @@ from spillover.cli.command import Command, Context, UsageError, add_json
 
 if TYPE_CHECKING:
     from spillover.model.policy import PolicySet
-    from spillover.sim.study import Study
+    from spillover.sim.studies.study import Study
     from spillover.sim.trace import Trace
 
 
 def _configure(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("--trace", required=True, metavar="FILE|synthetic:...", help="jobs: CSV, SWF, sacct, or a recipe")
-    add("--owned", required=True, metavar="NODES", help="machines, as 64x8gpu or 64x8gpu,48cpu,256GB")
+    add(
+        "--trace",
+        required=True,
+        metavar="FILE|synthetic:...",
+        help="jobs to simulate: a CSV, SWF or sacct file, or a recipe",
+    )
+    add(
+        "--owned",
+        required=True,
+        metavar="NODES",
+        help="owned machines, such as 64x8gpu or 64x8gpu,48cpu,256GB",
+    )
     add(
         "--rented",
         required=True,
         metavar="PRICES",
-        help="an hour's prices, as gpu=2.5,cpu=0.04,step=60s,startup=90s",
+        help="hourly prices and billing of rented capacity, such as gpu=2.5,cpu=0.04,step=60s,startup=90s",
     )
     add(
         "--policy",
         action="append",
         default=[],
         metavar="POLICY",
-        help="as wait=compute(0.076),backfill=strict; what is left out is as in spill.yaml",
+        help="policies, such as wait=compute(0.076),backfill=strict; other axes have the server's defaults",
     )
-    add("--warmup", type=_count, default=0, metavar="W", help="jobs left out of the statistics at both ends")
-    add("--seed", type=_count, default=0, metavar="N", help="of all dice: recipes, errors of estimates")
+    add(
+        "--warmup",
+        type=_count,
+        default=0,
+        metavar="W",
+        help="jobs at both ends to leave out of the statistics",
+    )
+    add("--seed", type=_count, default=0, metavar="N", help="random seed for recipes and errors of estimates")
     add(
         "--estimates",
         type=_told,
         default="runtime",
         metavar="WHAT",
-        help="what policies are told: runtime, walltime or nothing",
+        help="runtime estimates given to policies: runtime, walltime or nothing",
     )
     add(
         "--estimate-error",
         type=_error,
         default=(0.0, 0.0),
         metavar="ERROR",
-        help="normal(0.25) or lognormal(0.5), on runtimes",
+        help="random error of estimates: normal(0.25) or lognormal(0.5)",
     )
-    add("--skip-bad", action="store_true", help="leave rows that are wrong out, and count them")
-    add("--jobs", metavar="FILE", help="write a row for each job (CSV, packed if it ends in .gz)")
+    add("--skip-bad", action="store_true", help="skip invalid rows, and count them")
+    add("--jobs", metavar="FILE", help="write a row for each job to FILE (CSV, compressed if it ends in .gz)")
     add_json(parser)
     group = parser.add_argument_group("many policies")
     group.add_argument(
         "--sweep",
         action="append",
         metavar="POLICY",
-        help="a curve, as wait=constant(0.1h..4h/8), or one point of it; repeatable",
+        help="range of policies, such as wait=constant(0.1h..4h/8), or one policy; repeatable",
     )
-    group.add_argument("--plot", metavar="FILE", help="draw cost against completion time (.svg or .png)")
+    group.add_argument("--plot", metavar="FILE", help="plot cost against completion time (.svg or .png)")
     group.add_argument(
-        "--out", metavar="FILE", help="results as they come; known ones are not simulated again"
+        "--out", metavar="FILE", help="file for results; points it already has are not simulated again"
     )
-    group.add_argument("--processes", type=_number, metavar="N", help="default: one for each core")
+    group.add_argument(
+        "--processes", type=_number, metavar="N", help="worker processes (default: one for each core)"
+    )
 
 
 def _count(text: str) -> int:
-    """A whole number from 0."""
+    """Parse a whole number of at least 0."""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise ArgumentTypeError(f"{text!r} is not a whole number from 0")
+        raise ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 
 def _number(text: str) -> int:
-    """A whole number from 1."""
+    """Parse a whole number of at least 1."""
     if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text)):
-        raise ArgumentTypeError(f"{text!r} is not a whole number from 1")
+        raise ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
 def _told(text: str) -> str:
-    """What the scheduler is told about runtimes."""
+    """Parse which runtime estimates the scheduler gets."""
     if text not in {"runtime", "walltime", "nothing"}:
-        raise ArgumentTypeError(f"{text!r} is not known; write runtime, walltime or nothing")
+        raise ArgumentTypeError(f"{text!r} is not valid; write runtime, walltime or nothing")
     return text
 
 
 def _error(text: str) -> tuple[float, float]:
-    """The normal and the lognormal error of estimates."""
+    """Parse the error of estimates as normal and lognormal deviation."""
     _load_msgspec()
     from spillover.forms.oneline import Piece  # noqa: PLC0415 - heavy
 
@@ -99,7 +117,9 @@ def _error(text: str) -> tuple[float, float]:
     except ValueError:
         size = -1.0
     if kind not in {"normal", "lognormal"} or not 0 <= size <= 10:
-        raise ArgumentTypeError(f"{text!r} is not an error; write normal(0.25) or lognormal(0.5)")
+        raise ArgumentTypeError(
+            f"{text!r} is not an error distribution; write normal(0.25) or lognormal(0.5)"
+        )
     return (size, 0.0) if kind == "normal" else (0.0, size)
 
 
@@ -112,28 +132,28 @@ def _run(args: Namespace, context: Context) -> int:
         study, policies, trace = _read(args)
         _remark(args.rented, study, trace, context)
     finally:
-        gc.freeze()  # what is loaded and read stays: nothing is to be looked for in it
+        gc.freeze()  # the collector need not search modules and jobs, which stay
         gc.enable()
     if args.sweep:
-        from spillover.cli.sweeping import sweep  # noqa: PLC0415 - heavy
+        from spillover.cli.sweeps import sweep  # noqa: PLC0415 - heavy
 
         return sweep(args, context, study, trace, policies)
     return _single(args, context, study, trace, policies, started)
 
 
 def _load_msgspec() -> None:
-    """Load it without typing_extensions, which it would take for names that Python has itself, and which loads longer than it does."""
+    """Load msgspec without typing_extensions, which is slow to load and not needed on this Python."""
     if "typing_extensions" not in sys.modules:
-        sys.modules["typing_extensions"] = None  # type: ignore[assignment] # which is how Python writes that there is none
-        import msgspec  # noqa: F401, PLC0415 - for whoever imports it after us
+        sys.modules["typing_extensions"] = None  # type: ignore[assignment] # Python's way to mark a module as missing
+        import msgspec  # noqa: F401, PLC0415 - for later imports
 
         del sys.modules["typing_extensions"]
 
 
 def _read(args: Namespace) -> "tuple[Study, PolicySet, Trace]":
-    """What is asked for, and the jobs."""
+    """Read the options, the policies and the jobs."""
     from spillover.forms.policystring import read_policies  # noqa: PLC0415 - heavy
-    from spillover.sim.study import read_jobs  # noqa: PLC0415 - heavy
+    from spillover.sim.studies.study import read_jobs  # noqa: PLC0415 - heavy
 
     study = _study(args)
     policies = read_policies("".join(args.policy), "--policy", study=True)
@@ -142,25 +162,23 @@ def _read(args: Namespace) -> "tuple[Study, PolicySet, Trace]":
 
 
 def _check(args: Namespace) -> None:
-    """Options that do not go together."""
+    """Refuse options that exclude each other."""
     from spillover.cli.writing import problems_of  # noqa: PLC0415 - loaded with the command
 
     problems = [
-        f"{flag} is for a sweep; write --sweep 'wait=constant(0.1h..4h/8)' too"
+        f"{flag} needs --sweep, such as --sweep 'wait=constant(0.1h..4h/8)'"
         for flag, value in (("--plot", args.plot), ("--out", args.out))
         if value is not None and not args.sweep
     ]
     if len(args.policy) > 1:
-        problems.append("--policy is written twice; to compare several, write --sweep for each of them")
+        problems.append("--policy is given twice; to compare policies, use --sweep for each of them")
     if args.jobs and args.sweep:
-        problems.append("--jobs is for one set of policies; leave --sweep out")
+        problems.append("--jobs is not allowed with --sweep")
     if args.estimates != "runtime" and any(args.estimate_error):
-        problems.append(
-            f"--estimate-error is one of true runtimes; it does not go with --estimates {args.estimates}"
-        )
+        problems.append(f"--estimate-error is not allowed with --estimates {args.estimates}")
     folder = os.path.dirname(args.jobs or "")  # noqa: PTH120 - pathlib takes as long to load as a small trace to read
     if folder and not os.path.isdir(folder):  # noqa: PTH112 - likewise
-        problems.append(f"--jobs: there is no folder {folder}")
+        problems.append(f"--jobs: folder {folder} does not exist")
     written = (("--jobs", args.jobs), ("--out", args.out), ("--plot", args.plot))
     problems += problems_of(args.trace, "--trace", written)
     if problems:
@@ -168,10 +186,10 @@ def _check(args: Namespace) -> None:
 
 
 def _study(args: Namespace) -> "Study":
-    """The study that was asked for; everything that is wrong with it is told at once."""
+    """Build the study from the options; report all problems at once."""
     from spillover.sim.estimates import Told  # noqa: PLC0415 - heavy
     from spillover.sim.fleet import read_site  # noqa: PLC0415 - heavy
-    from spillover.sim.study import Study  # noqa: PLC0415 - heavy
+    from spillover.sim.studies.study import Study  # noqa: PLC0415 - heavy
 
     fleet, rent = read_site(args.owned, args.rented)
     normal, lognormal = args.estimate_error
@@ -180,9 +198,9 @@ def _study(args: Namespace) -> "Study":
 
 
 def _load(policies: "PolicySet") -> None:
-    """Refuse policies that cannot be made, before a long trace is read."""
+    """Refuse policies that cannot be loaded, before reading a long trace."""
     from spillover.policies.loading import UnknownPolicy, load  # noqa: PLC0415 - heavy
-    from spillover.sim.study import for_engine  # noqa: PLC0415 - heavy
+    from spillover.sim.studies.study import for_engine  # noqa: PLC0415 - heavy
 
     try:
         load(for_engine(policies)[0])
@@ -193,11 +211,11 @@ def _load(policies: "PolicySet") -> None:
 def _single(
     args: Namespace, context: Context, study: "Study", trace: "Trace", policies: "PolicySet", started: float
 ) -> int:
-    """One set of policies."""
-    from spillover.cli.progress import counting  # noqa: PLC0415 - heavy
-    from spillover.sim.failing import told_of  # noqa: PLC0415 - heavy
-    from spillover.sim.report import facts, fields, so_many, write_jobs  # noqa: PLC0415 - heavy
-    from spillover.sim.study import run  # noqa: PLC0415 - heavy
+    """Simulate one set of policies and print the result."""
+    from spillover.cli.printing.progress import counting  # noqa: PLC0415 - heavy
+    from spillover.sim.reports.failures import told_of  # noqa: PLC0415 - heavy
+    from spillover.sim.reports.report import facts, fields, so_many, write_jobs  # noqa: PLC0415 - heavy
+    from spillover.sim.studies.study import run  # noqa: PLC0415 - heavy
 
     with counting(context.out, len(trace.jobs)) as ended:
         result, outcomes = run(study, trace.jobs, policies, ended)
@@ -213,13 +231,13 @@ def _single(
         f"{so_many(count)} simulated in {took:.2f} s ({count / took:,.0f} a second, with reading)"
     )
     if result.failures:
-        context.out.note(f"these are not numbers of the policy: {told_of(result.failures)}")
-    gc.freeze()  # what is left goes with the process
+        context.out.note(f"the numbers of the policy are not valid: {told_of(result.failures)}")
+    gc.freeze()  # the process ends soon and frees everything
     return codes.POLICY_FAILED if result.failures else codes.OK
 
 
 def _remark(rented: str, study: "Study", trace: "Trace", context: Context) -> None:
-    """Say what may not be as one thinks."""
+    """Print notes on inputs that may surprise the user."""
     from spillover.sim.fleet import unpriced  # noqa: PLC0415 - heavy
 
     fleet = study.fleet
@@ -228,16 +246,16 @@ def _remark(rented: str, study: "Study", trace: "Trace", context: Context) -> No
         if without:
             some = "1 job has" if without == 1 else f"{without:,} jobs have"
             never = "waits" if without == 1 else "wait"
-            context.out.note(f"{some} no GPUs and never {never}: --owned states no CPUs (as 64x8gpu,48cpu)")
+            context.out.note(f"{some} no GPUs and never {never}; --owned has no CPUs (write 64x8gpu,48cpu)")
     if not fleet.node.gpu and any(job.gpus for job in trace.jobs):
-        context.out.note("jobs with GPUs never run on owned machines: --owned states no GPUs")
+        context.out.note("jobs with GPUs never run on owned machines, because --owned has no GPUs")
     for line in unpriced(rented, fleet, trace.jobs):
         context.out.note(line)
 
 
 COMMANDS = {
     "simulate": Command(
-        "Simulate the jobs of a trace with the scheduler itself: what would be rented, what it would cost, how long jobs would wait.",
+        "Simulate the jobs of a trace with the real scheduler. Shows how many jobs would be rented, their cost, and how long jobs would wait.",
         _configure,
         _run,
         "spill simulate --trace 'synthetic:jobs=2000,load=1.1' --owned 8x8gpu --rented gpu=2.5 --policy 'wait=compute(0.076)'\n"

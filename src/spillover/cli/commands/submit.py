@@ -1,4 +1,4 @@
-"""`spill submit`: job files, scripts and standard input, all of them or none."""
+"""`spill submit`: submits job files, scripts and standard input, all or none."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -15,24 +15,26 @@ def _configure(parser: ArgumentParser) -> None:
         help="a job file, a script with #SPILL lines, or - for standard input",
     )
     parser.add_argument(
-        "--wait", action="store_true", help="wait until all have ended; exit code 1 if one did not succeed"
+        "--wait",
+        action="store_true",
+        help="wait until all jobs have ended; exit code 1 if one did not succeed",
     )
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="say where and when they would start and at what cost, and submit nothing",
+        help="show where and when the jobs would start and what they would cost, and submit nothing",
     )
     add_json(parser)
     add_connection(parser)
 
 
 def _run(args: Namespace, context: Context) -> int:
-    from spillover.cli.forecasting import forecast  # noqa: PLC0415 - only for a dry run
-    from spillover.cli.progress import moving  # noqa: PLC0415 - heavy
+    from spillover.cli.printing.forecasts import forecast  # noqa: PLC0415 - only for a dry run
+    from spillover.cli.printing.progress import moving  # noqa: PLC0415 - heavy
     from spillover.cli.reading import located, read_files  # noqa: PLC0415 - heavy
 
     if args.wait and args.dry_run:
-        raise UsageError("--dry-run submits nothing, so there is nothing to --wait for")
+        raise UsageError("--wait is not allowed with --dry-run")
     documents, origins = read_files(args.files)
     with context.connect(args) as client:
         with located(origins):
@@ -52,7 +54,7 @@ def _run(args: Namespace, context: Context) -> int:
 
 COMMANDS = {
     "submit": Command(
-        "Submit jobs, all or none, and print their ids, one a line.",
+        "Submit jobs, all or none, and print their ids, one per line.",
         _configure,
         _run,
         "spill submit prepare.yaml train.yaml --wait\nspill submit train.sh --dry-run",

@@ -1,4 +1,4 @@
-"""`spill token create`, `list` and `revoke`: who is let in, and for what."""
+"""`spill token create`, `list` and `revoke`: manage access for people and agents."""
 
 import os
 from argparse import ArgumentParser, Namespace
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TextIO
 from spillover.cli import codes
 from spillover.cli.arguments import seconds
 from spillover.cli.command import Command, Context, UsageError, add_actions, add_connection, add_json
-from spillover.cli.output import Cell, Column, Row
-from spillover.cli.shown import NOTHING, local
+from spillover.cli.printing.output import Cell, Column, Row
+from spillover.cli.printing.shown import NOTHING, local
 from spillover.model.tokens import read_token
 
 if TYPE_CHECKING:
@@ -35,26 +35,37 @@ def _configure(parser: ArgumentParser) -> None:
     add = add_actions(parser)
     create = add(
         "create",
-        "make a token and print it, this once, or write it to a file that only its owner can read",
+        "create a token and print it once, or write it to a file that only you can read",
         "spill token create --role agent --cluster onprem --expires 90d --out agent.token",
     )
     create.add_argument(
         "--role",
         required=True,
         choices=("agent", "submit", "admin"),
-        help="agent: run tasks; submit: jobs, and looking; admin: everything",
+        help="agent: run tasks; submit: submit and view jobs; admin: everything",
     )
-    create.add_argument("--project", metavar="NAME", help="only jobs of this project (role submit)")
-    create.add_argument("--user", metavar="NAME", help="who its holder is (default: as they say)")
-    create.add_argument("--cluster", metavar="NAME", help="only agents of this cluster (role agent)")
-    create.add_argument("--expires", type=seconds, metavar="DURATION", help="how long it is good, as 90d")
-    create.add_argument("--note", default="", metavar="TEXT", help="what it is for")
     create.add_argument(
-        "--out", type=Path, metavar="FILE", help="write it there, with mode 0600, and print nothing"
+        "--project", metavar="NAME", help="limit the token to jobs of this project (role submit)"
+    )
+    create.add_argument(
+        "--user", metavar="NAME", help="user name of the holder (default: the holder chooses)"
+    )
+    create.add_argument(
+        "--cluster", metavar="NAME", help="limit the token to agents of this cluster (role agent)"
+    )
+    create.add_argument(
+        "--expires", type=seconds, metavar="DURATION", help="how long the token is valid, such as 90d"
+    )
+    create.add_argument("--note", default="", metavar="TEXT", help="a note on its purpose")
+    create.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="write the token to FILE with mode 0600 instead of printing it",
     )
     listing = add("list", "list all tokens, the newest first, without their secrets", "spill token list")
-    revoke = add("revoke", "let nobody in with a token any more", "spill token revoke 7ljrds7avbyb")
-    revoke.add_argument("token", metavar="ID", help="of the token, as `spill token list` shows it")
+    revoke = add("revoke", "revoke a token", "spill token revoke 7ljrds7avbyb")
+    revoke.add_argument("token", metavar="ID", help="id of the token, from `spill token list`")
     for one in (create, listing, revoke):
         add_json(one)
         add_connection(one)
@@ -63,10 +74,10 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(args: Namespace, context: Context) -> int:
     if args.action == "revoke" and (text := read_token(args.token)) is not None:
         raise UsageError(
-            f"that is the token itself, which others can read on a command line; its id is {text.id}"
+            f"this is the token itself, which other users can see on the command line; use its id, {text.id}"
         )
     if args.action == "create" and args.out is not None and args.json:
-        raise UsageError("--json prints the token, which --out writes to a file; leave out one of them")
+        raise UsageError("--json and --out exclude each other; remove one")
     with context.connect(args) as client:
         match args.action:
             case "create" if args.out is not None:
@@ -82,7 +93,7 @@ def _run(args: Namespace, context: Context) -> int:
                 elif found:
                     context.out.table(_TOKENS, [_row(token) for token in found])
                 else:
-                    context.out.note("no tokens but the server's own")
+                    context.out.note("no tokens except the server's own")
             case _:
                 token = client.revoke_token(args.token)
                 if args.json:
@@ -91,7 +102,7 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def _made(client: "Client", args: Namespace) -> "NewToken":
-    """The token that was asked for."""
+    """Create the token that the options describe."""
     return client.create_token(
         args.role,
         project=args.project,
@@ -104,11 +115,11 @@ def _made(client: "Client", args: Namespace) -> "NewToken":
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[TextIO]:
-    """A file that only its owner can read; made before the token, so that none is made that cannot be kept, and gone if there is none."""
+    """Create a file that only its owner can read, before the token exists; remove it if no token is created."""
     try:
         file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")
     except FileExistsError:
-        raise UsageError(f"--out {path}: is there already, and is not overwritten") from None
+        raise UsageError(f"--out {path}: file exists; choose another name") from None
     except OSError as error:
         raise UsageError(f"--out {path}: {error.strerror}") from None
     try:
@@ -120,7 +131,7 @@ def _new_file(path: Path) -> Iterator[TextIO]:
 
 
 def _row(token: "TokenView") -> Row:
-    """One token."""
+    """Return the row of one token."""
     limits = (("project", token.project), ("user", token.user), ("cluster", token.cluster))
     good = token.state == "valid"
     return (
@@ -138,8 +149,7 @@ def _row(token: "TokenView") -> Row:
 
 COMMANDS = {
     "token": Command(
-        "Make, list and revoke tokens, which let people and agents in. What is printed or written when one is made is its only copy: the "
-        "server keeps a digest of it.",
+        "Create, list and revoke tokens for people and agents. `create` outputs the only copy of a token; the server keeps a digest.",
         _configure,
         _run,
         "spill token create --role agent --cluster onprem --expires 90d --out agent.token\n"

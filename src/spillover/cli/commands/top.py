@@ -1,4 +1,4 @@
-"""`spill top`: what a server does, live."""
+"""`spill top`: shows a server live."""
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -11,22 +11,28 @@ from spillover.cli.top.view import Look, TopView, rows_for
 from spillover.cli.top.watching import Watcher
 
 _ONCE: Final = 20
-"""Rows of each list when a frame is printed."""
+"""Rows of each list in a printed frame."""
 
 
 def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--once", action="store_true", help="print one frame; what is not a terminal gets no more"
+        "--once",
+        action="store_true",
+        help="print one frame and exit; the default if output is not a terminal",
     )
     parser.add_argument(
-        "--interval", type=_seconds, default=1.0, metavar="SECONDS", help="between two looks (default: 1)"
+        "--interval",
+        type=_seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="seconds between updates (default: 1)",
     )
     add_json(parser)
     add_connection(parser)
 
 
 def _seconds(text: str) -> float:
-    """A pause that is none too short for the server and none too long for a person."""
+    """Parse an interval that the server can bear and a user can use."""
     try:
         seconds = float(text)
     except ValueError:
@@ -49,7 +55,7 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def _print(args: Namespace, context: Context) -> None:
-    """One frame, without touching the terminal."""
+    """Print one frame, without control of the terminal."""
     with context.connect(args) as client:
         look = Look(client.url, client.overview(running=_ONCE, queued=_ONCE, agents=_ONCE), _ONCE)
     console = context.out.console()
@@ -61,7 +67,7 @@ def _print(args: Namespace, context: Context) -> None:
 
 
 def _watch(args: Namespace, context: Context) -> None:
-    """Frames until somebody has seen enough."""
+    """Show frames until the user quits."""
     from spillover.cli.top.screen import Screen  # noqa: PLC0415 - only where there is a terminal
 
     screen = Screen(context.out.console())
@@ -90,8 +96,8 @@ def _watch(args: Namespace, context: Context) -> None:
 
 COMMANDS = {
     "top": Command(
-        "Watch a server: clusters and their use, agents, what runs and the head of the queue with what each job waits for.\n"
-        "Keys: 1-3 or tab another view, arrows or j and k scroll, p pause, q quit.",
+        "Watch a server live: usage of clusters, agents, running jobs, and the head of the queue with the reason why each job waits.\n"
+        "Keys: 1-3 or tab for another view, arrows or j and k to scroll, p to pause, q to quit.",
         _configure,
         _run,
         "spill top\nspill top --once\nspill top --json | jq .cost_an_hour",

@@ -1,4 +1,4 @@
-"""`spill up`: a server on this machine."""
+"""`spill up`: runs a server on this machine."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -7,21 +7,25 @@ from spillover.cli.command import Command, Context
 
 
 def _configure(parser: ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", help="spill.yaml (default: ./spill.yaml if it is there)")
-    parser.add_argument("--data", metavar="DIR", help="where everything is kept")
-    parser.add_argument("--http", metavar="HOST:PORT", help="address for people (port 0 picks a free one)")
-    parser.add_argument("--grpc", metavar="HOST:PORT", help="address for agents (port 0 picks a free one)")
     parser.add_argument(
-        "--slots", type=count, metavar="N", help="CPUs of the local agent (default: those of this machine)"
+        "--config", metavar="FILE", help="configuration file (default: ./spill.yaml if it exists)"
+    )
+    parser.add_argument("--data", metavar="DIR", help="data folder")
+    parser.add_argument(
+        "--http", metavar="HOST:PORT", help="address of the HTTP API (port 0 picks a free port)"
+    )
+    parser.add_argument("--grpc", metavar="HOST:PORT", help="address for agents (port 0 picks a free port)")
+    parser.add_argument(
+        "--slots", type=count, metavar="N", help="CPUs of the local agent (default: all of this machine)"
     )
     parser.add_argument(
         "--cluster",
         action="append",
         default=[],
         metavar="NAME=KIND:OPTION,...",
-        help="a cluster, in place of those of spill.yaml; may be given several times",
+        help="a cluster, replaces those of spill.yaml; repeatable",
     )
-    parser.add_argument("--standby", action="store_true", help="wait until the server that leads is gone")
+    parser.add_argument("--standby", action="store_true", help="wait until the current leader stops")
 
 
 def _run(args: Namespace, context: Context) -> int:  # noqa: ARG001 - the server prints for itself
@@ -40,7 +44,7 @@ def _run(args: Namespace, context: Context) -> int:  # noqa: ARG001 - the server
 
 COMMANDS = {
     "up": Command(
-        "Start a server with its local agents. Prints `ready URL` when it accepts work; Ctrl-C or SIGTERM stops it.",
+        "Start a server with its local agents. It prints `ready URL` when it accepts jobs. Ctrl-C or SIGTERM stops it.",
         _configure,
         _run,
         "spill up --data ./spill-data --slots 4\nspill up --config spill.yaml\n"

@@ -1,4 +1,4 @@
-"""`spill version`."""
+"""`spill version`: prints the version."""
 
 from argparse import ArgumentParser, Namespace
 

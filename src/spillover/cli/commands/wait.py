@@ -1,4 +1,4 @@
-"""`spill wait`: wait until jobs have ended."""
+"""`spill wait`: waits until jobs have ended."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from spillover.cli import codes
 from spillover.cli.arguments import seconds
 from spillover.cli.command import Command, Context, add_connection, add_jobs, add_json
-from spillover.cli.listing import outcome
-from spillover.cli.output import Output
+from spillover.cli.printing.listing import outcome
+from spillover.cli.printing.output import Output
 
 if TYPE_CHECKING:
     from spillover.wire.api import JobView
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 def _configure(parser: ArgumentParser) -> None:
     add_jobs(parser)
-    parser.add_argument("--timeout", type=seconds, metavar="TIME", help="give up after this long, such as 1m")
+    parser.add_argument(
+        "--timeout", type=seconds, metavar="TIME", help="stop waiting after this time, such as 1m"
+    )
     add_json(parser)
     add_connection(parser)
 
@@ -36,7 +38,7 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def verdict(out: Output, ended: "Sequence[JobView]") -> int:
-    """Name the jobs that did not succeed; the exit code says whether there were any."""
+    """Print the jobs that did not succeed; return the exit code."""
     failed = [job for job in ended if job.state != "SUCCEEDED"]
     for job in failed:
         out.note(outcome(job))

@@ -1,19 +1,19 @@
-"""`spill why`: why a job is where it is, and what would change that."""
+"""`spill why`: explains the state of a job, and what would change it."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, add_connection, add_job, add_json
-from spillover.cli.output import Column, Output
-from spillover.cli.shown import duration, expected, local, money
+from spillover.cli.printing.output import Column, Output
+from spillover.cli.printing.shown import duration, expected, local, money
 
 if TYPE_CHECKING:
     from spillover.client import Client
     from spillover.wire.api import WhatIf, WhatIfView, WhyView
 
 _AWAITED: Final = 3
-"""Jobs that are named of those that one waits for, as many as its sentence has."""
+"""Dependencies to name, as many as the sentence has."""
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -24,8 +24,7 @@ def _configure(parser: ArgumentParser) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="say what would become of it if: cpu=2, memory=8Gi, gpu=1, policy='wait=zero', machines=CLUSTER:2 (as large as its"
-        " largest) or machines=CLUSTER:2x48cpu,8gpu; may be given several times",
+        help="show what would happen with cpu=2, memory=8Gi, gpu=1, policy='wait=zero', machines=CLUSTER:2 (as large as its largest machine) or machines=CLUSTER:2x48cpu,8gpu; repeatable",
     )
     add_json(parser)
     add_connection(parser)
@@ -42,25 +41,26 @@ def _run(args: Namespace, context: Context) -> int:
         if args.json:
             context.out.json(why)
         else:
-            explain(context.out, why, _awaited(client, why))
+            currency = client.server().currency if why.estimated_cost else ""
+            explain(context.out, why, _awaited(client, why), currency)
     return codes.OK
 
 
 def _assumption(texts: list[str]) -> "WhatIf":
-    """What `--if` says; raises BadForm."""
+    """Parse `--if`; raise BadForm."""
     from spillover.cli.assumptions import read_assumption  # noqa: PLC0415 - only with --if
 
     return read_assumption(texts)
 
 
 def _tell(out: Output, answer: "WhatIfView") -> None:
-    """What is, and what would be."""
+    """Print the present state and the assumed one."""
     out.line(answer.now.sentence)
-    out.line(f"if so: {answer.sentence}")
+    out.line(f"then: {answer.sentence}")
 
 
 def _awaited(client: "Client", why: "WhyView") -> str:
-    """The jobs that it waits for, each with its name and state; empty if it waits for none."""
+    """Return the jobs that it waits for, with names and states; empty if there are none."""
     if why.reason is None or why.reason.code != "after":
         return ""
     from spillover.client import Refused  # noqa: PLC0415 - heavy
@@ -70,32 +70,32 @@ def _awaited(client: "Client", why: "WhyView") -> str:
     for job in jobs[:_AWAITED]:
         try:
             view = client.job(job)
-        except Refused:  # it is gone by now, or not for this person to see; its id is in the sentence
+        except Refused:  # removed, or hidden from this user; the sentence has its id
             continue
         told.append(f"{view.name} ({job}), {view.state}")
     more = [f"{len(jobs) - _AWAITED} more"] if told and len(jobs) > _AWAITED else []
     return "; ".join([*told, *more])
 
 
-def explain(out: Output, why: "WhyView", awaited: str = "") -> None:
-    """Print the sentence, then the facts that it rests on, then what each cluster says."""
+def explain(out: Output, why: "WhyView", awaited: str = "", currency: str = "") -> None:
+    """Print the sentence, then its facts, then the reason of each cluster."""
     out.line(why.sentence)
-    if listed := [(name, text) for name, text in facts(why, awaited) if text]:
+    if listed := [(name, text) for name, text in facts(why, awaited, currency) if text]:
         out.line()
         out.sheet(listed)
     if why.clusters:
         out.line()
         out.table(
-            (Column("CLUSTER"), Column("ROLE"), Column("SAYS", gives=True)),
+            (Column("CLUSTER"), Column("ROLE"), Column("REASON", gives=True)),
             [
-                (one.cluster, one.role, one.reason.message if one.reason else "would take it now")
+                (one.cluster, one.role, one.reason.message if one.reason else "can run it now")
                 for one in why.clusters
             ],
         )
 
 
-def facts(why: "WhyView", awaited: str = "") -> list[tuple[str, str]]:
-    """What the sentence rests on; an empty text is left out."""
+def facts(why: "WhyView", awaited: str = "", currency: str = "") -> list[tuple[str, str]]:
+    """Return the facts behind the sentence; the caller omits empty ones."""
     waited = f" ({duration(why.waited_s)} ago)" if why.waited_s is not None else ""
     spills = f" (in {duration(why.spills_in_s)})" if why.spills_in_s is not None else ""
     return [
@@ -106,40 +106,41 @@ def facts(why: "WhyView", awaited: str = "") -> list[tuple[str, str]]:
         ("ahead of it", _ahead(why)),
         ("expected to run", expected(why.estimate_s, why.estimate_from)),
         ("expected to end", local(why.ends_at) if why.ends_at else ""),
-        ("would cost", _quoted(why)),
+        ("would cost", _quoted(why, currency)),
         ("never", _never(why)),
     ]
 
 
 def _ahead(why: "WhyView") -> str:
-    """How many jobs come before it."""
+    """Format the number of jobs ahead of it."""
     if why.ahead is None:
         return ""
     return f"{why.ahead}{' or more' if why.more_ahead else ''} job{'' if why.ahead == 1 else 's'}"
 
 
 def _never(why: "WhyView") -> str:
-    """Why it does not help to wait; empty if it does."""
+    """Explain why waiting is in vain; empty if it is not."""
     if why.reason is None or not why.reason.never or why.state not in {"QUEUED", "HELD"}:
         return ""
     if why.reason.code == "too_dear":
         return f"it could cost more than {why.reason.details.get('cap', 'its cap')}"
-    return "no cluster that is known could ever run it"
+    if why.reason.code == "too_late":
+        return "it cannot end by its deadline"
+    return "no known cluster could ever run it"
 
 
-def _quoted(why: "WhyView") -> str:
-    """What it is expected to cost, and what it can cost at the most."""
+def _quoted(why: "WhyView", currency: str) -> str:
+    """Format the expected cost and the largest possible cost."""
     if not why.estimated_cost:
         return ""
-    most = "" if why.cost_at_walltime is None else f", {money(why.cost_at_walltime)} at the most"
-    return (
-        money(why.estimated_cost) + ("" if why.state in {"PLACED", "RUNNING"} else " if it is rented") + most
-    )
+    most = "" if why.cost_at_walltime is None else f", at most {money(why.cost_at_walltime)}"
+    told = money(why.estimated_cost, currency)
+    return told + ("" if why.state in {"PLACED", "RUNNING"} else " if rented") + most
 
 
 COMMANDS = {
     "why": Command(
-        "Say why a job is where it is: what it waits for, since when, when it may spill over, and what each cluster says.",
+        "Explain the state of a job: what it waits for, since when, when it may spill over, and why each cluster does not run it.",
         _configure,
         _run,
         "spill why train --if cpu=2",

@@ -1,1 +1,1 @@
-"""`spill demo`: a server with owned and rented machines, some forty jobs, and what becomes of them."""
+"""`spill demo`: runs some forty jobs on a server with owned and rented machines, and shows what happens."""

@@ -1,4 +1,4 @@
-"""The command itself: start a server, submit the jobs over some seconds, watch, report, and leave nothing behind."""
+"""Runs the demo: starts a server, submits jobs over some seconds, shows and reports them, and cleans up."""
 
 import time
 from argparse import ArgumentParser, Namespace
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from spillover.wire.api import JobView
 
 _EVERY: Final = 0.2
-"""Seconds between two looks."""
+"""Seconds between two looks at the server."""
 _MOST: Final = 45.0
-"""Seconds after which something is wrong."""
+"""Seconds after which the demo gives up."""
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -33,9 +33,9 @@ def _run(args: Namespace, context: Context) -> int:
     del args
     out = context.out
     out.line(
-        f"{OWNED} has {OWNED_CPUS} CPUs of our own; {RENTED} has {RENTED_CPUS} more, at a cent a CPU-second."
+        f"{OWNED} has {OWNED_CPUS} owned CPUs; {RENTED} has {RENTED_CPUS} rented CPUs, at one cent per CPU-second."
     )
-    out.line("A job waits for our own, the longer the more it would cost, then spills over.")
+    out.line("A job waits for owned CPUs, longer if renting would cost more, then spills over.")
     out.line()
     out.flush()
     with running(CONFIG) as server, Client(server=server.url, token=server.token) as client:
@@ -47,7 +47,7 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def play(client: "Client", view: DemoView) -> "list[JobView]":
-    """Submit everything at its time and watch until all have ended."""
+    """Submit each wave at its time, and watch until all jobs have ended."""
     coming = sorted(waves(), key=lambda wave: wave.at)
     total = sum(_size(document) for wave in coming for document in wave.documents)
     start, seen = time.monotonic(), DemoLook(0.0, {}, [], total)
@@ -55,7 +55,7 @@ def play(client: "Client", view: DemoView) -> "list[JobView]":
         elapsed = time.monotonic() - start
         if elapsed > _MOST:
             raise UsageError(
-                f"the demo's jobs have not ended after {_MOST:g} seconds; is this machine very busy?"
+                f"the jobs of the demo have not ended after {_MOST:g} seconds; is this machine busy?"
             )
         coming = _submit_due(client, coming, elapsed)
         look = DemoLook(elapsed, _jobs(client), client.clusters(), total)
@@ -67,7 +67,7 @@ def play(client: "Client", view: DemoView) -> "list[JobView]":
 
 
 def _submit_due(client: "Client", coming: list[Wave], elapsed: float) -> list[Wave]:
-    """Submit the waves whose time has come; returns the others."""
+    """Submit the waves that are due; return the others."""
     for wave in coming:
         if wave.at <= elapsed:
             client.submit(wave.documents)
@@ -75,13 +75,13 @@ def _submit_due(client: "Client", coming: list[Wave], elapsed: float) -> list[Wa
 
 
 def _jobs(client: "Client") -> "dict[str, JobView]":
-    """All jobs in the order of their submission, arrays by their members."""
+    """Return all jobs in the order of submission, with members instead of arrays."""
     newest_first = list(client.jobs(limit=200))
     return {job.id: job for listed in reversed(newest_first) for job in _members(client, listed)}
 
 
 def _members(client: "Client", job: "JobView") -> "Iterator[JobView]":
-    """The members of an array, or the job itself."""
+    """Yield the members of an array, or the job itself."""
     if job.array is None:
         yield job
         return
@@ -90,7 +90,7 @@ def _members(client: "Client", job: "JobView") -> "Iterator[JobView]":
 
 
 def _size(document: dict[str, Any]) -> int:
-    """How many jobs a document stands for."""
+    """Return the number of jobs that a document describes."""
     first, dash, last = str(document["spec"].get("array", "")).partition("-")
     return int(last) - int(first) + 1 if dash else 1
 
@@ -98,7 +98,7 @@ def _size(document: dict[str, Any]) -> int:
 COMMANDS = {
     "demo": Command(
         f"Start a server in a temporary folder with two CPUs on `{OWNED}` (owned) and four on `{RENTED}` (rented), run about 40"
-        " short jobs, and show\nwhere each goes and why. Takes some twenty seconds and leaves nothing behind.",
+        " short jobs, and show\nwhere each job runs and why. Takes about twenty seconds and leaves nothing behind.",
         _configure,
         _run,
         "spill demo\nspill demo | tee demo.txt",

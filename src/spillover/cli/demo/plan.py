@@ -1,7 +1,7 @@
-"""What the demo runs: its spill.yaml, its jobs, and when each is submitted.
+"""Defines the spill.yaml and the jobs of the demo, and when each job is submitted.
 
-Seconds stand for hours here. A rented CPU costs a cent a second, so that the amounts of jobs this short can be read, and
-the wait is long enough for some jobs to find owned room and for others to spill over.
+Seconds stand for hours here. A rented CPU costs a cent per second, so that these short jobs have readable costs. The
+wait lets some jobs start on owned capacity and makes others spill over.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ RENTED: Final = "cloud"
 OWNED_CPUS: Final = 2
 RENTED_CPUS: Final = 4
 PATIENCE: Final = 1.6
-"""Coefficient of the wait: a job of C CPUs that is expected to run r seconds waits at most this times C times r."""
+"""Coefficient of the wait: a job of C CPUs with an estimate of r seconds waits at most this times C times r."""
 
 CONFIG: Final = f"""\
 apiVersion: spillover/v1
@@ -43,12 +43,12 @@ class Wave(NamedTuple):
     """Jobs that are submitted together."""
 
     at: float
-    """Seconds after the first."""
+    """Seconds after the first submission."""
     documents: list[dict[str, Any]]
 
 
 def waves() -> Iterator[Wave]:
-    """All submissions of the demo, the earliest first: 40 jobs over some ten seconds."""
+    """Yield all submissions: 40 jobs over some ten seconds. Not sorted by time."""
     yield Wave(0.0, [_job("prepare", 0.8), _job("report", 0.4, after=[{"job": "prepare", "on": "success"}])])
     yield Wave(0.3, [_job("sweep", 0.7, array="1-4")])
     for number in range(8):
@@ -58,7 +58,7 @@ def waves() -> Iterator[Wave]:
 
 
 def _mixed(number: int) -> Iterator[dict[str, Any]]:
-    """Four jobs: a short one, two of middle length, and one that is long and wide."""
+    """Yield four jobs: a short one, two of medium length, and one that is long and wide."""
     yield _job(f"quick-{number + 1}", 0.3 + number % 3 * 0.1)
     yield _job(f"fit-{number + 1}", 0.6 + number % 4 * 0.2)
     yield _job(f"render-{number + 1}", 1.0 + number % 2 * 0.4)
@@ -66,7 +66,7 @@ def _mixed(number: int) -> Iterator[dict[str, Any]]:
 
 
 def _job(name: str, runs: float, *, cpu: int = 1, code: int = 0, **more: Any) -> dict[str, Any]:
-    """A job that sleeps as long as it is expected to run."""
+    """Return a job that sleeps for exactly its estimate."""
     ends = f"; exit {code}" if code else ""
     return {
         "apiVersion": "spillover/v1",

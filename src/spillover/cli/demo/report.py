@@ -1,4 +1,4 @@
-"""What the demo ends with: where each job ran and why, the totals, and what to try next."""
+"""Prints the report of the demo: where each job ran and why, totals, and commands to try next."""
 
 import os
 import shutil
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from spillover.cli.demo.plan import CURRENCY, OWNED, RENTED
 from spillover.cli.demo.story import called, cents, mean_wait, ran, tenths, waited
-from spillover.cli.output import Cell, Column, Output, Row
-from spillover.cli.shown import NOTHING, STYLES
+from spillover.cli.printing.output import Cell, Column, Output, Row
+from spillover.cli.printing.shown import NOTHING, STYLES
 
 if TYPE_CHECKING:
     from spillover.wire.api import JobView
@@ -28,7 +28,7 @@ COLUMNS: Final = (
 def report(out: Output, jobs: "Sequence[JobView]") -> None:
     """Print the table, the totals and the next commands."""
     if not out.terminal:
-        out.line()  # what happened stands above; on a terminal it has made room
+        out.line()  # separate the table from the events above; on a terminal they have disappeared
     out.table(COLUMNS, [_row(job) for job in jobs])
     out.line()
     out.sheet(totals(jobs))
@@ -39,12 +39,12 @@ def report(out: Output, jobs: "Sequence[JobView]") -> None:
 
 
 def totals(jobs: "Sequence[JobView]") -> list[tuple[str, str]]:
-    """The sums that a person would ask for."""
+    """Return the totals as named facts."""
     succeeded = sum(job.state == "SUCCEEDED" for job in jobs)
     owned, rented = ([job for job in jobs if job.cluster == name] for name in (OWNED, RENTED))
     return [
         ("jobs", f"{len(jobs)}, of which {succeeded} succeeded"),
-        (OWNED, f"{len(owned)} jobs on owned capacity, which waited {tenths(mean_wait(owned))} on average"),
+        (OWNED, f"{len(owned)} jobs on owned capacity, waited {tenths(mean_wait(owned))} on average"),
         (RENTED, f"{len(rented)} jobs spilled over, after {tenths(mean_wait(rented))} on average"),
         ("rent", f"{cents(sum(job.cost for job in rented))} {CURRENCY}"),
         ("mean wait", tenths(mean_wait(jobs))),
@@ -52,17 +52,17 @@ def totals(jobs: "Sequence[JobView]") -> list[tuple[str, str]]:
 
 
 def next_commands() -> list[str]:
-    """Three commands that work as they stand, in this order."""
+    """Return three commands that work as printed, in this order."""
     spill = program()
     return [
-        f"{spill} up &",
+        f"{spill} up 2> up.log &",  # its log would cover the output of the other two
         f"{spill} run --wait --name hello -- sh -c 'echo on $SPILL_CLUSTER'",
         f"{spill} show hello",
     ]
 
 
 def program() -> str:
-    """How `spill` is called from here: by name if a shell finds it, else by its path."""
+    """Return how to call `spill` here: by name if a shell finds it, else by its path."""
     here = Path(sys.argv[0])
     by_path = here.name == "spill" and here.is_file() and shutil.which("spill") is None
     if not by_path:

@@ -1,4 +1,4 @@
-"""A server of the demo's own: started as a real process, and gone with its agents and data when the demo ends."""
+"""Runs the server of the demo as a real process, and removes it, its agents and its data at the end."""
 
 import contextlib
 import os
@@ -18,13 +18,13 @@ from spillover.cli.command import UsageError
 
 _COMMAND: Final = (sys.executable, "-m", "spillover.cli", "up")
 _FREE: Final = "127.0.0.1:0"
-"""A port that is free."""
+"""Port 0, so that the system picks a free one."""
 _START: Final = 20.0
-"""Seconds that a server may take until it is ready."""
+"""Seconds for a server to become ready."""
 _LOOK: Final = 0.02
-"""Seconds between two looks at a process that is to end."""
+"""Seconds between two checks for the end of a process."""
 _STOP: Final = 8.0
-"""Seconds that it may take to stop before it is killed."""
+"""Seconds for a server to stop before it is killed."""
 
 
 class DemoServer(NamedTuple):
@@ -38,7 +38,7 @@ class DemoServer(NamedTuple):
 
 @contextlib.contextmanager
 def running(config: str) -> Iterator[DemoServer]:
-    """A server on free ports in a folder of its own; leaves nothing behind, however the demo ends."""
+    """Run a server on free ports in a temporary folder; leave nothing behind, however the demo ends."""
     with _orderly_end():
         folder = Path(tempfile.mkdtemp(prefix="spill-demo-"))
         process: subprocess.Popen[bytes] | None = None
@@ -58,7 +58,7 @@ def running(config: str) -> Iterator[DemoServer]:
 
 
 def _start(folder: Path, data: Path) -> subprocess.Popen[bytes]:
-    """Start `spill up` in a session of its own, so that Ctrl-C reaches the demo alone, which then stops it in order."""
+    """Start `spill up` in its own session, so that Ctrl-C reaches only the demo, which then stops the server."""
     given = ("--config", str(folder / "spill.yaml"), "--data", str(data), "--http", _FREE, "--grpc", _FREE)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SPILL_")}
     with (folder / "stderr").open("wb") as errors:
@@ -74,8 +74,8 @@ def _start(folder: Path, data: Path) -> subprocess.Popen[bytes]:
 
 
 def _ready(process: subprocess.Popen[bytes], errors: Path) -> str:
-    """The address that the server prints once it accepts work."""
-    assert process.stdout is not None  # noqa: S101 - it was asked for
+    """Return the address that the server prints once it accepts work."""
+    assert process.stdout is not None  # noqa: S101 - Popen was called with a pipe
     until = time.monotonic() + _START
     said = b""
     while (left := until - time.monotonic()) > 0:
@@ -86,17 +86,17 @@ def _ready(process: subprocess.Popen[bytes], errors: Path) -> str:
             _ended(process, _STOP)
             told = errors.read_text(errors="replace").strip().splitlines()
             raise UsageError(
-                "the demo's server did not start", *(line.removeprefix("spill: ") for line in told[-5:])
+                "the server of the demo did not start", *(line.removeprefix("spill: ") for line in told[-5:])
             )
         said += piece
         for line in said.splitlines(keepends=True):
             if line.startswith(b"ready ") and line.endswith(b"\n"):
                 return line.split()[1].decode()
-    raise UsageError(f"the demo's server was not ready after {_START:g} seconds")
+    raise UsageError(f"the server of the demo was not ready after {_START:g} seconds")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop the server, which stops its agents; then kill what is left of its session."""
+    """Stop the server, which stops its agents; kill its process group if it does not end."""
     if not _ended(process, 0.0):
         process.terminate()
         _ended(process, _STOP)
@@ -109,7 +109,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Kill what a server that died has left: the name of the folder is unique, and all that it starts is told it."""
+    """Kill what a crashed server left behind: every process with the unique name of the folder in its arguments."""
     name = os.fsencode(folder)
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -118,7 +118,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether it ends in time. It is not collected, so that its number still means its own session and no other."""
+    """Wait for a process to end, without reaping it: its pid must keep naming its own process group."""
     until = time.monotonic() + seconds
     while (
         process.returncode is None
@@ -132,7 +132,7 @@ def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 @contextlib.contextmanager
 def _orderly_end() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the demo as Ctrl-C does."""
+    """Make SIGTERM and SIGHUP end the demo like Ctrl-C."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt
@@ -147,7 +147,7 @@ def _orderly_end() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Let no impatient signal leave something running."""
+    """Ignore signals during clean-up, so that it always completes."""
     before = {
         number: signal.signal(number, signal.SIG_IGN)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -1,10 +1,10 @@
-"""What happened to the demo's jobs between two looks, as lines to show. Values in, values out."""
+"""Finds what happened to the jobs of the demo between two looks, as lines to show. Pure functions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spillover.cli.demo.plan import CURRENCY, RENTED
-from spillover.cli.shown import ENDED, NOTHING, between
+from spillover.cli.printing.shown import ENDED, NOTHING, between
 
 if TYPE_CHECKING:
     from spillover.wire.api import ClusterView, JobView, WhyView
@@ -13,47 +13,47 @@ _UNSTARTED: Final = frozenset({"HELD", "QUEUED", "PLACED"})
 
 
 class Happening(NamedTuple):
-    """One thing worth a line."""
+    """One event that is worth a line."""
 
     job: str
-    """Its name."""
+    """Name of the job."""
     text: str
     style: str
-    """On a terminal."""
+    """Style on a terminal."""
 
 
 class DemoLook(NamedTuple):
-    """Everything that one look at the server saw."""
+    """What one look at the server found."""
 
     elapsed: float
     """Seconds since the first submission."""
     jobs: "dict[str, JobView]"
-    """By id, in the order of submission; members of arrays stand for their array."""
+    """By id, in the order of submission; members instead of arrays."""
     clusters: "list[ClusterView]"
     total: int
-    """How many jobs there will be."""
+    """Number of jobs that the demo submits in total."""
     heads: "Sequence[tuple[JobView, WhyView]]" = ()
-    """The first jobs that wait, and why."""
+    """The first waiting jobs, with their reasons."""
 
     def count(self, *states: str) -> int:
-        """How many jobs are in one of these states."""
+        """Count the jobs in any of these states."""
         return sum(job.state in states for job in self.jobs.values())
 
     def waiting(self) -> "list[JobView]":
-        """Jobs that have not started yet, the oldest first."""
+        """Return the jobs that have not started, the oldest first."""
         return [job for job in self.jobs.values() if job.state in _UNSTARTED]
 
     def done(self) -> bool:
-        """Whether all jobs were submitted and have ended."""
+        """Tell whether all jobs were submitted and have ended."""
         return self.count(*ENDED) == self.total
 
     def rent(self) -> float:
-        """What rented capacity has cost so far."""
+        """Return the cost of rented capacity so far."""
         return sum(job.cost for job in self.jobs.values() if job.cluster == RENTED)
 
 
 def happened(before: "Mapping[str, JobView]", after: "Mapping[str, JobView]") -> list[Happening]:
-    """What is new since the look before: where jobs went and why, and how they ended."""
+    """Return what is new since the last look: where jobs started and why, and how they ended."""
     found: list[Happening] = []
     for key, job in after.items():
         old = before.get(key)
@@ -65,45 +65,45 @@ def happened(before: "Mapping[str, JobView]", after: "Mapping[str, JobView]") ->
 
 
 def called(job: "JobView") -> str:
-    """The name of a job; a member of an array has its index."""
+    """Return the name of a job; for a member of an array, with its index."""
     _, dot, index = job.id.partition(".")
     return f"{job.name}.{index}" if dot else job.name
 
 
 def waited(job: "JobView") -> float | None:
-    """Seconds until it started; None if it never did."""
+    """Return the seconds from submission to start; None if the job has not started."""
     return None if job.started_at is None else between(job.submitted_at, job.started_at)
 
 
 def ran(job: "JobView") -> float | None:
-    """Seconds it ran; None if it never did."""
+    """Return the seconds from start to end; None if the job did not run or has not ended."""
     return None if job.finished_at is None else between(job.started_at, job.finished_at)
 
 
 def mean_wait(jobs: "Iterable[JobView]") -> float:
-    """Seconds that the jobs which started had waited, on average."""
+    """Return the mean wait in seconds of the jobs that started."""
     waits = [seconds for job in jobs if (seconds := waited(job)) is not None]
     return sum(waits) / len(waits) if waits else 0.0
 
 
 def waits_for(why: "WhyView") -> str:
-    """What a job waits for and for how long, as far as that is known."""
+    """Describe what a job waits for, and how long if known."""
     told = why.reason.message if why.reason is not None else "is about to start"
     return told if why.spills_in_s is None else f"may spill over in {tenths(why.spills_in_s)}; {told}"
 
 
 def tenths(seconds: float | None) -> str:
-    """Seconds of jobs as short as these."""
+    """Format seconds with one decimal."""
     return NOTHING if seconds is None else f"{seconds:.1f}s"
 
 
 def cents(amount: float) -> str:
-    """Money of jobs as short as these."""
+    """Format money with two decimals."""
     return f"{amount:.2f}"
 
 
 def _went(job: "JobView") -> Happening:
-    """A job began to run."""
+    """Describe the start of a job."""
     why = f": {job.placed_because.message}" if job.placed_because is not None else ""
     spilled = job.cluster == RENTED
     return Happening(
@@ -114,7 +114,7 @@ def _went(job: "JobView") -> Happening:
 
 
 def _ended(job: "JobView") -> Happening:
-    """A job ended."""
+    """Describe the end of a job."""
     if job.state != "SUCCEEDED":
         why = f": {job.reason.message}" if job.reason is not None else ""
         return Happening(called(job), f"{job.state.lower().replace('_', ' ')}{why}", "red")

@@ -1,4 +1,4 @@
-"""The demo as it runs: a live picture on a terminal, plain lines in a pipe."""
+"""Shows the demo while it runs: a live picture on a terminal, plain lines in a pipe."""
 
 from collections import deque
 from types import TracebackType
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from spillover.cli.demo.plan import CURRENCY, RENTED
 from spillover.cli.demo.story import DemoLook, Happening, called, cents, waits_for
-from spillover.cli.output import Output, clean
-from spillover.cli.shown import ENDED, number
+from spillover.cli.printing.output import Output, clean
+from spillover.cli.printing.shown import ENDED, number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from spillover.wire.api import ClusterView
 
 _BAR: Final = 24
-"""Characters of a cluster's bar."""
+"""Characters of the bar of a cluster."""
 _RECENT: Final = 9
-"""Happenings that are kept in view."""
+"""Events that stay visible."""
 HEADS: Final = 3
-"""Waiting jobs that are shown with what they wait for."""
+"""Waiting jobs to show with their reasons."""
 
 
 class DemoView:
-    """Shows looks as they come."""
+    """Shows each look at the server."""
 
     def __init__(self, out: Output) -> None:
         self._out = out
@@ -47,7 +47,7 @@ class DemoView:
             self._live.stop()
 
     def show(self, look: DemoLook, news: list[Happening]) -> None:
-        """Show what a look saw and what is new in it."""
+        """Show a look and the events since the last one."""
         self._recent.extend((look.elapsed, one) for one in news)
         if self._live is not None:
             self._live.update(picture(look, list(self._recent)), refresh=True)
@@ -58,7 +58,7 @@ class DemoView:
 
 
 def picture(look: DemoLook, recent: list[tuple[float, Happening]]) -> "RenderableType":
-    """One frame, always of the same height so that it does not jump."""
+    """Return one frame; its height is constant, so that it does not jump."""
     from rich.console import Group  # noqa: PLC0415 - heavy
     from rich.text import Text  # noqa: PLC0415 - heavy
 
@@ -92,7 +92,7 @@ def _headline(look: DemoLook) -> "Text":
 
 
 def _queue(look: DemoLook) -> "list[Text]":
-    """How many wait, and what the first few wait for."""
+    """Return the length of the queue, and what the first jobs wait for."""
     from rich.text import Text  # noqa: PLC0415 - heavy
 
     waiting = look.waiting()
@@ -107,7 +107,7 @@ def _queue(look: DemoLook) -> "list[Text]":
 
 
 def _cluster(cluster: "ClusterView", rent: float) -> "Text":
-    """A bar of the CPUs in use."""
+    """Return a bar of the CPUs in use."""
     from rich.text import Text  # noqa: PLC0415 - heavy
 
     has, used = cluster.capacity.get("cpu", 0.0), cluster.used.get("cpu", 0.0)

@@ -1,1 +1,1 @@
-"""`spill top`: what a server does, live; `frame` draws from values, `screen` is the terminal, `watching` asks the server."""
+"""`spill top`, a live view of a server: `frame` does layout, `screen` the terminal, `watching` the requests."""

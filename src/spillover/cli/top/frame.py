@@ -1,10 +1,10 @@
-"""One frame of `spill top`: header, tables and keys as lines of text, made of values alone."""
+"""Lays out one frame of `spill top` as lines of text: header, tables and keys. Uses values only."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spillover.cli.output import Column, Row, clean, rich_table
-from spillover.cli.shown import duration, local, money
+from spillover.cli.printing.output import Column, Row, clean, rich_table
+from spillover.cli.printing.shown import duration, local, money
 from spillover.cli.top import tables
 from spillover.cli.top.view import VIEWS, Look, TopView
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 HEAD: Final = 3
-"""Lines of the header; the last is empty unless something is wrong."""
+"""Lines of the header; the last is empty unless there is a problem."""
 FOOT: Final = 1
 LEAST: Final = 8
-"""Lines below which a terminal shows nothing but the header."""
+"""Lines of a terminal below which only the header is shown."""
 
 
 class Frame(NamedTuple):
-    """What is drawn."""
+    """A frame to draw, and how far it can be scrolled."""
 
     lines: "list[Text]"
     page: int
-    """Rows of the longest list that are seen at once."""
+    """Rows of the queue that are visible at once."""
     most: int
-    """How far one can scroll before the last rows are seen."""
+    """The largest offset that still shows new rows."""
 
 
 class _Part(NamedTuple):
@@ -37,7 +37,7 @@ class _Part(NamedTuple):
 
 
 def frame(look: Look, view: TopView, width: int, height: int) -> Frame:
-    """A frame of exactly so many lines, none wider than the terminal."""
+    """Return a frame of exactly `height` lines, none wider than the terminal."""
     room = max(0, height - HEAD - FOOT)
     parts, page, most = _body(look, view, width, room) if height >= LEAST else ([], 0, 0)
     body = _lines(parts, width)[:room]
@@ -46,7 +46,7 @@ def frame(look: Look, view: TopView, width: int, height: int) -> Frame:
 
 
 def once(look: Look, width: int, rows: int = 20) -> "list[Text]":
-    """A frame as it is printed and left alone: as long as it needs to be."""
+    """Return all tables for a single print, as long as they need to be."""
     seen = look.seen
     parts = [
         _Part("", *tables.clusters(seen, width)),
@@ -59,7 +59,7 @@ def once(look: Look, width: int, rows: int = 20) -> "list[Text]":
 
 
 def _body(look: Look, view: TopView, width: int, room: int) -> tuple[list[_Part], int, int]:
-    """The tables of a view that fit into so many lines; how many rows they show, and how far they can be scrolled."""
+    """Return the tables of a view that fit into `room` lines, the visible rows, and the largest offset."""
     seen = look.seen
     if view.shows == "agents":
         rows = max(1, room - 1)
@@ -72,7 +72,7 @@ def _body(look: Look, view: TopView, width: int, room: int) -> tuple[list[_Part]
         agents = tables.agents(seen, 0, max(1, room // 6), width)
         parts.append(_Part("", *agents))
         room -= sum(len(part.rows) + 2 for part in parts)
-    room -= 5  # two titles, two lines of names of columns, and what keeps the lists apart
+    room -= 5  # two titles, two lines of column names, and a blank line between the lists
     running, queued = _shared(len(seen.running), len(seen.queued), max(2, room))
     most = max(0, len(seen.running) - running, len(seen.queued) - queued)
     down = min(view.offset, most)
@@ -84,7 +84,7 @@ def _body(look: Look, view: TopView, width: int, room: int) -> tuple[list[_Part]
 
 
 def _shared(first: int, second: int, room: int) -> tuple[int, int]:
-    """Rows for two lists: half for each, and what one does not need is the other's."""
+    """Divide rows between two lists: half each, and unused rows go to the other list."""
     half = room // 2
     if first <= half:
         return first, room - first
@@ -104,23 +104,23 @@ def _running_title(look: Look, above: int, rows: int) -> str:
 
 def _queue_title(look: Look, above: int) -> str:
     seen = look.seen
-    return f"queue: {seen.server.queued:,}" + (f", from the {above + 1:,}. on" if above else "")
+    return f"queue: {seen.server.queued:,}" + (f", from job {above + 1:,} on" if above else "")
 
 
 def _part(above: int, shown: int, total: int) -> str:
-    """Which of how many are seen."""
+    """Return which rows of how many are visible."""
     if shown >= total:
         return f"{total:,}"
     return f"{above + 1:,}-{above + shown:,} of {total:,}"
 
 
 def _head(look: Look, view: TopView, width: int) -> "list[Text]":
-    """Who is looked at, how it goes, and what is wrong."""
+    """Return the header: server, totals, and the current problem."""
     from rich.text import Text  # noqa: PLC0415 - heavy
 
     seen, server = look.seen, look.seen.server
     first = Text("spill top", style="bold")
-    leads = f"leads in epoch {server.epoch}" if server.leader else f"does not lead; epoch {server.epoch}"
+    leads = f"leader, epoch {server.epoch}" if server.leader else f"not the leader, epoch {server.epoch}"
     first.append(f"  {clean(look.url)}, {leads}", style="not bold")
     right = Text("paused  " if view.paused else "", style="bold yellow")
     right.append(local(seen.at), style="not bold" if look.away is None else "not bold bright_black")
@@ -129,36 +129,36 @@ def _head(look: Look, view: TopView, width: int) -> "list[Text]":
         (
             (f"{server.queued:,}", "queued"),
             (f"{server.running:,}", "running"),
-            (f"{seen.ended_a_minute:,}", "ended a minute"),
+            (f"{seen.ended_a_minute:,}", "ended in the last minute"),
             (money(seen.cost_an_hour, server.currency), "an hour"),
         )
     ):
         second.append("   " if at else "").append(value, style="bold").append(f" {word}")
     wrong = ""
     if look.away is not None:
-        wrong = f"away for {duration(round(look.away.seconds))}, still asking: {look.away.why}"
+        wrong = f"no answer for {duration(round(look.away.seconds))}, retrying: {look.away.why}"
     elif not server.writable:
-        wrong = f"accepts no work: {server.message}"
+        wrong = f"accepts no jobs: {server.message}"
     elif server.clock is not None:
         wrong = server.clock
     return [_ends(first, right, width), second, Text(clean(wrong), style="bold red")]
 
 
 def _foot(view: TopView, width: int) -> "Text":
-    """The keys."""
+    """Return the footer with the keys."""
     from rich.text import Text  # noqa: PLC0415 - heavy
 
     left = Text()
     for number, name in enumerate(VIEWS, 1):
         left.append(f" {number} {name} ", style="reverse" if name == view.shows else "").append(" ")
     keys = (
-        "tab view  j/k scroll  p go on  q quit " if view.paused else "tab view  j/k scroll  p pause  q quit "
+        "tab view  j/k scroll  p resume  q quit " if view.paused else "tab view  j/k scroll  p pause  q quit "
     )
     return _ends(left, Text(keys, style="bright_black"), width)
 
 
 def _ends(left: "Text", right: "Text", width: int) -> "Text":
-    """Two texts at the two ends of a line; the left one gives way."""
+    """Put two texts at the ends of a line; shorten the left one if necessary."""
     room = width - right.cell_len - 1
     if room < 10:
         return left
@@ -168,7 +168,7 @@ def _ends(left: "Text", right: "Text", width: int) -> "Text":
 
 
 def _lines(parts: Sequence[_Part], width: int) -> "list[Text]":
-    """Tables below each other with an empty line between."""
+    """Stack tables with an empty line between them."""
     from rich.text import Text  # noqa: PLC0415 - heavy
 
     lines: list[Text] = []
@@ -189,7 +189,7 @@ def _empty(count: int) -> "list[Text]":
 
 
 def _fit(line: "Text", width: int) -> "Text":
-    """A line that the terminal does not wrap."""
+    """Truncate a line so that the terminal does not wrap it."""
     line.truncate(width, overflow="ellipsis")
     line.no_wrap, line.overflow = True, "ellipsis"
     return line

@@ -1,7 +1,6 @@
-"""The terminal as a screen: another page of it, keys as they are typed, its size, and signals.
+"""Drives the terminal as a full screen: alternate buffer, single keys, size, and signals.
 
-Lines are written only when they changed, so that nothing flickers and little is sent; whatever happens, the terminal is left as
-it was found.
+Writes only lines that changed, which avoids flicker and traffic. Restores the terminal in every case.
 """
 
 import contextlib
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[2J"
-"""The other page, no cursor, empty."""
+"""Switches to the alternate buffer, hides the cursor, and clears the buffer."""
 _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
 
 
@@ -34,17 +33,17 @@ class Screen:
         self._keyboard = sys.stdin.fileno()
         self._out = sys.stdout.fileno()
         self._found: list[int | list[bytes | int]] = []
-        """Settings of the terminal as they were."""
+        """Settings of the terminal before we changed them."""
         self._drawn: list[str] = []
         self._ear, self._mouth = os.pipe()
-        """What wakes the one that waits: signals and answers of the server."""
+        """A pipe by which signals and answers of the server wake `wait`."""
         os.set_blocking(self._ear, False)
         os.set_blocking(self._mouth, False)
         self._over = False
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
-        """Be a screen for a while."""
+        """Use the whole terminal until the block ends."""
         before = {
             each: signal.signal(each, self._told) for each in (signal.SIGWINCH, signal.SIGTERM, signal.SIGHUP)
         }
@@ -62,7 +61,7 @@ class Screen:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines."""
+        """Columns and lines of the terminal; 80 and 24 if unknown."""
         try:
             columns, lines = os.get_terminal_size(self._out)
         except OSError:
@@ -70,7 +69,7 @@ class Screen:
         return max(1, columns), max(1, lines)
 
     def draw(self, lines: "Sequence[Text]") -> None:
-        """Show a frame: what differs from the last one is written, in one go."""
+        """Show a frame: write the lines that differ from the last one, in a single write."""
         texts = [self._text(line) for line in lines]
         parts = [
             f"\x1b[{row};1H{text}\x1b[K"
@@ -83,7 +82,7 @@ class Screen:
         self._write("".join(parts))
 
     def wait(self) -> list[str]:
-        """Wait for keys, or for somebody to wake; returns the keys, `quit` if the terminal went away."""
+        """Wait for keys or a wake-up; return the keys, or `quit` if the terminal is gone."""
         if self._ended():
             return ["quit"]
         ready, _, _ = select.select([self._keyboard, self._ear], [], [])
@@ -101,16 +100,16 @@ class Screen:
         return keys_of(typed) if typed else ["quit"]
 
     def wake(self) -> None:
-        """Let `wait` return; from any thread."""
+        """Let `wait` return; safe in any thread and in signal handlers."""
         with contextlib.suppress(OSError):
             os.write(self._mouth, b".")
 
     def _ended(self) -> bool:
-        """Whether a signal told us to end, or the terminal went away."""
+        """Tell whether a signal asked us to end, or the terminal is gone."""
         return self._over
 
     def _text(self, line: "Text") -> str:
-        """A line as the terminal takes it."""
+        """Render a line with its escape sequences."""
         with self._console.capture() as captured:
             self._console.print(line, end="")
         return captured.get()
@@ -127,7 +126,7 @@ class Screen:
             termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._found)
 
     def _write(self, text: str) -> None:
-        """All of it, past what Python buffers; a terminal that is gone is told by the keyboard."""
+        """Write all of the text unbuffered; end the view if the terminal is gone."""
         data = text.encode()
         try:
             while data:
@@ -136,7 +135,7 @@ class Screen:
             self._over = True
 
     def _told(self, number: int, _: FrameType | None) -> None:
-        """Draw all of it anew when the size changed, else end."""
+        """Handle a signal: redraw everything after a change of size, else end."""
         if number == signal.SIGWINCH:
             self._drawn = []
         else:
@@ -144,7 +143,7 @@ class Screen:
         self.wake()
 
     def _suspend(self, number: int, _: FrameType | None) -> None:
-        """Give the terminal back while we are stopped."""
+        """Restore the terminal while the process is stopped."""
         self._leave()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

@@ -1,28 +1,28 @@
-"""The tables of `spill top`: columns of fixed widths, so that nothing moves sideways when values change."""
+"""Builds the tables of `spill top`, with fixed column widths so that nothing moves when values change."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from spillover.cli.output import Cell, Column, Row
-from spillover.cli.shown import NOTHING, STYLES, duration, money, number
+from spillover.cli.printing.output import Cell, Column, Row
+from spillover.cli.printing.shown import NOTHING, STYLES, duration, money, number
 
 if TYPE_CHECKING:
     from spillover.wire.api import AgentView, ClusterView, JobView, Overview
 
 _GOOD: Final = frozenset({"ready", "READY"})
 _ID: Final = 12
-"""Characters of an id; those of members of arrays are longer."""
+"""Characters of an id; ids of array members are longer."""
 _MEMORY: Final = ((2**40, "T"), (2**30, "G"), (2**20, "M"), (2**10, "K"))
 
 
 def clusters(overview: "Overview", width: int) -> tuple[list[Column], list[Row]]:
-    """Clusters with bars of their use."""
+    """Build the table of clusters, with bars of their use."""
     bar = 20 if width >= 120 else 12
     columns = [
         _fixed("CLUSTER", 12),
         _fixed("ROLE", 6, drops=2),
-        _fixed("STATE", 8),  # one that fails must not look like the others, however narrow the terminal is
+        _fixed("STATE", 8),  # never dropped: a failing cluster must stand out
         _fixed("CPU", bar + 1 + 11),
         _fixed("MEMORY", bar // 2 + 1 + 11, drops=1),
         _fixed("GPU", 7, drops=4),
@@ -48,7 +48,7 @@ def _cluster(cluster: "ClusterView", bar: int) -> Row:
 
 
 def agents(overview: "Overview", offset: int, rows: int, width: int) -> tuple[list[Column], list[Row]]:
-    """Agents with their load and when they were last heard from."""
+    """Build the table of agents, with their load and the age of their last heartbeat."""
     now = datetime.fromisoformat(overview.at)
     columns = [
         _fixed("AGENT", 12),
@@ -83,7 +83,7 @@ def _agent(agent: "AgentView", now: datetime, bar: int) -> Row:
 
 
 def running(overview: "Overview", offset: int, rows: int, width: int) -> tuple[list[Column], list[Row]]:
-    """Jobs that have a place."""
+    """Build the table of placed and running jobs."""
     columns = [
         _fixed("STATE", 7),
         _fixed("RAN", 8, right=True),
@@ -106,7 +106,7 @@ def _running(job: "JobView", now: datetime) -> Row:
 
 
 def queue(overview: "Overview", offset: int, rows: int, width: int) -> tuple[list[Column], list[Row]]:
-    """The head of the queue, with what each job waits for."""
+    """Build the table of the first jobs in the queue, with what each waits for."""
     columns = [
         _fixed("MEMBERS", 7, right=True, drops=2),
         _fixed("WAITED", 8, right=True),
@@ -136,7 +136,7 @@ def _jobs(
     width: int,
     last: int,
 ) -> tuple[list[Column], list[Row]]:
-    """A table of jobs: who each is, in columns that stand below each other in all such tables, and what is told of it."""
+    """Build a table of jobs: the same columns for identity in all tables, then those given."""
     now = datetime.fromisoformat(overview.at)
     members = any(len(job.id) > _ID for job in (*overview.running, *overview.queued))
     who = [
@@ -153,12 +153,12 @@ def _jobs(
 
 
 def _asked(drops: int) -> tuple[Column, Column]:
-    """The columns of what jobs ask for."""
+    """Return the columns for the requests of a job."""
     return _fixed("EXPECTED", 8, right=True, drops=drops), _fixed("CPU", 5, right=True, drops=4)
 
 
 def _asks(job: "JobView") -> tuple[str, str]:
-    """What a job asks for."""
+    """Return the expected runtime and the CPUs of a job."""
     expected = NOTHING if job.estimate_s is None else duration(round(job.estimate_s))
     return expected, number(job.resources.get("cpu", 0.0))
 
@@ -166,7 +166,7 @@ def _asks(job: "JobView") -> tuple[str, str]:
 def _narrowed(
     columns: list[Column], rows: Sequence[Row], width: int, last: int = 0
 ) -> tuple[list[Column], list[Row]]:
-    """The table with as many columns as the terminal has room for, whatever stands in them; `last` is kept for the last one."""
+    """Drop columns until the titles fit into the terminal, with `last` characters for the last column."""
     kept = list(range(len(columns)))
     while sum(len(columns[at].title) + 2 for at in kept) - 2 + last > width:
         drops, at = max((columns[at].drops, at) for at in kept)
@@ -177,7 +177,7 @@ def _narrowed(
 
 
 def _fixed(title: str, wide: int, *, right: bool = False, drops: int = 0) -> Column:
-    """A column that is as wide with small values as with large ones."""
+    """Return a column whose width does not depend on its values."""
     return Column(title.rjust(wide) if right else title.ljust(wide), right=right, drops=drops)
 
 
@@ -190,7 +190,7 @@ def _state(name: str) -> Cell:
 
 
 def _age(since: str | None, now: datetime) -> str:
-    """How long ago, in whole seconds; never below nothing."""
+    """Return the age of a time in whole seconds, at least zero."""
     return (
         NOTHING
         if since is None
@@ -199,7 +199,7 @@ def _age(since: str | None, now: datetime) -> str:
 
 
 def _meter(used: float, has: float, wide: int) -> str:
-    """A bar; what is used at all shows, and only what is full looks full."""
+    """Draw a bar that is empty only if nothing is used and full only if everything is."""
     full = 0 if not has else min(wide, int(wide * used / has + 0.5))
     if has and used > 0:
         full = max(1, full)
@@ -213,14 +213,14 @@ def _bar(used: dict[str, float], has: dict[str, float], kind: str, wide: int) ->
 
 
 def _share(used: dict[str, float], has: dict[str, float], kind: str) -> str:
-    """How much of a resource is taken, of how much."""
+    """Return used and total amount of a resource."""
     if not has.get(kind):
         return NOTHING
     return f"{_amount(used.get(kind, 0.0), kind)}/{_amount(has[kind], kind)}"
 
 
 def _amount(value: float, kind: str) -> str:
-    """At most five characters."""
+    """Format an amount in at most five characters."""
     if kind == "memory":
         for unit, letter in _MEMORY:
             if value >= unit:

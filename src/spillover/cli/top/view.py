@@ -1,4 +1,4 @@
-"""What a person looks at: which view, how far down, whether it stands still; and what keys do to that."""
+"""Holds what the user looks at (view, offset, paused or not), and what keys change of it."""
 
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -34,7 +34,7 @@ _KEYS: Final[dict[bytes, str]] = {
 }
 _PIECES: Final = re.compile(rb"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
 MOST: Final = 1000
-"""Rows that are asked for of each list, and so how far one can scroll."""
+"""Rows to request of each list, which also limits scrolling."""
 
 
 _STEP: Final = 50
@@ -48,25 +48,25 @@ class Away(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What is known at one moment."""
+    """The latest answer of the server."""
 
     url: str
     seen: "Overview"
     rows: int
-    """How many of each list were asked for."""
+    """Rows requested of each list."""
     away: Away | None = None
 
 
 class TopView(NamedTuple):
-    """Where a person is."""
+    """The position of the user."""
 
     shows: str = VIEWS[0]
     offset: int = 0
-    """Rows that are above the first one shown."""
+    """Rows above the first visible one."""
     paused: bool = False
 
     def after(self, key: str, page: int) -> "TopView":
-        """Where they are after a key; `page` is how many rows they see."""
+        """Return the position after a key; `page` is the number of visible rows."""
         if key in VIEWS:
             return self._replace(shows=key, offset=0)
         at = VIEWS.index(self.shows)
@@ -89,11 +89,11 @@ class TopView(NamedTuple):
 
 
 def rows_for(view: TopView, height: int) -> int:
-    """Rows of each list to ask for; in steps, so that scrolling does not ask for each row."""
+    """Return how many rows of each list to request; in steps, so that not every scroll needs a request."""
     return min(MOST, -(-(view.offset + height) // _STEP) * _STEP)
 
 
 def keys_of(typed: bytes) -> list[str]:
-    """What was typed, as far as it means something; arrows come as several bytes, in one of two ways."""
+    """Translate typed bytes into keys and ignore the rest; arrow keys arrive in one of two encodings."""
     pieces = (piece.replace(b"\x1bO", b"\x1b[") for piece in _PIECES.findall(typed))
     return [_KEYS[piece] for piece in pieces if piece in _KEYS]

@@ -1,4 +1,4 @@
-"""Asks the server again and again, beside whoever looks: keys are answered while an answer is awaited."""
+"""Polls the server in a thread, so that keys work while a request is under way."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """The last answer of a server, kept fresh by a thread."""
+    """The latest answer of a server, refreshed by a thread."""
 
     def __init__(
         self, connect: "Callable[[], Client]", interval: float, wake: Callable[[], None], rows: int
@@ -23,33 +23,33 @@ class Watcher:
         """Called when there is something new to draw."""
         self._client: Client | None = connect()
         self._rows = rows
-        """How many rows of each list are wanted."""
+        """Rows to request of each list."""
         self._again = threading.Event()
         """Set to ask at once, or to end."""
         self._ending = False
         self.look = self._ask(self._client)
-        """What is known; replaced as a whole."""
+        """The latest answer; replaced as a whole."""
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
 
     def start(self) -> None:
-        """Go on asking."""
+        """Start polling."""
         self._thread.start()
 
     def want(self, rows: int) -> None:
-        """Ask for so many rows from now on; at once if that is more than before."""
+        """Request this many rows from now on; ask at once if that is more than before."""
         more, self._rows = rows > self._rows, rows
         if more:
             self._again.set()
 
     def stop(self) -> None:
-        """Ask no more; a request that is under way is not waited for."""
+        """Stop polling; do not wait for a request that is under way."""
         self._ending = True
         self._again.set()
         if self._thread.is_alive():
             self._thread.join(timeout=0.2)
 
     def _run(self) -> None:
-        """Ask until told to stop; a server that is away is looked for anew each time, as it may come back elsewhere."""
+        """Poll until stopped; reconnect after each failure, because a server may return at another address."""
         from spillover.client import SpillError  # noqa: PLC0415 - heavy
 
         since: float | None = None
@@ -80,5 +80,5 @@ class Watcher:
 
 
 def _short(error: Exception) -> str:
-    """What is wrong, without what to do about it: that is being done."""
+    """Return the cause of an error without its advice, which the watcher follows already."""
     return str(error).partition("\n")[0].partition(";")[0]

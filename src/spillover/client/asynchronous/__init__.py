@@ -1,1 +1,1 @@
-"""The client for asyncio. The one that blocks is generated from these modules: an operation is written once, here."""
+"""The client for asyncio. `make client` generates the blocking client from these modules."""

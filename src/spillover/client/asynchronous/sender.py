@@ -1,4 +1,4 @@
-"""How the client for asyncio carries operations out; what may take the disk is done in a thread."""
+"""Sends requests and runs operations for asyncio."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class AsyncSender(Face):
-    """Sends requests and waits for what comes back."""
+    """Sends requests and runs operations."""
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close all connections."""
         if "_http" in self.__dict__:
             await self._http.aclose()
 
@@ -38,13 +38,13 @@ class AsyncSender(Face):
         await self.close()
 
     async def _run(self, flow: Flow[T], attempts: Attempts | None = None) -> T:
-        """Carry an operation out; with `attempts`, a server that goes away once it has answered is waited for."""
+        """Run an operation; with `attempts`, wait for a server that becomes unreachable after its first answer."""
         try:
             step = next(flow)
             while True:
                 try:
                     answer = await self._do(step, attempts)
-                except BaseException as error:  # noqa: BLE001 - the operation says what becomes of it
+                except BaseException as error:  # noqa: BLE001 - the operation decides what to do with it
                     step = flow.throw(error)
                 else:
                     step = flow.send(answer)
@@ -70,7 +70,7 @@ class AsyncSender(Face):
         raise TypeError(step)
 
     async def _ask(self, ask: Ask[T], attempts: Attempts | None = None) -> T:
-        """Send a request until it is answered or patience is over."""
+        """Send a request until it is answered or retries are exhausted."""
         attempts = attempts or self._attempts()
         while True:
             try:
@@ -80,7 +80,7 @@ class AsyncSender(Face):
                 self._place = self._place.again()
 
     async def _stream(self, flow: Following[T]) -> AsyncGenerator[T]:
-        """Read streams to their end, taking one up again where it breaks off."""
+        """Read streams to their end; resume a broken one."""
         attempts = self._attempts()
         while True:
             try:
@@ -101,8 +101,8 @@ class AsyncSender(Face):
 
     @cached_property
     def _http(self) -> "httpx.AsyncClient":
-        """The connections, once they are needed."""
-        import httpx  # noqa: PLC0415 - heavy, and not every import of the client sends something
+        """The connection pool, created on first use."""
+        import httpx  # noqa: PLC0415 - slow to import, and only needed for requests
 
         return httpx.AsyncClient(**transport.settings(self._place, httpx.AsyncHTTPTransport))
 
@@ -116,7 +116,7 @@ class AsyncSender(Face):
         return transport.answer(ask, self._place, response.status_code, response.content)
 
     async def _chunks(self, ask: Ask[bytes]) -> AsyncGenerator[bytes]:
-        """The pieces of one answer; the first is empty and says that it has begun."""
+        """Yield the chunks of one answer; the first is empty and shows that the answer has begun."""
         with self._failures(ask):
             async with self._http.stream(**transport.request(ask, self._place)) as response:
                 if response.status_code not in ask.good:
@@ -127,7 +127,7 @@ class AsyncSender(Face):
 
 
 async def _pieces(upload: Upload) -> AsyncIterator[bytes]:
-    """All of an upload."""
+    """Yield the content of an upload."""
     reading = upload.pieces()
     while (piece := await asyncio.to_thread(next, reading, None)) is not None:
         yield piece

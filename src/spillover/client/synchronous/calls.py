@@ -11,34 +11,34 @@ T = TypeVar("T")
 
 
 class FlowRun(Protocol):
-    """Carries an operation out."""
+    """Runs an operation."""
 
     def __call__(self, flow: Flow[T], /) -> T:
-        """What the operation returns; raises what it raises."""
+        """Return what the operation returns; raise what it raises."""
         ...
 
 
 class Call(CallHandle, Generic[T]):
-    """One call: of a job of its own, or of one member of a map."""
+    """One call: a job of its own, or a member of a map."""
 
     def __init__(self, run: FlowRun, gathering: Gathering, index: int = 0) -> None:
         super().__init__(gathering, index)
         self._run = run
 
     def done(self) -> bool:
-        """Whether it has ended, however."""
+        """Return whether it has ended, successfully or not."""
         return self._run(self._gathering.ended(self.index, 0.0)) is not None
 
     def result(self, timeout: float | None = None) -> T:
-        """What it returned. Raises what it raised, CallFailed if it did not come so far, WaitTimeout after some seconds."""
+        """Return its value; raise what it raised, CallFailed if it did not finish, or WaitTimeout."""
         return cast("T", self._run(self._gathering.value(self.index, timeout)))
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What it raised, or why it did not return; None if it returned."""
+        """Return what it raised, or why it did not return; None if it returned."""
         return self._run(self._gathering.error(self.index, timeout))
 
     def cancel(self) -> None:
-        """Stop it, or keep it from starting."""
+        """Cancel it."""
         self._run(self._gathering.cancel(self.index))
 
 
@@ -53,25 +53,25 @@ class Map(MapHandle, Generic[T]):
         return Call(self._run, self._gathering, self._at(index))
 
     def __iter__(self) -> Iterator[T]:
-        """What each returned, in the order of the items; raises what one raised when its turn comes."""
+        """Yield the values in the order of the items; raise what a call raised when it is next."""
         for index in range(len(self)):
             yield self[index].result()
 
     def results(self, timeout: float | None = None) -> list[T]:
-        """What all returned, in the order of the items; raises what the first one raised."""
+        """Return all values in the order of the items; raise what the first failed call raised."""
         return self._run(self._gathering.values(timeout))
 
     def as_completed(self, timeout: float | None = None) -> Iterator[Call[T]]:
-        """The calls as they end."""
+        """Yield the calls as they end."""
         endings = Endings(self._gathering, timeout)
         while indexes := self._run(endings.more()):
             for index in indexes:
                 yield self[index]
 
     def done(self) -> bool:
-        """Whether all have ended, however."""
+        """Return whether all have ended, successfully or not."""
         return self._run(self._gathering.over())
 
     def cancel(self) -> None:
-        """Stop all that have not ended."""
+        """Cancel all that have not ended."""
         self._run(self._gathering.cancel())

@@ -56,15 +56,17 @@ T = TypeVar("T")
 
 
 class Client(Sender):
-    """A server, as Python sees it. Every method may raise SpillError; a job is an id, a unique prefix of one, or a unique name.
+    """A connection to a server.
 
-    Where the server is and who asks: the arguments, else SPILL_SERVER and SPILL_TOKEN or SPILL_TOKEN_FILE, else the data folder (`data`,
-    SPILL_DATA or ./spill-data). `ca` is a file of the authority to trust where the server speaks TLS, else SPILL_CA. `patience` is how many
-    seconds to go on asking a server that is away, where asking twice does no harm.
+    Every method may raise SpillError. A job is given by its id, a unique prefix of the id, or a unique name.
+
+    The server and the token come from the arguments, else from SPILL_SERVER and SPILL_TOKEN or SPILL_TOKEN_FILE, else
+    from the data folder (`data`, SPILL_DATA or ./spill-data). `ca` is a file with the CA to trust for TLS, else
+    SPILL_CA. `patience` is how many seconds to retry requests to an unreachable server, where a retry is safe.
     """
 
     def submit(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[str]:
-        """Submit jobs, all or none, and return their ids; or one by its fields: `submit(run="echo hi", cpu=2, walltime="10m")`."""
+        """Submit jobs, all or none, and return their ids; or one by its fields: `submit(run="echo hi", cpu=2)`."""
         return self._ask(asks.submit(self.pack(jobs, **fields)))
 
     def call(
@@ -82,26 +84,26 @@ class Client(Sender):
         options: CallOptions | None = None,
         **kwargs: Any,
     ) -> Map[T]:
-        """Call a function for each item, or with one of each of several iterables, as one array of jobs."""
+        """Call a function for each item, or for items of several iterables in parallel, as one array of jobs."""
         parcel, size = a_map(function, zip(*items, strict=False), kwargs, options)
         return Map(self._run, self._run(submitted(parcel, size, self._kept)))
 
     def call_of(self, job: str) -> Call[Any]:
-        """The handle of a call that was submitted before, or of one of a map."""
+        """Return the handle of an earlier call, or of one call of a map."""
         return Call(self._run, self._run(call_of(job)))
 
     def map_of(self, job: str) -> Map[Any]:
-        """The handle of a map that was submitted before."""
+        """Return the handle of an earlier map."""
         return Map(self._run, self._run(map_of(job)))
 
     def pack(
         self, jobs: Job | Iterable[Job] | None = None, /, *, progress: Moving | None = None, **fields: Any
     ) -> list[dict[str, Any]]:
-        """Documents of jobs, to be submitted, whose inputs the server has; `progress` is told of what is uploaded."""
+        """Upload the inputs of jobs and return documents to submit; `progress` is called during uploads."""
         return self._run(transfers.send_inputs(documents(jobs, fields), progress))
 
     def files(self, job: str, attempt: int | None = None) -> FilesView:
-        """The files that a job brought back in an attempt, the last that brought any if none is given."""
+        """Return the output files of an attempt; by default, of the last attempt that has any."""
         return self._ask(ask(endpoints.FILES, FilesQuery(job, attempt)))
 
     def fetch(
@@ -113,11 +115,11 @@ class Client(Sender):
         force: bool = False,
         progress: Moving | None = None,
     ) -> list[Path]:
-        """Write what a job brought back to a folder; returns the files that were not there. `force` writes over others."""
+        """Write the output files of a job to a folder and return those that were new; `force` overwrites others."""
         return self._run(transfers.fetch(job, folder, attempt, progress, force=force))
 
     def forecast(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[Forecast]:
-        """Where and when jobs would start and what they would cost, without submitting them."""
+        """Predict where and when jobs would start and what they would cost, without submitting them."""
         return self._ask(asks.forecast(documents(jobs, fields)))
 
     def jobs(
@@ -131,33 +133,33 @@ class Client(Sender):
         members: bool = False,
         limit: int | None = None,
     ) -> Iterator[JobView]:
-        """Jobs, newest first, fetched page by page as they are asked for."""
+        """Yield jobs, newest first, fetching pages on demand."""
         pages = Pages(partial(asks.page, state, project, user, name, since, members), limit)
         while (wanted := pages.ask()) is not None:
             yield from pages.take(self._ask(wanted))
 
     def job(self, job: str) -> JobDetail:
-        """Everything that is known of a job."""
+        """Return all details of a job."""
         return self._ask(ask(endpoints.SHOW, OfJob(job)))
 
     def why(self, job: str) -> WhyView:
-        """Why a job is where it is, and what would change that."""
+        """Explain why a job is in its state, and what would change that."""
         return self._ask(ask(endpoints.WHY, OfJob(job)))
 
     def what_if(self, job: str, assumption: WhatIf) -> WhatIfView:
-        """What would become of a job under an assumption; nothing of it is done."""
+        """Explain what would happen to a job under an assumption, without changing anything."""
         return self._ask(ask(endpoints.WHAT_IF, OfJob(job), assumption))
 
     def cancel(self, *jobs: str) -> list[str]:
-        """Stop jobs, or keep them from starting."""
+        """Cancel jobs."""
         return self._ask(asks.act("cancel", jobs))
 
     def hold(self, *jobs: str) -> list[str]:
-        """Keep queued jobs from starting until they are released."""
+        """Hold queued jobs until they are released."""
         return self._ask(asks.act("hold", jobs))
 
     def release(self, *jobs: str) -> list[str]:
-        """Let held jobs go."""
+        """Release held jobs."""
         return self._ask(asks.act("release", jobs))
 
     def requeue(self, *jobs: str) -> list[str]:
@@ -169,7 +171,7 @@ class Client(Sender):
         return (self._ask(ask(endpoints.PATCH, OfJob(job), Patch(priority)))).jobs
 
     def wait(self, *jobs: str, timeout: float | None = None) -> list[JobView]:
-        """Wait until jobs have ended; raises WaitTimeout after `timeout` seconds."""
+        """Wait until jobs have ended; raise WaitTimeout after `timeout` seconds."""
         return self._run(waiting(jobs, timeout, time.monotonic), self._attempts())
 
     def logs(
@@ -181,13 +183,13 @@ class Client(Sender):
         attempt: int | None = None,
         task: int = 0,
     ) -> Iterator[bytes]:
-        """What a job wrote in an attempt, the newest if none is given; following, until that is over, or without one the job."""
+        """Yield the output of an attempt; by default of the newest and, with `follow`, of later ones until the end."""
         return self._stream(OutputFlow(job, follow=follow, stderr=stderr, attempt=attempt, task=task))
 
     def events(
         self, after: int | None = None, *, follow: bool = True, job: str | None = None
     ) -> Iterator[EventView]:
-        """History after a revision; following, also what is to come, across restarts of the server."""
+        """Yield events after a revision; with `follow`, also new ones, across restarts of the server."""
         return self._stream(HistoryFlow(after, follow=follow, job=job))
 
     def past(
@@ -196,51 +198,51 @@ class Client(Sender):
         until: str | datetime | None = None,
         ended_since: str | datetime | None = None,
     ) -> Iterator[PastJob]:
-        """Jobs that were submitted within a span and have ended, after a time if one is given, with what a simulation needs."""
+        """Yield finished jobs that were submitted in a time span, with the data that a simulation needs."""
         return self._stream(Past(since, until, ended_since))
 
     def clusters(self) -> list[ClusterView]:
-        """All clusters."""
+        """Return all clusters."""
         return self._ask(ask(endpoints.CLUSTERS))
 
     def add_cluster(self, cluster: Mapping[str, Any], *, check: bool = True) -> ClusterView:
-        """Add a cluster, written as an entry of `clusters` in spill.yaml; `check` refuses one that cannot be reached now."""
+        """Add a cluster, as an entry of `clusters` in spill.yaml; `check` refuses one that is unreachable now."""
         return self._ask(ask(endpoints.ADD_CLUSTER, body=ClusterRequest(dict(cluster), check)))
 
     def drain_clusters(self, *clusters: str) -> list[str]:
-        """Give clusters nothing more, until they are resumed; what runs there goes on."""
+        """Start no more jobs on clusters until they are resumed; running jobs continue."""
         return self._ask(asks.act_on_clusters("drain", clusters))
 
     def resume_clusters(self, *clusters: str) -> list[str]:
-        """Give clusters work again that were drained, or were being removed."""
+        """Start jobs on drained clusters again; also cancels a removal."""
         return self._ask(asks.act_on_clusters("resume", clusters))
 
     def remove_clusters(
         self, *clusters: str, jobs: Literal["finish", "move", "cancel"] = "finish"
     ) -> list[str]:
-        """Remove clusters once nothing is left there; `jobs` says what becomes of what runs there."""
+        """Remove clusters when no job is left there; `jobs` says what to do with jobs there."""
         return self._ask(asks.act_on_clusters("remove", clusters, jobs))
 
     def apply_config(
         self, *, dry_run: bool = False, jobs: Literal["finish", "move", "cancel"] = "finish"
     ) -> ConfigOutcome:
-        """Have the server read its configuration again; `jobs` is for clusters that it does not name any more."""
+        """Reload the server's configuration; `jobs` applies to clusters that it no longer names."""
         return self._ask(ask(endpoints.CONFIGURE, body=ConfigRequest(dry_run, jobs)))
 
     def agents(self) -> list[AgentView]:
-        """All agents."""
+        """Return all agents."""
         return self._ask(ask(endpoints.AGENTS))
 
     def drain(self, *agents: str) -> list[str]:
-        """Give agents nothing more, until they are resumed; each is returned as CLUSTER/NAME."""
+        """Start no more tasks on agents until they are resumed; returns each as CLUSTER/NAME."""
         return self._ask(asks.act_on_agents("drain", agents))
 
     def resume(self, *agents: str) -> list[str]:
-        """Give agents work again that were drained."""
+        """Start tasks on drained agents again."""
         return self._ask(asks.act_on_agents("resume", agents))
 
     def forget(self, *agents: str) -> list[str]:
-        """Strike lost agents off the list."""
+        """Remove lost agents from the list."""
         return self._ask(asks.act_on_agents("forget", agents))
 
     def costs(
@@ -248,59 +250,59 @@ class Client(Sender):
         by: CostBy = "project",
         since: str | datetime | None = None,
     ) -> CostReport:
-        """What was spent by attempts that were over at or after a time, and on those under way."""
+        """Return the cost of attempts that ended at or after a time, and of running ones."""
         return self._ask(ask(endpoints.COSTS, CostQuery(by, asks.moment(since))))
 
     def budgets(self) -> list[BudgetView]:
-        """All budgets, in the period that is now."""
+        """Return all budgets in the current period."""
         return self._ask(ask(endpoints.BUDGETS))
 
     def server(self) -> ServerView:
-        """The server itself."""
+        """Return the server's version, state and limits."""
         return self._ask(ask(endpoints.SERVER))
 
     def overview(self, *, running: int = 50, queued: int = 50, agents: int = 1000) -> Overview:
-        """Clusters, agents, what runs and the head of the queue, at one moment; at most so many of each."""
+        """Return a snapshot of clusters, agents, running jobs and the head of the queue; at most so many of each."""
         return self._ask(ask(endpoints.OVERVIEW, OverviewQuery(running, queued, agents)))
 
     def policy(self) -> PolicyView:
-        """Which policies decide, since when, and what is wrong with them."""
+        """Return the policies in effect, since when, and their errors."""
         return self._ask(ask(endpoints.POLICY))
 
     def set_policy(self, policy: str | None, *, dry_run: bool = False) -> PolicyOutcome:
-        """Decide by other policies, as `wait=compute(0.1),order=priority`; None goes back to what spill.yaml says."""
+        """Set policies, such as `wait=compute(0.1),order=priority`; None restores those of spill.yaml."""
         return self._ask(ask(endpoints.SET_POLICY, body=PolicyPatch(policy, dry_run)))
 
     def policy_history(self) -> list[PolicyRecord]:
-        """The last changes of the policies, newest first."""
+        """Return the latest changes of the policies, newest first."""
         return self._ask(ask(endpoints.POLICY_HISTORY))
 
     def missing(self, digests: Iterable[str]) -> list[str]:
-        """Which blobs the server has not, each once."""
+        """Return the distinct blobs that the server does not have."""
         return self._run(transfers.missing(digests))
 
     def put_blob(self, source: Source, progress: Progress | None = None) -> str:
-        """Keep bytes, or those of a file, under their SHA-256, which is returned; what is there is not sent again."""
+        """Upload bytes or a file under its SHA-256, unless the server has it, and return that."""
         return self._run(transfers.put_blob(source, progress))
 
     def get_blob(self, digest: str) -> Iterator[bytes]:
-        """The bytes of a SHA-256, piece by piece; raises at the end if they are others."""
+        """Yield the content of a blob in pieces; raise at the end if it does not match its digest."""
         return self._stream(Blob(digest))
 
     def save_blob(self, digest: str, path: Path, progress: Progress | None = None) -> None:
-        """Write the bytes of a SHA-256 to a file, which is there whole or not at all."""
+        """Download a blob to a file, which appears only when it is complete."""
         self._run(transfers.save_blob(digest, path, progress))
 
     def agents_address(self) -> AgentsAddress:
-        """Where agents find their service, and which clusters they may join; for tokens of role agent or admin."""
+        """Return the address for agents, and which clusters they may join; for tokens of role agent or admin."""
         return self._ask(ask(endpoints.AGENTS_ADDRESS))
 
     def clock(self) -> ClockView:
-        """What the server believes of the clock of its machine."""
+        """Return whether the server trusts the clock of its machine."""
         return self._ask(ask(endpoints.CLOCK))
 
     def accept_clock(self) -> ClockView:
-        """Have the server follow the clock of its machine, which jumped too far to be believed. For admins."""
+        """Make the server follow its machine's clock after a jump that it did not trust. For admins."""
         return self._ask(ask(endpoints.ACCEPT_CLOCK, repeatable=False))
 
     def create_token(
@@ -313,18 +315,18 @@ class Client(Sender):
         expires: float | None = None,
         note: str = "",
     ) -> NewToken:
-        """Make a token, which may end after some seconds; its text is told this once. For admins, as the next two."""
+        """Create a token that may expire after some seconds; only this answer has its text. For admins."""
         request = TokenRequest(role, project, user, cluster, expires, note)
         return self._ask(ask(endpoints.CREATE_TOKEN, body=request, repeatable=False))
 
     def tokens(self) -> list[TokenView]:
-        """All tokens, the newest first, without their secrets."""
+        """Return all tokens, newest first, without their secrets. For admins."""
         return self._ask(ask(endpoints.TOKENS))
 
     def revoke_token(self, token: str) -> str:
-        """Let nobody in with a token any more, by its id, which is returned."""
+        """Revoke a token by its id, and return the id. For admins."""
         return (self._ask(ask(endpoints.REVOKE_TOKEN, body=TokenRef(token)))).id
 
     def ready(self) -> str | None:
-        """None when the server accepts work, else what is missing."""
+        """Return None if the server accepts work, else why it does not."""
         return self._ask(asks.ready())

@@ -1,5 +1,5 @@
 # Generated from client/asynchronous/sender.py by `make client`: change that one.
-"""How the client for code that blocks carries operations out."""
+"""Sends requests and runs operations for code that blocks."""
 
 import time
 from collections.abc import Generator, Iterator
@@ -23,10 +23,10 @@ T = TypeVar("T")
 
 
 class Sender(Face):
-    """Sends requests and waits for what comes back."""
+    """Sends requests and runs operations."""
 
     def close(self) -> None:
-        """Close connections."""
+        """Close all connections."""
         if "_http" in self.__dict__:
             self._http.close()
 
@@ -39,13 +39,13 @@ class Sender(Face):
         self.close()
 
     def _run(self, flow: Flow[T], attempts: Attempts | None = None) -> T:
-        """Carry an operation out; with `attempts`, a server that goes away once it has answered is waited for."""
+        """Run an operation; with `attempts`, wait for a server that becomes unreachable after its first answer."""
         try:
             step = next(flow)
             while True:
                 try:
                     answer = self._do(step, attempts)
-                except BaseException as error:  # noqa: BLE001 - the operation says what becomes of it
+                except BaseException as error:  # noqa: BLE001 - the operation decides what to do with it
                     step = flow.throw(error)
                 else:
                     step = flow.send(answer)
@@ -71,7 +71,7 @@ class Sender(Face):
         raise TypeError(step)
 
     def _ask(self, ask: Ask[T], attempts: Attempts | None = None) -> T:
-        """Send a request until it is answered or patience is over."""
+        """Send a request until it is answered or retries are exhausted."""
         attempts = attempts or self._attempts()
         while True:
             try:
@@ -81,7 +81,7 @@ class Sender(Face):
                 self._place = self._place.again()
 
     def _stream(self, flow: Following[T]) -> Generator[T]:
-        """Read streams to their end, taking one up again where it breaks off."""
+        """Read streams to their end; resume a broken one."""
         attempts = self._attempts()
         while True:
             try:
@@ -101,8 +101,8 @@ class Sender(Face):
 
     @cached_property
     def _http(self) -> "httpx.Client":
-        """The connections, once they are needed."""
-        import httpx  # noqa: PLC0415 - heavy, and not every import of the client sends something
+        """The connection pool, created on first use."""
+        import httpx  # noqa: PLC0415 - slow to import, and only needed for requests
 
         return httpx.Client(**transport.settings(self._place, httpx.HTTPTransport))
 
@@ -116,7 +116,7 @@ class Sender(Face):
         return transport.answer(ask, self._place, response.status_code, response.content)
 
     def _chunks(self, ask: Ask[bytes]) -> Generator[bytes]:
-        """The pieces of one answer; the first is empty and says that it has begun."""
+        """Yield the chunks of one answer; the first is empty and shows that the answer has begun."""
         with self._failures(ask):
             with self._http.stream(**transport.request(ask, self._place)) as response:
                 if response.status_code not in ask.good:
@@ -126,7 +126,7 @@ class Sender(Face):
 
 
 def _pieces(upload: Upload) -> Iterator[bytes]:
-    """All of an upload."""
+    """Yield the content of an upload."""
     reading = upload.pieces()
     while (piece := next(reading, None)) is not None:
         yield piece

@@ -1,1 +1,1 @@
-"""Clusters of our own agents: those that are connected, and those that the server starts on its own machine."""
+"""The cluster kind `agents`: connected agents, and those that the server starts on its own machine."""

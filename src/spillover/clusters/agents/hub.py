@@ -1,4 +1,4 @@
-"""Agents that are connected: what is to be said to each, and when each was last heard from."""
+"""Keeps the sessions of connected agents: the messages that wait for each, and its last heartbeat."""
 
 import asyncio
 import itertools
@@ -28,27 +28,27 @@ from spillover.wire.tasks import lease_out, task_digest, task_out
 log = structlog.get_logger()
 
 CHUNKS: Final = 64
-"""Chunks of output that may wait for their reader; more stay at the agent."""
+"""Output chunks that may wait for a reader; the agent keeps the rest."""
 GRANTS: Final = 256
-"""Leases in one message."""
+"""Most leases in one message."""
 MOST_BYTES: Final = 4 << 20
-"""Of the tasks in one message, unless it is a single one."""
+"""Most bytes of tasks in one message, unless it has a single task."""
 MOST_GRANT: Final = 32 << 20
-"""Bytes of a task: well below what a message may have, so that none ever ends the stream."""
+"""Most bytes of a task. Well below the gRPC message limit, because a larger message would end the stream."""
 SIMILAR: Final = 8
-"""A heartbeat that differs by less than one part of so many is not worth telling."""
+"""The server offers no new terms while the heartbeat would change by less than one part in this many."""
 LOOK: Final = 1.0
-"""Seconds after which a reader of output looks whether the agent is still connected."""
+"""Seconds after which a reader of output checks whether the agent is still connected."""
 SILENT: Final = 30.0
-"""Seconds without any answer after which a reader of output is told that there is none."""
+"""Seconds without an answer after which a reader of output gives up."""
 
 
 class _Parcel(NamedTuple):
-    """A lease that is ready to be sent."""
+    """A lease that is ready to send."""
 
     lease: pb.Lease
     task: pb.Task | None
-    """Shared by all members of an array; None if it is to be had from a peer."""
+    """Shared by all members of an array; None if the agent fetches it from a peer."""
     size: int
     """Bytes."""
     peer: pb.Peer | None = None
@@ -69,7 +69,7 @@ class Session:
         self.node = node
         self._lives_by = terms
         self._offer = Offer(0, terms)
-        """What it was last told to live by."""
+        """The terms that the server last offered to the agent."""
         self.life = life
         self.incarnation = incarnation
         self.heard = monotonic
@@ -77,12 +77,12 @@ class Session:
         self.load = 0
         self.connected = False
         self.left = False
-        """Whether its stream was open and is not any more."""
+        """True once its stream has been open and has closed."""
         self.fenced = False
         self.secret = b""
-        """What calls of this registration carry; empty until the agent is told, so that nobody has it before."""
+        """Secret that calls of this registration carry; empty until the agent has received it."""
         self.token = ""
-        """Id of the token that it registered with."""
+        """Id of the token that the agent registered with."""
         self._starts: deque[_Parcel] = deque()
         self._reads: list[pb.OutputRead] = []
         self._nudge = False
@@ -90,14 +90,14 @@ class Session:
 
     @property
     def terms(self) -> LeaseTerms:
-        """The longest that it may live by: it may not have heard yet of others that it was told."""
+        """The longer of the confirmed and the offered terms, as the agent may not have received the offer yet."""
         now, then = self._lives_by, self._offer.terms
         if now is then:
             return now
         return LeaseTerms(max(now.heartbeat, then.heartbeat), max(now.short, then.short))
 
     def agree(self, number: int, wanted: LeaseTerms) -> Offer | None:
-        """Take note of the terms that it lives by; what to tell it instead, unless it makes little difference."""
+        """Record the terms that the agent confirmed; return other terms to offer, or None if they are similar."""
         if number == self._offer.number:
             self._lives_by = self._offer.terms
             now = self._lives_by.heartbeat
@@ -107,9 +107,9 @@ class Session:
         return self._offer
 
     def start(self, starts: Sequence[Start], outputs_limit: int = 0) -> list[Unsendable]:
-        """Hand out leases; returns those that cannot be sent.
+        """Queue leases for the agent; return those that cannot be sent.
 
-        They are encoded here, as a failure within the stream would end it, and with it all other leases.
+        Encodes them here, because a failure inside the stream would end the stream for all other leases too.
         """
         tasks: dict[tuple[int, ClusterName], pb.Task | str] = {}
         refused: list[Unsendable] = []
@@ -134,28 +134,28 @@ class Session:
         return refused
 
     def read(self, read: pb.OutputRead) -> None:
-        """Ask for output, or for no more of it."""
+        """Ask the agent to send output, or to stop sending it."""
         self._reads.append(read)
         self._news.set()
 
     def nudge(self) -> None:
-        """Have a heartbeat sent."""
+        """Ask the agent for a heartbeat."""
         self._nudge = True
         self._news.set()
 
     def fence(self) -> None:
-        """End the stream: a newer registration counts."""
+        """End the stream, because a newer registration has replaced this one."""
         self.fenced = True
         self._news.set()
 
     def look_again(self, _: object = None) -> None:
-        """Have `messages` see whether it is over."""
+        """Wake `messages`, so that it calls `is_over` again."""
         self._news.set()
 
     async def messages(
         self, epoch: int, is_over: Callable[[], bool] = lambda: False
     ) -> AsyncIterator[pb.FromServer]:
-        """What to say, as it comes, until the session is fenced or its stream is over."""
+        """Yield messages as they arise, until the session is fenced or `is_over` returns True."""
         self.connected, self.left = True, False
         try:
             while not self.fenced and not is_over():
@@ -171,11 +171,11 @@ class Session:
             self.connected, self.left = False, True
 
     def _has_news(self) -> bool:
-        """Whether there is something to say; to one that is fenced there is nothing."""
+        """Return whether a message is due; none is once the session is fenced."""
         return not self.fenced and bool(self._starts or self._reads or self._nudge)
 
     def _next_grants(self) -> list[pb.Grant]:
-        """As many leases as fit into one message; at least one, if there is any."""
+        """Take the leases that fit into one message; at least one, if any waits."""
         grants: list[pb.Grant] = []
         size = 0
         while self._starts and len(grants) < GRANTS:
@@ -188,42 +188,42 @@ class Session:
 
 
 class _Reader:
-    """Where the answer to one request for output goes."""
+    """The receiver of the answer to one request for output."""
 
     def __init__(self, number: int, session: Session) -> None:
         self.number = number
         self.session = session
         self.chunks: asyncio.Queue[pb.OutputChunk] = asyncio.Queue(CHUNKS)
         self.news = asyncio.Event()
-        """Set when there is room, nobody reads any more, or another reader came."""
+        """Set when a chunk was read, the reader has left, or the agent has got another reader."""
 
 
 def _encoded(spec: JobSpec, cluster: ClusterName, outputs_limit: int) -> pb.Task | str:
-    """A task for the wire, or why there is none."""
+    """Encode a task; return the reason as a string if it cannot be sent."""
     try:
         task = task_out(spec, cluster, outputs_limit)
-    except (TypeError, ValueError) as error:  # also of protobuf: a number or a text that it cannot write
+    except (TypeError, ValueError) as error:  # also protobuf, for what it cannot encode
         return str(error)
-    except Exception as error:  # noqa: BLE001 - what nobody foresaw of this job must not cost the others
+    except Exception as error:  # noqa: BLE001 - an unforeseen failure of this job must not affect the others
         return reason_of(error)
     if task.ByteSize() > MOST_GRANT:
-        return f"it is {task.ByteSize() >> 20} MiB large, more than an agent can be sent"
+        return f"it has {task.ByteSize() >> 20} MiB, more than the server can send to an agent"
     return task
 
 
 class Hub:
-    """All agents of all clusters of agents."""
+    """The sessions of all agents of all clusters."""
 
     def __init__(self, outputs_limit: int = 0) -> None:
         self._outputs_limit = outputs_limit
-        """Bytes that outputs of a task may have together; 0 lets agents choose."""
+        """Most bytes of all outputs of a task together; 0 lets agents choose."""
         self._opening: dict[int, Session] = {}
-        """Those that are about to register, by incarnation, in their order."""
+        """Registrations that are not durable yet, by incarnation, in ascending order."""
         self._sessions: dict[str, Session] = {}
         self._current: dict[int, Session] = {}
-        """The same by incarnation."""
+        """The sessions of `_sessions` by incarnation."""
         self._readers: dict[int, _Reader] = {}
-        """By the number of the request; those who were left behind are not among them."""
+        """By the number of the request; without readers that were cut off."""
         self._asked = 0
 
     def open(
@@ -235,11 +235,12 @@ class Hub:
         life: str = "",
         terms: LeaseTerms = FIRST_TERMS,
     ) -> None:
-        """An agent is about to register."""
+        """Create a session for an agent that is about to register."""
         self._opening[incarnation] = Session(node, incarnation, monotonic, peer, life, terms)
 
     def activate(self, node: str, incarnation: int) -> None:
-        """Its registration is durable. One that began earlier and is not will not be: its agent hung up before it was refused."""
+        """Make a durable registration the current one of its node."""
+        # An earlier registration that is not durable by now never will be: its agent hung up before the refusal.
         for earlier in list(itertools.takewhile(incarnation.__gt__, self._opening)):
             del self._opening[earlier]
         session = self._opening.pop(incarnation, None)
@@ -249,18 +250,18 @@ class Hub:
         self._sessions[node] = self._current[incarnation] = session
 
     def forget(self, incarnation: int) -> None:
-        """It did not register after all."""
+        """Drop a registration that failed."""
         self._opening.pop(incarnation, None)
 
     def close(self, node: str) -> None:
-        """Whatever this node was given is void."""
+        """End the session of a node, and with it the leases that it did not send yet."""
         old = self._sessions.pop(node, None)
         if old is not None:
             del self._current[old.incarnation]
             old.fence()
 
     def heard(self, node: str, incarnation: int, monotonic: int, load: int = 0) -> bool:
-        """A heartbeat came."""
+        """Record a heartbeat; return False if it is of an old registration."""
         session = self._sessions.get(node)
         if session is None or session.incarnation != incarnation:
             return False
@@ -268,12 +269,12 @@ class Hub:
         return True
 
     def agree(self, node: str, number: int, wanted: LeaseTerms) -> Offer | None:
-        """It lives by the terms of this number: what to tell it instead, if anything."""
+        """Record the terms that an agent confirmed; return others to offer, or None."""
         session = self._sessions.get(node)
         return session.agree(number, wanted) if session is not None else None
 
     def contact(self, node: str) -> Contact | None:
-        """When it was last heard from."""
+        """Return when an agent was last heard from; None if it has no session."""
         session = self._sessions.get(node)
         if session is None:
             return None
@@ -289,47 +290,47 @@ class Hub:
         )
 
     def is_silent(self, node: str, monotonic: int) -> bool:
-        """Whether it was not heard from for longer than one of its heartbeats, or has not registered."""
+        """Return whether an agent missed a heartbeat or has no session."""
         session = self._sessions.get(node)
         return session is None or monotonic - session.heard > session.terms.heartbeat
 
     def start(self, node: str, incarnation: int, starts: Sequence[Start]) -> list[Unsendable]:
-        """Hand out leases; returns those that cannot be sent."""
+        """Send leases to an agent; return those that cannot be sent."""
         session = self._sessions.get(node)
         if session is None or session.incarnation != incarnation:
             return []
         return session.start(starts, self._outputs_limit)
 
     def grants(self, starts: Sequence[Start]) -> list[pb.Grant]:
-        """Leases with their tasks, for one who asks for them; those that cannot be sent are left out."""
+        """Return leases with their tasks, for an agent that asks for them; leave out those that cannot be sent."""
         tasks = [(each.lease, _encoded(each.spec, each.cluster, self._outputs_limit)) for each in starts]
         return [
             pb.Grant(lease=lease_out(lease), task=task) for lease, task in tasks if not isinstance(task, str)
         ]
 
     def wake(self, node: str) -> None:
-        """Have it send a heartbeat now."""
+        """Ask an agent for a heartbeat now."""
         session = self._sessions.get(node)
         if session is not None:
             session.nudge()
 
     def session(self, incarnation: int) -> Session | None:
-        """The session of a registration, if it is current."""
+        """Return the session of a registration; None if it is not the current one."""
         return self._current.get(incarnation)
 
     def end(self, token: str) -> None:
-        """Say nothing more to agents that registered with a token; what they hold runs out in its own time."""
+        """End the streams of agents that registered with a token; their leases expire at their terms."""
         for session in self._sessions.values():
             if session.token == token:
                 session.fence()
 
     def current(self, incarnation: int) -> str | None:
-        """The node that registered so, if that is its current registration."""
+        """Return the node of a registration; None if it is not the current one."""
         session = self.session(incarnation)
         return session.node if session is not None else None
 
     async def output(self, node: str, asked: OutputAsked) -> AsyncGenerator[bytes, None]:
-        """Output of a task, from its agent; asked for anew where it was if others could not wait for whoever reads it."""
+        """Yield output of a task from its agent. A slow reader that was cut off asks again from where it was."""
         ended, position = False, 0
         while not ended:
             reader = self._ask(node, asked, position)
@@ -342,7 +343,7 @@ class Hub:
                     except TimeoutError:
                         silent += LOOK
                         if not session.connected:
-                            raise OutputGone(f"the connection of agent {node} is gone") from None
+                            raise OutputGone(f"the connection of agent {node} was lost") from None
                         if silent >= SILENT and not asked.follow:
                             raise OutputGone(f"agent {node} did not answer") from None
                         continue
@@ -358,13 +359,13 @@ class Hub:
                 self._leave(reader, stop=not ended)
 
     def _ask(self, node: str, asked: OutputAsked, position: int) -> _Reader:
-        """Have an agent send output; from a position that it told, if there is one."""
+        """Ask an agent for output, from a position in its file if an earlier chunk carried one."""
         session = self._sessions.get(node)
         if session is None or not session.connected:
             raise OutputGone(f"the output is on agent {node}, which is not connected")
         for other in self._readers.values():
             if other.session is session:
-                other.news.set()  # it is not alone any more
+                other.news.set()  # it now shares the stream, so `chunk` must not wait for it
         self._asked += 1
         reader = self._readers[self._asked] = _Reader(self._asked, session)
         session.read(
@@ -382,17 +383,17 @@ class Hub:
         return reader
 
     def _leave(self, reader: _Reader, *, stop: bool) -> None:
-        """Take no more for a reader, if that is not so already, and have its agent stop."""
+        """Remove a reader, if it is still there, and tell its agent to stop."""
         if self._readers.pop(reader.number, None) is not None:
             reader.news.set()
             if stop:
                 reader.session.read(pb.OutputRead(id=reader.number, stop=True))
 
     async def chunk(self, chunk: pb.OutputChunk) -> None:
-        """An agent sent output that it was asked for.
+        """Pass on a chunk that an agent sent.
 
-        All output of an agent comes in one stream. So a slow reader is waited for only while it is the only one there; else it
-        is left with what it has, and asks again when it has read that.
+        All output of an agent arrives on one stream. So this waits for a slow reader only while it is the only one.
+        Otherwise it cuts the reader off, which asks again when it has read what it has.
         """
         while (reader := self._readers.get(chunk.id)) is not None:
             session = reader.session

@@ -1,4 +1,4 @@
-"""Clusters whose nodes run an agent of ours: some started here by the server, others by people on machines of their own."""
+"""The cluster kind `agents`: machines that run our agent, started by the server or by people."""
 
 import shutil
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from spillover.ports.kinds import AgentHost, Capability, ClusterKind, Flaw, Open
 from spillover.wire.configfile import LocalAgentsDoc, LocalDoc
 
 _BY_THEMSELVES: Final = ("container", "python")
-"""What jobs need by the kind of their work, and agents offer where they can run it."""
+"""Offers that agents add themselves where they can run that work; jobs need them by their kind of work."""
 _CAN: Final = frozenset({Capability.COMMANDS, Capability.CONTAINERS, Capability.CALLS, Capability.FILES})
 
 
@@ -28,18 +28,18 @@ class AgentsKind(ClusterKind):
     section: ClassVar[str | None] = None
 
     def capabilities(self, form: LocalAgentsDoc) -> frozenset[Capability]:
-        """All but gangs."""
+        """Return all capabilities but gangs."""
         del form
         return _CAN
 
     def check(self, form: LocalAgentsDoc, cluster: ClusterName) -> Sequence[Flaw]:
-        """What is wrong with the agents to start here."""
+        """Return the problems of the local agents."""
         found = Findings()
         local_specs(form, cluster, found)
         return [Flaw(path, message) for path, message in found.found]
 
     def open(self, form: LocalAgentsDoc, opening: Opening) -> AgentHost:
-        """The agents of this machine."""
+        """Return the host of the local agents."""
         specs = local_specs(form, opening.cluster, Findings(), opening.agent_options)
         return LocalAgents(opening.data, specs, opening.umask, opening.files)
 
@@ -47,27 +47,27 @@ class AgentsKind(ClusterKind):
 def local_specs(
     form: LocalAgentsDoc, cluster: ClusterName, found: Findings, options: Sequence[str] = ()
 ) -> tuple[LocalSpec, ...]:
-    """The agents of a form, each told these options too; problems are noted."""
+    """Read the local agents of a form, with further options for their command lines; add problems to `found`."""
     return tuple([_local(each, cluster, ("local", at), found, options) for at, each in enumerate(form.local)])
 
 
 def _local(
     doc: LocalDoc, cluster: ClusterName, path: Path, found: Findings, options: Sequence[str]
 ) -> LocalSpec:
-    """One agent of this machine."""
+    """Read one local agent."""
     check_name(doc.name, (*path, "name"), found)
     cpu = read_cpu(doc.cpu, (*path, "cpu"), found) or 0
     size = memory() if doc.memory is None else read_memory(doc.memory, (*path, "memory"), found) or 0
     offers = read_words(doc.offers, (*path, "offers"), found)
     for at, word in enumerate(doc.offers):
         if word in _BY_THEMSELVES:
-            message = f"an agent that can run {word} jobs offers that by itself; leave out {shown(word)}"
+            message = f"agents that can run {word} jobs offer this automatically; remove {shown(word)}"
             found.add((*path, "offers", at), message)
     if doc.engine is not None and ("\0" in doc.engine or shutil.which(doc.engine) is None):
-        found.add((*path, "engine"), f"there is no program {shown(doc.engine)} here")
+        found.add((*path, "engine"), f"there is no program {shown(doc.engine)}")
     for at, word in enumerate(doc.engine_options):
         if not word or "\0" in word:
-            found.add((*path, "engine_options", at), f"{shown(word)} is no option of an engine")
+            found.add((*path, "engine_options", at), f"{shown(word)} is not an option of a container engine")
     engine = () if doc.engine is None else ("--engine", doc.engine)
     words = (*options, *engine, *[f"--engine-option={option}" for option in doc.engine_options])
     capacity = Resources(cpu, size, doc.gpu)

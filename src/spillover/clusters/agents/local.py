@@ -1,6 +1,6 @@
-"""Agents on the server's own machine: separate processes, adopted if they live, started if they do not.
+"""Runs agents on the server's machine, as separate processes.
 
-They speak the same protocol as remote ones and outlive the server if they are to.
+They use the same protocol as remote agents. They may outlive the server; the next server adopts those that run.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ from spillover.model.units import format_cpu
 log = structlog.get_logger()
 
 LOOK: Final = 0.5
-"""Seconds between two looks at whether they live."""
+"""Seconds between two checks of whether the agents run."""
 LONGEST_PAUSE: Final = 30.0
-"""Seconds between two tries to start one that does not live, at most."""
+"""Most seconds between two tries to start an agent."""
 PATIENCE: Final = 4.0
-"""Seconds that agents get to stop."""
+"""Seconds that agents have to stop before they are killed."""
 MOST_LOG: Final = 16 << 20
-"""Bytes of an agent's own log before it begins anew."""
+"""Bytes of an agent's log before a new file begins."""
 
 
 class LocalSpec(Struct, frozen=True):
-    """One agent to run here."""
+    """One local agent."""
 
     cluster: ClusterName
     name: NodeName
@@ -44,31 +44,32 @@ class LocalSpec(Struct, frozen=True):
     offers: tuple[str, ...] = ()
     labels: dict[str, str] = {}
     options: tuple[str, ...] = ()
-    """What else is said on its command line."""
+    """Further words for its command line."""
 
 
 def is_time(looks: int) -> bool:
-    """Whether to start an agent that was found dead so often in a row: at once, then ever more rarely, up to a bound."""
+    """Return whether to start an agent after this many failed checks in a row: with a growing, bounded pause."""
+    # At checks 1, 2, 4, 8, ... up to the bound, then at its multiples.
     bound = round(LONGEST_PAUSE / LOOK)
     return looks & (looks - 1) == 0 if looks < bound else looks % bound == 0
 
 
 class LocalAgents:
-    """Keeps the local agents alive."""
+    """Starts local agents, and restarts those that ended."""
 
     def __init__(
         self, data: Path, specs: tuple[LocalSpec, ...], umask: int = -1, files: int | None = None
     ) -> None:
         self._data = data
         self._umask = umask
+        """For files that tasks create; -1 for that of the server."""
         self._files = files
-        """How many files agents and their tasks may open, as before the server had its limit raised; None leaves it."""
-        """For files that tasks make; -1 is that of the server."""
+        """Open-file limit of agents and their tasks: that before the server raised its own; None to inherit."""
         self._specs = specs
         self._children: dict[NodeName, asyncio.subprocess.Process] = {}
 
     async def run(self) -> None:
-        """Start those that do not live, again and again, until cancelled."""
+        """Start agents that do not run, until cancelled."""
         failures: dict[NodeName, int] = {}
         while True:
             for spec in self._specs:
@@ -77,15 +78,15 @@ class LocalAgents:
                     if is_time(count):
                         try:
                             await self._start(spec)
-                        except OSError as error:  # a full disk, or no more processes
+                        except OSError as error:  # such as a full disk, or too many processes
                             log.error("cannot start an agent", agent=spec.name, error=str(error))  # noqa: TRY400 - one line
                 else:
                     failures.pop(spec.name, None)
             await asyncio.sleep(LOOK)
 
     async def stop(self, successor: object = None) -> None:
-        """Stop all of them, tasks included, but for those that a successor runs as they are."""
-        kept = successor._specs if isinstance(successor, LocalAgents) else ()  # noqa: SLF001 - of the same class
+        """Stop all agents and their tasks, except those that a successor runs unchanged."""
+        kept = successor._specs if isinstance(successor, LocalAgents) else ()  # noqa: SLF001 - same class
         going = [spec for spec in self._specs if spec not in kept]
         pids = {spec.name: pid for spec in going if (pid := self._pid(spec)) is not None}
         for pid in pids.values():
@@ -98,7 +99,7 @@ class LocalAgents:
             }
             await asyncio.sleep(0.02)
         for pid in pids.values():
-            log.warning("an agent does not stop; it is killed", pid=pid)
+            log.warning("an agent does not stop; killing it", pid=pid)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for child in [self._children[spec.name] for spec in going if spec.name in self._children]:
@@ -110,7 +111,7 @@ class LocalAgents:
         return self._data / "agents" / spec.name
 
     def _lives(self, spec: LocalSpec) -> bool:
-        """Whether somebody holds the agent's lock, or is on the way to."""
+        """Return whether the agent holds its lock, or is a child of ours that still starts."""
         child = self._children.get(spec.name)
         if child is not None and child.returncode is None:
             return True
@@ -124,7 +125,7 @@ class LocalAgents:
         return False
 
     def _pid(self, spec: LocalSpec) -> int | None:
-        """The process of an agent that lives."""
+        """Return the process id of a running agent."""
         child = self._children.get(spec.name)
         if child is not None and child.returncode is None:
             return child.pid
@@ -135,10 +136,10 @@ class LocalAgents:
             pid = int(told["pid"])
         except (OSError, ValueError, KeyError, TypeError, msgspec.DecodeError, RecursionError):
             return None
-        return pid if 1 < pid < 2**31 else None  # others mean many processes, or none
+        return pid if 1 < pid < 2**31 else None  # a signal to 0 or below would reach whole process groups
 
     async def _start(self, spec: LocalSpec) -> None:
-        """Start one, in a session of its own."""
+        """Start an agent in a session of its own."""
         folder = self._folder(spec)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         words = [
@@ -170,7 +171,7 @@ class LocalAgents:
             )
         child = self._children[spec.name].pid
         if self._files is not None:
-            with contextlib.suppress(OSError):  # it may have ended
+            with contextlib.suppress(OSError):  # it may have ended already
                 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
                 resource.prlimit(child, resource.RLIMIT_NOFILE, (self._files, most))
         log.info("agent started", agent=f"{spec.cluster}/{spec.name}", pid=child)

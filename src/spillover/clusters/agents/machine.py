@@ -1,4 +1,4 @@
-"""What this machine has, or what its container leaves of it, for agents that are not told."""
+"""Finds the CPUs and memory of this machine or container, for agents without configured capacity."""
 
 import math
 import os
@@ -9,14 +9,14 @@ ROOT: Final = Path("/sys/fs/cgroup")
 
 
 def cpus(root: Path = ROOT) -> int:
-    """CPUs that this process may use; a part of one counts as a whole."""
+    """Return the CPUs that this process may use, rounded up."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota, period = _v2_cpu(root) or _v1_cpu(root) or (0, 1)
     return min(there, max(1, math.ceil(quota / period))) if quota > 0 else there
 
 
 def memory(root: Path = ROOT) -> int:
-    """Bytes of memory."""
+    """Return the bytes of memory that this machine or container has."""
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         limit = _number(root / name)
@@ -26,7 +26,7 @@ def memory(root: Path = ROOT) -> int:
 
 
 def _v2_cpu(root: Path) -> tuple[int, int] | None:
-    """Quota and period of a container under cgroup v2."""
+    """Return quota and period under cgroup v2; None without a limit."""
     try:
         quota, period = (root / "cpu.max").read_text().split()
         return (int(quota), int(period)) if quota != "max" else None
@@ -35,7 +35,7 @@ def _v2_cpu(root: Path) -> tuple[int, int] | None:
 
 
 def _v1_cpu(root: Path) -> tuple[int, int] | None:
-    """Quota and period under cgroup v1."""
+    """Return quota and period under cgroup v1; None without a limit."""
     quota, period = (_number(root / "cpu" / f"cpu.cfs_{what}_us") for what in ("quota", "period"))
     return (quota, period) if quota is not None and period else None
 

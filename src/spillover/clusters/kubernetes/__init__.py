@@ -1,1 +1,1 @@
-"""Clusters of Kubernetes: what is there is watched, and each attempt is one `batch/v1` Job."""
+"""The cluster kind `kubernetes`: watches a cluster, and runs each attempt as one Job of `batch/v1`."""

@@ -1,4 +1,4 @@
-"""What pods use of a node, and what a node has to give, counted as the scheduler of Kubernetes counts."""
+"""Computes the capacity of nodes and its use by pods, in the same way as the Kubernetes scheduler."""
 
 import re
 from collections.abc import Mapping
@@ -7,10 +7,10 @@ from typing import Final
 
 import structlog
 
-from spillover.clusters.kubernetes.objects import KubeNode, NodeTaint, Pod
-from spillover.clusters.kubernetes.quantities import thousandths, whole
+from spillover.clusters.kubernetes.api.objects import KubeNode, NodeTaint, Pod
+from spillover.clusters.kubernetes.api.quantities import thousandths, whole
 from spillover.core.events import SeenNode
-from spillover.forms.pods import GPU, POD_LEVEL
+from spillover.forms.jobs.pods import GPU, POD_LEVEL
 from spillover.forms.quantities import is_word
 from spillover.model.bounds import MOST_AMOUNT, is_plain, plain
 from spillover.model.cluster import Taint
@@ -20,11 +20,11 @@ from spillover.model.resources import Resources
 log = structlog.get_logger()
 
 MOST_KEY: Final = 317
-"""Characters of a label, its value, or a name of a resource: no key that Kubernetes takes is longer."""
+"""Characters of a label, a label value or a resource name; Kubernetes allows no longer ones."""
 MOST_LABELS: Final = 1000
 MOST_TAINTS: Final = 100
 MOST_OTHERS: Final = 100
-"""Resources of a node or a pod, beside CPUs, memory and GPUs."""
+"""Most resources of a node or pod besides CPUs, memory and GPUs."""
 _GPU_LABELS: Final = (
     "nvidia.com/gpu.product",
     "amd.com/gpu.product-name",
@@ -32,17 +32,18 @@ _GPU_LABELS: Final = (
     "k8s.amazonaws.com/accelerator",
 )
 _MODEL: Final = re.compile(r"[a-z]{1,2}\d{1,4}[a-z]?", re.ASCII)
-"""What models of GPUs are called, as `a100` or `mi300x`; `sxm4` and `40gb` are no such names."""
+"""Model names of GPUs, such as `a100` or `mi300x`, but not `sxm4` or `40gb`."""
 _NOT_IN_WORDS: Final = re.compile(r"[^a-z0-9._-]+", re.ASCII)
 
 _Amounts = dict[str, int]
 
 
 def used_by(pod: Pod, gpu: str = GPU) -> Resources:
-    """What a pod takes of the node that it is bound to; an amount that cannot be read counts as nothing.
+    """Return what a pod uses of its node; an unreadable amount counts as 0.
 
-    The largest of what its containers take together and what each init container takes while it runs; init containers that go
-    on running count with all that comes after them. While a container is resized the larger of old and new counts.
+    The larger of the sum of its containers and the most that its init containers need. Init containers with restart
+    policy Always keep running, so they count together with everything that starts after them. During a resize, the
+    larger of the old and the new request counts.
     """
     spec, status = pod.spec, pod.status
     real = {one.name: one.resources.requests for one in status.container_statuses if one.resources.requests}
@@ -60,7 +61,7 @@ def used_by(pod: Pod, gpu: str = GPU) -> Resources:
 
 
 def _count_init(total: _Amounts, pod: Pod) -> None:
-    """Raise what containers take together to what is needed before they run."""
+    """Add init containers that keep running, and raise the total to the peak before the main containers start."""
     real = {
         one.name: one.resources.requests
         for one in pod.status.init_container_statuses
@@ -81,7 +82,7 @@ def _count_init(total: _Amounts, pod: Pod) -> None:
 
 
 def seen_node(node: KubeNode, foreign: Resources, foreign_pods: int, gpu: str = GPU) -> SeenNode:
-    """A node, with what pods of others use of it."""
+    """Convert a node, with what foreign pods use of it."""
     meta, spec, status = node.metadata, node.spec, node.status
     capacity = _resources(
         {name: _amount(name, text) for name, text in status.allocatable.items() if name != "pods"}, gpu
@@ -101,14 +102,14 @@ def seen_node(node: KubeNode, foreign: Resources, foreign_pods: int, gpu: str = 
 
 
 def is_ready(node: KubeNode) -> bool:
-    """Whether a node answers and can run pods."""
+    """Return whether a node is ready to run pods."""
     return any(one.type == "Ready" and one.holds for one in node.status.conditions)
 
 
 def _labels(labels: dict[str, str]) -> dict[str, str]:
-    """The labels of a node, without those that Kubernetes would not take."""
+    """Return the labels of a node that Kubernetes would accept."""
     if len(labels) <= MOST_LABELS and all(map(_is_label, labels.items())):
-        return labels  # as nearly always
+        return labels  # the usual case, without a copy
     return dict(list(filter(_is_label, labels.items()))[:MOST_LABELS])
 
 
@@ -121,7 +122,7 @@ def _taint(taint: NodeTaint) -> Taint:
 
 
 def _offers(labels: Mapping[str, str], capacity: Resources) -> tuple[str, ...]:
-    """Words that jobs may need of a node."""
+    """Return the words that jobs can name in `needs` for this node."""
     words = {"container"}
     for word, label in (("arch", "kubernetes.io/arch"), ("os", "kubernetes.io/os")):
         if label in labels and is_word(f"{word}:{labels[label]}"):
@@ -155,11 +156,11 @@ def _amount(name: str, text: str) -> int:
 
 @lru_cache(maxsize=8192)
 def _read(text: str, *, cpu: bool) -> int:
-    """An amount; 0 for what is none, which is said once."""
+    """Parse an amount; log an unreadable one (once, as results are cached) and return 0."""
     try:
         return thousandths(text) if cpu else whole(text)
     except ValueError as error:
-        log.warning("an amount of a node or a pod cannot be read, and counts as nothing", error=str(error))
+        log.warning("cannot read a quantity of a node or pod; counting it as 0", error=str(error))
         return 0
 
 
@@ -168,7 +169,7 @@ def _amounts(written: Mapping[str, str]) -> _Amounts:
 
 
 def _larger(written: Mapping[str, str], real: Mapping[str, str] | None) -> _Amounts:
-    """The larger of what is asked for and what is there, of each resource."""
+    """Return the larger of the requested and the actual amount of each resource."""
     amounts = _amounts(written)
     if real is not None and real != written:
         _raise(amounts, _amounts(real))

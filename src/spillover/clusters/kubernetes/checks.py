@@ -1,4 +1,4 @@
-"""What keeps a cluster from being used: asked for before anything is placed there, so that it can be told in one line each."""
+"""Checks permissions and the namespace before the server uses a cluster, and reports one line for each problem."""
 
 import asyncio
 from typing import Final
@@ -6,18 +6,18 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from spillover.clusters.kubernetes.api import Api, ApiRefused, Trouble
+from spillover.clusters.kubernetes.api.requests import Api, ApiRefused, Trouble
 
 
 class Need(Struct, frozen=True):
-    """Something that we do, and must be allowed to."""
+    """A permission that the driver needs."""
 
     verb: str
     resource: str
     group: str = ""
     subresource: str = ""
     everywhere: bool = False
-    """In all namespaces, not only in ours."""
+    """In all namespaces, not only in that of the cluster's Jobs."""
 
     def __str__(self) -> str:
         name = self.resource + (f"/{self.subresource}" if self.subresource else "")
@@ -32,7 +32,7 @@ NEEDS: Final = (
     *(Need(verb, "jobs", "batch") for verb in ("create", "delete", "get", "list", "watch")),
     *(Need(verb, "events") for verb in ("list", "watch")),
 )
-"""All that is done; `deploy/kubernetes` grants this and no more."""
+"""All permissions that the driver uses; `deploy/kubernetes` grants exactly these."""
 
 
 class _Status(Struct, frozen=True):
@@ -47,9 +47,9 @@ _REVIEW: Final = msgspec.json.Decoder(_Review)
 
 
 async def problems(api: Api, namespace: str) -> list[str]:
-    """What keeps a cluster from being used, one line each."""
+    """Return what prevents the use of a cluster, one line for each problem."""
     try:
-        # One first: of a server that cannot be reached everything would be asked in vain.
+        # Ask one question first: if the server is unreachable, the others would only wait in vain.
         first = await _may(api, NEEDS[0], namespace)
     except Trouble as trouble:
         return [str(trouble)]
@@ -60,7 +60,8 @@ async def problems(api: Api, namespace: str) -> list[str]:
         if isinstance(answer, BaseException):
             raise answer
     found = [
-        f"we may not {need} {'in all namespaces' if need.everywhere else f'in namespace {namespace!r}'}; have that granted to {api.access.origin}"
+        f"no permission to {need} "
+        f"{'in all namespaces' if need.everywhere else f'in namespace {namespace!r}'}; grant it to {api.access.origin}"
         for need, may in zip(NEEDS, (first, *others), strict=True)
         if not may
     ]
@@ -68,7 +69,7 @@ async def problems(api: Api, namespace: str) -> list[str]:
 
 
 async def _may(api: Api, need: Need, namespace: str) -> bool:
-    """Whether we are allowed to do something."""
+    """Return whether we have a permission."""
     wish = {
         "verb": need.verb,
         "resource": need.resource,
@@ -86,7 +87,8 @@ async def _may(api: Api, need: Need, namespace: str) -> bool:
 
 
 async def _without_namespace(api: Api, namespace: str) -> list[str]:
-    """Whether the namespace is missing: a list of one that is not there is only empty, so a Job is made that is not kept."""
+    """Report a missing namespace."""
+    # Lists in a missing namespace are just empty, so only a dry run of creating a Job shows that it is missing.
     pod = {"containers": [{"name": "main", "image": "none"}], "restartPolicy": "Never"}
     body = {
         "apiVersion": "batch/v1",
@@ -99,8 +101,11 @@ async def _without_namespace(api: Api, namespace: str) -> list[str]:
     except ApiRefused as refused:
         if refused.code == 404:
             return [
-                f"there is no namespace {namespace!r}; make it with `kubectl create namespace {namespace}`, or name another with `namespace`"
+                (
+                    f"there is no namespace {namespace!r}; create it with `kubectl create namespace "
+                    f"{namespace}`, or set `namespace`"
+                )
             ]
     except Trouble as trouble:
         return [str(trouble)]
-    return []  # any other refusal is of this Job, which nobody wants
+    return []  # other refusals concern only this sample Job

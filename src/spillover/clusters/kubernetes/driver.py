@@ -1,4 +1,4 @@
-"""One cluster of Kubernetes, as control sees it."""
+"""The driver of one Kubernetes cluster: watches its objects, and creates and deletes Jobs."""
 
 import asyncio
 import time
@@ -9,8 +9,18 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from spillover.clusters.kubernetes.answers import answer_of
-from spillover.clusters.kubernetes.api import (
+from spillover.clusters.kubernetes.api.decoding import T
+from spillover.clusters.kubernetes.api.kubeconfig import Access
+from spillover.clusters.kubernetes.api.objects import (
+    KubeEvent,
+    KubeJob,
+    KubeNode,
+    Meta,
+    Page,
+    Pod,
+    version_of,
+)
+from spillover.clusters.kubernetes.api.requests import (
     TOO_MANY,
     TRIES,
     Api,
@@ -20,17 +30,15 @@ from spillover.clusters.kubernetes.api import (
     UnreadableAnswer,
     pause,
 )
+from spillover.clusters.kubernetes.api.watching import Reflector, Sink
+from spillover.clusters.kubernetes.attempts.answers import answer_of
+from spillover.clusters.kubernetes.attempts.jobs import Unrunnable, job_of
+from spillover.clusters.kubernetes.attempts.logs import Logs
+from spillover.clusters.kubernetes.attempts.naming import OWNER, epoch_of, labels_of, lease_of, name_of
+from spillover.clusters.kubernetes.attempts.reading import NOTED
 from spillover.clusters.kubernetes.checks import problems
-from spillover.clusters.kubernetes.decoding import T
-from spillover.clusters.kubernetes.jobs import Unrunnable, job_of
-from spillover.clusters.kubernetes.kubeconfig import Access
-from spillover.clusters.kubernetes.logs import Logs
 from spillover.clusters.kubernetes.mirror import Mirror
-from spillover.clusters.kubernetes.naming import OWNER, epoch_of, labels_of, lease_of, name_of
-from spillover.clusters.kubernetes.objects import KubeEvent, KubeJob, KubeNode, Meta, Page, Pod, version_of
 from spillover.clusters.kubernetes.options import KubernetesOptions
-from spillover.clusters.kubernetes.reading import NOTED
-from spillover.clusters.kubernetes.watching import Reflector, Sink
 from spillover.core.events import Lease
 from spillover.model.backoff import reason_of
 from spillover.model.units import SECOND
@@ -43,15 +51,15 @@ log = structlog.get_logger()
 CONFLICT: Final = 409
 NOT_FOUND: Final = 404
 SLOW: Final = 10.0
-"""Seconds after which an answer that did not come is not waited for a second time."""
+"""Seconds; after a slower failure, `start` does not try again."""
 PATIENCE: Final = 10.0
-"""Seconds for a server to show that it lives."""
+"""Seconds for an API server to answer a probe."""
 _JOB: Final = msgspec.json.Decoder(KubeJob)
 _PODS: Final = msgspec.json.Decoder(Page[Pod])
 
 
 class Kubernetes:
-    """One cluster: implements `Driver` of the ports."""
+    """One cluster; implements the port `Driver`."""
 
     def __init__(self, options: KubernetesOptions, access: Access, lead: Lead) -> None:
         self.cluster = options.cluster
@@ -64,7 +72,7 @@ class Kubernetes:
         self._pods = f"/api/v1/namespaces/{self.namespace}/pods"
         self._news: Callable[[], None] = lambda: None
         self._changed = asyncio.Event()
-        """Set, and made anew, when something has changed."""
+        """Set and replaced on every change, so that each waiter wakes once."""
         self._in_doubt = asyncio.Event()
         self._connection = Connection(DriverLink.CONNECTING, boottime())
         self._probing: asyncio.Task[None] | None = None
@@ -83,12 +91,14 @@ class Kubernetes:
         self._noted = tuple(
             self._reflector(events, KubeEvent, notes, fieldSelector=f"reason={reason}") for reason in NOTED
         )
-        """What is noted explains; nothing rests on it, and it may be that we are not allowed to read it."""
+        """Kubernetes events only explain delays. The connection counts as up without them, as we may lack the
+        permission.
+        """
 
     async def run(self, news: Callable[[], None]) -> None:
-        """Watch until cancelled."""
+        """Watch the cluster until cancelled."""
         self._news = news
-        self._mirror.tell_all()  # which may run for a second time
+        self._mirror.tell_all()  # this may be the second run of the driver
         try:
             async with asyncio.TaskGroup() as group:
                 for reflector in (*self._watched, *self._noted):
@@ -101,28 +111,28 @@ class Kubernetes:
             await self._api.close()
 
     async def close(self) -> None:
-        """Close all connections of one that does not run."""
+        """Close all connections of a driver that does not run."""
         await self._api.close()
 
     def connection(self) -> Connection:
-        """How the connection is."""
+        """Return the state of the connection."""
         return self._connection
 
     def take(self) -> Changes:
-        """What changed since this was last called; nothing before the first list."""
+        """Return what changed since the last call; nothing before the first list."""
         return self._mirror.take()
 
-    # --- what is asked for
+    # --- requests
 
     async def start(self, start: Start) -> Answer:
-        """Have an attempt run."""
+        """Create the Job of an attempt."""
         try:
             body = job_of(start, self._options, self.namespace, self._lead.epoch)
         except Unrunnable as error:
             return Answer(Made.REFUSED, str(error))
-        except Exception as error:  # what nobody foresaw of this job, of which the cluster has heard nothing
-            log.exception("cannot write a job as a Job", job=start.lease.job)
-            return Answer(Made.REFUSED, f"it cannot be written as a Job: {reason_of(error)}")
+        except Exception as error:  # an unforeseen failure before any request: the Job was not created
+            log.exception("cannot convert a job to a Job", job=start.lease.job)
+            return Answer(Made.REFUSED, f"it cannot be converted to a Job: {reason_of(error)}")
         unsure = False
         for tried in range(TRIES):
             began = time.monotonic()
@@ -139,7 +149,7 @@ class Kubernetes:
                 passing = isinstance(trouble, Unanswered) or (
                     isinstance(trouble, ApiRefused) and trouble.code == TOO_MANY
                 )
-                # Whether it was made is told by asking again: under its name it is there once.
+                # Ask again to find out whether it was created: the name is unique, so the second request finds it.
                 if not passing or tried == TRIES - 1 or time.monotonic() - began > SLOW:
                     return answer_of(trouble, unsure=unsure)
                 await asyncio.sleep(pause(tried, trouble.retry_after))
@@ -148,36 +158,36 @@ class Kubernetes:
         raise AssertionError("unreachable")  # pragma: no cover
 
     async def _adopt(self, lease: Lease, *, unsure: bool) -> Answer:
-        """A Job of that name is there already: see whether it is that of the lease; `unsure` if an earlier try may yet make it."""
+        """Adopt the existing Job of that name if its lease matches; `unsure` if an earlier try may still create one."""
         try:
             job = await self._api.read(_JOB, "GET", f"{self._jobs}/{name_of(lease)}")
         except Trouble as trouble:
             gone = isinstance(trouble, ApiRefused) and trouble.code == NOT_FOUND
             return answer_of(trouble, unsure=unsure or not gone)
         if lease_of(job.metadata.labels, self._options.owner) != lease:
-            return Answer(Made.REFUSED, f"a Job {name_of(lease)} is there that is none of ours; delete it")
+            return Answer(
+                Made.REFUSED, f"there is a Job {name_of(lease)} that this server did not create; delete it"
+            )
         if job.metadata.deletion_timestamp is not None:
             made = Made.UNKNOWN if unsure else Made.NOT_NOW
             return Answer(made, f"the Job {name_of(lease)} is being deleted")
         return self._made(job)
 
     def _made(self, job: KubeJob) -> Answer:
-        # It counts as seen: that it was made may be heard much later.
+        # Record it now, as the watch may report it much later.
         self._mirror.made_job(job)
         self._tell()
         return Answer(Made.MADE)
 
     async def stop(self, lease: Lease, grace: int) -> None:
-        """Have an attempt deleted, all of it."""
+        """Delete the Job and the pods of an attempt."""
         known = self._mirror.known(lease)
         try:
             if known is None or known.job is not None:
                 await self._delete_job(lease, None if known is None or known.job is None else known.job)
             for each in known.living if known is not None else ():
                 own = each.pod.spec.termination_grace_period_seconds
-                seconds = max(
-                    1, -(-grace // SECOND)
-                )  # 0 would not wait for the node to say that it has ended
+                seconds = max(1, -(-grace // SECOND))  # with 0, the pod would be gone before its processes
                 if known is not None and (known.job is None or seconds < own):
                     await self._delete(
                         self._pods, each.pod.metadata, {"gracePeriodSeconds": min(seconds, own)}
@@ -188,50 +198,51 @@ class Kubernetes:
             raise DriverError(str(trouble)) from None
 
     async def _delete_job(self, lease: Lease, job: KubeJob | None) -> None:
-        """Delete a Job and then, or before it is gone, its pods."""
+        """Delete a Job and its pods."""
         job = job or await self._find(lease)
         if job is None:
             return
         over = any(one.holds and one.type in {"Complete", "Failed"} for one in job.status.conditions)
-        # What may run is deleted before its Job: when that is gone, nothing of it runs.
+        # With Foreground, pods go first: when a running Job is gone, none of its pods runs.
         policy = "Background" if over else "Foreground"
         await self._delete(self._jobs, job.metadata, {"propagationPolicy": policy})
 
     async def _delete(self, kind: str, meta: Meta, how: dict[str, object]) -> None:
-        """Delete the very object that was seen, unless a later server made it; raises DriverError then, and else Trouble."""
+        """Delete this very object; raise DriverError if a later server created it, else Trouble on failure."""
         if (epoch := epoch_of(meta.labels)) > self._lead.epoch:
-            # We are of the past, or our data are: what we do not know of may well be wanted.
+            # This server, or its data, is outdated: the later server may still need the object.
             raise DriverError(
-                f"{meta.name} was made by a server of epoch {epoch}, and this one is of {self._lead.epoch}; "
-                "if these data are older than that, as after restoring a backup, delete it yourself"
+                f"{meta.name} was created by a server of epoch {epoch}, and this one has epoch "
+                f"{self._lead.epoch}; if this server's data is older, such as after restoring a backup, "
+                "delete the Job yourself"
             )
-        # Another of its name, or one whose epoch is another, has another uid.
+        # The uid makes sure that no other object of this name is deleted.
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": meta.uid}, **how}
         try:
             await self._api.ask("DELETE", f"{kind}/{meta.name}", body=body, may=self._lead.leads)
         except ApiRefused as refused:
-            if refused.code not in {NOT_FOUND, CONFLICT}:  # gone, and another in its place
+            if refused.code not in {NOT_FOUND, CONFLICT}:  # it is gone, or another object has its name
                 raise
 
     async def output(
         self, lease: Lease, task: int, offset: int, *, follow: bool
     ) -> AsyncGenerator[bytes, None]:
-        """What a task wrote, from a byte on; following, until it has ended."""
+        """Yield the output of a task from a byte on; with `follow`, until the task has ended."""
         async with aclosing(self._logs.read(lease, task, offset, follow=follow)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
     async def check(self) -> Sequence[str]:
-        """What keeps this cluster from being used."""
+        """Return what prevents the use of this cluster."""
         return await problems(self._api, self.namespace)
 
-    # --- what is seen
+    # --- observations
 
     def _reflector(self, path: str, kind: type[T], sink: Sink[T], **params: str) -> Reflector[T]:
         return Reflector(self._api, path, kind, sink, self._tell, params)
 
     def _tell(self) -> None:
-        """Something was heard: pass on what is new."""
+        """Announce changes of objects or of the connection."""
         now = self._link()
         before, self._connection = self._connection, now
         if self._mirror.doubts():
@@ -245,7 +256,7 @@ class Kubernetes:
         await self._changed.wait()
 
     def _link(self) -> Connection:
-        """How the connection is now: as good as the worst of the watches."""
+        """Return the state of the connection: that of the worst watch."""
         worst = max(self._watched, key=lambda each: each.failures)
         if not all(each.listed for each in self._watched):
             link = DriverLink.CONNECTING
@@ -255,7 +266,7 @@ class Kubernetes:
         return Connection(link, since, worst.failures, worst.error)
 
     async def _settle(self) -> None:
-        """Ask for attempts of which not all may have been heard."""
+        """Fetch attempts of which watches may have missed something."""
         tried = 0
         while True:
             await self._in_doubt.wait()
@@ -263,7 +274,7 @@ class Kubernetes:
             doubts = self._mirror.doubts()
             with suppress(Trouble):
                 for lease in doubts:
-                    with suppress(UnreadableAnswer):  # which is about this one alone
+                    with suppress(UnreadableAnswer):  # concerns this attempt only
                         await self._settle_one(lease)
             self._tell()
             if set(doubts).isdisjoint(self._mirror.doubts()):
@@ -273,7 +284,7 @@ class Kubernetes:
                 await asyncio.sleep(pause(tried))
 
     async def _settle_one(self, lease: Lease) -> None:
-        """Ask for all that there is of an attempt. Raises Trouble."""
+        """Fetch the Job and the pods of an attempt; raise Trouble on failure."""
         labels = labels_of(lease, self._options.owner).items()
         job = await self._find(lease)
         selector = ",".join(f"{name}={value}" for name, value in labels)
@@ -281,7 +292,7 @@ class Kubernetes:
         self._mirror.settle(lease, job, page.items, version_of(page.metadata))
 
     async def _find(self, lease: Lease) -> KubeJob | None:
-        """The Job of an attempt as it is now; None if there is none of ours. Raises Trouble."""
+        """Return the current Job of an attempt; None if it does not exist or is not ours. Raise Trouble on failure."""
         try:
             job = await self._api.read(_JOB, "GET", f"{self._jobs}/{name_of(lease)}")
         except ApiRefused as refused:
@@ -291,7 +302,7 @@ class Kubernetes:
         return job if lease_of(job.metadata.labels, self._options.owner) == lease else None
 
     def _probe(self) -> None:
-        """Something was not answered: see whether the server answers at all, and if not, do not wait for its watches."""
+        """After an unanswered request, check whether the server answers at all; if not, restart the watches."""
         if self._probing is None or self._probing.done():
             self._probing = asyncio.create_task(self._ask_whether_it_lives())
 
@@ -303,4 +314,4 @@ class Kubernetes:
             return
         except (Trouble, TimeoutError):
             for each in (*self._watched, *self._noted):
-                each.begin_anew()
+                each.restart()

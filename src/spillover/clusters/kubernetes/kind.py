@@ -1,4 +1,4 @@
-"""Clusters of Kubernetes, as a kind: what spill.yaml says of one, and its driver."""
+"""The cluster kind `kubernetes`: checks its settings in spill.yaml and opens its driver."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from msgspec import Struct
 
-from spillover.clusters.kubernetes.kubeconfig import NoAccess, access_of
+from spillover.clusters.kubernetes.api.kubeconfig import NoAccess, access_of
 from spillover.clusters.kubernetes.opening import open_cluster
 from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.forms.problems import Findings, shown
@@ -18,6 +18,7 @@ from spillover.ports.driver import Driver, Manner, Patience
 from spillover.ports.kinds import CannotOpen, Capability, ClusterKind, Flaw, Opening
 from spillover.wire.configfile import KubernetesDoc
 
+BACKOFF: Final = "5m"
 _NAMESPACE: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 
 
@@ -28,23 +29,23 @@ class KubernetesKind(ClusterKind):
     form: ClassVar[type[Struct]] = KubernetesDoc
 
     def capabilities(self, form: KubernetesDoc) -> frozenset[Capability]:
-        """Containers and gangs, and commands where there is an image for them."""
+        """Return containers and gangs, and commands if there is an image for them."""
         commands = {Capability.COMMANDS} if form.image is not None else set()
         return frozenset({Capability.CONTAINERS, Capability.GANGS} | commands)
 
     def check(self, form: KubernetesDoc, cluster: ClusterName) -> Sequence[Flaw]:
-        """What cannot be meant so."""
+        """Return contradictions and invalid values."""
         del cluster
         found = Findings()
         if form.in_cluster and (form.kubeconfig is not None or form.context is not None):
-            found.add(("in_cluster",), "cannot stand beside kubeconfig or context; leave one of them out")
+            found.add(("in_cluster",), "cannot be combined with kubeconfig or context; leave one of them out")
         if form.namespace is not None and _NAMESPACE.fullmatch(form.namespace) is None:
             found.add(("namespace",), f"{shown(form.namespace)} is not the name of a namespace")
         _manner(form, found)
         return [Flaw(path, message) for path, message in found.found]
 
     def missing(self, form: KubernetesDoc, environ: Mapping[str, str], home: Path) -> Sequence[str]:
-        """What is not said, or not there, of how it is reached."""
+        """Return what is missing to connect to the cluster."""
         try:
             access_of(_options(form, ClusterName(""), ""), environ, home)
         except NoAccess as error:
@@ -52,11 +53,11 @@ class KubernetesKind(ClusterKind):
         return ()
 
     def manner(self, form: KubernetesDoc) -> Manner:
-        """As configured."""
+        """Return the configured timeouts."""
         return _manner(form, Findings())
 
     def open(self, form: KubernetesDoc, opening: Opening) -> Driver:
-        """A driver."""
+        """Open the driver; raise CannotOpen."""
         options = _options(form, opening.cluster, opening.owner)
         try:
             return open_cluster(options, opening.environ, opening.home, opening.lead)
@@ -77,10 +78,18 @@ def _options(form: KubernetesDoc, cluster: ClusterName, owner: str) -> Kubernete
 
 
 def _manner(form: KubernetesDoc, found: Findings) -> Manner:
-    """Times in nanoseconds; problems are noted."""
+    """Read the timeouts in nanoseconds; add problems to `found`."""
+    if form.shun_for is not None and form.backoff is not None:
+        found.add(("shun_for",), "is the old name of `backoff`, which is also set; remove one of them")
+    name, value = ("backoff", form.backoff) if form.shun_for is None else ("shun_for", form.shun_for)
     bind, start, backoff, failed = (
-        duration(getattr(form, name), (name,), found, least=SECOND // 10, most=31 * DAY) or 0
-        for name in ("bind_within", "start_within", "shun_for", "failed_after")
+        duration(value, (name,), found, least=SECOND // 10, most=31 * DAY) or 0
+        for name, value in (
+            ("bind_within", form.bind_within),
+            ("start_within", form.start_within),
+            (name, BACKOFF if value is None else value),
+            ("failed_after", form.failed_after),
+        )
     )
     keep = duration(form.keep, ("keep",), found, most=31 * DAY) or 0
     return Manner(Patience(bind, start, backoff, keep), failed)

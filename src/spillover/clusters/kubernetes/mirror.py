@@ -1,7 +1,7 @@
-"""What is on a cluster, as it was last heard, and what of that was not told yet. No I/O: whoever watches puts things in here.
+"""Keeps the last known state of a cluster, and what of it has not been reported yet. No I/O: the watches call it.
 
-Of pods that are none of ours only what they use is kept. Ours are kept until their whole attempt is gone, also once they were
-deleted, because how they ended is not to be had again.
+Of foreign pods it keeps only what they use. It keeps our pods until their whole attempt is gone, even deleted ones,
+because the cluster does not report again how they ended.
 """
 
 from collections.abc import Iterable
@@ -10,40 +10,40 @@ from typing import Final
 
 from msgspec import Struct
 
-from spillover.clusters.kubernetes.naming import lease_of, name_of
+from spillover.clusters.kubernetes.api.objects import KubeEvent, KubeJob, KubeNode, Meta, Pod, version_of
+from spillover.clusters.kubernetes.attempts.naming import lease_of, name_of
+from spillover.clusters.kubernetes.attempts.notes import Notes, noted
+from spillover.clusters.kubernetes.attempts.reading import NOTED, read
+from spillover.clusters.kubernetes.attempts.sightings import KnownObject, Sighting
 from spillover.clusters.kubernetes.nodes import KubernetesNodes
-from spillover.clusters.kubernetes.notes import Notes, noted
-from spillover.clusters.kubernetes.objects import KubeEvent, KubeJob, KubeNode, Meta, Pod, version_of
-from spillover.clusters.kubernetes.reading import NOTED, read
-from spillover.clusters.kubernetes.sightings import KnownObject, Sighting
 from spillover.core.events import Lease
-from spillover.forms.pods import GPU
+from spillover.forms.jobs.pods import GPU
 from spillover.ports.driver import Changes, Seen
 
 KINDS: Final = frozenset(("nodes", "pods", "jobs"))
-"""What must have been listed before anything is told."""
+"""Kinds that must be listed before anything is reported."""
 
 
 class _Attempt(Struct):
-    """The objects of an attempt of ours."""
+    """The objects of one attempt."""
 
     job: KubeJob | None = None
     pods: dict[str, Sighting] = {}
-    """By name."""
+    """By name, with deleted ones."""
     notes: tuple[KubeEvent, ...] = ()
     heard: bool = False
-    """Whether it was ever heard of its Job."""
+    """Whether its Job was ever seen."""
     settled: int | None = None
-    """The version of its pods that were asked for after its Job was over or gone; None if they were not."""
+    """Version of the list of its pods that was fetched after its Job ended or was deleted; None if it was not."""
 
     @property
     def is_there(self) -> bool:
-        """Whether there is an object of it."""
+        """Whether an object of it exists."""
         return self.job is not None or any(each.there for each in self.pods.values())
 
 
 class Mirror:
-    """One cluster."""
+    """The known state of one cluster."""
 
     def __init__(self, owner: str, namespace: str, gpu: str = GPU) -> None:
         self._owner = owner
@@ -52,44 +52,44 @@ class Mirror:
         self._nodes = KubernetesNodes(gpu)
         self._attempts: dict[Lease, _Attempt] = {}
         self._names: dict[str, Lease] = {}
-        """Whose the Jobs and pods are, for what is noted about them."""
+        """The attempt of each Job and pod by name, for Kubernetes events about them."""
         self._notes = Notes()
         self._told: dict[Lease, Seen] = {}
         self._changed: dict[Lease, None] = {}
         self._doubts: dict[Lease, None] = {}
         self._over: dict[Lease, None] = {}
-        """Attempts whose Job is over, of which more was heard since it was last seen whether pods are lacking."""
+        """Attempts whose Job has ended and which changed since `doubts` last checked them for missing pods."""
         self._listed: set[str] = set()
         self._version = 0
-        """Up to where Jobs were heard of."""
+        """Newest version of a Job that was seen."""
         self._pods_version = 0
-        """Up to where pods were heard of."""
+        """Newest version of a pod that was seen."""
         self._whole = False
-        """Whether all is to be told anew."""
+        """Whether the next report must contain everything."""
 
-    # --- what is heard of nodes
+    # --- nodes
 
     def list_nodes(self, nodes: Iterable[KubeNode], _: int) -> None:
-        """These are all the nodes."""
+        """Replace all nodes."""
         self._look_at_pods_on(frozenset(self._nodes.replace(nodes)))
         self._list("nodes")
 
     def put_node(self, node: KubeNode) -> None:
-        """A node is there, or is not as it was."""
+        """Add or update a node."""
         if self._nodes.put(node):
             self._look_at_pods_on({node.metadata.name})
 
     def drop_node(self, node: KubeNode) -> None:
-        """A node is gone."""
+        """Remove a node."""
         self._nodes.drop(node.metadata.name)
         self._look_at_pods_on({node.metadata.name})
 
-    # --- what is heard of pods
+    # --- pods
 
     def list_pods(self, pods: Iterable[Pod], version: int) -> None:
-        """These were all the pods at a version; what was made since is not among them.
+        """Replace all pods by a list of this version; newer ones are not in it.
 
-        A list of before what was heard already is one of a cluster that was restored from a copy: it alone counts.
+        A list older than what was seen comes from a cluster restored from a backup. It then replaces everything.
         """
         restored, self._pods_version = version < self._pods_version, version
         ours: dict[str, Pod] = {}
@@ -115,7 +115,7 @@ class Mirror:
         self._list("pods")
 
     def put_pod(self, pod: Pod) -> None:
-        """A pod is there, or is not as it was."""
+        """Add or update a pod."""
         self._pods_version = max(self._pods_version, version_of(pod.metadata))
         self._put_pod(pod)
 
@@ -127,7 +127,7 @@ class Mirror:
             self._see(lease, Sighting(pod))
 
     def drop_pod(self, pod: Pod) -> None:
-        """A pod is gone; this is how it was."""
+        """Remove a pod, and keep its last state if it is ours."""
         self._pods_version = max(self._pods_version, version_of(pod.metadata))
         self._drop_pod(pod)
 
@@ -139,30 +139,31 @@ class Mirror:
             self._see(lease, Sighting(pod, there=False))
 
     def settle(self, lease: Lease, job: KubeJob | None, pods: Iterable[Pod], version: int) -> None:
-        """This was the Job of an attempt in doubt, and these were all its pods after that, at a version."""
+        """Store the Job of an attempt in doubt, and the list of its pods that was fetched after the Job."""
         self._doubts.pop(lease, None)
         attempt = self._attempts.get(lease)
         if attempt is None:
             return
         for pod in pods:
             if version < self._pods_version and pod.metadata.name not in attempt.pods:
-                self._drop_pod(pod)  # it is gone by now, or it would have been heard of
+                self._drop_pod(pod)  # it is gone by now, or the watch would have reported it
             else:
                 self._put_pod(pod)
         if job is not None:
             self.made_job(job)
         self._doubts.pop(lease, None)
-        if attempt.job is None or KnownObject(attempt.job).over is not None:  # there will be no more pods
+        # The list is final only if the Job had ended, or was gone, when the pods were fetched.
+        if attempt.job is None or KnownObject(attempt.job).over is not None:  # no more pods will be created
             if job is None or KnownObject(job).over is not None:
                 attempt.settled = version
             else:
-                self._doubts[lease] = None  # there may be pods that were made since
+                self._doubts[lease] = None  # pods may have been created since
         self._changed[lease] = None
 
-    # --- what is heard of Jobs
+    # --- Jobs
 
     def list_jobs(self, jobs: Iterable[KubeJob], version: int) -> None:
-        """These were all the Jobs of the namespace at a version; what was made since is not among them; see `list_pods`."""
+        """Replace all Jobs by a list of this version; as in `list_pods`."""
         restored, self._version = version < self._version, version
         there = {job.metadata.uid: job for job in jobs}
         for attempt in list(self._attempts.values()):
@@ -179,17 +180,17 @@ class Mirror:
         self._list("jobs")
 
     def put_job(self, job: KubeJob) -> None:
-        """A Job is there, or is not as it was."""
+        """Add or update a Job."""
         self._version = max(self._version, version_of(job.metadata))
         self._put_job(job)
 
     def made_job(self, job: KubeJob) -> None:
-        """A Job is there, as somebody was told who asked; those who watch know better if they heard as much already."""
+        """Add or update a Job from the answer to a request, unless the watch has already got as far."""
         if version_of(job.metadata) > self._version:
             self._put_job(job)
 
     def drop_job(self, job: KubeJob) -> None:
-        """A Job is gone."""
+        """Remove a Job."""
         self._version = max(self._version, version_of(job.metadata))
         self._drop_job(job)
 
@@ -201,7 +202,7 @@ class Mirror:
         if attempt.job.metadata.uid == job.metadata.uid:
             known = self._known(attempt)
             if known.over is None or known.lacks_pods:
-                self._doubts[lease] = None  # a pod that was just made may not have been heard of yet
+                self._doubts[lease] = None  # the watch may not have reported a new pod yet
             attempt.job = None
             self._changed[lease] = None
 
@@ -212,23 +213,23 @@ class Mirror:
         attempt = self._attempts.setdefault(lease, _Attempt())
         had = attempt.job
         if had is not None and version_of(had.metadata) > version_of(job.metadata):
-            return  # somebody who asked was told of what happened since
+            return  # the answer to a request was newer
         if had is None or KnownObject(job).over is None:
-            attempt.settled = None  # there may be more pods
+            attempt.settled = None  # more pods may be created
         attempt.job, attempt.heard = job, True
         self._name(job.metadata.name, lease, attempt)
         self._changed[lease] = None
         self._look_for_pods(lease, attempt)
 
-    # --- what is noted
+    # --- Kubernetes events
 
     def list_notes(self, notes: Iterable[KubeEvent], _: int) -> None:
-        """This is what is noted."""
+        """Add the listed events."""
         for note in notes:
             self.put_note(note)
 
     def put_note(self, note: KubeEvent) -> None:
-        """Something was noted about an object."""
+        """Add an event to the attempt that it is about; keep it aside while the attempt is unknown."""
         lease = self._names.get(note.involved_object.name)
         attempt = self._attempts.get(lease) if lease is not None else None
         if note.reason not in NOTED:
@@ -240,20 +241,20 @@ class Mirror:
         self._changed[lease] = None
 
     def drop_note(self, note: KubeEvent) -> None:
-        """Notes are deleted after an hour: that says nothing."""
+        """Do nothing: Kubernetes deletes events after an hour."""
 
-    # --- what is told
+    # --- reports
 
     def tell_all(self) -> None:
-        """Whoever was told may not have taken it in: tell all of it."""
+        """Report everything again, as the receiver may have lost earlier reports."""
         self._whole = True
 
     def has_news(self) -> bool:
-        """Whether there is something to tell."""
+        """Return whether `take` has something to report."""
         return self._listed >= KINDS and bool(self._whole or self._changed or self._nodes.has_news)
 
     def doubts(self) -> tuple[Lease, ...]:
-        """Attempts of which not all may have been heard that counts: ask for the Job, then for its pods, and `settle` them."""
+        """Return attempts that may have unseen pods: fetch the Job, then the pods, and call `settle`."""
         if "pods" in self._listed:
             over, self._over = self._over, {}
             for lease in over:
@@ -262,7 +263,7 @@ class Mirror:
         return tuple(self._doubts)
 
     def take(self) -> Changes:
-        """What changed since it was last asked for; nothing before all was listed once."""
+        """Return what changed since the last call; nothing before all kinds were listed."""
         if not self.has_news():
             return Changes(whole=False)
         whole, self._whole = self._whole, False
@@ -285,18 +286,18 @@ class Mirror:
         return Changes(whole, nodes, gone_nodes, tuple(attempts), tuple(gone))
 
     def known(self, lease: Lease) -> KnownObject | None:
-        """What is known of an attempt; None if there is none."""
+        """Return what is known of an attempt; None if nothing is."""
         attempt = self._attempts.get(lease)
         return None if attempt is None else self._known(attempt)
 
     # --- records
 
     def _lease(self, meta: Meta) -> Lease | None:
-        """The attempt of ours that an object is of."""
+        """Return the attempt that an object belongs to; None if it is not ours."""
         return lease_of(meta.labels, self._owner) if meta.namespace == self._namespace else None
 
     def _name(self, name: str, lease: Lease, attempt: _Attempt) -> None:
-        """An object is of an attempt, and so is what was noted about it before that was known."""
+        """Map an object to its attempt, and add the events that arrived before the object."""
         self._names[name] = lease
         for note in self._notes.take(name):
             attempt.notes = noted(attempt.notes, note)
@@ -309,30 +310,30 @@ class Mirror:
         attempt = self._attempts.setdefault(lease, _Attempt())
         had = attempt.pods.get(sighting.name)
         if had is not None and sighting.there and _is_later(had, sighting.pod.metadata):
-            return  # an answer that came after what happened since
+            return  # an older answer arrived late
         if had is None and self._is_past(lease, attempt, sighting.pod.metadata):
             return
         attempt.pods[sighting.name] = sighting
         self._name(sighting.name, lease, attempt)
         self._changed[lease] = None
         if not (attempt.heard or attempt.settled is not None or attempt.is_there):
-            self._doubts[lease] = None  # pods come and go, but their Job may be there
+            self._doubts[lease] = None  # its pods came and went, but its Job may still exist
         self._look_for_pods(lease, attempt)
 
     def _is_past(self, lease: Lease, attempt: _Attempt, meta: Meta) -> bool:
-        """Whether a pod that was not heard of was gone when all were asked for, and the end was told without it."""
+        """Return whether an unseen pod was already gone when the end of the attempt was reported without it."""
         told = self._told.get(lease)
         if attempt.settled is None or told is None or told.ending is None:
             return False
         return version_of(meta) <= attempt.settled
 
     def _look_for_pods(self, lease: Lease, attempt: _Attempt) -> None:
-        """Of an attempt whose Job is over, see whether there are pods that were not heard of."""
+        """If the Job has ended, have `doubts` check for unseen pods."""
         if attempt.settled is None and KnownObject(attempt.job).over is not None:
             self._over[lease] = None
 
     def _look_at_pods_on(self, nodes: AbstractSet[str]) -> None:
-        """Nodes answer, or do not any more: what is on them may count otherwise."""
+        """Report attempts on these nodes again, as the nodes became ready or stopped being ready."""
         for lease, attempt in self._attempts.items():
             if any(each.lives and each.pod.spec.node_name in nodes for each in attempt.pods.values()):
                 self._changed[lease] = None
@@ -352,7 +353,7 @@ class Mirror:
 
 
 def _is_later(had: Sighting, meta: Meta) -> bool:
-    """Whether a pod was seen gone, or as it was after this."""
+    """Return whether the known pod is deleted already, or is newer."""
     known = had.pod.metadata
     return known.uid == meta.uid and (not had.there or version_of(known) > version_of(meta))
 

@@ -1,13 +1,13 @@
-"""The nodes of a cluster, with what pods of others use of them."""
+"""Tracks the nodes of a cluster and what foreign pods use of them."""
 
 from collections.abc import Iterable
 
 from msgspec import Struct
 
 from spillover.clusters.kubernetes.accounting import is_ready, seen_node, used_by
-from spillover.clusters.kubernetes.objects import KubeNode, Pod
+from spillover.clusters.kubernetes.api.objects import KubeNode, Pod
 from spillover.core.events import SeenNode
-from spillover.forms.pods import GPU
+from spillover.forms.jobs.pods import GPU
 from spillover.model.ids import NodeName
 from spillover.model.resources import Resources
 
@@ -15,21 +15,21 @@ _Key = tuple[str, str]
 
 
 class _Use(Struct, frozen=True, gc=False):
-    """A pod that is bound to a node."""
+    """The use of a node by one pod."""
 
     node: str
     used: Resources
 
 
 class _Load(Struct):
-    """What pods use of a node."""
+    """What foreign pods use of a node."""
 
     used: Resources = Resources()
     pods: int = 0
 
 
 class KubernetesNodes:
-    """What was heard of nodes, and what of that was not told yet."""
+    """The known nodes, and which of them changed since the last report."""
 
     def __init__(self, gpu: str = GPU) -> None:
         self._gpu = gpu
@@ -37,14 +37,14 @@ class KubernetesNodes:
         self._uses: dict[_Key, _Use] = {}
         """By namespace and name of the pod."""
         self._loads: dict[str, _Load] = {}
-        """By node; also of nodes that were not heard of yet."""
+        """By node, including nodes that are not known yet."""
         self._told: dict[str, SeenNode] = {}
         self._changed: dict[str, None] = {}
 
     # --- nodes
 
     def replace(self, nodes: Iterable[KubeNode]) -> list[str]:
-        """These are all; returns those that answer and did not, or the other way round."""
+        """Replace all nodes; return those that became ready, or stopped being ready."""
         there = {node.metadata.name: node for node in nodes}
         gone = [name for name in self._nodes if name not in there]
         for name in gone:
@@ -52,7 +52,7 @@ class KubernetesNodes:
         return gone + [name for name, node in there.items() if self.put(node)]
 
     def put(self, node: KubeNode) -> bool:
-        """One is there, or is not as it was; returns whether it answers and did not, or the other way round."""
+        """Add or update a node; return whether it became ready, or stopped being ready."""
         name = node.metadata.name
         before = self._nodes.get(name)
         self._nodes[name] = node
@@ -60,7 +60,7 @@ class KubernetesNodes:
             self._changed[name] = None
             return True
         turned = is_ready(before) != is_ready(node)
-        # A node says every few minutes that it lives: most of what is heard changes nothing.
+        # Nodes update their heartbeat every few minutes, so most updates change nothing that matters here.
         if (
             turned
             or before.spec != node.spec
@@ -72,19 +72,19 @@ class KubernetesNodes:
         return turned
 
     def drop(self, name: str) -> None:
-        """One is gone."""
+        """Remove a node."""
         if self._nodes.pop(name, None) is not None:
             self._changed[name] = None
 
     def answers(self, name: str) -> bool:
-        """Whether a node is there and ready."""
+        """Return whether a node exists and is ready."""
         node = self._nodes.get(name)
         return node is not None and is_ready(node)
 
-    # --- pods of others
+    # --- foreign pods
 
     def use_only(self, pods: Iterable[Pod]) -> None:
-        """These are all the pods."""
+        """Replace all pods."""
         there = {_key(pod): pod for pod in pods}
         for key in [key for key in self._uses if key not in there]:
             self._unload(key)
@@ -92,7 +92,7 @@ class KubernetesNodes:
             self.use(pod)
 
     def use(self, pod: Pod) -> None:
-        """A pod is there, or is not as it was."""
+        """Add or update a pod."""
         key = _key(pod)
         before = self._uses.get(key)
         if pod.is_over or not pod.spec.node_name:
@@ -110,7 +110,7 @@ class KubernetesNodes:
         self._changed[use.node] = None
 
     def leave(self, pod: Pod) -> None:
-        """A pod is gone."""
+        """Remove a pod."""
         if _key(pod) in self._uses:
             self._unload(_key(pod))
 
@@ -122,15 +122,15 @@ class KubernetesNodes:
             del self._loads[use.node]
         self._changed[use.node] = None
 
-    # --- what is told
+    # --- reports
 
     @property
     def has_news(self) -> bool:
-        """Whether something may have changed."""
+        """Whether a node may have changed."""
         return bool(self._changed)
 
     def take(self, *, whole: bool) -> tuple[tuple[SeenNode, ...], tuple[NodeName, ...]]:
-        """Those that changed, or all, and those that are gone."""
+        """Return changed nodes (all, if `whole`) and the names of removed ones."""
         seen, gone = [], []
         for name in self._nodes if whole else self._changed:
             node = self._nodes.get(name)

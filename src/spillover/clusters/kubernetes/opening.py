@@ -1,10 +1,10 @@
-"""Makes drivers of what is configured."""
+"""Opens drivers for configured clusters."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spillover.clusters.kubernetes.kubeconfig import NoAccess, access_of
+from spillover.clusters.kubernetes.api.kubeconfig import NoAccess, access_of
 from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.ports.driver import Lead
 
@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 def open_cluster(
     options: KubernetesOptions, environ: Mapping[str, str], home: Path, lead: Lead
 ) -> "Kubernetes":
-    """The driver of a cluster for the server that has this lead; raises NoAccess if how to reach it is not said."""
+    """Return the driver of a cluster; raise NoAccess if it cannot connect."""
     access = access_of(options, environ, home)
     try:
-        from spillover.clusters.kubernetes.driver import Kubernetes  # noqa: PLC0415 - needs a package that may not be there
+        from spillover.clusters.kubernetes.driver import Kubernetes  # noqa: PLC0415 - needs an optional package
     except ModuleNotFoundError as missing:
         raise NoAccess(
-            f"a cluster of Kubernetes needs the package {missing.name}, which is not installed; "
-            "install it with: pip install 'spillover[kubernetes]'"
+            f"a Kubernetes cluster needs the package {missing.name}; install it with: pip install 'spillover[kubernetes]'"
         ) from None
     return Kubernetes(options, access, lead)

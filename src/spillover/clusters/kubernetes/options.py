@@ -1,26 +1,26 @@
-"""How a cluster of Kubernetes is reached and used, as configured."""
+"""The settings of a Kubernetes cluster."""
 
 from msgspec import Struct
 
-from spillover.forms.pods import GPU
+from spillover.forms.jobs.pods import GPU
 from spillover.model.ids import ClusterName
 
 
 class KubernetesOptions(Struct, frozen=True, kw_only=True):
-    """One cluster."""
+    """The settings of one cluster."""
 
     cluster: ClusterName
     owner: str
-    """Which objects are ours: a word that no other server has on that cluster, and this one under no other name of it."""
+    """Value of the label that marks our objects; unique for each server and each of its clusters."""
     kubeconfig: str | None = None
-    """A file; None is where kubectl looks for it."""
+    """Path of a file; None to search like kubectl."""
     context: str | None = None
-    """None is the current one of that file."""
+    """None for the current context of the kubeconfig."""
     in_cluster: bool = False
-    """Reach it as a pod of it does, whatever a kubeconfig says."""
+    """Use the service account of the pod in which the server runs, instead of a kubeconfig."""
     namespace: str | None = None
-    """Where Jobs are made; None is that of the context, else `default`."""
+    """Where to create Jobs; None for that of the context, else `default`."""
     image: str | None = None
-    """What commands run in that name no image; None if there is none."""
+    """Image for commands that name none; None if there is no default."""
     gpu: str = GPU
-    """The resource that is counted as GPUs."""
+    """The resource that counts as GPUs."""

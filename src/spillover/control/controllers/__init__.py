@@ -1,1 +1,1 @@
-"""Reconcilers, one a file."""
+"""Controllers: loops that do one kind of work in the background, one in each module."""

@@ -1,4 +1,4 @@
-"""Ended jobs move from the state to the archive: written there first, dropped here afterwards."""
+"""Moves ended jobs to the archive. A job leaves the state only after it is archived."""
 
 import asyncio
 import contextlib
@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 import structlog
 
-from spillover.control.loop import Loop
-from spillover.control.tasks import kept
+from spillover.control.live.loop import Loop
+from spillover.control.views.tasks import kept
 from spillover.core.events import AnyEvent, JobEnded
-from spillover.core.jobs import Ended, Job
 from spillover.core.proposals import Archived, Refusal
+from spillover.core.records.jobs import Ended, Job
 from spillover.model.bounds import MOST_EXIT_CODE, bounded
 from spillover.model.files import is_digest
 from spillover.model.ids import JobId
@@ -25,17 +25,17 @@ from spillover.wire.journal import encode_reason
 log = structlog.get_logger()
 
 LINGER: Final = 0.5
-"""Seconds in which ended jobs are gathered: one commit for many."""
+"""Seconds to collect ended jobs, so that one commit archives many."""
 MOST: Final = 2000
-"""Jobs in one commit."""
+"""Most jobs in one commit."""
 RETRY: Final = 2.0
 FEWER: Final = 8
-"""By how much fewer jobs are tried in one commit after one that failed."""
+"""Divisor of the number of jobs in a commit after a failed one."""
 WORK: Final = "archiving"
 
 
 class Archiving:
-    """Follows the endings."""
+    """Archives jobs as they end."""
 
     def __init__(
         self,
@@ -45,18 +45,18 @@ class Archiving:
     ) -> None:
         self._loop = loop
         self._before = before
-        """Called with jobs that are about to leave the state."""
+        """Called with jobs before they are archived."""
         self._archive = archive
         self._ended: dict[JobId, None] = {}
         self._most = MOST
-        """Jobs in the next commit: fewer after one that the store refused."""
+        """Most jobs in the next commit; smaller after one that the store refused."""
         self._left = False
-        """Whether an earlier server may have left some, which are to be found."""
+        """Whether to look for ended jobs that an earlier server did not archive."""
         self._news = asyncio.Event()
         loop.listen(self._see)
 
     def begin(self) -> None:
-        """Take up what an earlier server left, once this runs."""
+        """Also archive what an earlier server left, once `run` starts."""
         self._left = True
         self._news.set()
 
@@ -67,7 +67,7 @@ class Archiving:
             self._news.set()
 
     async def run(self) -> None:
-        """Archive what ended, until cancelled."""
+        """Archive jobs as they end, until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._loop.aside.pause(WORK)):
@@ -80,18 +80,18 @@ class Archiving:
                 while await self.some():
                     pass
             except (StoreError, CommandError) as error:
-                log.warning("could not archive ended jobs; will try again", error=str(error))
+                log.warning("cannot archive ended jobs; will retry", error=str(error))
                 await asyncio.sleep(RETRY)
                 self._news.set()
 
     async def find(self) -> None:
-        """Find what an earlier server left."""
+        """Find ended jobs that an earlier server did not archive."""
         ended = await self._loop.scan(lambda jobs: [job.id for job in jobs if type(job.phase) is Ended])
         self._ended.update(dict.fromkeys(ended))
         self._left = False
 
     async def some(self) -> bool:
-        """Archive some of what ended, in one commit; False if nothing is left that may be tried now."""
+        """Archive some ended jobs in one commit; return False if none can be tried now."""
         aside = self._loop.aside
         some = list(islice((each for each in self._ended if not aside.waits(WORK, each)), self._most))
         if not some:
@@ -99,7 +99,7 @@ class Archiving:
         try:
             await self._put_surely(some)
         except StoreError as error:
-            # If it takes one job and not another, what is wrong is the job.
+            # A commit of one job failed too: set the job aside, as it may be what the store refuses.
             if len(some) == 1 and self._most == 1:
                 aside.put(WORK, some[0], error)
             self._most = max(1, self._most // FEWER)
@@ -108,12 +108,12 @@ class Archiving:
         return True
 
     async def _put_surely(self, some: list[JobId]) -> None:
-        """Archive jobs in one commit; if that fails, those of them with which it does not."""
+        """Archive jobs in one commit; if that fails, halve it until only the jobs at fault remain."""
         try:
             await self._put(some)
         except (StoreError, CommandError):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it costs one job
+        except Exception as error:  # noqa: BLE001 - no error may affect other jobs
             if len(some) == 1:
                 self._loop.aside.put(WORK, some[0], error)
                 return
@@ -122,7 +122,7 @@ class Archiving:
             await self._put_surely(some[middle:])
 
     async def _put(self, some: Sequence[JobId]) -> None:
-        """Archive jobs in one commit."""
+        """Archive jobs in one commit, then propose their removal from the state."""
         engine = await self._loop.read()
         jobs = [job for each in some if (job := engine.state.jobs.get(each)) is not None]
         finished = [row for job in jobs if (row := finished_of(job)) is not None]
@@ -139,7 +139,7 @@ class Archiving:
 
 
 def finished_of(job: Job) -> Finished | None:
-    """What the archive keeps of a job; None if it has not ended."""
+    """Return the archive row of a job; None if it has not ended."""
     phase = job.phase
     if not isinstance(phase, Ended):
         return None
@@ -169,7 +169,7 @@ def finished_of(job: Job) -> Finished | None:
         terms=job.terms,
         why=None if phase.why is None else encode_reason(phase.why),
         placed_why=None if phase.placed is None else encode_reason(phase.placed),
-        # Journals of before reports were checked may hold what no column takes.
+        # Old journals hold reports from before they were checked, with values too large for a column.
         usage=(bounded(phase.usage.ran), bounded(phase.usage.cpu), bounded(phase.usage.peak_memory)),
         key=job.extra.key,
         body=job.extra.body,

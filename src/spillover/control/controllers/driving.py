@@ -1,4 +1,4 @@
-"""Has an external cluster do what the book says, and tells the core what is seen there."""
+"""Makes an external cluster match the state, and reports what happens there to the core."""
 
 import asyncio
 import contextlib
@@ -9,10 +9,10 @@ import structlog
 
 from spillover.control.driving.ledger import DriverOrders
 from spillover.control.driving.pilot import Pilot
-from spillover.control.loop import Loop
+from spillover.control.live.loop import Loop
 from spillover.core.events import AnyEvent, ClusterChanged, Lease
-from spillover.core.jobs import Job, Placed
 from spillover.core.proposals import Proposal, Refusal, RefusalKind, Result, SeeNodes, Started, unusable
+from spillover.core.records.jobs import Job, Placed
 from spillover.model.backoff import reason_of
 from spillover.model.units import SECOND
 from spillover.ports.blobs import BlobError
@@ -24,17 +24,17 @@ from spillover.ports.journal import StoreError
 log = structlog.get_logger()
 
 LINGER: Final = 0.02
-"""Seconds between two looks at the least: what comes meanwhile is dealt with together."""
+"""Least seconds between two passes, so that one pass handles many changes."""
 AGAIN: Final = 1.0
-"""Seconds until another look while a cluster does not answer, or nothing can be written."""
+"""Seconds until the next pass while the cluster does not answer or the store cannot be written."""
 CLEARED_WITHIN: Final = 30.0
-"""Seconds that a cluster which was removed has to delete what is left there."""
+"""Seconds to delete leftover objects on a removed cluster."""
 AT_ONCE: Final = 32
-"""Calls that a cluster is asked at a time."""
+"""Most concurrent calls to a cluster."""
 
 
 class Driving:
-    """One cluster."""
+    """Reconciles one external cluster."""
 
     def __init__(
         self,
@@ -46,35 +46,40 @@ class Driving:
     ) -> None:
         self.driver = driver
         self.work = f"cluster {driver.cluster}"
-        """What is set aside of it is called so."""
+        """Name of this work among what is set aside."""
         self._keep = keep
-        """Keeps the output of an attempt; None if nobody wants it kept."""
+        """Saves the output of an attempt; None if output is not saved."""
         self._pilot = Pilot(driver.cluster, manner or Manner(), keep_output=keep is not None)
         self.ledger = self._pilot.ledger
         self._loop = loop
         self._starts = starts
-        """What placed jobs run."""
+        """Reads the specs of placed jobs."""
         self._news = asyncio.Event()
         self._calls = asyncio.Semaphore(AT_ONCE)
         self._reads = asyncio.Semaphore(AT_ONCE)
-        """Apart, so that output that does not come keeps nothing from being started or stopped."""
+        """Separate from calls, so that slow output does not delay starts and stops."""
         loop.listen(self._see)
 
+    @property
+    def failure(self) -> str | None:
+        """Return why the driver or its reconciliation failed and is set aside; None if neither is."""
+        return next((each.reason for each in self._loop.aside.of(self.work) if not each.subject), None)
+
     def retire(self) -> None:
-        """Take in nothing more: the cluster is not one of ours any longer."""
+        """Stop following events: the cluster is no longer configured."""
         self._loop.unlisten(self._see)
         for each in self._loop.aside.of(self.work):
             self._loop.aside.done(self.work, each.subject)
 
     async def clear(self) -> None:
-        """Delete what has ended and was left there for whoever wanted to look at it: nobody will later."""
+        """Delete ended attempts that were left for inspection, as no server will delete them later."""
         left = self.ledger.leases()
         try:
             async with asyncio.timeout(CLEARED_WITHIN):
                 await asyncio.gather(*[self._delete(lease) for lease in left])
         except (DriverError, TimeoutError) as error:
             log.warning(
-                "cannot delete all that is left",
+                "cannot delete all leftover objects",
                 cluster=self.driver.cluster,
                 jobs=len(left),
                 error=str(error),
@@ -103,7 +108,7 @@ class Driving:
                 watching.cancel()
 
     async def _adopt(self) -> None:
-        """Take over what is in the book, as soon as all of that is durable."""
+        """Take over the attempts in the state, as soon as they are durable."""
         while True:
             try:
                 return self.ledger.adopt((await self._loop.read()).state)
@@ -111,7 +116,7 @@ class Driving:
                 await asyncio.sleep(AGAIN)
 
     def _pause(self) -> float:
-        """Seconds after which to look although nothing happened."""
+        """Return the seconds until the next pass if nothing happens."""
         if self.driver.connection().link is not DriverLink.UP:
             return AGAIN
         following = self.ledger.next_look()
@@ -120,7 +125,7 @@ class Driving:
         return max(0.0, (following - self._loop.time.monotonic()) / SECOND)
 
     async def _look(self, group: asyncio.TaskGroup) -> bool:
-        """Say what is new, then ask for what is missing; False if nothing could be said, and so nothing was asked for."""
+        """Propose what changed, then start and stop attempts; return False if nothing could be proposed."""
         monotonic = self._loop.time.monotonic()
         self._pilot.take(self.driver.take(), monotonic)
         if not self._loop.may_act():
@@ -133,12 +138,10 @@ class Driving:
         self._set_aside(orders)
         try:
             if orders.proposals:
-                await self._say(orders.proposals)
+                await self._propose(orders.proposals)
         except CommandError as error:
-            log.warning(
-                "cannot take in what is seen of a cluster", cluster=self.driver.cluster, error=error.message
-            )
-            self._pilot.unsaid(orders)
+            log.warning("cannot process a cluster's update", cluster=self.driver.cluster, error=error.message)
+            self._pilot.undo(orders)
             return False
         for lease, grace in orders.stops:
             group.create_task(self._stop(lease, grace))
@@ -149,7 +152,7 @@ class Driving:
         return True
 
     def _set_aside(self, orders: DriverOrders) -> None:
-        """Look later at jobs of which it could not be told what to do, and forget of others that it could not."""
+        """Set jobs aside that failed in this pass, and clear those that no longer fail."""
         aside, failed = self._loop.aside, dict(orders.failed)
         for each in aside.of(self.work):
             if each.subject not in failed and not aside.waits(self.work, each.subject):
@@ -157,8 +160,8 @@ class Driving:
         for job, error in failed.items():
             self.ledger.look_at(job, aside.put(self.work, job, error).next_try)
 
-    async def _say(self, proposals: Sequence[Proposal]) -> None:
-        """Propose what was seen. What cannot be decided is proposed again without what is wrong with it."""
+    async def _propose(self, proposals: Sequence[Proposal]) -> None:
+        """Propose what the driver saw; if a proposal fails, propose it again without the bad part."""
         replies = await self._loop.propose(*proposals)
         for proposal, reply in zip(proposals, replies, strict=True):
             if not (isinstance(reply, Refusal) and reply.kind is RefusalKind.INTERNAL):
@@ -168,26 +171,26 @@ class Driving:
                 case Result():
                     await self._loop.propose(unusable(proposal, reply.message))
                 case SeeNodes():
-                    await self._say_nodes(proposal)
+                    await self._propose_nodes(proposal)
                 case Started(lease=lease):
                     failed = self._loop.aside.put(self.work, lease.job, error)
                     self.ledger.look_at(lease.job, failed.next_try)
                 case _:
                     self._loop.aside.put(self.work, "", error)
 
-    async def _say_nodes(self, seen: SeeNodes) -> None:
-        """Propose nodes one by one, then without those that cannot be taken in."""
+    async def _propose_nodes(self, seen: SeeNodes) -> None:
+        """Propose nodes one by one, then together without the bad ones."""
         replies = await self._loop.propose(*[SeeNodes(seen.cluster, (node,)) for node in seen.nodes])
         good = [
             node for node, reply in zip(seen.nodes, replies, strict=True) if not isinstance(reply, Refusal)
         ]
         for node in seen.nodes:
             if node not in good:
-                log.error("a node cannot be taken in, and is left out", cluster=seen.cluster, node=node.name)
+                log.error("ignoring a node that cannot be processed", cluster=seen.cluster, node=node.name)
         await self._loop.propose(SeeNodes(seen.cluster, tuple(good), seen.gone, seen.whole))
 
     async def _start(self, group: asyncio.TaskGroup, wanted: Sequence[Lease]) -> None:
-        """Have attempts started that the book still has there, some at a time."""
+        """Start attempts that the state still has on this cluster, a few at a time."""
         jobs = [
             job
             for lease in wanted
@@ -197,7 +200,8 @@ class Driving:
         ]
         leases = {job.lease: None for job in jobs}
         if others := [lease.job for lease in wanted if lease not in leases]:
-            self.ledger.stir(others)  # what they were ahead of what is durable by may never have happened
+            # Events that are not durable yet ruled them out. These may never be written, so look again.
+            self.ledger.recheck(others)
             self._news.set()
         for lease in leases:
             self.ledger.asking(lease)
@@ -211,7 +215,7 @@ class Driving:
             leases.pop(start.lease, None)
             group.create_task(self._ask_for(start))
         for lease in leases:
-            self._answered(lease, Answer(Made.REFUSED, "what it runs is missing from the store"))
+            self._answered(lease, Answer(Made.REFUSED, "its spec is missing from the store"))
 
     async def _ask_for(self, start: Start) -> None:
         async with self._calls:
@@ -220,7 +224,7 @@ class Driving:
             else:
                 try:
                     answer = await self.driver.start(start)
-                except Exception as error:  # noqa: BLE001 - whatever it is, it costs this job alone
+                except Exception as error:  # noqa: BLE001 - no error may affect other jobs
                     self._loop.aside.put(self.work, start.lease.job, error)
                     answer = Answer(Made.UNKNOWN, reason_of(error))
         self._answered(start.lease, answer)
@@ -239,20 +243,20 @@ class Driving:
                     self._news.set()
         except DriverError as error:
             log.warning(
-                "cannot delete an attempt; will try again",
+                "cannot delete an attempt; will retry",
                 cluster=self.driver.cluster,
                 job=lease.job,
                 error=str(error),
             )
             self.ledger.not_stopped(lease, self._loop.time.monotonic())
             self._news.set()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it costs this job alone
+        except Exception as error:  # noqa: BLE001 - no error may affect other jobs
             failed = self._loop.aside.put(self.work, lease.job, error)
             self.ledger.not_stopped(lease, failed.next_try)
             self._news.set()
 
     async def _keep_output(self, lease: Lease) -> None:
-        """Keep what an attempt wrote; that it cannot be had is no reason not to say that it ended."""
+        """Save the output of an attempt; the attempt ends even if that fails."""
         outputs = ""
         if self._keep is not None:
             async with self._reads:
@@ -260,18 +264,18 @@ class Driving:
                     outputs = await self._keep(self.driver, lease)
                 except (OutputGone, BlobError, OSError) as error:
                     log.warning(
-                        "cannot keep output", cluster=self.driver.cluster, job=lease.job, error=str(error)
+                        "cannot save output", cluster=self.driver.cluster, job=lease.job, error=str(error)
                     )
-                except Exception:  # it ended all the same
-                    log.exception("cannot keep output", cluster=self.driver.cluster, job=lease.job)
+                except Exception:  # the attempt ended anyway
+                    log.exception("cannot save output", cluster=self.driver.cluster, job=lease.job)
         self.ledger.kept(lease, outputs)
         self._news.set()
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
-        """Take in what has become durable."""
+        """Take in durable events."""
         if self.ledger.note(events):
             self._news.set()
         for event in events:
             if type(event) is ClusterChanged and event.cluster == self.driver.cluster:
                 log.info("a cluster changed", cluster=event.cluster, health=event.health, why=event.why)
-                self._news.set()  # what it is to become next follows from what it is
+                self._news.set()  # the next health depends on this one

@@ -1,4 +1,4 @@
-"""Files stay while a job needs them and for as long as it is kept; what nobody refers to goes."""
+"""Keeps files of jobs while jobs refer to them, and deletes the others."""
 
 import asyncio
 import contextlib
@@ -7,10 +7,10 @@ from typing import Final
 
 import structlog
 
-from spillover.control.files import Unlisted, files_in
-from spillover.control.loop import Loop
-from spillover.control.specs import Specs
-from spillover.core.jobs import Ended, Job
+from spillover.control.live.loop import Loop
+from spillover.control.live.specs import Specs
+from spillover.control.requests.files import Unlisted, files_in
+from spillover.core.records.jobs import Ended, Job
 from spillover.model.units import DAY
 from spillover.ports.blobs import BlobError, Blobs, NoBlob
 from spillover.ports.commands import CommandError
@@ -19,66 +19,68 @@ from spillover.ports.journal import StoreError
 log = structlog.get_logger()
 
 SWEEP: Final = 3600.0
-"""Seconds between two looks for what may go."""
+"""Seconds between two sweeps."""
 FIRST: Final = 60.0
-"""Seconds from the start of a server to its first look."""
+"""Seconds from the start of the server to the first sweep."""
 WORK: Final = "files"
 _SPECS: Final = 1_000
-"""Specs that are read at once."""
+"""Most specs to read at once."""
 
 
 class FileKeeping:
-    """Decides what stays in the store of blobs."""
+    """Decides which blobs stay in the store."""
 
     def __init__(self, loop: Loop, specs: Specs, blobs: Blobs, retention: int) -> None:
         self._loop = loop
         self._specs = specs
         self._blobs = blobs
         self._retention = retention
-        """Nanoseconds that ended jobs are kept."""
+        """Nanoseconds that the archive keeps ended jobs."""
 
     async def keep(self, jobs: Sequence[Job]) -> None:
-        """Jobs that have ended are about to leave the state: their files stay for as long as they are in the archive."""
+        """Keep the files of ended jobs, which are about to leave the state, as long as the archive keeps the jobs."""
         for job in jobs:
             if isinstance(job.phase, Ended) and _has_files(job):
                 until = job.phase.at + self._retention + DAY
                 try:
                     await self._blobs.keep(await self._digests([job]), until)
-                except (BlobError, OSError) as error:  # they stay for a day, and the job is kept all the same
-                    log.warning("cannot keep the files of a job", job=job.id, error=str(error))
+                except (BlobError, OSError) as error:  # files stay for a day, and the job is archived
+                    log.warning("cannot save the files of a job", job=job.id, error=str(error))
 
     async def run(self) -> None:
-        """Count what is there, then drop what may go, again and again, until cancelled."""
-        with contextlib.suppress(OSError):  # as the first look will say
+        """Measure the used space, then sweep regularly, until cancelled."""
+        with contextlib.suppress(OSError):  # the first sweep will report it
             await self._blobs.used()
         await asyncio.sleep(FIRST)
         while True:
             try:
                 await self.sweep()
             except (StoreError, CommandError, BlobError, OSError) as error:
-                log.warning("could not tidy the files of jobs; will try again", error=str(error))
+                log.warning("cannot clean up the files of jobs; will retry", error=str(error))
             await asyncio.sleep(SWEEP)
 
     async def sweep(self) -> int:
-        """Drop blobs whose time is over and that no job in the state refers to; returns how many."""
+        """Delete expired blobs that no job in the state refers to; return how many."""
         needing = await self._loop.scan(lambda jobs: [job for job in jobs if _has_files(job)])
         digests = await self._needed(needing)
-        if not self._loop.leads():  # what a successor needs is not known here, and no store refuses this
+        if not self._loop.leads():  # a successor may need other blobs, and blobs have no fencing
             raise self._loop.unavailable()
         dropped = await self._blobs.forget(digests, self._loop.now())
         if dropped:
-            log.info("dropped files that no job needs", blobs=dropped)
+            log.info("deleted files that no job needs", blobs=dropped)
         return dropped
 
     async def _needed(self, jobs: Sequence[Job]) -> set[str]:
-        """All blobs that jobs refer to, but those of jobs of which that cannot be told: one of them must not fill the disk for all."""
+        """Return the blobs that jobs refer to, without jobs that fail here: one bad job must not stop all deletion."""
         aside = self._loop.aside
         try:
             found = await self._digests(jobs)
         except (StoreError, CommandError):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told of the job that it is about
-            log.warning("cannot tell at once which files jobs need; asking one by one", error=str(error))
+        except Exception as error:  # noqa: BLE001 - the loop below finds the job at fault
+            log.warning(
+                "cannot list in one batch which files jobs need; checking one by one", error=str(error)
+            )
         else:
             for each in aside.of(WORK):
                 aside.done(WORK, each.subject)
@@ -89,14 +91,14 @@ class FileKeeping:
                 found |= await self._digests([job])
             except (StoreError, CommandError):
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, it costs this job alone
+            except Exception as error:  # noqa: BLE001 - no error may affect other jobs
                 aside.put(WORK, job.id, error)
             else:
                 aside.done(WORK, job.id)
         return found
 
     async def _digests(self, jobs: Iterable[Job]) -> set[str]:
-        """All blobs that jobs refer to; inputs of members are their array's."""
+        """Return the blobs that jobs refer to; the inputs of a member are those of its array."""
         found: set[str] = set()
         wanted: dict[bytes, None] = {}
         for job in jobs:
@@ -110,7 +112,7 @@ class FileKeeping:
         return found
 
     async def _made(self, job: Job) -> set[str]:
-        """All blobs that a job's tasks made, as far as they can be told."""
+        """Return the blobs that tasks of a job made, except those whose list cannot be read."""
         found: set[str] = set()
         if isinstance(job.phase, Ended) and job.phase.value_digest:
             found.add(job.phase.value_digest)
@@ -124,7 +126,7 @@ class FileKeeping:
 
 
 def _has_files(job: Job) -> bool:
-    """Whether a job refers to any blob."""
+    """Return whether a job refers to any blob."""
     return (
         job.extra.blobs
         or bool(job.extra.outputs)

@@ -1,4 +1,4 @@
-"""Keeps the store small and a restart fast: checkpoints, compaction, retention."""
+"""Writes checkpoints, compacts the journal and applies retention, for a small store and a fast restart."""
 
 import asyncio
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 import structlog
 from msgspec import Struct
 
-from spillover.control.loop import Loop
+from spillover.control.live.loop import Loop
 from spillover.model.units import DAY, SECOND
 from spillover.ports.archive import Archive
 from spillover.ports.commands import CommandError
@@ -15,24 +15,24 @@ from spillover.ports.journal import Journal, StoreError
 log = structlog.get_logger()
 
 EVERY: Final = 0.5
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 DIRTY: Final = 5_000
-"""Changed records that ask for a checkpoint at once: more would make it long."""
+"""Changed records that trigger a checkpoint; more would take long to write."""
 OLDEST: Final = 30 * SECOND
-"""Nanoseconds after which any change asks for one: a restart replays no more than this."""
+"""Nanoseconds after which any change triggers a checkpoint; limits what a restart replays."""
 SWEEP: Final = 3600 * SECOND
-"""Nanoseconds between two sweeps of what is past its retention."""
+"""Nanoseconds between two sweeps of expired data."""
 
 
 class Retention(Struct, frozen=True):
-    """How long ended things are kept, in nanoseconds."""
+    """How long ended jobs and events are kept, in nanoseconds."""
 
     jobs: int = 90 * DAY
     events: int = 7 * DAY
 
 
 class Keeping:
-    """Writes checkpoints as the state changes, and forgets what is old."""
+    """Writes checkpoints as the state changes, and deletes expired data."""
 
     def __init__(self, loop: Loop, journal: Journal, archive: Archive, retention: Retention) -> None:
         self._loop = loop
@@ -43,17 +43,17 @@ class Keeping:
         self._swept_at = loop.time.monotonic() - SWEEP
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Check regularly what is due, until cancelled."""
         while True:
             await asyncio.sleep(EVERY)
             if self._loop.problem is None:
                 try:
                     await self.look()
                 except (StoreError, CommandError) as error:
-                    log.warning("could not tidy the store; will try again", error=str(error))
+                    log.warning("cannot clean up the store; will retry", error=str(error))
 
     async def look(self) -> None:
-        """Do what is due."""
+        """Write a checkpoint and sweep, if they are due."""
         now, dirty = self._loop.time.monotonic(), self._loop.state.dirty.count
         if dirty >= DIRTY or (dirty and now - self._checkpoint_at >= OLDEST):
             await self._loop.checkpoints.write()
@@ -63,16 +63,16 @@ class Keeping:
             await self.sweep()
 
     async def sweep(self) -> None:
-        """Forget what is past its retention."""
+        """Delete jobs, events and blobs past their retention."""
         now, epoch = self._loop.now(), self._loop.epoch
         jobs = await self._archive.forget(now - self._retention.jobs, epoch)
         events = await self._journal.compact(await self._last_before(now - self._retention.events), epoch)
         blobs = await self._loop.checkpoints.forget_blobs()
         if jobs or events or blobs:
-            log.info("forgot what is past its retention", jobs=jobs, events=events, blobs=blobs)
+            log.info("deleted data past its retention", jobs=jobs, events=events, blobs=blobs)
 
     async def _last_before(self, time: int) -> int:
-        """Revision up to which events are older than a time, found by halves: their times never fall."""
+        """Return the last revision older than a time, by binary search: times of events never decrease."""
         older, last = await self._journal.oldest() - 1, self._loop.gate.durable
         while older < last:
             middle = (older + last + 1) // 2

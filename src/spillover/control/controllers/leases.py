@@ -1,6 +1,6 @@
-"""Leases that run out: agents that are not heard from lose what they hold, each lease in its own time.
+"""Expires leases of silent agents, each lease after its own term.
 
-An agent that is lost and holds nothing leaves the book after a while, or it would be listed, and counted, for ever.
+It also forgets agents that are lost for long and hold no lease. Otherwise they would be listed and counted forever.
 """
 
 import asyncio
@@ -9,12 +9,12 @@ from typing import Final
 
 import structlog
 
-from spillover.control.agents import Desk
-from spillover.control.loop import Loop
-from spillover.control.terms import lasting
+from spillover.control.agents.lease_terms import lasting
+from spillover.control.agents.requests import AgentRequests
+from spillover.control.live.loop import Loop
 from spillover.core.events import JobState, Lease
-from spillover.core.nodes import Node
 from spillover.core.proposals import AgentGone, Forget, Proposal, Reclaim, Refusal
+from spillover.core.records.nodes import Node
 from spillover.core.state import State
 from spillover.model.ids import split_task
 from spillover.model.units import DAY, SECOND
@@ -24,60 +24,61 @@ from spillover.ports.commands import CommandError
 log = structlog.get_logger()
 
 EVERY: Final = 0.5
-"""Seconds between two looks at the least."""
+"""Least seconds between two checks."""
 LOOKS: Final = 20
-"""Looks within a heartbeat at the most: each is at all agents, and their heartbeats are longer where they are many."""
+"""Most checks within a heartbeat; each check looks at all agents, and many agents have longer heartbeats."""
 FORGOTTEN: Final = 256
-"""Agents that leave the book at once, at the most."""
+"""Most agents to forget in one check."""
 FORGET_AFTER: Final = 7 * DAY
 WHO: Final = "spillover"
-"""Who forgets agents, as the journal tells it."""
+"""Who forgets agents, as the journal records it."""
 MANY: Final = 0.45
-"""Share of agents that do not all die at once: if more expire, the fault is ours or the network's."""
+"""Share of agents that do not all fail at once; if more expire, the server or the network is at fault."""
 FEW: Final = 3
-"""Unless there are only so many."""
+"""Expired agents up to which that share does not matter."""
 WORK: Final = "leases"
 
 
 class Leases:
-    """Reclaims what nobody renewed."""
+    """Reclaims leases that were not renewed."""
 
-    def __init__(self, loop: Loop, agents: Agents, desk: Desk, forget_after: int = FORGET_AFTER) -> None:
+    def __init__(
+        self, loop: Loop, agents: Agents, requests: AgentRequests, forget_after: int = FORGET_AFTER
+    ) -> None:
         self._loop = loop
         self._agents = agents
-        self._desk = desk
+        self._requests = requests
         self._forget_after = forget_after
-        """Nanoseconds of steady time."""
+        """Nanoseconds of steady time after which lost agents are forgotten."""
         self._since = loop.time.monotonic()
-        """A new leader gives every lease one full term first, and so does one that stood still, as with a suspended machine: what
-        agents said meanwhile is not heard yet."""
+        """Monotonic time from which silence counts: the start of this server, or the end of a pause, as of a suspended
+        machine. Heartbeats from before may not be read yet, so every lease gets a full term."""
         self._held_back: int | None = None
-        """Since when reclaiming is held back; None if it is not."""
+        """Monotonic time since which reclaims are delayed; None if they are not."""
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Check regularly, until cancelled."""
         while True:
-            pause = max(EVERY, self._desk.terms().heartbeat / SECOND / LOOKS)
+            pause = max(EVERY, self._requests.terms().heartbeat / SECOND / LOOKS)
             due = self._loop.time.monotonic() + round(pause * SECOND)
             await asyncio.sleep(pause)
             now = self._loop.time.monotonic()
-            if (
-                now - due > self._desk.terms().short
-            ):  # or leases of agents that are there would seem to have run out
+            # This process paused, and leases of connected agents would seem expired.
+            if now - due > self._requests.terms().short:
                 self._since = now
             if self._loop.problem is None:
                 try:
                     await self.look()
                 except CommandError as error:
-                    log.warning("could not reclaim leases", error=error.message)
+                    log.warning("cannot reclaim leases", error=error.message)
 
     async def look(self) -> None:
-        """Propose what ran out by now."""
+        """Propose lost agents, expired leases and agents to forget."""
         engine = await self._loop.read()
         state = engine.state
         now = self._loop.time.monotonic()
-        unheard = self._desk.longest_terms()
-        """Of agents that have not registered with this server: an earlier one has told them theirs."""
+        unheard = self._requests.longest_terms()
+        """Terms of agents that have not registered with this server; an earlier one set theirs."""
         gone: list[Proposal] = []
         reclaims: list[Proposal] = []
         expired = counted = 0
@@ -86,16 +87,15 @@ class Leases:
             if node.status == "lost" and not leased:
                 continue
             counted += 1
-            if not self._agents.is_silent(
-                key, now
-            ):  # as most are not: a look at 10,000 of them is some milliseconds
+            # Most agents pass here; checking 10,000 of them takes a few milliseconds.
+            if not self._agents.is_silent(key, now):
                 continue
             contact = self._agents.contact(key)
             terms = contact.terms if contact is not None else unheard
             silent = now - max(self._since, contact.heard if contact is not None else 0)
             if silent <= terms.heartbeat:
                 continue
-            # One that has just registered may not have its stream yet: a server with much to do is late with that.
+            # An agent that has just registered may have no stream yet, if the server is busy.
             left = contact is not None and contact.left
             if node.status != "lost" and (left or silent > terms.short):
                 gone.append(AgentGone(node.cluster, node.name, node.incarnation))
@@ -103,11 +103,12 @@ class Leases:
                 continue
             if leases := self._run_out(node, silent, terms):
                 reclaims.append(Reclaim(node.key, leases))
-            # Agents that fall silent together were last heard at any time within one heartbeat, and so run out within one.
+            # Agents that fall silent together sent their last heartbeats within one interval, so they also expire
+            # within one.
             expired += bool(self._run_out(node, silent + terms.heartbeat, terms))
         if not reclaims:
             self._held_back = None
-        elif self._holds_back(expired, counted, now):
+        elif self._delays_reclaims(expired, counted, now):
             reclaims = []
         forgets = self._outdated(state)
         proposals = (*gone, *reclaims, *forgets)
@@ -117,12 +118,12 @@ class Leases:
         )
 
     async def _one_by_one(self, failed: list[Proposal]) -> None:
-        """Reclaim leases apart that could not be together: what is wrong with one costs the others nothing."""
+        """Reclaim leases one by one that could not be reclaimed together, so that a bad one does not affect others."""
         leases = [(each.node, lease) for each in failed if isinstance(each, Reclaim) for lease in each.leases]
         aside = self._loop.aside
         wanted = {lease.job for _, lease in leases}
         for each in aside.of(WORK) if aside else ():
-            if each.subject and each.subject not in wanted:  # it was reclaimed since, or ended otherwise
+            if each.subject and each.subject not in wanted:  # reclaimed or ended meanwhile
                 aside.done(WORK, each.subject)
         if not leases:
             return
@@ -137,7 +138,7 @@ class Leases:
                 aside.done(WORK, lease.job)
 
     def _outdated(self, state: State) -> list[Proposal]:
-        """Agents that are lost for so long that nobody expects them; one that a person drained is to stay so when it comes."""
+        """Return proposals to forget agents that are lost for long; drained ones stay in the state."""
         if not state.lost:
             return []
         before = state.steady(self._loop.now()) - self._forget_after
@@ -150,7 +151,7 @@ class Leases:
         return list(itertools.islice(outdated, FORGOTTEN))
 
     def _run_out(self, node: Node, silent: int, terms: LeaseTerms) -> tuple[Lease, ...]:
-        """Leases of a node that its silence has ended."""
+        """Return the leases of a node that have expired after this silence."""
         leases = []
         for each in node.held:
             job_id, _, rank = split_task(each)
@@ -161,14 +162,16 @@ class Leases:
                 leases.append(job.lease_of(rank))
         return tuple(leases)
 
-    def _holds_back(self, expired: int, agents: int, now: int) -> bool:
-        """Whether so many expire at once that it is not their fault; for one term at the most."""
+    def _delays_reclaims(self, expired: int, agents: int, now: int) -> bool:
+        """Return whether to delay reclaims, because too many agents expire at once; for one term at most."""
         if expired <= FEW or expired <= MANY * agents:
             self._held_back = None
             return False
         if self._held_back is None:
             self._held_back = now
             log.warning(
-                "many agents expired at once; reclaiming is held back", expired=expired, agents=agents
+                "many agents expired at once; delaying the reclaim of their leases",
+                expired=expired,
+                agents=agents,
             )
-        return now - self._held_back < self._desk.terms().short
+        return now - self._held_back < self._requests.terms().short

@@ -1,7 +1,8 @@
-"""Jobs on external clusters that are not configured any more, or have failed and are being removed: nobody says what becomes of them.
+"""Handles jobs on external clusters that are no longer configured, or that failed while being removed.
 
-They wait for their cluster to be configured again, as what runs there goes on. Whoever does not want to wait cancels or requeues them, or has the cluster
-removed so: that then takes effect at once, as nobody else could confirm it.
+No driver reports on these jobs. They wait until the cluster is configured again, as their tasks may still run there.
+If a user cancels or requeues such a job, or removes the cluster that way, it takes effect at once, as no driver could
+confirm it.
 """
 
 import asyncio
@@ -10,12 +11,12 @@ from collections.abc import Sequence
 
 import structlog
 
-from spillover.control.loop import RETRY, Loop
-from spillover.control.overview import placed_jobs
+from spillover.control.live.loop import RETRY, Loop
+from spillover.control.views.overview import placed_jobs
 from spillover.core.deciders.endings import elapsed
 from spillover.core.events import AnyEvent, ClusterChanged, JobStopping, Usage
-from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import DRIVER, Outcome, Refusal, Result, unusable
+from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.state import State
 from spillover.model.cluster import ClusterHealth, Leave
 from spillover.model.ids import ClusterName, JobId
@@ -25,34 +26,37 @@ log = structlog.get_logger()
 
 
 class RemovedClusters:
-    """Ends what is to be stopped where nobody watches."""
+    """Ends stopping jobs on clusters without a driver."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._stopping: dict[JobId, None] | None = None
-        """Jobs to look at, wherever they are; None is all, as when this begins."""
+        """Stopping jobs to check, on any cluster; None at the start means all jobs."""
         self._news = asyncio.Event()
         self._news.set()
         loop.listen(self._see)
 
     async def run(self) -> None:
-        """Look whenever a job is to be stopped, until cancelled."""
+        """Check whenever a job is stopping, until cancelled."""
         while True:
             await self._news.wait()
             self._news.clear()
             try:
                 await self.look()
             except CommandError as error:
-                log.warning("cannot give up jobs that nobody watches; will try again", error=error.message)
+                log.warning(
+                    "cannot give up jobs on clusters that are no longer configured; will retry",
+                    error=error.message,
+                )
                 await asyncio.sleep(RETRY)
                 self._news.set()
 
     async def look(self) -> None:
-        """Say of all that are to be stopped that they are."""
+        """Propose the end of stopping jobs on removed clusters."""
         state = (await self._loop.read()).state
         now = self._loop.now()
         looking = _jobs_on_removed_clusters(state) if self._stopping is None else self._stopping
-        self._stopping = {}  # what is seen from here on is looked at again
+        self._stopping = {}  # `_see` adds what stops from here on
         results = [
             Result(DRIVER, job.lease, Outcome.STOPPED, None, None, Usage(elapsed(state, job, now)), 0)
             for each in looking
@@ -85,16 +89,16 @@ class RemovedClusters:
 
 
 def _jobs_on_removed_clusters(state: State) -> dict[JobId, None]:
-    """All jobs that nobody watches, which is said once."""
+    """Return all jobs on removed clusters, and log their number once."""
     placed = sorted(placed_jobs(state), key=lambda job: job.number)
     found = {job.id: phase.cluster for job in placed if (phase := _on_removed_cluster(state, job))}
     for cluster, count in Counter(found.values()).items():
-        log.warning("jobs are on a cluster that is not configured any more", cluster=cluster, jobs=count)
+        log.warning("jobs run on a cluster that is no longer configured", cluster=cluster, jobs=count)
     return dict.fromkeys(found)
 
 
 def _on_removed_cluster(state: State, job: Job) -> Placed | Running | None:
-    """The place of a job on a cluster that was watched when it was placed there and is not configured now."""
+    """Return the phase of a job on an external cluster that has no driver now; None for other jobs."""
     phase = job.phase
     if not isinstance(phase, Placed | Running) or not _is_given_up(state, phase.cluster):
         return None
@@ -103,7 +107,7 @@ def _on_removed_cluster(state: State, job: Job) -> Placed | Running | None:
 
 
 def _is_given_up(state: State, cluster: ClusterName) -> bool:
-    """Whether a cluster is not configured, or somebody removes it who does not wait for it to answer again."""
+    """Return whether a cluster is not configured, or failed while being removed without waiting for its answer."""
     known = state.lives.get(cluster)
     if known is None:
         return True

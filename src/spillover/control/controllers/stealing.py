@@ -1,4 +1,4 @@
-"""Work that waits at one agent while another has nothing to do: asks for it to be moved."""
+"""Moves unstarted work from busy agents to idle ones."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,10 +7,10 @@ from typing import Final
 
 import structlog
 
-from spillover.control.loop import Loop
-from spillover.control.specs import Specs
+from spillover.control.live.loop import Loop
+from spillover.control.live.specs import Specs
 from spillover.core.events import AnyEvent, JobPlaced, LeaseMoved, MemberPlaced, StealRefused
-from spillover.core.jobs import Job
+from spillover.core.records.jobs import Job
 from spillover.deciding.stealing import choose
 from spillover.model.ids import JobId
 from spillover.model.units import SECOND
@@ -19,30 +19,30 @@ from spillover.ports.commands import CommandError
 log = structlog.get_logger()
 
 LINGER: Final = 0.02
-"""Seconds between two looks at the least."""
+"""Least seconds between two checks."""
 AGAIN: Final = 0.1
-"""Seconds until another look while work waits that nobody took: tasks may run longer than was expected."""
+"""Seconds until the next check while work waits; tasks may run longer than expected."""
 RATE: Final = 50 << 20
-"""Bytes of files that are taken to move in a second."""
+"""Bytes of files per second that a move is assumed to transfer."""
 SPARED: Final = SECOND
-"""Nanoseconds for which nobody asks again for a lease that was refused."""
+"""Nanoseconds before a refused lease is asked for again."""
 
 
 class Stealing:
-    """Has idle agents ask busy ones for leases."""
+    """Asks busy agents for leases on behalf of idle ones."""
 
     def __init__(self, loop: Loop, specs: Specs) -> None:
         self._loop = loop
         self._specs = specs
         self._news = asyncio.Event()
         self._spared: dict[JobId, int] = {}
-        """Jobs not to be asked for, and until when on the monotonic clock."""
+        """Jobs not to ask for, and until when on the monotonic clock."""
         self._busy: dict[str, None] = dict.fromkeys(loop.state.agents)
-        """Agents that may hold more than they have room for, so that not all have to be looked at."""
+        """Agents that may hold more leases than fit, so that a check need not look at all agents."""
         loop.listen(self._see)
 
     async def run(self) -> None:
-        """Look whenever something happened, until cancelled."""
+        """Check whenever something happened, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN if self._waits() else None):
@@ -52,11 +52,11 @@ class Stealing:
                 try:
                     await self.look()
                 except CommandError as error:
-                    log.warning("could not move work between agents", error=error.message)
+                    log.warning("cannot move work between agents", error=error.message)
             await asyncio.sleep(LINGER)
 
     async def look(self) -> int:
-        """Ask for what would start sooner elsewhere; returns how many leases that are."""
+        """Ask for leases that would start sooner elsewhere; return how many."""
         if not self._waits():
             return 0
         engine = await self._loop.ready()
@@ -76,11 +76,11 @@ class Stealing:
         return len(asks)
 
     def _carrying(self, job: Job) -> int:
-        """Nanoseconds that the files of a job are under way, as far as they are known."""
+        """Return the nanoseconds to transfer the files of a job, as far as their size is known."""
         return self._specs.size(job.spec) * SECOND // RATE
 
     def _waits(self) -> bool:
-        """Whether any agent holds work that it has not begun, and another one could."""
+        """Return whether an agent holds unstarted work while another has free CPUs."""
         agents = self._loop.state.agents
         for key in [key for key in self._busy if key not in agents or len(agents[key].ahead) <= 1]:
             del self._busy[key]
@@ -90,7 +90,7 @@ class Stealing:
         )
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
-        """Note who was given work, and what was refused: asking again at once would be in vain."""
+        """Record which agents got work and which leases were refused, as asking for those again now is useless."""
         for event in events:
             match event:
                 case JobPlaced() | MemberPlaced():

@@ -1,1 +1,1 @@
-"""External clusters: the book compared with what a driver sees, and the difference asked for."""
+"""External clusters: compares the state with what a driver sees, and orders the difference."""

@@ -1,4 +1,4 @@
-"""One attempt on an external cluster: what is known of it."""
+"""Records what the server knows of one attempt on an external cluster."""
 
 from enum import Enum
 from typing import Final
@@ -6,81 +6,84 @@ from typing import Final
 from msgspec import Struct
 
 from spillover.core.events import Lease
-from spillover.core.jobs import Job
 from spillover.core.proposals import DRIVER, Outcome, Result
+from spillover.core.records.jobs import Job
 from spillover.model.units import MINUTE, SECOND
 from spillover.ports.driver import Ending, Seen
 
 RETRIES: Final = (SECOND // 4, SECOND, 4 * SECOND, 15 * SECOND)
-"""Nanoseconds before an attempt is asked for again, each time longer."""
+"""Nanoseconds before each retry of a start; the last one repeats."""
 
 
 LASTS: Final = MINUTE
-"""Nanoseconds that something may be going, and is left over or does not run, before it is not waited for any more."""
+"""Nanoseconds to wait for objects that are being deleted and are leftovers or do not run."""
 
 
 class Known(Enum):
-    """Whether an attempt is there."""
+    """Whether the objects of an attempt exist."""
 
     UNASKED = "unasked"
-    """Nobody ever asked for it, or was told that nothing was made."""
+    """No start was sent, or the cluster created nothing."""
     UNSURE = "unsure"
-    """It may have been asked for: by an earlier server, or without an answer."""
+    """A start may have been sent, by an earlier server or without an answer."""
     MADE = "made"
-    """The cluster said that it is there; it was not seen yet."""
+    """The cluster confirmed the objects, but the driver has not seen them yet."""
     SEEN = "seen"
     GONE = "gone"
-    """It was there and is not any more."""
+    """The objects existed and no longer do."""
 
 
 class Withdrawal(Struct, frozen=True):
-    """Why an attempt is taken away that does not start."""
+    """Why an attempt that does not start is withdrawn."""
 
     outcome: Outcome | None
-    """How the job ends by it; None if it goes back to the queue."""
+    """How the job ends; None if it returns to the queue."""
     message: str
 
 
 class Attempt(Struct):
-    """What is known of one attempt."""
+    """What the server knows of one attempt."""
 
     lease: Lease
     known: Known
     wanted: bool
-    """Whether the book has it there."""
+    """Whether the state has this attempt on the cluster."""
     seen: Seen | None = None
-    """As it was last seen; stays when it is gone."""
+    """The last sighting; stays when the objects are gone."""
     asking: bool = False
-    """Whether the cluster is being asked for it right now."""
+    """Whether a start is being sent now."""
     tries: int = 0
-    """How often it was asked for in vain."""
+    """Starts that failed."""
     since: int = 0
-    """Since when it is made and not seen, on the monotonic clock."""
+    """Monotonic time since which it is made and not seen."""
     after: int = 0
-    """Not to be asked for again before, on the monotonic clock."""
+    """Monotonic time before which no start is sent again."""
     refused: int | None = None
-    """Since when the cluster says that it does not take it now, nanoseconds UTC; None if it does not say so."""
+    """Since when the cluster refuses it for now, nanoseconds UTC; None if it does not."""
     message: str = ""
-    """What the cluster said when it did not take it."""
+    """Why the last try to start it failed."""
+    unanswered: int | None = None
+    """Since when the driver has not answered the request to start it, nanoseconds UTC; None if it answered the last one."""
     stop_after: int = 0
-    """Its deletion is not to be asked for again before, on the monotonic clock."""
+    """Monotonic time before which no deletion is sent again."""
     going: int | None = None
-    """Since when it is seen being deleted, on the monotonic clock; None if it is not."""
+    """Monotonic time since which it is seen being deleted; None if it is not."""
     withdrawal: Withdrawal | None = None
     outputs: str | None = None
-    """The blob that lists what was kept of its output; None while it was not asked for."""
+    """Digest of the list of saved output; None until it is saved."""
     keeping: bool = False
-    """Whether its output is being kept."""
+    """Whether its output is being saved now."""
 
     @property
     def ran(self) -> bool:
-        """Whether any of it was ever seen to run."""
+        """Whether any of its tasks was seen running."""
         return self.seen is not None and self.seen.started is not None
 
     def is_left_over(self, monotonic: int) -> bool:
-        """Whether it is there, may run, and the book has it not.
+        """Return whether its objects exist and may run, but the state does not have it.
 
-        One that has been going for so long is on a node that does not answer: it counts among what others use, and is not waited for.
+        If the deletion takes longer than LASTS, the node does not answer. The attempt then counts as usage of others,
+        and nothing waits for it.
         """
         if (
             self.known is not Known.SEEN
@@ -92,18 +95,18 @@ class Attempt(Struct):
 
     @property
     def is_unsent(self) -> bool:
-        """Whether the cluster surely knows nothing of it."""
+        """Whether the cluster certainly does not know it."""
         return self.wanted and self.known is Known.UNASKED and not self.asking
 
     def retry(self, monotonic: int) -> int:
-        """Ask again later; returns when, on the monotonic clock."""
+        """Count a failed start; return when to try again, on the monotonic clock."""
         self.tries += 1
         self.after = monotonic + RETRIES[min(self.tries, len(RETRIES)) - 1]
         return self.after
 
 
 def result_of(job: Job, ending: Ending, now: int, outputs: str = "") -> Result:
-    """How an attempt ended, for the core."""
+    """Return the proposal that reports how an attempt ended."""
     age = 0 if ending.finished is None else max(0, now - ending.finished)
     return Result(
         DRIVER,

@@ -1,9 +1,9 @@
-"""All external clusters, for whoever asks about what is there."""
+"""Answers questions about attempts on all external clusters."""
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
 
 from spillover.control.controllers.driving import Driving
-from spillover.core.jobs import Job, Placed, Running
+from spillover.core.records.jobs import Job, Placed, Running
 from spillover.model.ids import ClusterName
 from spillover.model.reasons import NotStarting, Reason, Stopping
 from spillover.ports.cluster import OutputAsked, OutputGone
@@ -11,17 +11,17 @@ from spillover.ports.driver import DriverLink
 
 
 class Drivers:
-    """What is asked of external clusters."""
+    """The open external clusters, by name."""
 
     def __init__(self, drivings: Iterable[Driving] = ()) -> None:
         self._drivings = {each.driver.cluster: each for each in drivings}
 
     def add(self, driving: Driving) -> None:
-        """One more."""
+        """Add a cluster."""
         self._drivings[driving.driver.cluster] = driving
 
     def remove(self, cluster: ClusterName) -> None:
-        """One less."""
+        """Remove a cluster."""
         del self._drivings[cluster]
 
     def __contains__(self, cluster: str) -> bool:
@@ -31,11 +31,17 @@ class Drivers:
         return iter(self._drivings)
 
     def is_up(self, cluster: ClusterName) -> bool:
-        """Whether a cluster answers."""
+        """Return whether a cluster answers."""
         return self._drivings[cluster].driver.connection().link is DriverLink.UP
 
+    def problem(self, cluster: str) -> str | None:
+        """Return why an open cluster sends no reports: its driver failed and will be retried; None if it did not fail."""
+        driving = self._drivings.get(ClusterName(cluster))
+        failure = None if driving is None else driving.failure
+        return None if failure is None else f"its driver failed, and the server retries: {failure}"
+
     def reason_of(self, job: Job) -> Reason | None:
-        """Why a job on one of them does not start, or is still there, in that cluster's words; None if it does not say."""
+        """Return why a job does not start or stop there, in the cluster's words; None if it gives no reason."""
         phase = job.phase
         if (
             isinstance(phase, Placed | Running)
@@ -54,12 +60,12 @@ class Drivers:
         )
 
     def output(self, cluster: ClusterName, asked: OutputAsked) -> AsyncGenerator[bytes, None]:
-        """Output of a task there. Both streams of a pod are one: all of it is what the task wrote to the first."""
+        """Stream the output of a task; a pod has one stream for both outputs, so stderr is empty."""
         driving, wanted = self._drivings[cluster], asked.lease
         lease = driving.ledger.lease_of(wanted.job, wanted.attempt)
         if lease is None:
             return _gone(
-                f"attempt {wanted.attempt} of {wanted.job} is not on {cluster} any more, and its output was not kept"
+                f"attempt {wanted.attempt} of {wanted.job} is no longer on {cluster}, and its output was not saved"
             )
         if asked.stderr:
             return _nothing()

@@ -1,4 +1,4 @@
-"""How a cluster is, from how the connection to it is. Pure."""
+"""Derives the health of a cluster from the state of its connection. Pure."""
 
 from typing import Final
 
@@ -9,11 +9,11 @@ from spillover.model.units import MINUTE
 from spillover.ports.driver import Connection, DriverLink
 
 FEW: Final = 3
-"""Tries in a row that may fail before a cluster is degraded."""
+"""Failures in a row after which a cluster is degraded."""
 
 
 AWAITED: Final = frozenset((ClusterHealth.UNOBSERVED, ClusterHealth.CLEARING))
-"""Where nothing is placed before what is left over is gone."""
+"""Health in which a cluster takes no jobs until its leftovers are gone."""
 
 
 class HealthView(Struct, frozen=True):
@@ -21,23 +21,23 @@ class HealthView(Struct, frozen=True):
 
     connection: Connection
     listed: bool
-    """Whether what is there was listed since this server leads."""
+    """Whether the driver has listed all objects since this server leads."""
     leftovers: int
-    """Attempts there that may run and that the book has not; of account while a cluster is AWAITED."""
+    """Attempts there that may run and are not in the state; they matter only if the health is in AWAITED."""
     monotonic: int
 
 
-def health_of(book: ClusterHealth, view: HealthView, failed_after: int = 2 * MINUTE) -> ClusterHealth:
-    """How a cluster is now, that was so."""
+def health_of(last: ClusterHealth, view: HealthView, failed_after: int = 2 * MINUTE) -> ClusterHealth:
+    """Return the new health of a cluster whose last health was `last`."""
     connection = view.connection
     if connection.link is DriverLink.UP and view.listed:
-        if book is ClusterHealth.FAILED or (book is ClusterHealth.CLEARING and view.leftovers):
+        if last is ClusterHealth.FAILED or (last is ClusterHealth.CLEARING and view.leftovers):
             return ClusterHealth.CLEARING
-        if book is ClusterHealth.UNOBSERVED and view.leftovers:
-            return book  # nothing is placed there beside what an earlier server gave up
+        if last is ClusterHealth.UNOBSERVED and view.leftovers:
+            return last  # place nothing beside attempts that an earlier server gave up
         return ClusterHealth.READY
-    if connection.link is DriverLink.UP or connection.failures < FEW or book is ClusterHealth.FAILED:
-        return book
-    if book is ClusterHealth.CLEARING or view.monotonic - connection.since >= failed_after:
+    if connection.link is DriverLink.UP or connection.failures < FEW or last is ClusterHealth.FAILED:
+        return last
+    if last is ClusterHealth.CLEARING or view.monotonic - connection.since >= failed_after:
         return ClusterHealth.FAILED
     return ClusterHealth.DEGRADED

@@ -1,8 +1,9 @@
-"""What is there of our attempts on one cluster, and what is to be done about the difference to the book. Pure.
+"""Compares the attempts on one cluster with the state, and orders the difference. Pure.
 
-The book says which attempts are to run there; a driver says which do. Everything follows from the two, so a server that starts, or
-that lost sight of the cluster, looks at both and goes on: what runs under a lease of the book is adopted, what runs under any other
-is deleted, and what should run and does not is started, under a name that can be there only once.
+The state says which attempts should run there. The driver reports which do run. Both together decide everything, so a
+server that restarts, or loses the connection for a while, compares them again. It adopts what runs under a lease of
+the state, deletes what runs under any other lease, and starts what is missing. A name that is unique on the cluster
+prevents double starts.
 """
 
 import heapq
@@ -25,43 +26,43 @@ from spillover.core.events import (
     MemberPlaced,
     Usage,
 )
-from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import DRIVER, HandBack, Outcome, Proposal, SeeBound, Started
+from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.state import State
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
 from spillover.model.units import SECOND
 from spillover.ports.driver import Answer, Changes, Ending, Hindrance, Made, Patience, Pending, Seen
 
 LATE: Final = 5 * SECOND
-"""Nanoseconds after which what was made, and is not seen, is not there any more."""
+"""Nanoseconds after which an attempt that was made and never seen counts as gone."""
 TRY_AGAIN: Final = SECOND
-"""Nanoseconds after which it is asked again that something be deleted when that was not answered, or refused."""
+"""Nanoseconds until a deletion is sent again that failed or was not answered."""
 ASK_AGAIN: Final = 5 * SECOND
-"""Nanoseconds, beyond its grace, after which it is asked again that something be deleted that is still there."""
+"""Nanoseconds beyond the grace until a deletion is sent again if the objects still exist."""
 
 
 class DriverOrders(Struct):
-    """What is to be said to the core, and what to be asked of the cluster."""
+    """What to propose to the core, and what to ask of the cluster."""
 
     proposals: list[Proposal]
     jobs: list[JobId]
-    """Whom the proposals are about."""
+    """Jobs that the proposals concern."""
     starts: list[Lease]
     stops: list[tuple[Lease, int]]
-    """With the nanoseconds that each has to end."""
+    """Attempts to delete, each with its grace in nanoseconds."""
     keeps: list[Lease]
-    """Attempts that ended, whose output is to be kept before that is said."""
+    """Ended attempts whose output must be saved before their end is proposed."""
     failed: list[tuple[JobId, Exception]] = []
-    """Jobs of which it could not be told what to do, for a reason that nobody foresaw."""
+    """Jobs that failed with an unexpected error."""
 
     @classmethod
     def none(cls) -> "DriverOrders":
-        """Nothing to do."""
+        """Return empty orders."""
         return cls([], [], [], [], [])
 
 
 class Ledger:
-    """The attempts on one cluster."""
+    """Tracks the attempts on one cluster."""
 
     def __init__(self, cluster: ClusterName, patience: Patience, *, keep_output: bool = False) -> None:
         self.cluster = cluster
@@ -69,25 +70,25 @@ class Ledger:
         self._patience = patience
         self._keep_output = keep_output
         self._jobs: dict[JobId, dict[Lease, Attempt]] = {}
-        self._stirred: dict[JobId, None] = {}
-        """Jobs to look at."""
+        self._rechecks: dict[JobId, None] = {}
+        """Jobs to check in the next pass."""
         self._timers: list[tuple[int, JobId]] = []
-        """When to look at jobs again, on the monotonic clock; some are of no account any more."""
+        """When to check jobs again, on the monotonic clock; a heap that also holds outdated entries."""
         self._due: dict[JobId, int] = {}
-        """Which of them counts for each job: the next."""
+        """The valid timer of each job: the earliest."""
 
-    # --- what is new
+    # --- input
 
     def adopt(self, state: State) -> None:
-        """Take over what an earlier server left in the book; whether it asked for it is not known."""
+        """Take over attempts that an earlier server left in the state; it may or may not have sent their starts."""
         held = {job for node in state.nodes.values() if node.cluster == self.cluster for job in node.jobs}
         for job in sorted([state.jobs[each] for each in held], key=lambda job: job.number):
             if _is_on(job, self.cluster):
                 self._expect(job.lease, Known.UNSURE)
 
     def note(self, events: Sequence[AnyEvent]) -> bool:
-        """Take in events that have become durable; whether there is something to look at by them."""
-        before = len(self._stirred)
+        """Take in durable events; return whether they add jobs to check."""
+        before = len(self._rechecks)
         for event in events:
             match event:
                 case JobPlaced() | GangPlaced() if event.cluster == self.cluster:
@@ -95,24 +96,24 @@ class Ledger:
                 case MemberPlaced() if event.cluster == self.cluster:
                     self._expect(Lease(member_id(event.array, event.index), 1, event.seq), Known.UNASKED)
                 case JobEnded() | JobRequeued():
-                    self._let_go(event.job)
+                    self._mark_unwanted(event.job)
                 case JobStopping() if event.job in self._jobs:
-                    self._stirred[event.job] = None
+                    self._rechecks[event.job] = None
                 case _:
                     pass
-        return len(self._stirred) > before
+        return len(self._rechecks) > before
 
     def take(self, changes: Changes, monotonic: int) -> None:
-        """Take in what a driver sees."""
+        """Take in what the driver saw."""
         self.nodes.take(changes)
         if changes.whole:
             there = {each.lease for each in changes.attempts}
             for attempt in list(self._attempts()):
                 if attempt.known is Known.MADE:
-                    attempt.since = monotonic  # the list may be older than that answer
+                    attempt.since = monotonic  # the list may be older than the cluster's answer
                 elif attempt.known is Known.SEEN and attempt.lease not in there:
-                    self._vanish(attempt)
-            self._stirred = dict.fromkeys(self._jobs)
+                    self._mark_gone(attempt)
+            self._rechecks = dict.fromkeys(self._jobs)
         for each in changes.attempts:
             attempt = self._attempt(each.lease)
             attempt.known, attempt.seen = Known.SEEN, each
@@ -121,22 +122,24 @@ class Ledger:
             elif attempt.going is None:
                 attempt.going = monotonic
             self.nodes.use(each)
-            self._stirred[each.lease.job] = None
+            self._rechecks[each.lease.job] = None
         for lease in changes.gone:
             if (found := self._find(lease)) is not None:
-                self._vanish(found)
+                self._mark_gone(found)
 
     def asking(self, lease: Lease) -> None:
-        """The cluster is being asked for an attempt."""
+        """Record that a start is being sent."""
         self._attempt(lease).asking = True
 
     def answered(self, lease: Lease, answer: Answer, now: int, monotonic: int) -> None:
-        """The cluster answered."""
+        """Record the cluster's answer to a start."""
         attempt = self._attempt(lease)
         attempt.asking, attempt.message = False, answer.message
-        self._stirred[lease.job] = None
+        self._rechecks[lease.job] = None
         if attempt.known in {Known.SEEN, Known.GONE}:
             return
+        silent = answer.made in {Made.UNSENT, Made.UNKNOWN}
+        attempt.unanswered = (attempt.unanswered or now) if silent else None
         match answer.made:
             case Made.MADE:
                 attempt.known, attempt.since, attempt.refused = Known.MADE, monotonic, None
@@ -153,58 +156,58 @@ class Ledger:
                 self._look_at(lease.job, attempt.retry(monotonic))
 
     def not_stopped(self, lease: Lease, monotonic: int) -> None:
-        """The cluster could not be asked to delete an attempt."""
+        """Record that a deletion could not be sent, and try again later."""
         if (attempt := self._find(lease)) is not None:
             attempt.stop_after = monotonic + TRY_AGAIN
             self._look_at(lease.job, attempt.stop_after)
 
     def not_asked(self, lease: Lease) -> None:
-        """Nobody has asked the cluster to delete an attempt after all."""
+        """Record that a deletion was not sent after all."""
         if (attempt := self._find(lease)) is not None:
             attempt.stop_after = 0
-        self._stirred[lease.job] = None
+        self._rechecks[lease.job] = None
 
     def kept(self, lease: Lease, outputs: str) -> None:
-        """The output of an attempt was kept, or could not be; the blob that lists it, or nothing."""
+        """Record the digest of the list of saved output; empty if saving failed."""
         attempt = self._attempt(lease)
         attempt.keeping, attempt.outputs = False, outputs
-        self._stirred[lease.job] = None
+        self._rechecks[lease.job] = None
 
     def not_kept(self, lease: Lease) -> None:
-        """Nobody was asked to keep the output of an attempt after all."""
+        """Record that saving output was not tried after all."""
         if (attempt := self._find(lease)) is not None:
             attempt.keeping = False
-        self._stirred[lease.job] = None
+        self._rechecks[lease.job] = None
 
     def resume(self) -> None:
-        """Whoever asked the cluster for anything was stopped in the midst of it: what became of that is not known."""
+        """Forget calls that were cancelled with the previous run; their outcome is unknown."""
         for attempt in self._attempts():
             if attempt.asking and attempt.known is Known.UNASKED:
                 attempt.known = Known.UNSURE
             attempt.asking, attempt.keeping, attempt.stop_after = False, False, 0
-        self._stirred = dict.fromkeys(self._jobs)
+        self._rechecks = dict.fromkeys(self._jobs)
 
     def look_at(self, job: JobId, monotonic: int) -> None:
-        """Look at a job again then, at the latest."""
+        """Check a job again at this time at the latest."""
         self._look_at(job, monotonic)
 
-    def stir(self, jobs: Iterable[JobId]) -> None:
-        """Look at jobs again: what was to be said of them could not be."""
-        self._stirred.update(dict.fromkeys(jobs))
+    def recheck(self, jobs: Iterable[JobId]) -> None:
+        """Check jobs again in the next pass."""
+        self._rechecks.update(dict.fromkeys(jobs))
 
-    # --- what to do
+    # --- output
 
     def orders(self, state: State, now: int, monotonic: int) -> DriverOrders:
-        """What to say and what to ask for, when what a driver sees is what is there."""
+        """Return what to propose and to ask for; call it only while the driver's view is current."""
         orders = DriverOrders.none()
         while self._timers and self._timers[0][0] <= monotonic:
             due, waited_for = heapq.heappop(self._timers)
             if self._due.get(waited_for) == due:
                 del self._due[waited_for]
-                self._stirred[waited_for] = None
-        stirred, self._stirred = self._stirred, {}
+                self._rechecks[waited_for] = None
+        rechecks, self._rechecks = self._rechecks, {}
         bound: dict[Lease, tuple[NodeName, ...]] = {}
-        for job_id in stirred:
+        for job_id in rechecks:
             try:
                 for attempt in list(self._jobs.get(job_id, {}).values()):
                     job = state.jobs.get(job_id) if attempt.wanted else None
@@ -212,60 +215,67 @@ class Ledger:
                         self._look(_Case(job, attempt, now, monotonic), orders, bound)
                     else:
                         self._clear(attempt, orders, now, monotonic)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it costs this job alone
+            except Exception as error:  # noqa: BLE001 - no error may affect other jobs
                 orders.failed.append((job_id, error))
         if bound:
             orders.proposals.append(SeeBound(self.cluster, tuple(bound), tuple(bound.values())))
         return orders
 
     def leftovers(self, monotonic: int) -> int:
-        """How many attempts are there, and may run, that the book has not."""
+        """Count attempts that exist and may run, but are not in the state."""
         return sum(attempt.is_left_over(monotonic) for attempt in self._attempts())
 
     def leases(self) -> tuple[Lease, ...]:
-        """Of all attempts that are there, or may be."""
+        """Return the leases of all attempts that exist or may exist."""
         return tuple([attempt.lease for attempt in self._attempts()])
 
     def unsent(self) -> tuple[Lease, ...]:
-        """Leases that the cluster surely knows nothing of."""
+        """Return leases that the cluster certainly does not know."""
         return tuple(attempt.lease for attempt in self._attempts() if attempt.is_unsent)
 
     def pending(self, lease: Lease) -> Pending | None:
-        """Why an attempt does not start, as far as the cluster tells."""
+        """Return why an attempt does not start; None if no reason is known."""
         attempt = self._find(lease)
         if attempt is None:
             return None
         if attempt.seen is not None:
             return attempt.seen.pending
-        if attempt.refused is None:
-            return None
-        return Pending(Hindrance.REFUSED, attempt.message, attempt.refused)
+        # The message is that of the last try, so an earlier refusal must not come first.
+        if attempt.unanswered is not None:
+            return (
+                Pending(Hindrance.UNANSWERED, attempt.message, attempt.unanswered)
+                if attempt.message
+                else None
+            )
+        if attempt.refused is not None:
+            return Pending(Hindrance.REFUSED, attempt.message, attempt.refused)
+        return None
 
     def held(self, lease: Lease) -> str:
-        """What keeps an attempt there that is being deleted; empty if that is not known."""
+        """Return what delays the deletion of an attempt; empty if unknown."""
         attempt = self._find(lease)
         return attempt.seen.held if attempt is not None and attempt.seen is not None else ""
 
     def lease_of(self, job: JobId, attempt: int) -> Lease | None:
-        """The lease under which an attempt of a job is there; None if it is not."""
+        """Return the latest lease under which an attempt exists on the cluster; None if it does not."""
         there = [lease for lease, each in self._jobs.get(job, {}).items() if each.known is Known.SEEN]
         return max(
             (lease for lease in there if lease.attempt == attempt), key=lambda lease: lease.seq, default=None
         )
 
     def is_wanted(self, lease: Lease) -> bool:
-        """Whether the book has an attempt there."""
+        """Return whether the state has an attempt on this cluster."""
         attempt = self._find(lease)
         return attempt is not None and attempt.wanted
 
     def next_look(self) -> int | None:
-        """When to ask for orders if nothing happens until then, on the monotonic clock."""
+        """Return when to ask for orders if nothing happens before, on the monotonic clock; None if never."""
         return self._timers[0][0] if self._timers else None
 
-    # --- attempts that the book has
+    # --- attempts in the state
 
     def _look(self, case: "_Case", orders: DriverOrders, bound: dict[Lease, tuple[NodeName, ...]]) -> None:
-        """An attempt that is to be there."""
+        """Handle an attempt that should exist."""
         attempt = case.attempt
         match attempt.known:
             case Known.SEEN:
@@ -282,7 +292,7 @@ class Ledger:
                 self._ask(case, orders)
 
     def _follow(self, case: "_Case", orders: DriverOrders, bound: dict[Lease, tuple[NodeName, ...]]) -> None:
-        """One that is there."""
+        """Handle an attempt that exists."""
         job, attempt, seen = case.job, case.attempt, case.attempt.seen
         assert seen is not None  # noqa: S101 - it was seen
         if seen.ending is not None:
@@ -294,7 +304,7 @@ class Ledger:
             case.say(orders, result_of(job, seen.ending, case.now, attempt.outputs or ""))
             return
         if seen.vacant and attempt.going is not None:
-            # Somebody else's finalizer may keep its objects for ever, but not its room: nothing of it runs.
+            # A foreign finalizer may keep the objects forever. Nothing of them runs, so do not keep their capacity.
             if case.monotonic - attempt.going >= LASTS:
                 self._conclude(case, orders)
                 return
@@ -308,10 +318,10 @@ class Ledger:
         if case.stopping or attempt.withdrawal is not None:
             self._stop(attempt, job.terms.grace, orders, case.monotonic)
         elif seen.pending is not None and type(job.phase) is Placed and not attempt.ran and not seen.going:
-            self._be_patient(case, seen.pending, orders)
+            self._wait_or_withdraw(case, seen.pending, orders)
 
-    def _be_patient(self, case: "_Case", pending: Pending, orders: DriverOrders) -> None:
-        """One that does not start: leave it, or take it away."""
+    def _wait_or_withdraw(self, case: "_Case", pending: Pending, orders: DriverOrders) -> None:
+        """Handle an attempt that does not start: wait, or withdraw it."""
         passing = pending.why in {Hindrance.UNSCHEDULABLE, Hindrance.REFUSED}
         left = pending.since + (self._patience.bind if passing else self._patience.start) - case.now
         if left > 0:
@@ -321,7 +331,7 @@ class Ledger:
         self._stop(case.attempt, 0, orders, case.monotonic)
 
     def _conclude(self, case: "_Case", orders: DriverOrders) -> None:
-        """One that is gone."""
+        """Report the end of an attempt whose objects are gone."""
         attempt = case.attempt
         if attempt.seen is not None and attempt.seen.ending is not None:
             case.say(orders, result_of(case.job, attempt.seen.ending, case.now))
@@ -330,15 +340,15 @@ class Ledger:
         elif case.stopping:
             case.say(orders, result_of(case.job, Ending(Outcome.STOPPED, usage=case.usage()), case.now))
         else:
-            why = f"its Job on {self.cluster} was deleted by somebody else"
+            why = f"its Job on {self.cluster} was deleted by someone else"
             if attempt.withdrawal is not None:
-                why = f"it began while it was being taken away: {attempt.withdrawal.message}"
+                why = f"it started while it was being withdrawn: {attempt.withdrawal.message}"
             case.say(
                 orders, result_of(case.job, Ending(Outcome.LOST, usage=case.usage(), message=why), case.now)
             )
 
     def _ask(self, case: "_Case", orders: DriverOrders) -> None:
-        """One that is not there, and may never have been asked for."""
+        """Handle an attempt that is not seen, and may never have been sent."""
         job, attempt = case.job, case.attempt
         if attempt.asking:
             return
@@ -357,15 +367,15 @@ class Ledger:
             orders.starts.append(attempt.lease)
 
     def _withdrawn(self, case: "_Case", withdrawal: Withdrawal) -> Proposal:
-        """What becomes of a job whose attempt was taken away before it began."""
+        """Return the proposal for a job whose attempt was withdrawn before it started."""
         if withdrawal.outcome is not None:
             return result_of(case.job, Ending(withdrawal.outcome, message=withdrawal.message), case.now)
         return HandBack(DRIVER, (case.attempt.lease,), withdrawal.message, self._patience.backoff)
 
-    # --- attempts that it has not
+    # --- attempts that are not in the state
 
     def _clear(self, attempt: Attempt, orders: DriverOrders, now: int, monotonic: int) -> None:
-        """Delete what is left over: at once if it may run, in its time if it has ended."""
+        """Delete a leftover: at once if it may run, after its retention if it has ended."""
         if attempt.known is not Known.SEEN:
             if not attempt.asking:
                 self._drop(attempt)
@@ -379,7 +389,7 @@ class Ledger:
         self._stop(attempt, 0, orders, monotonic)
 
     def _stop(self, attempt: Attempt, grace: int, orders: DriverOrders, monotonic: int) -> None:
-        """Ask for something to be deleted, unless that was done a moment ago."""
+        """Order a deletion, unless one was sent recently."""
         if monotonic >= attempt.stop_after:
             attempt.stop_after = monotonic + ASK_AGAIN + grace
             orders.stops.append((attempt.lease, grace))
@@ -394,34 +404,34 @@ class Ledger:
         return self._jobs.get(lease.job, {}).get(lease)
 
     def _attempt(self, lease: Lease) -> Attempt:
-        """The record of a lease; a new one is of something that the book has not."""
+        """Return the record of a lease; a new record is of an attempt that is not in the state."""
         attempts = self._jobs.setdefault(lease.job, {})
         if lease not in attempts:
             attempts[lease] = Attempt(lease, Known.UNSURE, wanted=False)
         return attempts[lease]
 
     def _expect(self, lease: Lease, known: Known) -> None:
-        """The book has an attempt there from now on."""
+        """Record that the state has an attempt on this cluster from now on."""
         attempt = self._attempt(lease)
         attempt.wanted = True
         if attempt.seen is None:
             attempt.known = known
         self.nodes.look_at(lease)
-        self._stirred[lease.job] = None
+        self._rechecks[lease.job] = None
 
-    def _let_go(self, job: JobId) -> None:
-        """The book has no attempt of a job there any more."""
+    def _mark_unwanted(self, job: JobId) -> None:
+        """Record that the state no longer has attempts of a job on this cluster."""
         for attempt in self._jobs.get(job, {}).values():
             if attempt.wanted:
                 attempt.wanted = False
                 self.nodes.look_at(attempt.lease)
-                self._stirred[job] = None
+                self._rechecks[job] = None
 
-    def _vanish(self, attempt: Attempt) -> None:
-        """Something that was seen is not there any more."""
+    def _mark_gone(self, attempt: Attempt) -> None:
+        """Record that objects of an attempt no longer exist."""
         attempt.known, attempt.stop_after = Known.GONE, 0
         self.nodes.forget(attempt.lease)
-        self._stirred[attempt.lease.job] = None
+        self._rechecks[attempt.lease.job] = None
 
     def _drop(self, attempt: Attempt) -> None:
         attempts = self._jobs[attempt.lease.job]
@@ -431,14 +441,14 @@ class Ledger:
             self._due.pop(attempt.lease.job, None)
 
     def _look_at(self, job: JobId, monotonic: int) -> None:
-        """Look at a job then, unless that is done before: each look says when the next is to be."""
+        """Check a job at this time, unless a check is due before; each check sets the next."""
         if (due := self._due.get(job)) is None or monotonic < due:
             self._due[job] = monotonic
             heapq.heappush(self._timers, (monotonic, job))
 
 
 class _Case(Struct, frozen=True):
-    """A job of the book with its attempt, at one moment."""
+    """A job of the state with its attempt, at one moment."""
 
     job: Job
     attempt: Attempt
@@ -448,35 +458,35 @@ class _Case(Struct, frozen=True):
     @property
     def _phase(self) -> Placed | Running:
         phase = self.job.phase
-        assert isinstance(phase, Placed | Running)  # noqa: S101 - no other is looked at
+        assert isinstance(phase, Placed | Running)  # noqa: S101 - callers pass no other phase
         return phase
 
     @property
     def nodes(self) -> tuple[NodeName, ...]:
-        """Where the book has its tasks, by rank."""
+        """Nodes of its tasks in the state, by rank."""
         return tuple([task.node for task in self.job.tasks])
 
     def more_run(self, seen: Seen) -> bool:
-        """Whether tasks of a gang are seen to run of which the book does not know it."""
+        """Return whether tasks of a gang run that the state has as placed."""
         tasks = self.job.tasks if seen.began and self.job.extra.gang is not None else ()
         return any(tasks[rank].state is JobState.PLACED for rank in seen.began if rank < len(tasks))
 
     @property
     def stopping(self) -> bool:
-        """Whether it is to be stopped."""
+        """Whether the job is stopping."""
         return self._phase.stopping is not None
 
     def usage(self) -> Usage:
-        """What it used, as far as is known of one that is gone."""
+        """Return the usage of an attempt whose objects are gone, as far as known."""
         started = self.attempt.seen.started if self.attempt.seen is not None else None
         return Usage() if started is None else Usage(max(0, self.now - started))
 
     def say(self, orders: DriverOrders, proposal: Proposal) -> None:
-        """Have something proposed of it."""
+        """Add a proposal about this job."""
         orders.proposals.append(proposal)
         orders.jobs.append(self.job.id)
 
 
 def _is_on(job: Job, cluster: ClusterName) -> bool:
-    """Whether the book has a job on a cluster."""
+    """Return whether the state has a job on a cluster."""
     return isinstance(job.phase, Placed | Running) and job.phase.cluster == cluster

@@ -1,4 +1,4 @@
-"""The nodes of one cluster as a driver sees them, with what others use of them."""
+"""Tracks the nodes of one cluster, and what other users use of them."""
 
 from collections.abc import Callable
 
@@ -13,23 +13,23 @@ from spillover.ports.driver import Changes, Seen
 
 
 class Nodes:
-    """What to tell the core of nodes: our own attempts count by the book, all others as they are seen."""
+    """Counts attempts of the state by the state, and everything else on a node as the driver sees it."""
 
     def __init__(self, cluster: ClusterName, in_book: Callable[[Lease], bool]) -> None:
         self._cluster = cluster
         self._in_book = in_book
         self._nodes: dict[NodeName, SeenNode] = {}
         self._uses: dict[NodeName, dict[Lease, Resources]] = {}
-        """What attempts of ours use of each node."""
+        """What our attempts use of each node."""
         self._places: dict[Lease, tuple[NodeName, ...]] = {}
-        """Where each of them is."""
+        """Nodes of each of our attempts."""
         self._changed: dict[NodeName, None] = {}
         self._gone: dict[NodeName, None] = {}
         self._whole = False
-        """Whether the core is to be told of all of them."""
+        """Whether the next proposal must list all nodes."""
 
     def take(self, changes: Changes) -> None:
-        """Take in nodes that came, went or changed."""
+        """Take in nodes that were added, removed or changed."""
         if changes.whole:
             self._nodes.clear()
             self._whole = True
@@ -43,7 +43,7 @@ class Nodes:
                 self._gone[name] = None
 
     def use(self, seen: Seen) -> None:
-        """Take in where an attempt is and what it uses there."""
+        """Record where an attempt runs and what it uses there."""
         self.forget(seen.lease)
         for name, resources in seen.uses:
             self._uses.setdefault(name, {})[seen.lease] = resources
@@ -52,7 +52,7 @@ class Nodes:
         self.look_at(seen.lease)
 
     def forget(self, lease: Lease) -> None:
-        """An attempt uses nothing any more."""
+        """Record that an attempt no longer uses anything."""
         self.look_at(lease)
         for name in self._places.pop(lease, ()):
             uses = self._uses.get(name, {})
@@ -61,12 +61,12 @@ class Nodes:
                 self._uses.pop(name, None)
 
     def look_at(self, lease: Lease) -> None:
-        """The book has an attempt there, or has it no more: it counts otherwise than before."""
+        """Count the nodes of an attempt again, as it entered or left the state."""
         for name in self._places.get(lease, ()):
             self._changed[name] = None
 
     def proposal(self) -> SeeNodes | None:
-        """What to tell the core, once; None if there is nothing."""
+        """Return the changes since the last call as a proposal; None if there are none."""
         if not (self._whole or self._changed or self._gone):
             return None
         whole, self._whole = self._whole, False
@@ -76,12 +76,12 @@ class Nodes:
         self._changed, self._gone = {}, {}
         return SeeNodes(self._cluster, nodes, gone, whole) if nodes or gone or whole else None
 
-    def tell_again(self) -> None:
-        """What was to be told could not be: tell all of it."""
+    def propose_all_again(self) -> None:
+        """Propose all nodes next time, as the last proposal failed."""
         self._whole = True
 
     def _counted(self, node: SeenNode) -> SeenNode:
-        """A node with what attempts of ours use that the book has not, or not any more."""
+        """Add to a node's foreign usage the usage of our attempts that are not in the state."""
         strays = [uses for lease, uses in self._uses.get(node.name, {}).items() if not self._in_book(lease)]
         if not strays:
             return node

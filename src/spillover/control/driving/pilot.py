@@ -1,4 +1,4 @@
-"""Everything about one cluster that needs no clock and no connection: what to say of it and what to ask of it. Pure."""
+"""Decides what to propose about one external cluster and what to ask of it, without clock or connection. Pure."""
 
 from spillover.control.driving.health import AWAITED, HealthView, health_of
 from spillover.control.driving.ledger import DriverOrders, Ledger
@@ -10,22 +10,22 @@ from spillover.ports.driver import Changes, Connection, DriverLink, Manner
 
 
 class Pilot:
-    """One cluster."""
+    """Combines attempts, nodes and health of one cluster."""
 
     def __init__(self, cluster: ClusterName, manner: Manner, *, keep_output: bool = False) -> None:
         self.cluster = cluster
         self.ledger = Ledger(cluster, manner.patience, keep_output=keep_output)
         self._failed_after = manner.failed_after
         self._listed = False
-        """Whether all that is there was seen since this server leads."""
+        """Whether the driver has listed all objects since this server leads."""
 
     def take(self, changes: Changes, monotonic: int) -> None:
-        """Take in what a driver sees."""
+        """Take in what the driver saw."""
         self._listed = self._listed or changes.whole
         self.ledger.take(changes, monotonic)
 
     def orders(self, state: State, connection: Connection, now: int, monotonic: int) -> DriverOrders:
-        """What to propose, in this order, and what to ask for once that is durable."""
+        """Return what to propose, in order, and what to ask for once that is durable."""
         if not self._listed or connection.link is not DriverLink.UP:
             orders = DriverOrders.none()
         else:
@@ -38,24 +38,24 @@ class Pilot:
             orders.proposals.append(health)
         return orders
 
-    def unsaid(self, orders: DriverOrders) -> None:
-        """What was to be proposed could not be: nothing of it was done."""
+    def undo(self, orders: DriverOrders) -> None:
+        """Undo orders whose proposals failed, as none was carried out."""
         ledger = self.ledger
-        ledger.stir(orders.jobs)
-        ledger.stir(lease.job for lease in orders.starts)
+        ledger.recheck(orders.jobs)
+        ledger.recheck(lease.job for lease in orders.starts)
         for lease, _ in orders.stops:
             ledger.not_asked(lease)
         for lease in orders.keeps:
             ledger.not_kept(lease)
-        ledger.nodes.tell_again()
+        ledger.nodes.propose_all_again()
 
     def _health(self, state: State, connection: Connection, monotonic: int) -> SeeCluster | None:
-        """What to say of how the cluster is; None if that is as it was."""
-        book = state.health(self.cluster) or ClusterHealth.UNOBSERVED
-        leftovers = self.ledger.leftovers(monotonic) if book in AWAITED else 0
+        """Return a proposal for the new health of the cluster; None if it did not change."""
+        last = state.health(self.cluster) or ClusterHealth.UNOBSERVED
+        leftovers = self.ledger.leftovers(monotonic) if last in AWAITED else 0
         view = HealthView(connection, self._listed, leftovers, monotonic)
-        health = health_of(book, view, self._failed_after)
-        if health is book:
+        health = health_of(last, view, self._failed_after)
+        if health is last:
             return None
         unsent = self.ledger.unsent() if health is ClusterHealth.FAILED else ()
         return SeeCluster(

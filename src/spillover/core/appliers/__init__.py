@@ -1,1 +1,1 @@
-"""One module for each family of events: `apply` looks here."""
+"""Appliers, with one module for each family of events. `apply` has the table."""

@@ -1,17 +1,18 @@
-"""Arrays: one record until their members are placed, which are jobs of their own from then on."""
+"""Applies events of arrays. An array is one record; each member becomes a separate job when it is placed."""
 
-from spillover.core import ranges, usage
 from spillover.core.appliers.queue import count_granted, count_wait, granted, job_of, let_rent
-from spillover.core.book import put_on_node
 from spillover.core.events import JobState, MemberPlaced, MembersDropped
-from spillover.core.jobs import NO_EXTRA, Extra, Job, Placed, Queued, Spread
+from spillover.core.holding import put_on_node
+from spillover.core.learned import usage
+from spillover.core.records.jobs import NO_EXTRA, Extra, Job, Placed, Queued, Spread
 from spillover.core.state import State
 from spillover.core.transitions import Impossible
+from spillover.model import ranges
 from spillover.model.ids import member_id, split_member
 
 
 def member_placed(state: State, event: MemberPlaced) -> None:
-    """A pending member becomes a job, with a lease."""
+    """Turn a pending member into a job with a lease."""
     array = job_of(state, event.array, event)
     members = array.extra.members
     if members is None or not ranges.contains(members.pending, event.index):
@@ -55,7 +56,7 @@ def member_placed(state: State, event: MemberPlaced) -> None:
 
 
 def members_dropped(state: State, event: MembersDropped) -> None:
-    """Pending members will never be jobs."""
+    """Drop pending members, which will never start."""
     array = state.jobs[event.array]
     members = array.extra.members
     if members is None:
@@ -75,14 +76,14 @@ def members_dropped(state: State, event: MembersDropped) -> None:
 
 
 def count_ended(state: State, member: Job, ended: JobState) -> None:
-    """Count a job that ended into its array, if it is a member of one."""
+    """Count an ended job in its array, if it is a member."""
     split = split_member(member.id)
     array = state.jobs.get(split[0]) if split is not None else None
     if array is None:
         return
     members = array.extra.members
     if members is None:
-        raise Impossible(f"{member} is a member of {array}, which is no array")
+        raise Impossible(f"{member} is a member of {array}, which is not an array")
     members.live -= 1
     members.ended[ended] = members.ended.get(ended, 0) + 1
     array.cost += member.cost

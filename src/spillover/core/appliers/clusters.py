@@ -1,10 +1,8 @@
-"""The lives of clusters: added, changed, opened, drained, resumed and removed while a server runs."""
+"""Applies lifecycle events of clusters: added, changed, opened, drained, resumed and removed."""
 
 from msgspec.structs import replace
 
-from spillover.core.appliers.rounds import wait_anew
-from spillover.core.book import strike_off
-from spillover.core.clusters import ClusterRecord
+from spillover.core.appliers.rounds import reset_waits
 from spillover.core.events import (
     ClusterAdded,
     ClusterChanged,
@@ -18,8 +16,10 @@ from spillover.core.events import (
     Event,
     NodesSeen,
 )
-from spillover.core.jobs import Placed, Running
-from spillover.core.nodes import Node
+from spillover.core.holding import remove_gone_node
+from spillover.core.records.clusters import ClusterRecord
+from spillover.core.records.jobs import Placed, Running
+from spillover.core.records.nodes import Node
 from spillover.core.state import State
 from spillover.core.transitions import AGENTS_OPEN, LIFE, NODE, Impossible
 from spillover.model.cluster import ClusterLife, ClusterSpec
@@ -27,18 +27,18 @@ from spillover.model.ids import ClusterName
 
 
 def added(state: State, event: ClusterAdded) -> None:
-    """One more cluster, the last to be tried."""
+    """Add a cluster, which is tried after all others."""
     spec = event.spec
     _take_specs(state, (*state.facts.clusters, spec))
     life = LIFE[None, ClusterAdded, ""]
     state.lives[spec.name] = ClusterRecord(spec.name, life, event.at, event.form, event.who)
     state.touch_life(spec.name)
     if event.anew:
-        wait_anew(state)
+        reset_waits(state)
 
 
 def updated(state: State, event: ClusterUpdated) -> None:
-    """A cluster is another one in its place; what is there pays what it was placed for."""
+    """Replace the configuration of a cluster; jobs there keep the prices of their placement."""
     spec = event.spec
     _keep_prices(state, state.clusters[spec.name], spec)
     _take_specs(state, tuple([spec if each.name == spec.name else each for each in state.facts.clusters]))
@@ -46,16 +46,16 @@ def updated(state: State, event: ClusterUpdated) -> None:
     state.lives[spec.name] = replace(record, form=event.form, who=event.who if event.form else "")
     state.touch_life(spec.name)
     if event.anew:
-        wait_anew(state)
+        reset_waits(state)
 
 
 def opened(state: State, event: ClusterOpened) -> None:
-    """The server watches a cluster, or takes its agents."""
+    """Record that the server watches a cluster, or accepts its agents."""
     move(state, event.cluster, event, event.at)
 
 
 def draining(state: State, event: ClusterDraining) -> None:
-    """A cluster is given nothing more."""
+    """Record that a cluster gets no more work."""
     move(state, event.cluster, event, event.at)
     record = state.lives[event.cluster]
     form = event.form or record.form
@@ -64,14 +64,14 @@ def draining(state: State, event: ClusterDraining) -> None:
 
 
 def resumed(state: State, event: ClusterResumed) -> None:
-    """A cluster may be given work again."""
+    """Record that a cluster may get work again."""
     move(state, event.cluster, event, event.at)
     state.lives[event.cluster] = replace(state.lives[event.cluster], drained="", leaving=None)
     state.touch_life(event.cluster)
 
 
 def removed(state: State, event: ClusterRemoved) -> None:
-    """A cluster is in the book no more, and neither are its machines."""
+    """Remove a cluster and its machines."""
     name = event.cluster
     move(state, name, event, event.at)
     _take_specs(state, tuple([spec for spec in state.facts.clusters if spec.name != name]))
@@ -81,36 +81,36 @@ def removed(state: State, event: ClusterRemoved) -> None:
     for node in [each for each in state.nodes.values() if each.cluster == name]:
         if node.is_agent:
             if not node.holding and not node.ahead:
-                strike_agent(state, node)
+                remove_agent(state, node)
             continue
         node.status = NODE[node.status, NodesSeen, "gone"]
-        strike_off(state, node)
+        remove_gone_node(state, node)
         state.touch_node(node.key)
     if event.anew:
-        wait_anew(state)
+        reset_waits(state)
 
 
 def move(state: State, cluster: ClusterName, event: Event, at: int) -> None:
-    """Let a cluster be where an event takes it in its life."""
+    """Move a cluster to the lifecycle state that follows an event."""
     record = state.lives[cluster]
     kind = type(event)
     life = LIFE.get((record.life, kind, ""))
     if life is None or (kind is EpochStarted and not state.clusters[cluster].external):
         life = LIFE.get((record.life, kind, _how(state, cluster)), life)
     if life is None:
-        raise Impossible(f"cluster {cluster} is {record.life}, and {kind.__name__} takes it nowhere")
+        raise Impossible(f"{kind.__name__} on cluster {cluster}, which is {record.life}")
     if life is record.life:
         return
     state.lives[cluster] = replace(record, life=life, since=at)
     state.touch_life(cluster)
-    if ClusterLife.READY in {life, record.life}:  # whether its machines are of use depends on it
+    if ClusterLife.READY in {life, record.life}:  # whether its machines are usable depends on it
         for key, node in state.nodes.items():
             if node.cluster == cluster:
                 state.moved[key] = None
 
 
-def enroll(state: State, at: int) -> None:
-    """Give each cluster that is configured a life, if it has none, and forget those of others; in the order of the clusters."""
+def update_lifecycles(state: State, at: int) -> None:
+    """Give each configured cluster a lifecycle if it has none, and drop others; keep the order of clusters."""
     before, state.lives = state.lives, {}
     for spec in state.facts.clusters:
         name = spec.name
@@ -123,8 +123,8 @@ def enroll(state: State, at: int) -> None:
         state.touch_life(name)
 
 
-def strike_agent(state: State, node: Node) -> None:
-    """Take an agent out of the book."""
+def remove_agent(state: State, node: Node) -> None:
+    """Remove an agent from the state."""
     state.lost -= node.status == "lost"
     unregister(state, node)
     del state.nodes[node.key], state.agents[node.key]
@@ -132,13 +132,13 @@ def strike_agent(state: State, node: Node) -> None:
 
 
 def unregister(state: State, node: Node) -> None:
-    """The last registration of an agent counts no more."""
+    """Forget the latest registration of an agent."""
     if state.registered.get(node.incarnation) == node.key:
         del state.registered[node.incarnation]
 
 
 def _how(state: State, cluster: ClusterName) -> str:
-    """How an external cluster is, or that its machines speak for themselves."""
+    """Return the health of an external cluster, or AGENTS_OPEN for a cluster of agents."""
     return state.health(cluster) or AGENTS_OPEN
 
 
@@ -149,7 +149,7 @@ def _take_specs(state: State, specs: tuple[ClusterSpec, ...]) -> None:
 
 
 def _keep_prices(state: State, before: ClusterSpec, after: ClusterSpec) -> None:
-    """Let jobs on a cluster remember what they were placed for."""
+    """Record the prices at placement for jobs on a cluster."""
     for job in (state.jobs[each] for each in state.jobs_on(before.name)):
         if before != after and isinstance(job.phase, Placed | Running) and job.extra.placed_on is None:
             job.extra = replace(job.extra, placed_on=before)
@@ -157,5 +157,5 @@ def _keep_prices(state: State, before: ClusterSpec, after: ClusterSpec) -> None:
 
 
 def changed(state: State, event: ClusterChanged) -> None:
-    """How a cluster is, as its life has it."""
+    """Follow a change of the health of a cluster."""
     move(state, event.cluster, event, event.at)

@@ -1,12 +1,9 @@
-"""Agents, clusters, clocks and policies."""
+"""Applies events of agents, epochs, clocks and policies, and of the whole configuration of clusters."""
 
 from msgspec.structs import replace
 
-from spillover.core import usage
-from spillover.core.appliers.clusters import enroll, move, strike_agent, unregister
-from spillover.core.appliers.rounds import wait_anew
-from spillover.core.book import move_up, strike_off
-from spillover.core.clusters import Condition
+from spillover.core.appliers.clusters import move, remove_agent, unregister, update_lifecycles
+from spillover.core.appliers.rounds import reset_waits
 from spillover.core.events import (
     AgentDraining,
     AgentForgotten,
@@ -23,19 +20,22 @@ from spillover.core.events import (
     PolicyChanged,
     PolicyDisabled,
 )
-from spillover.core.jobs import Placed, Running
-from spillover.core.nodes import Node
-from spillover.core.policy_book import PolicyNote
+from spillover.core.holding import move_up, remove_gone_node
+from spillover.core.learned import usage
+from spillover.core.records.clusters import Condition
+from spillover.core.records.jobs import Placed, Running
+from spillover.core.records.nodes import Node
+from spillover.core.records.policies import PolicyNote
 from spillover.core.state import State
 from spillover.core.transitions import AGENT, NODE
 from spillover.model.policy import PolicySet, choice_of, without
 
 KEPT = 100
-"""Changes of policies that the book remembers."""
+"""Changes of policies that the state remembers."""
 
 
 def clusters(state: State, event: ClustersConfigured) -> None:
-    """Other clusters, so other waits. What is placed pays what it was placed for."""
+    """Replace the clusters and reset all waits; placed jobs keep the prices of their placement."""
     before, state.facts.clusters = state.clusters, event.clusters
     state.clusters = {spec.name: spec for spec in event.clusters}
     for name in [name for name in state.conditions if state.health(name) is None]:
@@ -44,14 +44,14 @@ def clusters(state: State, event: ClustersConfigured) -> None:
     for node in [state.nodes[key] for key, each in state.nodes.items() if not each.is_agent]:
         if state.health(node.cluster) is None:
             node.status = NODE[node.status, NodesSeen, "gone"]
-            strike_off(state, node)
+            remove_gone_node(state, node)
             state.touch_node(node.key)
     agents = [
         state.nodes[key] for key, each in state.agents.items() if state.health(each.cluster) is not None
     ]
     for node in agents:
-        if not node.holding and not node.ahead:  # others run its cluster from now on
-            strike_agent(state, node)
+        if not node.holding and not node.ahead:  # its cluster is now an external one
+            remove_agent(state, node)
     there = dict.fromkeys(each for node in state.nodes.values() for each in node.jobs)
     for job in (state.jobs[each] for each in there):
         if isinstance(job.phase, Placed | Running) and job.extra.placed_on is None:
@@ -62,13 +62,13 @@ def clusters(state: State, event: ClustersConfigured) -> None:
     state.touch_facts()
     for name in [each for each in state.clusters if each in before]:
         if before[name].external != state.clusters[name].external:
-            state.lives.pop(name, None)  # others run it from now on, or its machines speak for themselves
-    enroll(state, state.facts.now)
-    wait_anew(state)
+            state.lives.pop(name, None)  # it became an external cluster, or a cluster of agents
+    update_lifecycles(state, state.facts.now)
+    reset_waits(state)
 
 
 def agent_registered(state: State, event: AgentRegistered) -> None:
-    """An agent may be given work, with what it has now."""
+    """Let an agent get work, with its present capacity."""
     key = f"{event.cluster}/{event.node}"
     node = state.nodes.get(key)
     if node is None:
@@ -99,7 +99,7 @@ def agent_registered(state: State, event: AgentRegistered) -> None:
 
 
 def agent_changed(state: State, event: AgentDraining | AgentResumed | AgentLost) -> None:
-    """An agent is given nothing more, or may be given work again."""
+    """Drain, resume or lose an agent."""
     key = f"{event.cluster}/{event.node}"
     node = state.nodes[key]
     _enter(state, node, AGENT[node.status, type(event)], event.at)
@@ -111,12 +111,12 @@ def agent_changed(state: State, event: AgentDraining | AgentResumed | AgentLost)
 
 
 def agent_forgotten(state: State, event: AgentForgotten) -> None:
-    """An agent is not in the book any more."""
-    strike_agent(state, state.agents[f"{event.cluster}/{event.node}"])
+    """Remove an agent from the state."""
+    remove_agent(state, state.agents[f"{event.cluster}/{event.node}"])
 
 
 def _enter(state: State, node: Node, status: str, at: int) -> None:
-    """An agent is in a state of its life, and remembers since when it is lost."""
+    """Set the status of an agent, and since when it is lost."""
     state.lost += (status == "lost") - (node.status == "lost")
     node.status = status
     if status != "lost":
@@ -126,13 +126,13 @@ def _enter(state: State, node: Node, status: str, at: int) -> None:
 
 
 def agents_configured(state: State, event: AgentsConfigured) -> None:
-    """Agents prefetch more work, or less."""
+    """Set how much work agents prefetch."""
     state.facts.ahead = event.ahead
     state.touch_facts()
 
 
 def epoch_started(state: State, event: EpochStarted) -> None:
-    """All agents have to register anew, and all external clusters have to be seen."""
+    """Make all agents register again, and all external clusters unobserved."""
     state.facts.epoch = event.epoch
     for key in state.nodes:
         node = state.nodes[key]
@@ -150,31 +150,31 @@ def epoch_started(state: State, event: EpochStarted) -> None:
 
 
 def identified(state: State, event: Identified) -> None:
-    """The book has a name for others."""
+    """Set the label of objects on external clusters."""
     state.facts.identity = event.identity
     state.touch_facts()
 
 
 def clock_jumped(state: State, event: ClockJumped) -> None:
-    """Time passed that is no waiting."""
+    """Exclude a span of time from waits."""
     state.facts.jumped += event.by
     state.touch_facts()
 
 
 def policy_changed(state: State, event: PolicyChanged) -> None:
-    """Other policies, so other waits."""
-    book, before = state.policies, state.facts.policies
+    """Replace the policies and reset all waits."""
+    history, before = state.policies, state.facts.policies
     if event.configured:
-        book.configured = event.policies
-    stays = [axis for axis in book.disabled if choice_of(event.policies, axis) == choice_of(before, axis)]
+        history.configured = event.policies
+    stays = [axis for axis in history.disabled if choice_of(event.policies, axis) == choice_of(before, axis)]
     settled = tuple([axis for axis in stays if axis in event.named])
-    book.disabled = {axis: book.disabled[axis] for axis in stays if axis not in settled}
+    history.disabled = {axis: history.disabled[axis] for axis in stays if axis not in settled}
     how = "configured" if event.configured else "reset" if event.reset else "set"
     _take_policies(state, PolicyNote(event.at, event.who, how, before, event.policies, settled=settled))
 
 
 def policy_disabled(state: State, event: PolicyDisabled) -> None:
-    """The fallback decides an axis."""
+    """Let the fallback decide an axis."""
     before = state.facts.policies
     after: PolicySet = without(before, event.axis)
     note = PolicyNote(event.at, "spillover", "disabled", before, after, event.axis, event.took, event.error)
@@ -183,18 +183,18 @@ def policy_disabled(state: State, event: PolicyDisabled) -> None:
 
 
 def _take_policies(state: State, note: PolicyNote) -> None:
-    """Decide otherwise from now on, and remember since when."""
+    """Use other policies from now on, and record the change."""
     state.facts.policies = note.after
     usage.follow(state, note.at)
     if note.after != note.before or note.settled:
         state.policies.notes = (*state.policies.notes, note)[-KEPT:]
     state.touch_policies()
     state.touch_facts()
-    wait_anew(state)
+    reset_waits(state)
 
 
 def decided(state: State, event: Decided) -> None:
-    """A cycle decided what the events behind this one say."""
+    """Count a cycle; the events that follow carry out its plan."""
     facts = state.facts
     if event.now > facts.now:
         facts.now = event.now

@@ -1,21 +1,21 @@
-"""External clusters: what was seen of their nodes, of their health and of where tasks are."""
+"""Applies observations of external clusters: their nodes, their health, and where tasks are."""
 
 from msgspec.structs import replace
 
 from spillover.core.appliers import clusters
 from spillover.core.appliers.queue import job_of
-from spillover.core.book import rebind, strike_off
-from spillover.core.clusters import Condition
 from spillover.core.events import ClusterChanged, NodesSeen, NodeUse, SeenNode, TasksBound
-from spillover.core.jobs import Placed, Running
-from spillover.core.nodes import Node
+from spillover.core.holding import rebind, remove_gone_node
+from spillover.core.records.clusters import Condition
+from spillover.core.records.jobs import Placed, Running
+from spillover.core.records.nodes import Node
 from spillover.core.state import State
 from spillover.core.transitions import NODE, Impossible
 from spillover.model.ids import ClusterName, NodeName
 
 
 def nodes_seen(state: State, event: NodesSeen) -> None:
-    """Nodes are as they were seen; new ones come last, by their names."""
+    """Update nodes as observed; new nodes come last, sorted by name."""
     cluster = event.cluster
     number = 0
     for seen in event.nodes:
@@ -28,9 +28,9 @@ def nodes_seen(state: State, event: NodesSeen) -> None:
             node = state.nodes[key] = Node(
                 cluster, seen.name, 0, seen.capacity, seen.offers, seen.labels, 0, "unknown", number=number
             )
-        _take_in(state, node, seen)
+        _update_node(state, node, seen)
     for use in event.used:
-        _use(state, cluster, use)
+        _update_usage(state, cluster, use)
     for name in event.same:
         node = state.nodes[f"{cluster}/{name}"]
         node.status = NODE[node.status, NodesSeen, "ready"]
@@ -39,8 +39,8 @@ def nodes_seen(state: State, event: NodesSeen) -> None:
         _gone(state, cluster, name)
 
 
-def _take_in(state: State, node: Node, seen: SeenNode) -> None:
-    """Let a node be as it was seen."""
+def _update_node(state: State, node: Node, seen: SeenNode) -> None:
+    """Update a node as observed."""
     node.capacity = seen.capacity
     node.foreign = seen.foreign
     node.tasks = seen.tasks
@@ -51,8 +51,8 @@ def _take_in(state: State, node: Node, seen: SeenNode) -> None:
     state.touch_node(node.key)
 
 
-def _use(state: State, cluster: ClusterName, use: NodeUse) -> None:
-    """Let others use more or less of a node; one that was not seen since the server started is ready."""
+def _update_usage(state: State, cluster: ClusterName, use: NodeUse) -> None:
+    """Update what others use of a node. An unobserved node becomes ready."""
     key = f"{cluster}/{use.name}"
     node = state.nodes[key]
     node.foreign, node.tasks = use.foreign, use.tasks
@@ -62,30 +62,30 @@ def _use(state: State, cluster: ClusterName, use: NodeUse) -> None:
 
 
 def _gone(state: State, cluster: ClusterName, name: NodeName) -> None:
-    """A node is not there any more; it stays in the book for as long as tasks of ours are on it."""
+    """Mark a node as gone; it stays in the state while our tasks are on it."""
     key = f"{cluster}/{name}"
     node = state.nodes[key]
     node.status = NODE[node.status, NodesSeen, "gone"]
-    strike_off(state, node)
+    remove_gone_node(state, node)
     state.touch_node(key)
 
 
 def cluster_changed(state: State, event: ClusterChanged) -> None:
-    """A cluster is so from now on."""
+    """Set the health of a cluster."""
     before = state.conditions.get(event.cluster)
     same = before is not None and before.health is event.health
     since = before.since if before is not None and same else event.at
     state.conditions[event.cluster] = Condition(event.cluster, event.health, since, event.why)
     state.touch_cluster(event.cluster)
     clusters.changed(state, event)
-    if not same:  # whether its nodes are of use depends on it
+    if not same:  # whether its nodes are usable depends on it
         for key, node in state.nodes.items():
             if node.cluster == event.cluster:
                 state.moved[key] = None
 
 
 def tasks_bound(state: State, event: TasksBound) -> None:
-    """The book follows where tasks are."""
+    """Follow the nodes to which tasks were bound."""
     for job_id, nodes in zip(event.jobs, event.nodes, strict=True):
         job = job_of(state, job_id, event)
         phase = job.phase

@@ -1,8 +1,7 @@
-"""The life of a job, event by event."""
+"""Applies the events in the lifecycle of a job."""
 
 from msgspec.structs import replace
 
-from spillover.core import ranges, usage
 from spillover.core.appliers import money
 from spillover.core.appliers.arrays import count_ended
 from spillover.core.appliers.queue import (
@@ -14,7 +13,6 @@ from spillover.core.appliers.queue import (
     leave_queue,
     let_rent,
 )
-from spillover.core.book import leave_node, leave_nodes, put_gang_on_nodes, put_on_node
 from spillover.core.events import (
     Back,
     BackoffEnded,
@@ -37,8 +35,10 @@ from spillover.core.events import (
     TasksStarted,
     WaitsExpired,
 )
-from spillover.core.history import learn
-from spillover.core.jobs import (
+from spillover.core.holding import leave_node, leave_nodes, put_gang_on_nodes, put_on_node
+from spillover.core.learned import usage
+from spillover.core.learned.runtimes import learn
+from spillover.core.records.jobs import (
     NO_EXTRA,
     ClusterBackoff,
     Ended,
@@ -50,16 +50,17 @@ from spillover.core.jobs import (
     Running,
     Waiting,
 )
+from spillover.core.records.tasks import Gang, gang_on
 from spillover.core.state import State
-from spillover.core.tasks import Gang, gang_on
 from spillover.core.transitions import Impossible
+from spillover.model import ranges
 from spillover.model.ids import task_key
 
 NOT_YET = Waiting(None)
 
 
 def submitted(state: State, event: JobSubmitted) -> None:
-    """A new job, queued at once if nothing keeps it."""
+    """Add a job; queue it at once unless it must wait for a time or for other jobs."""
     members = Members(ranges.size(event.array), event.array) if event.array else None
     extra = NO_EXTRA
     if (
@@ -107,14 +108,14 @@ def submitted(state: State, event: JobSubmitted) -> None:
 
 
 def admitted(state: State, event: JobsAdmitted) -> None:
-    """Jobs know how long they wait for owned capacity."""
+    """Set how long jobs wait for owned capacity."""
     for job, latest in zip(event.jobs, event.latest, strict=True):
         grant(state, state.jobs[job], latest)
         state.touch_job(job)
 
 
 def expired(state: State, event: WaitsExpired) -> None:
-    """Jobs may be rented."""
+    """Let jobs be rented."""
     for each in event.jobs:
         job = state.jobs[each]
         state.touch_job(each)
@@ -126,12 +127,12 @@ def expired(state: State, event: WaitsExpired) -> None:
 
 
 def placed(state: State, event: JobPlaced) -> None:
-    """A job has a lease."""
+    """Record the lease of a job."""
     job = job_of(state, event.job, event)
     latest = state.latest(job)
     count_wait(state, job, event.seq, event.at)
     leave_queue(state, job)
-    job.latest = latest  # prefetched, its wait goes on
+    job.latest = latest  # if the lease is prefetched, the wait continues
     job.phase = Placed(event.cluster, event.node, event.at, event.why)
     job.attempt = event.attempt
     job.seq = event.seq
@@ -141,7 +142,7 @@ def placed(state: State, event: JobPlaced) -> None:
 
 
 def gang_placed(state: State, event: GangPlaced) -> None:
-    """A job has leases for all of its tasks."""
+    """Record the leases for all tasks of a gang."""
     job = job_of(state, event.job, event)
     count_wait(state, job, event.seq, event.at)
     leave_queue(state, job)
@@ -157,7 +158,7 @@ def gang_placed(state: State, event: GangPlaced) -> None:
 
 
 def started(state: State, event: JobStarted) -> None:
-    """A placed job runs."""
+    """Mark a placed job as running."""
     job = job_of(state, event.job, event)
     phase = job.phase
     if type(phase) is not Placed:
@@ -179,12 +180,12 @@ def started(state: State, event: JobStarted) -> None:
 
 
 def tasks_started(state: State, event: TasksStarted) -> None:
-    """More tasks of a gang run."""
+    """Mark more tasks of a gang as running."""
     _gang(job_of(state, event.job, event), event).start(event.ranks, event.at)
 
 
 def tasks_ended(state: State, event: TasksEnded) -> None:
-    """Tasks of a gang are over, and have given back what they held."""
+    """Record the end of tasks of a gang, and release what they held."""
     job = job_of(state, event.job, event)
     gang, phase = _gang(job, event), job.phase
     for end in event.ends:
@@ -197,14 +198,14 @@ def tasks_ended(state: State, event: TasksEnded) -> None:
 
 
 def _gang(job: Job, event: TasksStarted | TasksEnded) -> Gang:
-    """The tasks of a job that has several."""
+    """Return the tasks of a gang."""
     if job.extra.gang is None:
         raise Impossible(f"{type(event).__name__} on {job}: {event!r}")
     return job.extra.gang
 
 
 def stopping(state: State, event: JobStopping) -> None:
-    """A job is being stopped; it keeps its place until that is confirmed."""
+    """Record that a job is being stopped; it keeps its resources until that is confirmed."""
     job = job_of(state, event.job, event)
     match job.phase:
         case Placed() | Running():
@@ -214,7 +215,7 @@ def stopping(state: State, event: JobStopping) -> None:
 
 
 def requeued(state: State, event: JobRequeued) -> None:
-    """A job is back in its place in the queue."""
+    """Return a job to the queue."""
     job = job_of(state, event.job, event)
     _leave_place(state, job)
     if job.extra.gang is not None:
@@ -244,17 +245,17 @@ def requeued(state: State, event: JobRequeued) -> None:
     due = job.due
     enter_queue(state, job)
     if event.why is Back.RELEASED:
-        job.due = due  # it never ran: a wait that was over stays over
+        job.due = due  # it never ran, so a wait that was over stays over
 
 
 def backoff_ended(state: State, event: BackoffEnded) -> None:
-    """A job may be tried again on a cluster."""
+    """Let a job be tried on a cluster again."""
     job = job_of(state, event.job, event)
     _set_backoffs(state, job, [each for each in job.extra.backoffs if each.cluster != event.cluster])
 
 
 def _back_off(state: State, job: Job, backoff: ClusterBackoff) -> None:
-    """Let a job not be tried on a cluster for a while."""
+    """Let a job back off from a cluster."""
     if job.extra is NO_EXTRA:
         job.extra = Extra()
     others = [each for each in job.extra.backoffs if each.cluster != backoff.cluster]
@@ -262,14 +263,14 @@ def _back_off(state: State, job: Job, backoff: ClusterBackoff) -> None:
 
 
 def _set_backoffs(state: State, job: Job, backoffs: list[ClusterBackoff]) -> None:
-    """Let a job be one of its kind that back off from the same clusters."""
+    """Set the backoffs of a job, and its kind accordingly."""
     job.extra.backoffs = tuple(sorted(backoffs, key=lambda each: each.cluster))
     backing_off = tuple([each.cluster for each in job.extra.backoffs])
     job.kind = state.share(replace(job.kind, backing_off=backing_off))
 
 
 def ended(state: State, event: JobEnded) -> None:
-    """A job is over for good."""
+    """End a job for good."""
     job = job_of(state, event.job, event)
     facts, phase = state.facts, job.phase
     cluster = node = why = ready = None
@@ -282,7 +283,7 @@ def ended(state: State, event: JobEnded) -> None:
             usage.end(state, job, event.at)
     else:
         leave_queue(state, job)
-    if job.extra.members is None:  # those of an array are counted out one by one
+    if job.extra.members is None:  # members of an array are subtracted one by one
         state.count_live(job.kind.project, -1)
     job.phase = Ended(
         event.state,
@@ -314,28 +315,28 @@ def ended(state: State, event: JobEnded) -> None:
 
 
 def _keep_outputs(job: Job, attempt: int, outputs: str) -> None:
-    """Remember what an attempt brought back."""
+    """Record the output files of an attempt."""
     if job.extra is NO_EXTRA:
         job.extra = Extra()
     job.extra.outputs = (*job.extra.outputs, (attempt, outputs))
 
 
 def held(state: State, event: JobHeld) -> None:
-    """Somebody holds a job, or lets it wait for time and other jobs alone."""
+    """Hold a job, or end a hold while the job still waits for a time or for other jobs."""
     job = job_of(state, event.job, event)
     leave_queue(state, job)
     job.phase = Waiting(event.who or None)
 
 
 def released(state: State, event: JobReleased) -> None:
-    """Nothing keeps a job out of the queue: its wait begins."""
+    """Queue a job that nothing holds back any more; its wait begins."""
     job = job_of(state, event.job, event)
     job.arrived = state.steady(event.at)
     enter_queue(state, job)
 
 
 def dependency_ended(state: State, event: DependencyEnded) -> None:
-    """A job waits for one less."""
+    """Remove a dependency that has ended."""
     job = state.jobs[event.job]
     job.extra.after = tuple(wanted for wanted in job.extra.after if wanted.job != event.on)
     state.no_longer_waits(event.job, event.on)
@@ -343,13 +344,13 @@ def dependency_ended(state: State, event: DependencyEnded) -> None:
 
 
 def reprioritised(state: State, event: JobReprioritised) -> None:
-    """A job has another priority."""
+    """Change the priority of a job."""
     state.jobs[event.job].priority = event.priority
     state.touch_job(event.job)
 
 
 def archived(state: State, event: JobsArchived) -> None:
-    """Jobs leave the state."""
+    """Remove archived jobs."""
     archived = state.facts.archived + len(event.jobs)
     for each in event.jobs:
         job = state.jobs.pop(each, None)
@@ -364,7 +365,7 @@ def archived(state: State, event: JobsArchived) -> None:
 
 
 def _settle(state: State, job: Job, event: JobEnded) -> None:
-    """Let go of the money that is held for a job that ended, and of what it waited for."""
+    """Release the cost hold and the dependencies of a job that ended."""
     if job.extra.hold is not None:
         money.settle(state, job, event.cost, event.at)
     for wanted in job.extra.after:
@@ -374,7 +375,7 @@ def _settle(state: State, job: Job, event: JobEnded) -> None:
 
 
 def _end_tasks(gang: Gang, event: JobEnded) -> None:
-    """Let tasks of which nothing was told end with their job: as the one that decided it, well, or stopped."""
+    """End tasks without a report together with their job: like the deciding task, successfully, or as cancelled."""
     for task in tuple(gang.tasks):
         if not task.lives:
             continue
@@ -388,12 +389,12 @@ def _end_tasks(gang: Gang, event: JobEnded) -> None:
 
 
 def _leave_place(state: State, job: Job, ran: int = 0) -> None:
-    """Give back what a placed job held."""
+    """Release what a placed job holds."""
     phase = job.phase
     if type(phase) is Running:
         state.running -= 1
     if type(phase) is Placed or type(phase) is Running:
-        if job.extra.gang is None:  # the same as the other way, without records for tasks: most jobs end here
+        if job.extra.gang is None:  # a shortcut for most jobs, which have no records of tasks
             leave_node(state, task_key(job.id, job.attempt), phase.cluster, phase.node, ran)
         else:
             leave_nodes(state, job, phase.cluster, ran)

@@ -1,30 +1,30 @@
-"""Leases that one agent asks of another."""
+"""Applies steals and revocations of leases."""
 
 from msgspec.structs import replace
 
 from spillover.core.appliers.queue import job_of
-from spillover.core.book import move_lease
 from spillover.core.events import AnyEvent, LeaseMoved, LeasesRevoked, StealAsked, StealRefused
-from spillover.core.jobs import Job, Placed
+from spillover.core.holding import move_lease
+from spillover.core.records.jobs import Job, Placed
 from spillover.core.state import State
 from spillover.core.transitions import Impossible
 from spillover.model.ids import JobId
 
 
 def asked(state: State, event: StealAsked) -> None:
-    """A lease is wanted; it stays where it is."""
+    """Record that an agent wants a lease, which stays where it is."""
     job, phase = _placed(state, event.job, event)
     job.phase = replace(phase, thief=event.thief)
 
 
 def refused(state: State, event: StealRefused) -> None:
-    """Nobody wants a lease any more."""
+    """Record that the lease is no longer wanted."""
     job, phase = _placed(state, event.job, event)
     job.phase = replace(phase, thief=None)
 
 
 def revoked(state: State, event: LeasesRevoked) -> None:
-    """Leases are asked back; each stays where it is until its agent answers."""
+    """Record that leases are asked back; each stays until its agent answers."""
     for each in event.jobs:
         job, phase = _placed(state, each, event)
         job.phase = replace(phase, revoked=True)
@@ -32,7 +32,7 @@ def revoked(state: State, event: LeasesRevoked) -> None:
 
 
 def moved(state: State, event: LeaseMoved) -> None:
-    """A lease has another owner, and its room with it."""
+    """Move a lease and its resources to another agent."""
     job, phase = _placed(state, event.job, event)
     job.phase = replace(phase, node=event.thief, thief=None, revoked=False)
     job.seq = event.seq
@@ -40,7 +40,7 @@ def moved(state: State, event: LeaseMoved) -> None:
 
 
 def _placed(state: State, job_id: JobId, event: AnyEvent) -> tuple[Job, Placed]:
-    """A job that is placed, with where."""
+    """Return a placed job and its phase."""
     job = job_of(state, job_id, event)
     if type(job.phase) is not Placed:
         raise Impossible(f"{type(event).__name__} on {job}: {event!r}")

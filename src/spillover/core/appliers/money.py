@@ -1,20 +1,20 @@
-"""Money that is held while a job runs on rented capacity, and settled when its attempt is over.
+"""Applies cost holds: made when a job is rented, settled when its attempt ends.
 
-A hold belongs to the periods in which it was made, and what the attempt cost in the end is spent in those.
+A hold belongs to the budget periods in which it was made. The final cost of the attempt counts in the same periods.
 """
 
 from msgspec.structs import replace
 
 from spillover.core.events import BudgetsConfigured, CostHeld
-from spillover.core.jobs import Job, Placed, Running
-from spillover.core.money import BudgetPeriod, Hold, Paid
+from spillover.core.records.jobs import Job, Placed, Running
+from spillover.core.records.money import BudgetPeriod, Hold, Paid
 from spillover.core.state import State
 from spillover.core.transitions import Impossible
 from spillover.model.budget import Caps
 
 
 def budgets(state: State, event: BudgetsConfigured) -> None:
-    """Other caps, which may leave more than before. What was spent and held under the same key still counts."""
+    """Replace the budgets, which may leave more than before. Amounts under the same keys still count."""
     state.facts.budgets = event.budgets
     state.caps = Caps(event.budgets)
     state.touch_facts()
@@ -22,7 +22,7 @@ def budgets(state: State, event: BudgetsConfigured) -> None:
 
 
 def held(state: State, event: CostHeld) -> None:
-    """A job that was just rented holds what it can cost."""
+    """Hold the cost of a job that was just rented."""
     job = state.jobs.get(event.job)
     if job is None or not isinstance(job.phase, Placed) or job.extra.hold is not None:
         raise Impossible(f"CostHeld on {job or event.job!r}: {event!r}")
@@ -39,7 +39,7 @@ def held(state: State, event: CostHeld) -> None:
 
 
 def settle(state: State, job: Job, cost: int, at: int) -> None:
-    """An attempt is over, and all attempts of its job have cost so much: let its hold go, and book what it cost."""
+    """Release the hold of an attempt that ended, and record its cost; `cost` is that of all attempts."""
     hold = job.extra.hold
     if hold is None:
         return
@@ -61,7 +61,7 @@ def settle(state: State, job: Job, cost: int, at: int) -> None:
 
 
 def note(job: Job, cost: int, at: int) -> None:
-    """Remember what an attempt cost that is not the last, and where; of the last one the phase tells."""
+    """Record the cost and cluster of an attempt that is not the last; the phase has those of the last one."""
     phase = job.phase
     if cost > job.cost and isinstance(phase, Placed | Running):
         paid = (*job.extra.paid, Paid(at, phase.cluster, cost - job.cost))
@@ -69,7 +69,7 @@ def note(job: Job, cost: int, at: int) -> None:
 
 
 def _forget_old(state: State, now: int) -> None:
-    """Drop periods of periods that are over, unless something is held in them."""
+    """Drop past periods, unless something is held in them."""
     for key in [
         key for key, period in state.budget_periods.items() if period.until <= now and not period.held
     ]:

@@ -1,20 +1,20 @@
-"""Jobs as events find them, and how they are counted into and out of the queue."""
+"""Looks up the jobs of events, and counts jobs in and out of the queue."""
 
-from spillover.core import ranges
 from spillover.core.events import AnyEvent
-from spillover.core.jobs import NO_EXTRA, QUEUED, STATE_OF, Ended, Job, Queued
+from spillover.core.records.jobs import NO_EXTRA, QUEUED, STATE_OF, Ended, Job, Queued
 from spillover.core.state import State
 from spillover.core.transitions import JOB, Impossible
+from spillover.model import ranges
 from spillover.model.ids import JobId
 from spillover.model.reasons import Reason
 from spillover.model.units import FOREVER
 
 _ALLOWED = frozenset((phase, event) for phase, state in STATE_OF.items() for of, event in JOB if of is state)
-"""The table of a job's life, by the phases that stand for its states: this is asked for every event."""
+"""The table of job transitions, by phase instead of state, because it is used for every event."""
 
 
 def job_of(state: State, job: JobId, event: AnyEvent) -> Job:
-    """The job of an event, if its state allows such an event."""
+    """Return the job of an event; raise Impossible if its state does not allow such an event."""
     found = state.jobs.get(job)
     if found is None or (type(found.phase), type(event)) not in _ALLOWED:
         raise Impossible(f"{type(event).__name__} on {found or job!r}: {event!r}")
@@ -23,13 +23,13 @@ def job_of(state: State, job: JobId, event: AnyEvent) -> Job:
 
 
 def weight(job: Job) -> int:
-    """What a queued job counts: 1, or the pending members of an array."""
+    """Return the weight of a queued job: 1, or the pending members of an array."""
     members = job.extra.members
     return 1 if members is None else ranges.size(members.pending)
 
 
 def live_of(job: Job) -> int:
-    """What a job counts among those that have not ended: an array by its pending members, as the others are jobs of their own."""
+    """Return how many live jobs a record stands for: 1, or the pending members of an array; 0 if it has ended."""
     members = job.extra.members
     if members is not None:
         return ranges.size(members.pending)
@@ -37,15 +37,16 @@ def live_of(job: Job) -> int:
 
 
 def expected_of(job: Job) -> int:
-    """Nanoseconds that a job is expected to run by what is known of it alone; 0 if that is nothing."""
+    """Return the expected runtime of a job in nanoseconds, without defaults; 0 if unknown."""
     terms = job.terms
     return terms.estimate or terms.walltime or job.predicted or 0
 
 
 def count_wait(state: State, job: Job, seq: int, at: int) -> None:
-    """Count what a job that gets a place, by a lease of this `seq`, waited for it and was granted, and that it will run.
+    """Add the wait, granted wait and expected runtime of a job that gets a lease with this `seq` to the tally.
 
-    That is its first place, or the first since it was brought back: one that was lost or handed back is not counted again.
+    Only the first placement counts, or the first one since the job returned from rented capacity. Lost or returned
+    leases do not count again.
     """
     if seq != job.extra.came_back + 1:
         return
@@ -61,7 +62,7 @@ def count_wait(state: State, job: Job, seq: int, at: int) -> None:
 
 
 def leave_queue(state: State, job: Job) -> None:
-    """Count a job out of the queue, if it is there."""
+    """Count a job out of the queue, if it is queued."""
     if type(job.phase) is Queued:
         if job.latest is not None:
             grant(state, job, None)
@@ -69,7 +70,7 @@ def leave_queue(state: State, job: Job) -> None:
 
 
 def grant(state: State, job: Job, latest: int | None) -> None:
-    """Let a queued job wait until then, in steady time; None takes back what it was granted."""
+    """Let a queued job wait until a steady time; None removes its wait."""
     more = 0 if job.latest is None else -granted(state, job)
     job.latest = latest
     job.round = state.facts.rounds
@@ -81,14 +82,14 @@ def grant(state: State, job: Job, latest: int | None) -> None:
 
 
 def count_granted(state: State, job: Job, more: int) -> None:
-    """A queued job may wait so many nanoseconds more than before."""
+    """Add a difference to the sum of granted waits."""
     state.facts.tally.granted += more
     if job.due is not None:
         state.granted_due += more
 
 
 def granted(state: State, job: Job) -> int:
-    """Nanoseconds that a queued job may wait, all pending members of an array together; 0 if that has no limit."""
+    """Return the granted wait in nanoseconds, for all pending members of an array together; 0 if unlimited."""
     latest = job.latest
     if latest is None or latest >= FOREVER or (job.round != state.facts.rounds and state.latest(job) is None):
         return 0
@@ -96,14 +97,14 @@ def granted(state: State, job: Job) -> int:
 
 
 def let_rent(state: State, job: Job, why: Reason | None) -> None:
-    """Let a job be rented for a reason, or, without one, wait for owned capacity."""
+    """Let a job be rented for a reason; without a reason, make it wait for owned capacity."""
     state.granted_due -= 0 if job.due is None or type(job.phase) is not Queued else granted(state, job)
     job.due = why
     state.granted_due += 0 if why is None or type(job.phase) is not Queued else granted(state, job)
 
 
 def enter_queue(state: State, job: Job) -> None:
-    """Let a job be scheduled from now on; a cycle will give it a new wait."""
+    """Queue a job; a cycle will give it a new wait."""
     job.phase = QUEUED
     job.latest = None
     job.due = None

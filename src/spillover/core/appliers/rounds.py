@@ -1,14 +1,14 @@
-"""Rounds of waits: what was given before counts no more when policies or clusters are others."""
+"""Starts a new round of waits when policies or clusters change, which makes all older waits void."""
 
 from spillover.core.appliers.queue import grant, let_rent
-from spillover.core.jobs import Queued
+from spillover.core.records.jobs import Queued
 from spillover.core.state import State
 
 
-def wait_anew(state: State) -> None:
-    """Let the next cycles give every waiting job a new wait, and all members of an array of which only some may be rented.
+def reset_waits(state: State) -> None:
+    """Make the next cycles give every waiting job a new wait, including arrays that are partly rentable.
 
-    What was given before is void in another round: a million jobs wait anew without being looked at one by one.
+    A new round makes older waits void, so a million jobs get new waits without a loop over them.
     """
     for each in state.partly_due:
         job = state.jobs.get(each)

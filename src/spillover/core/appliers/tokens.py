@@ -1,4 +1,4 @@
-"""Tokens in the book: those that let somebody in, and for a while those that did."""
+"""Applies events of tokens. Revoked and expired tokens stay for a while."""
 
 from typing import Final
 
@@ -10,11 +10,11 @@ from spillover.model.tokens import Token
 from spillover.model.units import DAY
 
 REMEMBERED: Final = 90 * DAY
-"""Nanoseconds that a token is listed after it has expired or was revoked."""
+"""Nanoseconds for which a token is listed after it expired or was revoked."""
 
 
 def created(state: State, event: TokenCreated) -> None:
-    """One token more."""
+    """Add a token."""
     _forget_old(state, event.at - REMEMBERED)
     state.tokens[event.token] = Token(
         event.token,
@@ -32,14 +32,14 @@ def created(state: State, event: TokenCreated) -> None:
 
 
 def revoked(state: State, event: TokenRevoked) -> None:
-    """One token that counts no more."""
+    """Mark a token as revoked."""
     token = state.tokens[event.token]
     state.tokens[event.token] = replace(token, revoked=event.at, revoked_by=event.who)
     state.touch_token(event.token)
 
 
 def _forget_old(state: State, before: int) -> None:
-    """Drop tokens that counted no more before a time."""
+    """Drop tokens that expired or were revoked before a time."""
     for token in list(state.tokens.values()):
         ends = [at for at in (token.revoked, token.expires) if at is not None]
         if ends and min(ends) < before:

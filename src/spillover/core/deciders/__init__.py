@@ -1,1 +1,1 @@
-"""One module for each family of proposals: `decide` looks here."""
+"""Deciders, with one module for each family of proposals. `decide` has the table."""

@@ -1,4 +1,4 @@
-"""Agents that come, go, hand leases back or let them run out."""
+"""Decides on agents that register, leave, return leases or let them expire."""
 
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -20,8 +20,6 @@ from spillover.core.events import (
     StealRefused,
     Unmoved,
 )
-from spillover.core.jobs import Job, Placed
-from spillover.core.nodes import Node
 from spillover.core.proposals import (
     DRIVER,
     AgentGone,
@@ -37,27 +35,31 @@ from spillover.core.proposals import (
     Reply,
     Resume,
 )
+from spillover.core.records.jobs import Job, Placed
+from spillover.core.records.nodes import Node
+from spillover.core.records.tasks import JobTask
 from spillover.core.state import State
-from spillover.core.tasks import JobTask
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, TaskKey, node_key, split_task, task_key
 
 
 def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent], Reply]:
-    """An agent may work; what it holds under valid leases it keeps, what it does not name it has lost or never got."""
+    """Register an agent. It keeps tasks with valid leases; tasks that it does not name are lost or never arrived."""
     if proposal.cluster not in state.clusters:
         known = ", ".join(state.clusters) or "none"
         return [], Refusal(
-            RefusalKind.UNKNOWN, f"there is no cluster {proposal.cluster!r} here; known: {known}"
+            RefusalKind.UNKNOWN, f"there is no cluster {proposal.cluster!r}; known clusters: {known}"
         )
     if state.clusters[proposal.cluster].kind != "agents":
-        return [], Refusal(RefusalKind.INVALID, f"{proposal.cluster!r} is not a cluster of agents")
+        return [], Refusal(
+            RefusalKind.INVALID, f"agents cannot join {proposal.cluster!r}, which is an external cluster"
+        )
     key = node_key(proposal.cluster, proposal.node)
     if (taken := name_taken(state, key, proposal.token, now, admin=proposal.admin)) is not None:
         return [], Refusal(RefusalKind.CONFLICT, taken)
     node = state.nodes.get(key)
     if node is not None and not node.is_agent:
-        told = f"{node.key} is known as a node that others ran, with jobs that nobody has given up yet: cancel or requeue them"
-        return [], Refusal(RefusalKind.CONFLICT, told)
+        message = f"{node.key} is still known as a node of an external cluster that has jobs; cancel or requeue them first"
+        return [], Refusal(RefusalKind.CONFLICT, message)
     events: list[AnyEvent] = [
         AgentRegistered(
             proposal.cluster,
@@ -85,20 +87,20 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
 
 
 def name_taken(state: State, key: NodeKey, token: str, now: int, *, admin: bool) -> str | None:
-    """Why an agent may not have its name in its cluster: whoever had it with another token keeps it, and its results with it."""
+    """Return why an agent may not use its name, which belongs to the agent with another valid token; None if it may."""
     node = state.agents.get(key)
     if admin or node is None or node.token == token:
         return None
     if not node.token:
-        return f"the name {node.name!r} belongs to an agent of the server itself; give this one another"
+        return f"the name {node.name!r} belongs to an agent that the server runs itself; choose another name"
     owner = state.tokens.get(node.token)
     if owner is not None and owner.is_valid(now):
-        return f"the name {node.name!r} belongs to an agent with the token {owner.id}; revoke that, or give this one another name"
+        return f"the name {node.name!r} belongs to an agent with token {owner.id}; revoke that token, or choose another name"
     return None
 
 
 def hand_back(state: State, proposal: HandBack, now: int) -> tuple[list[AnyEvent], Reply]:
-    """Leases that never started go back to the queue, unharmed."""
+    """Requeue leases that never started."""
     held = _holders(state, proposal.leases, proposal.node)
     never_began = [(job, task) for job, task in held if _has_not_begun(job, task)]
     return together(
@@ -107,7 +109,7 @@ def hand_back(state: State, proposal: HandBack, now: int) -> tuple[list[AnyEvent
 
 
 def reclaim(state: State, proposal: Reclaim, now: int) -> tuple[list[AnyEvent], Reply]:
-    """Leases that ran out: their tasks are lost, or never started for all that is known, which is the same."""
+    """Treat the tasks of expired leases as lost, because it is unknown whether they started."""
     ran_out = _holders(state, proposal.leases, proposal.node)
     left: list[AnyEvent] = [lost(state, job, now) for job, task in ran_out if task is None]
     for job, tasks in _gangs(ran_out):
@@ -116,7 +118,7 @@ def reclaim(state: State, proposal: Reclaim, now: int) -> tuple[list[AnyEvent], 
 
 
 def drain(state: State, proposal: Drain, now: int) -> tuple[list[AnyEvent], Reply]:
-    """An agent is given nothing more: until it registers anew, or until it is resumed if a person wants it so."""
+    """Drain an agent until it registers again or, if a person asked, until it is resumed."""
     node = _node(state, proposal.cluster, proposal.node)
     if isinstance(node, Refusal):
         return [], node
@@ -126,7 +128,7 @@ def drain(state: State, proposal: Drain, now: int) -> tuple[list[AnyEvent], Repl
 
 
 def resume(state: State, proposal: Resume, now: int) -> tuple[list[AnyEvent], Reply]:
-    """An agent that somebody drained may be given work."""
+    """Resume an agent that a person drained."""
     node = _node(state, proposal.cluster, proposal.node)
     if isinstance(node, Refusal):
         return [], node
@@ -136,25 +138,23 @@ def resume(state: State, proposal: Resume, now: int) -> tuple[list[AnyEvent], Re
 
 
 def forget(state: State, proposal: Forget, now: int) -> tuple[list[AnyEvent], Reply]:
-    """An agent that is not there and holds nothing leaves the book."""
+    """Remove an agent that is lost or unobserved and holds nothing."""
     node = _node(state, proposal.cluster, proposal.node)
     if isinstance(node, Refusal):
         return [], node
     if node.status not in {"lost", "unobserved"}:
-        told = (
-            f"agent {proposal.node} is {node.status}; stop it first, and it can be forgotten once it is lost"
-        )
-        return [], Refusal(RefusalKind.CONFLICT, told)
+        message = f"agent {proposal.node} is {node.status}; stop it and wait until it is lost, then forget it"
+        return [], Refusal(RefusalKind.CONFLICT, message)
     if leases := len(node.held):
         return [], Refusal(
             RefusalKind.CONFLICT,
-            f"agent {proposal.node} may still run {leases} jobs; wait until their leases have run out",
+            f"agent {proposal.node} may still run {leases} jobs; wait until their leases expire",
         )
     return [AgentForgotten(proposal.cluster, proposal.node, now, proposal.who)], Done()
 
 
 def gone(state: State, proposal: AgentGone, now: int) -> tuple[list[AnyEvent], Reply]:
-    """An agent is given nothing more until it registers anew."""
+    """Mark an agent as lost, so that it gets no work until it registers again."""
     node = state.nodes.get(f"{proposal.cluster}/{proposal.node}")
     if node is None or not node.is_agent or node.incarnation != proposal.incarnation or node.status == "lost":
         return [], Done()
@@ -162,19 +162,19 @@ def gone(state: State, proposal: AgentGone, now: int) -> tuple[list[AnyEvent], R
 
 
 def _node(state: State, cluster: ClusterName, name: NodeName) -> Node | Refusal:
-    """An agent that the book knows."""
+    """Return an agent of the state, or a refusal."""
     node = state.nodes.get(f"{cluster}/{name}")
     if node is None:
         return Refusal(RefusalKind.UNKNOWN, f"there is no agent {name!r} in {cluster}")
     if not node.is_agent:
         return Refusal(
-            RefusalKind.INVALID, f"{node.key} is a node of an external cluster: cordon or remove it there"
+            RefusalKind.INVALID, f"{node.key} is a node of an external cluster; cordon or remove it there"
         )
     return node
 
 
 _Task: TypeAlias = tuple[Job, JobTask | None]
-"""A task that its agent speaks for: of a gang which one it is; None is all of a job."""
+"""A job and the task of a gang that an agent reports on; None means the whole job."""
 
 
 def _key(lease: Lease) -> TaskKey:
@@ -182,7 +182,7 @@ def _key(lease: Lease) -> TaskKey:
 
 
 def _excess(node: Node, proposal: Register, kept: dict[TaskKey, None]) -> dict[TaskKey, None]:
-    """Leases that an agent has not started and that the queue it has now leaves no room for, the last ones first."""
+    """Return unstarted leases beyond the present queue length of an agent, last ones first."""
     waiting = dict.fromkeys(map(_key, proposal.waiting))
     free = proposal.capacity
     for task, asked in node.holding.items():
@@ -196,18 +196,18 @@ def _excess(node: Node, proposal: Register, kept: dict[TaskKey, None]) -> dict[T
 
 
 def _is_wanted(job: Job) -> bool:
-    """Whether another agent has asked for a job's lease."""
+    """Return whether another agent has asked for the lease of a job."""
     return type(job.phase) is Placed and job.phase.thief is not None
 
 
 def _holders(state: State, leases: Iterable[Lease], node: NodeKey) -> list[_Task]:
-    """The tasks that a node may speak for under these leases, each once."""
+    """Return the tasks that a node may report on under these leases, each once."""
     found = {_key(lease): _task(state, lease, node) for lease in leases}
     return [each for each in found.values() if each is not None]
 
 
 def _task(state: State, lease: Lease, node: NodeKey) -> _Task | None:
-    """The task that a node may speak for under a lease and that goes on; a driver speaks for all tasks of a job."""
+    """Return the live task that a node may report on under a lease; a driver reports on whole jobs."""
     job = holder(state, lease, node)
     if job is None or job.extra.gang is None or node == DRIVER:
         return None if job is None else (job, None)
@@ -216,7 +216,7 @@ def _task(state: State, lease: Lease, node: NodeKey) -> _Task | None:
 
 
 def _found(state: State, key: TaskKey) -> _Task:
-    """A task that the book has on a node of an agent."""
+    """Return a task that the state has on a node of an agent."""
     job_id, _, rank = split_task(key)
     job = state.jobs[job_id]
     return job, None if job.extra.gang is None else job.extra.gang.tasks[rank]
@@ -229,7 +229,7 @@ def _has_not_begun(job: Job, task: JobTask | None) -> bool:
 def _given_up(
     state: State, given: Iterable[_Task], now: int, because: str = "", backoff: int = 0
 ) -> list[AnyEvent]:
-    """What becomes of tasks that their agent does not have (any more): back to the queue, or lost if they had begun."""
+    """Decide on tasks that their agent does not have: requeue them, or treat them as lost if they had started."""
     given = list(given)
     events: list[AnyEvent] = [
         released(job, now, because, backoff) if type(job.phase) is Placed else lost(state, job, now)
@@ -242,7 +242,7 @@ def _given_up(
 
 
 def _gangs(found: Iterable[_Task]) -> list[tuple[Job, list[JobTask]]]:
-    """Those that are tasks of gangs, by their jobs."""
+    """Group tasks of gangs by job."""
     gangs: dict[JobId, tuple[Job, list[JobTask]]] = {}
     for job, task in found:
         if task is not None:
@@ -253,7 +253,7 @@ def _gangs(found: Iterable[_Task]) -> list[tuple[Job, list[JobTask]]]:
 def together(
     state: State, each: Iterable[AnyEvent], now: int, before: Iterable[AnyEvent] = ()
 ) -> list[AnyEvent]:
-    """All of these at once: an array ends with its last member also when several members end together."""
+    """Combine events, so that an array also ends when its last members end together."""
     events = list(before)
     endings = []
     for event in each:

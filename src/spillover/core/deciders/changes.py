@@ -1,6 +1,5 @@
-"""What people, and alarms, do to jobs."""
+"""Decides on what people and alarms do to jobs."""
 
-from spillover.core import ranges
 from spillover.core.deciders.endings import (
     drop_members,
     drop_pending,
@@ -20,30 +19,31 @@ from spillover.core.events import (
     JobStopping,
     Stop,
 )
-from spillover.core.jobs import Ended, Job, Placed, Queued, Running, Waiting
 from spillover.core.proposals import Act, Change, Done, Refusal, RefusalKind, Reply, SetPriority
+from spillover.core.records.jobs import Ended, Job, Placed, Queued, Running, Waiting
 from spillover.core.state import State
+from spillover.model import ranges
 from spillover.model.ids import JobId, split_member
 from spillover.model.job import Range
 from spillover.model.reasons import CancelledBy, PastDeadline
 
 
 def change(state: State, proposal: Change, now: int) -> tuple[list[AnyEvent], Reply]:
-    """Do something to jobs, all or none."""
+    """Act on jobs, all or none."""
     events: list[AnyEvent] = []
     endings: list[JobEnded] = []
     pending: dict[JobId, list[Range]] = {}
-    """Members that are not jobs of their own yet, by array."""
+    """Pending members to cancel, by array."""
     for each in dict.fromkeys(proposal.jobs):
         job = state.jobs.get(each)
         if job is None:
             member = pending_member(state, each)
             if member is None:
-                return [], Refusal(RefusalKind.UNKNOWN, f"there is no job {each} that could be changed")
+                return [], Refusal(RefusalKind.UNKNOWN, f"there is no job {each} that can be changed")
             if proposal.act is not Act.CANCEL:
                 return [], Refusal(
                     RefusalKind.CONFLICT,
-                    f"{each} has not been placed yet: {proposal.act} its array, {member[0].id}",
+                    f"{each} has not been placed yet; {proposal.act} its array {member[0].id} instead",
                 )
             pending.setdefault(member[0].id, []).append(Range(member[1], member[1]))
             continue
@@ -58,7 +58,7 @@ def change(state: State, proposal: Change, now: int) -> tuple[list[AnyEvent], Re
                     return [], done
                 events += done
     for array, members in pending.items():
-        if array not in proposal.jobs:  # else all of it is given up anyway
+        if array not in proposal.jobs:  # otherwise the whole array is cancelled anyway
             dropped, ends = drop_members(state.jobs[array], now, ranges.merged(members), proposal.who)
             events.append(dropped)
             endings += ends
@@ -66,7 +66,7 @@ def change(state: State, proposal: Change, now: int) -> tuple[list[AnyEvent], Re
 
 
 def pending_member(state: State, job: JobId) -> tuple[Job, int] | None:
-    """The array and the index of a member that has not been placed yet."""
+    """Return the array and index of a pending member; None if there is no such member."""
     member = split_member(job)
     array = state.jobs.get(member[0]) if member is not None else None
     if member is None or array is None or array.extra.members is None:
@@ -78,10 +78,11 @@ def set_priority(state: State, proposal: SetPriority, now: int) -> tuple[list[An
     """Change the priority of a job that has not been placed."""
     job = state.jobs.get(proposal.job)
     if job is None:
-        return [], Refusal(RefusalKind.UNKNOWN, f"there is no job {proposal.job} that could be changed")
+        return [], Refusal(RefusalKind.UNKNOWN, f"there is no job {proposal.job} that can be changed")
     if not isinstance(job.phase, Queued | Waiting):
         return [], Refusal(
-            RefusalKind.CONFLICT, f"{job.id} is {job.state}: only a waiting job has a priority to set"
+            RefusalKind.CONFLICT,
+            f"{job.id} is {job.state}; only the priority of a waiting job can be changed",
         )
     if job.priority == proposal.priority:
         return [], Done()
@@ -89,13 +90,13 @@ def set_priority(state: State, proposal: SetPriority, now: int) -> tuple[list[An
 
 
 _GOES_ON = frozenset({None, Stop.REQUEUE, Stop.RETURN, Stop.TASK_FAILED})
-"""Stops after which a job may be queued again, so that one for good comes before them."""
+"""Stops after which a job may be queued again. A final stop overrides them."""
 _BOUNDS = frozenset({Stop.WALLTIME, Stop.DEADLINE})
-"""Stops that let a task whose process has exited bring its files away, so that somebody may still want it gone before that."""
+"""Stops that still let a task upload its files after its process has exited. A cancel overrides them."""
 
 
 def stop(state: State, job: Job, now: int, why: Stop, who: str) -> tuple[list[AnyEvent], list[JobEnded]]:
-    """Stop a job: at once if it holds no lease, else by telling its agent. One that has ended is left alone."""
+    """Stop a job: at once if it has no lease, otherwise through its agent. An ended job is left alone."""
     ended = JobState.CANCELLED if why is Stop.CANCEL else JobState.TIMED_OUT
     reason = CancelledBy(who) if why is Stop.CANCEL else PastDeadline()
     if job.extra.members is not None and type(job.phase) is not Ended:
@@ -114,7 +115,7 @@ def stop(state: State, job: Job, now: int, why: Stop, who: str) -> tuple[list[An
 def _stop_array(
     state: State, array: Job, now: int, why: Stop, who: str
 ) -> tuple[list[AnyEvent], list[JobEnded]]:
-    """Stop an array: what is pending never starts, what goes on is stopped one by one."""
+    """Stop an array: drop pending members, and stop live ones one by one."""
     ended = JobState.CANCELLED if why is Stop.CANCEL else JobState.TIMED_OUT
     reason = CancelledBy(who) if why is Stop.CANCEL else PastDeadline()
     events = drop_pending(array, now, ended, who)
@@ -127,7 +128,7 @@ def _stop_array(
 
 
 def members_of(state: State, array: Job) -> list[Job]:
-    """Members of an array that are jobs of their own and have not ended, lowest index first."""
+    """Return the live members of an array, lowest index first."""
     found = [state.jobs[member] for member in state.members.get(array.id, ())]
     return sorted(found, key=lambda job: (len(job.id), job.id))
 
@@ -137,18 +138,20 @@ def _hold(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Refusa
     if type(job.phase) is Waiting and job.phase.by is not None:
         return []
     if not isinstance(job.phase, Queued | Waiting):
-        return Refusal(RefusalKind.CONFLICT, f"{job.id} is {job.state}: only a waiting job can be held")
+        return Refusal(RefusalKind.CONFLICT, f"{job.id} is {job.state}; only a waiting job can be held")
     return [JobHeld(job.id, now, who)]
 
 
 def _release(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Refusal:
     del state
     if type(job.phase) is not Waiting:
-        return Refusal(RefusalKind.CONFLICT, f"{job.id} is {job.state}: only a held job can be released")
+        return Refusal(RefusalKind.CONFLICT, f"{job.id} is {job.state}; only a held job can be released")
     not_before = job.extra.not_before
     if job.extra.after or (not_before is not None and not_before > now):
         if job.phase.by is None:
-            return Refusal(RefusalKind.CONFLICT, f"nobody holds {job.id}; `spill why` says what it waits for")
+            return Refusal(
+                RefusalKind.CONFLICT, f"{job.id} has no hold to release; `spill why` shows what it waits for"
+            )
         return [JobHeld(job.id, now, "")]
     return [JobReleased(job.id, now, who)]
 
@@ -163,7 +166,7 @@ def _requeue(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Ref
         ]
     if not isinstance(job.phase, Placed | Running):
         return Refusal(
-            RefusalKind.CONFLICT, f"{job.id} is {job.state}: only a placed or running job can be requeued"
+            RefusalKind.CONFLICT, f"{job.id} is {job.state}; only a placed or running job can be requeued"
         )
     return [] if job.phase.stopping is not None else [JobStopping(job.id, now, Stop.REQUEUE, who)]
 
@@ -172,15 +175,15 @@ _ACTS = {Act.HOLD: _hold, Act.RELEASE: _release, Act.REQUEUE: _requeue}
 
 
 def backoff_over(state: State, job_id: JobId, now: int) -> list[AnyEvent]:
-    """The time is over for which a job was not tried on a cluster."""
+    """End the backoffs of a job whose time is over."""
     job = state.jobs.get(job_id)
     if job is None or type(job.phase) is Ended:
         return []
     return [BackoffEnded(job_id, now, each.cluster) for each in job.extra.backoffs if each.until <= now]
 
 
-def time_has_come(state: State, job: JobId, now: int) -> list[AnyEvent]:
-    """The events of a job whose `not_before` has passed."""
+def not_before_passed(state: State, job: JobId, now: int) -> list[AnyEvent]:
+    """Release a job whose `not_before` has passed."""
     found = state.jobs.get(job)
     if found is None or found.extra.after or not may_queue(found, now):
         return []
@@ -188,7 +191,7 @@ def time_has_come(state: State, job: JobId, now: int) -> list[AnyEvent]:
 
 
 def deadline_passed(state: State, job: JobId, now: int) -> list[AnyEvent]:
-    """The events of a job whose deadline has passed."""
+    """Stop a job whose deadline has passed."""
     found = state.jobs.get(job)
     if found is None or found.extra.deadline is None or found.extra.deadline > now:
         return []
@@ -196,8 +199,8 @@ def deadline_passed(state: State, job: JobId, now: int) -> list[AnyEvent]:
     return finish(state, endings, now, events)
 
 
-def time_to_return(state: State, job: JobId, now: int) -> list[AnyEvent]:
-    """The events of a rented job that its wait policy brings back to the queue."""
+def return_due(state: State, job: JobId, now: int) -> list[AnyEvent]:
+    """Stop a rented job that its wait policy returns to the queue."""
     found = state.jobs.get(job)
     if found is None or not isinstance(found.phase, Placed | Running) or found.phase.stopping is not None:
         return []
@@ -205,7 +208,7 @@ def time_to_return(state: State, job: JobId, now: int) -> list[AnyEvent]:
 
 
 def walltime_passed(state: State, job: JobId, now: int) -> list[AnyEvent]:
-    """The events of a running job that its agent should have stopped by now."""
+    """Stop a running job that its agent should have stopped by now."""
     found = state.jobs.get(job)
     if found is None or type(found.phase) is not Running or found.phase.stopping is not None:
         return []

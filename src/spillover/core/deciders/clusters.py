@@ -1,4 +1,4 @@
-"""Clusters that are added, changed, drained, resumed and removed while a server runs."""
+"""Decides on clusters that are added, changed, drained, resumed and removed while a server runs."""
 
 from typing import Final
 
@@ -13,7 +13,6 @@ from spillover.core.events import (
     ClusterUpdated,
     Identified,
 )
-from spillover.core.jobs import Queued, Waiting
 from spillover.core.proposals import (
     Act,
     AddCluster,
@@ -29,57 +28,58 @@ from spillover.core.proposals import (
     ResumeCluster,
     UpdateCluster,
 )
+from spillover.core.records.jobs import Queued, Waiting
 from spillover.core.state import State
 from spillover.model.admission import only_rented
 from spillover.model.cluster import ClusterLife, ClusterSpec, Leave, Role
 from spillover.model.ids import ClusterName
 
 MOST_CLUSTERS: Final = 1000
-"""As many as a configuration may name."""
+"""The same limit as for a configuration file."""
 
 
 def add(state: State, proposal: AddCluster, now: int) -> tuple[list[AnyEvent], Reply]:
-    """One more cluster, under a name that no other has."""
+    """Add a cluster under a new name."""
     spec = proposal.spec
     if (known := state.lives.get(spec.name)) is not None:
-        told = (
-            "it is being removed: wait until it is gone, or resume it"
+        advice = (
+            "it is being removed; wait until it is gone, or resume it"
             if known.leaving
-            else _how_to(known.form)
+            else _advice(known.form)
         )
-        return [], Refusal(RefusalKind.CONFLICT, f"there is a cluster {spec.name!r} already; {told}")
+        return [], Refusal(RefusalKind.CONFLICT, f"cluster {spec.name!r} already exists; {advice}")
     if len(state.clusters) >= MOST_CLUSTERS:
-        told = f"there are {MOST_CLUSTERS} clusters already, which is the most; remove one first"
-        return [], Refusal(RefusalKind.CONFLICT, told)
+        message = f"the server has {MOST_CLUSTERS} clusters, the maximum; remove one first"
+        return [], Refusal(RefusalKind.CONFLICT, message)
     events: list[AnyEvent] = []
     if proposal.identity and not state.facts.identity:
         events.append(Identified(proposal.identity))
-    anew = _waits_anew(state, (*state.facts.clusters, spec))
-    events.append(ClusterAdded(spec, now, proposal.who, proposal.form, anew))
+    resets = _resets_waits(state, (*state.facts.clusters, spec))
+    events.append(ClusterAdded(spec, now, proposal.who, proposal.form, resets))
     return events, Done()
 
 
 def update(state: State, proposal: UpdateCluster, now: int) -> tuple[list[AnyEvent], Reply]:
-    """A cluster is configured otherwise, or by another."""
+    """Change the configuration of a cluster, or who manages it."""
     spec, known = proposal.spec, state.lives.get(proposal.spec.name)
     if known is None:
         return [], _unknown(state, spec.name)
     before = state.clusters[spec.name]
     if before.kind != spec.kind:
-        told = f"{spec.name!r} is a cluster of kind {before.kind}; remove it, and add one of kind {spec.kind} then"
-        return [], Refusal(RefusalKind.CONFLICT, told)
+        message = f"{spec.name!r} is a cluster of kind {before.kind}; to change its kind, remove it and add it again"
+        return [], Refusal(RefusalKind.CONFLICT, message)
     events: list[AnyEvent] = []
     if known.leaving is not None:
         events.append(ClusterResumed(spec.name, now, proposal.who))
     if before != spec or known.form != proposal.form or proposal.restated:
         after = tuple([spec if each.name == spec.name else each for each in state.facts.clusters])
-        anew = _waits_anew(state, after)
-        events.append(ClusterUpdated(spec, now, proposal.who, proposal.form, anew))
+        resets = _resets_waits(state, after)
+        events.append(ClusterUpdated(spec, now, proposal.who, proposal.form, resets))
     return events, Done()
 
 
 def opened(state: State, proposal: OpenedCluster, now: int) -> tuple[list[AnyEvent], Reply]:
-    """What was asked for is open."""
+    """Record that a requested cluster is open."""
     known = state.lives.get(proposal.cluster)
     if known is None or known.life is not ClusterLife.REQUESTED:
         return [], Done()
@@ -87,7 +87,7 @@ def opened(state: State, proposal: OpenedCluster, now: int) -> tuple[list[AnyEve
 
 
 def drain(state: State, proposal: DrainCluster, now: int) -> tuple[list[AnyEvent], Reply]:
-    """A cluster is given nothing more, until somebody resumes it."""
+    """Give a cluster no more work until it is resumed."""
     known = state.lives.get(proposal.cluster)
     if known is None:
         return [], _unknown(state, proposal.cluster)
@@ -97,7 +97,7 @@ def drain(state: State, proposal: DrainCluster, now: int) -> tuple[list[AnyEvent
 
 
 def resume(state: State, proposal: ResumeCluster, now: int) -> tuple[list[AnyEvent], Reply]:
-    """A cluster that is drained, or is being removed, may be given work."""
+    """Resume a cluster that is drained or being removed."""
     known = state.lives.get(proposal.cluster)
     if known is None:
         return [], _unknown(state, proposal.cluster)
@@ -107,16 +107,14 @@ def resume(state: State, proposal: ResumeCluster, now: int) -> tuple[list[AnyEve
 
 
 def remove(state: State, proposal: RemoveCluster, now: int) -> tuple[list[AnyEvent], Reply]:
-    """A cluster is drained, its jobs do as was said, and it is gone once none is left there."""
+    """Drain a cluster and handle its jobs as requested; remove it at once if it has none."""
     name, who = proposal.cluster, proposal.who
     known = state.lives.get(name)
     if known is None:
         return [], _unknown(state, name)
     if not known.form and not proposal.form:
-        told = (
-            f"the configuration names {name!r}; take it out there and say `spill config apply`, or drain it"
-        )
-        return [], Refusal(RefusalKind.CONFLICT, told)
+        message = f"{name!r} belongs to the configuration; remove it there, or drain it"
+        return [], Refusal(RefusalKind.CONFLICT, message)
     jobs = tuple(state.jobs_on(name))
     events: list[AnyEvent] = []
     if known.leaving is not proposal.how:
@@ -133,7 +131,7 @@ def remove(state: State, proposal: RemoveCluster, now: int) -> tuple[list[AnyEve
 
 
 def cleared(state: State, proposal: ClearedCluster, now: int) -> tuple[list[AnyEvent], Reply]:
-    """A cluster that is being removed goes, if nothing of ours is there."""
+    """Remove a cluster that is being removed, if none of our jobs are left there."""
     known = state.lives.get(proposal.cluster)
     if known is None or known.leaving is None or state.jobs_on(proposal.cluster):
         return [], Done()
@@ -142,14 +140,14 @@ def cleared(state: State, proposal: ClearedCluster, now: int) -> tuple[list[AnyE
 
 def _gone(state: State, name: ClusterName, now: int) -> ClusterRemoved:
     left = tuple([spec for spec in state.facts.clusters if spec.name != name])
-    return ClusterRemoved(name, now, _waits_anew(state, left))
+    return ClusterRemoved(name, now, _resets_waits(state, left))
 
 
-def _waits_anew(state: State, after: tuple[ClusterSpec, ...]) -> bool:
-    """Whether waits that were given are no good with other clusters.
+def _resets_waits(state: State, after: tuple[ClusterSpec, ...]) -> bool:
+    """Return whether present waits become invalid with other clusters.
 
-    A wait follows from whether anything can be rented at all, and from whether all that a job asks for is rented. Everything else is looked
-    at when its job is tried: such waits stay as they are, and nothing has to be looked at anew.
+    A wait depends on whether anything can be rented at all, and on whether `where` allows only rented clusters.
+    Everything else is checked when a job is tried, so other changes keep the waits.
     """
     before = state.facts.clusters
     if any(spec.role is Role.RENTED for spec in before) != any(spec.role is Role.RENTED for spec in after):
@@ -162,11 +160,11 @@ def _waits_anew(state: State, after: tuple[ClusterSpec, ...]) -> bool:
     return any(only_rented(where, after) and not only_rented(where, before) for where in asked)
 
 
-def _how_to(form: str) -> str:
-    """How a cluster is changed that is there."""
-    return "remove it first" if form else "change it in the configuration and say `spill config apply`"
+def _advice(form: str) -> str:
+    """Tell how to change an existing cluster."""
+    return "remove it first" if form else "change it in the configuration"
 
 
 def _unknown(state: State, cluster: ClusterName) -> Refusal:
     known = ", ".join(state.clusters) or "none"
-    return Refusal(RefusalKind.UNKNOWN, f"there is no cluster {cluster!r} here; known: {known}")
+    return Refusal(RefusalKind.UNKNOWN, f"there is no cluster {cluster!r}; known clusters: {known}")

@@ -1,8 +1,7 @@
-"""How a job ends, and what that means for its array and for jobs that wait for it."""
+"""Decides how a job ends, and what that means for its array and for dependent jobs."""
 
 from collections.abc import Iterable
 
-from spillover.core import ranges
 from spillover.core.events import (
     AnyEvent,
     DependencyEnded,
@@ -12,36 +11,37 @@ from spillover.core.events import (
     MembersDropped,
     Usage,
 )
-from spillover.core.jobs import Job, Running, Waiting
+from spillover.core.records.jobs import Job, Running, Waiting
 from spillover.core.state import State
+from spillover.model import ranges
 from spillover.model.cluster import OWNED, cost_of_job
 from spillover.model.ids import JobId, split_member
 from spillover.model.job import WALLTIME_SLACK, On
 from spillover.model.reasons import CancelledBy, DependencyFailed, MembersFailed, Reason
 
 ITSELF = "spillover"
-"""Who did what nobody asked for."""
+"""The author of actions that no person asked for."""
 
 
 def end_unplaced(
     job: JobId, attempt: int, seq: int, now: int, ended: JobState, why: Reason, cost: int = 0
 ) -> JobEnded:
-    """The end of a job that holds no lease."""
+    """Return the end of a job that has no lease."""
     return JobEnded(job, now, ended, attempt, seq + 1, None, None, None, cost, Usage(), why)
 
 
 def attempt_cost(state: State, job: Job, ran: int) -> int:
-    """What the attempt that is under way costs if it ran this long, by the prices when it was placed."""
+    """Return the cost of the current attempt if it ran this long, at the prices of its placement."""
     spec = state.cluster_of(job)
     if spec is None or spec.role is OWNED:
-        return 0  # it is there anyway
+        return 0  # owned capacity costs nothing extra
     return cost_of_job(spec, job.kind.shape, ran, job.terms.data)
 
 
 def elapsed(state: State, job: Job, now: int) -> int:
-    """How long a job has run as far as the book can tell: without spans by which clocks jumped, and no longer than it may.
+    """Return how long a job has run as far as the state shows, without clock jumps and at most until it is killed.
 
-    An agent that cannot be reached ends its tasks at their walltime all the same.
+    An agent kills its tasks at their walltime even if it is unreachable.
     """
     if type(job.phase) is not Running:
         return 0
@@ -53,22 +53,23 @@ def elapsed(state: State, job: Job, now: int) -> int:
 def finish(
     state: State, endings: Iterable[JobEnded], now: int, before: Iterable[AnyEvent] = ()
 ) -> list[AnyEvent]:
-    """Events decided before, the endings, and what follows: arrays that end, jobs that may begin or never will."""
+    """Return earlier events, the endings, and what follows: arrays that end, jobs that are released or cancelled."""
     events: list[AnyEvent] = list(before)
     endings = list(endings)
     dropped = {event.array: event for event in events if type(event) is MembersDropped}
     after: dict[JobId, list[JobId]] = {}
-    """What each job still waits for, as these events leave it."""
+    """The remaining dependencies of each job, after these events."""
     live: dict[JobId, int] = {}
-    """How many members of each array go on, likewise."""
+    """The number of live members of each array, after these events."""
     spent: dict[JobId, int] = {}
-    """What each array cost, likewise."""
+    """The cost of each array, after these events."""
     ended: dict[JobId, list[JobState]] = {}
-    """How members of each array ended, likewise."""
+    """The end states of members of each array in these events."""
     over: dict[JobId, None] = {}
     todo = list(reversed(endings))
     doomed = {ending.job: None for ending in todo}
     """Jobs whose end is decided, here or before."""
+    # An ending may cause others: of its array, and of jobs that need its success. Follow them until none is left.
     while todo:
         ending = todo.pop()
         if ending.job in over:
@@ -104,7 +105,7 @@ def finish(
 
 
 def may_queue(job: Job, now: int) -> bool:
-    """Whether nobody holds a waiting job and its time has come; other jobs are looked at apart."""
+    """Return whether a waiting job has no hold and its time has come; dependencies are checked separately."""
     not_before = job.extra.not_before
     return type(job.phase) is Waiting and job.phase.by is None and (not_before is None or not_before <= now)
 
@@ -112,7 +113,7 @@ def may_queue(job: Job, now: int) -> bool:
 def drop_pending(
     job: Job, now: int, ended: JobState, who: str, dropped: MembersDropped | None = None
 ) -> list[AnyEvent]:
-    """Give up all members of an array that have not been placed, and were not given up before."""
+    """Drop all pending members of an array, except those dropped before."""
     if job.extra.members is None:
         return []
     pending = ranges.minus(job.extra.members.pending, dropped.members if dropped is not None else ())
@@ -120,7 +121,7 @@ def drop_pending(
 
 
 def end_of_dropped(array: Job, now: int, ended: JobState, why: Reason) -> list[JobEnded]:
-    """The end of an array whose pending members are given up, if none of its members goes on."""
+    """Return the end of an array whose pending members are dropped, if no member is live."""
     if _live(array):
         return []
     return [end_unplaced(array.id, array.attempt, array.seq, now, ended, why, array.cost)]
@@ -129,7 +130,7 @@ def end_of_dropped(array: Job, now: int, ended: JobState, why: Reason) -> list[J
 def drop_members(
     array: Job, now: int, members: ranges.Ranges, who: str
 ) -> tuple[MembersDropped, list[JobEnded]]:
-    """Cancel some pending members of an array, and the array with them if nothing of it is left."""
+    """Cancel some pending members of an array, and end the array if nothing of it is left."""
     dropped = MembersDropped(array.id, now, members, JobState.CANCELLED, who)
     if _live(array) or _pending(array, dropped):
         return dropped, []
@@ -138,7 +139,7 @@ def drop_members(
 
 
 def _counts(array: Job, last: list[JobState], dropped: MembersDropped | None) -> dict[JobState, int]:
-    """How the members of an array ended, once the last ones have and what was pending is given up."""
+    """Count the end states of the members of an array, including the last ones and the dropped ones."""
     counts = dict(array.extra.members.ended) if array.extra.members is not None else {}
     for state in last:
         counts[state] = counts.get(state, 0) + 1
@@ -150,7 +151,7 @@ def _counts(array: Job, last: list[JobState], dropped: MembersDropped | None) ->
 def _end_of_array(
     array: Job, now: int, counts: dict[JobState, int], cost: int, last: Reason | None
 ) -> JobEnded:
-    """The end of an array whose members ended so, the last one for this reason."""
+    """Return the end of an array from the end states of its members; `last` is the reason of the last one."""
     failed = sum(count for state, count in counts.items() if state is not JobState.SUCCEEDED)
     if not failed:
         return JobEnded(array.id, now, JobState.SUCCEEDED, 1, array.seq + 1, None, None, None, cost, Usage())
@@ -166,7 +167,7 @@ def _live(array: Job) -> int:
 
 
 def _pending(array: Job, dropped: MembersDropped | None) -> int:
-    """How many members are still to be placed, once some were given up."""
+    """Return how many members are pending after some were dropped."""
     if array.extra.members is None:
         return 0
     return ranges.size(array.extra.members.pending) - (

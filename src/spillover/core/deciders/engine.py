@@ -1,4 +1,4 @@
-"""The engine's own proposals: epochs, clocks, policies, archive."""
+"""Decides on epochs, clock jumps, policies, configuration and the archive."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,6 @@ from spillover.core.events import (
     PolicyChanged,
     PolicyDisabled,
 )
-from spillover.core.jobs import Ended
 from spillover.core.proposals import (
     Archived,
     Configure,
@@ -29,13 +28,14 @@ from spillover.core.proposals import (
     SetPolicies,
     StartEpoch,
 )
+from spillover.core.records.jobs import Ended
 from spillover.core.state import State
 from spillover.model.cluster import ClusterSpec
 from spillover.model.policy import choice_of
 
 
 def start_epoch(state: State, proposal: StartEpoch, now: int) -> tuple[list[AnyEvent], Reply]:
-    """A server leads: agents have to register anew, and time without a server does not count as waiting."""
+    """Start an epoch: agents must register again, and the time without a server does not count as waiting."""
     events: list[AnyEvent] = [EpochStarted(proposal.epoch, now)]
     if proposal.identity and not state.facts.identity:
         events.append(Identified(proposal.identity))
@@ -49,12 +49,12 @@ def start_epoch(state: State, proposal: StartEpoch, now: int) -> tuple[list[AnyE
 
 
 def configure(state: State, proposal: Configure, now: int) -> tuple[list[AnyEvent], Reply]:
-    """The configuration was read again."""
+    """Apply a configuration that was read again."""
     return _configured(state, proposal, proposal.who, now), Done()
 
 
 def _configured(state: State, said: StartEpoch | Configure, who: str, now: int) -> list[AnyEvent]:
-    """What a configuration changes beyond clusters."""
+    """Return the events for changed settings other than clusters."""
     events: list[AnyEvent] = []
     if said.budgets != state.facts.budgets:
         events.append(BudgetsConfigured(said.budgets))
@@ -66,13 +66,13 @@ def _configured(state: State, said: StartEpoch | Configure, who: str, now: int) 
 
 
 def kept_clusters(state: State, configured: Sequence[ClusterSpec]) -> list[ClusterSpec]:
-    """Clusters that no configuration names and that stay: they were added while a server ran, or are being removed."""
+    """Return clusters that stay although no configuration has them: added to a running server, or being removed."""
     named = {spec.name for spec in configured}
     return [spec for spec in state.facts.clusters if spec.name not in named and state.lives[spec.name].form]
 
 
 def _taken_over(state: State, configured: Sequence[ClusterSpec], now: int) -> list[AnyEvent]:
-    """Clusters of which the configuration says how they are from now on, as it names them."""
+    """Return events for clusters that the configuration now defines, but that were added to a running server."""
     events: list[AnyEvent] = []
     for spec in configured:
         known = state.lives.get(spec.name)
@@ -85,17 +85,15 @@ def _taken_over(state: State, configured: Sequence[ClusterSpec], now: int) -> li
 
 
 def jump(state: State, proposal: Jump, now: int) -> tuple[list[AnyEvent], Reply]:
-    """The clock jumped."""
+    """Record a clock jump."""
     del state, now
     return ([ClockJumped(proposal.by, proposal.who)] if proposal.by > 0 else []), Done()
 
 
 def set_policies(state: State, proposal: SetPolicies, now: int) -> tuple[list[AnyEvent], Reply]:
-    """Other policies decide."""
+    """Change the policies."""
     if proposal.over is not None and proposal.over != state.facts.policies:
-        return [], Refusal(
-            RefusalKind.STALE, "somebody else changed the policies meanwhile; look again and retry"
-        )
+        return [], Refusal(RefusalKind.STALE, "the policies changed in the meantime; check them and retry")
     settles = any(axis in state.policies.disabled for axis in proposal.named)
     if proposal.policies == state.facts.policies and not settles:
         return [], Done()
@@ -104,14 +102,14 @@ def set_policies(state: State, proposal: SetPolicies, now: int) -> tuple[list[An
 
 
 def disable_policy(state: State, proposal: DisablePolicy, now: int) -> tuple[list[AnyEvent], Reply]:
-    """A policy decides no more, if it is still the one that does."""
+    """Disable a policy, if it is still in use."""
     if choice_of(state.facts.policies, proposal.axis).name != proposal.name:
         return [], Done()
     return [PolicyDisabled(now, proposal.axis, proposal.name, proposal.took, proposal.error)], Done()
 
 
 def archived(state: State, proposal: Archived, now: int) -> tuple[list[AnyEvent], Reply]:
-    """Ended jobs leave the state."""
+    """Remove ended jobs that are archived."""
     del now
     gone = tuple(job for job in proposal.jobs if job in state.jobs and type(state.jobs[job].phase) is Ended)
     return ([JobsArchived(gone)] if gone else []), Done()

@@ -1,4 +1,4 @@
-"""External clusters: what a driver saw becomes what the book says, and no more than that changed."""
+"""Decides on observations of external clusters: records only what differs from the state."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,9 +20,9 @@ from spillover.core.events import (
     TasksBound,
     Usage,
 )
-from spillover.core.jobs import Job, Placed, Running
-from spillover.core.nodes import Node
 from spillover.core.proposals import Done, Refusal, RefusalKind, Reply, SeeBound, SeeCluster, SeeNodes
+from spillover.core.records.jobs import Job, Placed, Running
+from spillover.core.records.nodes import Node
 from spillover.core.state import State
 from spillover.core.transitions import CLUSTER
 from spillover.model.cluster import ClusterHealth
@@ -32,7 +32,7 @@ from spillover.model.reasons import CancelledBy, ClusterFailed, Reason
 
 
 def see_nodes(state: State, proposal: SeeNodes, now: int) -> tuple[list[AnyEvent], Reply]:
-    """Nodes are so: what differs from the book is written down."""
+    """Record nodes that differ from the state."""
     cluster = proposal.cluster
     if (unknown := _unknown(state, cluster)) is not None:
         return [], unknown
@@ -43,8 +43,8 @@ def see_nodes(state: State, proposal: SeeNodes, now: int) -> tuple[list[AnyEvent
     for name, each in seen.items():
         node = state.nodes.get(f"{cluster}/{name}")
         if node is not None and node.is_agent:
-            continue  # it has jobs of the time when this was a cluster of agents
-        if node is None or not _is_like(node, each):
+            continue  # it still has jobs from when this was a cluster of agents
+        if node is None or not _is_unchanged(node, each):
             nodes.append(each)
         elif node.foreign != each.foreign or node.tasks != each.tasks:
             used.append(NodeUse(name, each.foreign, each.tasks))
@@ -58,12 +58,12 @@ def see_nodes(state: State, proposal: SeeNodes, now: int) -> tuple[list[AnyEvent
     gone = [node.name for node in known if node.status != "gone" and not node.is_agent]
     if not (nodes or used or same or gone):
         return [], Done()
-    nodes.sort(key=lambda each: each.name)  # as a checkpoint has them
+    nodes.sort(key=lambda each: each.name)  # the same order as in a checkpoint
     return [NodesSeen(cluster, now, tuple(nodes), tuple(used), tuple(same), tuple(gone))], Done()
 
 
-def _is_like(node: Node, seen: SeenNode) -> bool:
-    """Whether nothing changed about a node but what others use; one that was not seen yet is taken to be ready."""
+def _is_unchanged(node: Node, seen: SeenNode) -> bool:
+    """Return whether nothing changed about a node except its usage by others; an unobserved node counts as ready."""
     status = "ready" if node.status == "unobserved" else node.status
     return (
         status == ("ready" if seen.ready else "closed")
@@ -75,7 +75,7 @@ def _is_like(node: Node, seen: SeenNode) -> bool:
 
 
 def see_cluster(state: State, proposal: SeeCluster, now: int) -> tuple[list[AnyEvent], Reply]:
-    """A cluster answers or does not; when it has failed, its jobs do as they say."""
+    """Record the health of a cluster; if it has failed, handle its jobs as their `on_cluster_failure` says."""
     cluster, health = proposal.cluster, proposal.health
     if (unknown := _unknown(state, cluster)) is not None:
         return [], unknown
@@ -102,7 +102,7 @@ def see_cluster(state: State, proposal: SeeCluster, now: int) -> tuple[list[AnyE
 
 
 def _failed(state: State, job: Job, now: int, failure: ClusterChanged) -> JobRequeued | JobEnded | None:
-    """What becomes of a job that may run on a cluster that has failed; None if it waits for it."""
+    """Decide on a job that may run on a failed cluster; None if it waits for the cluster."""
     match job.terms.on_cluster_failure:
         case OnFailure.WAIT:
             return None
@@ -113,7 +113,7 @@ def _failed(state: State, job: Job, now: int, failure: ClusterChanged) -> JobReq
 
 
 def _cancelled(state: State, job: Job, now: int, why: Reason) -> JobEnded:
-    """The end of a job that does not outlive its cluster; one that somebody cancelled before was cancelled by them."""
+    """Return the end of a job cancelled with its cluster; an earlier cancel by a person takes precedence."""
     phase = job.phase
     since = phase.since if type(phase) is Running else None
     ran = elapsed(state, job, now)
@@ -125,7 +125,7 @@ def _cancelled(state: State, job: Job, now: int, why: Reason) -> JobEnded:
 
 
 def see_bound(state: State, proposal: SeeBound, now: int) -> tuple[list[AnyEvent], Reply]:
-    """Tasks are on these nodes: the book follows for leases that are valid, once it knows their nodes."""
+    """Record the nodes of tasks with valid leases, if the state knows these nodes."""
     cluster = proposal.cluster
     if (unknown := _unknown(state, cluster)) is not None:
         return [], unknown
@@ -144,7 +144,7 @@ def see_bound(state: State, proposal: SeeBound, now: int) -> tuple[list[AnyEvent
 
 
 def _bound(job: Job, nodes: Sequence[NodeName]) -> tuple[NodeName, ...] | None:
-    """Where all tasks of a job are, by rank, if some are on these nodes; None if the book has them there."""
+    """Return the nodes of all tasks of a job by rank, given some of them; None if the state already matches."""
     before = _places(job)
     nodes = nodes[: len(before)]
     if len(nodes) == len(before):
@@ -157,25 +157,25 @@ def _bound(job: Job, nodes: Sequence[NodeName]) -> tuple[NodeName, ...] | None:
 
 
 def _is_watched(state: State, cluster: ClusterName, name: NodeName) -> bool:
-    """Whether the book knows a node, and that others run it."""
+    """Return whether a node is known as one of an external cluster."""
     node = state.nodes.get(f"{cluster}/{name}")
     return node is not None and not node.is_agent
 
 
 def _places(job: Job) -> tuple[NodeName, ...]:
-    """Where the book has the tasks of a job."""
+    """Return the nodes of a job's tasks according to the state."""
     phase = job.phase
     return tuple([task.node for task in job.tasks]) if isinstance(phase, Placed | Running) else ()
 
 
 def _takes(spare: Counter[NodeName], name: NodeName) -> bool:
-    """Whether one more of a name is left; it is taken."""
+    """Take one of a name from the counter; return whether one was left."""
     spare[name] -= 1
     return spare[name] >= 0
 
 
 def _held(state: State, cluster: ClusterName, leases: Iterable[Lease]) -> dict[JobId, Job]:
-    """The jobs of those leases that are valid on a cluster."""
+    """Return the jobs of those leases that are valid on a cluster."""
     held: dict[JobId, Job] = {}
     for lease in leases:
         job = state.jobs.get(lease.job)
@@ -190,11 +190,11 @@ def _held(state: State, cluster: ClusterName, leases: Iterable[Lease]) -> dict[J
 
 
 def _unknown(state: State, cluster: ClusterName) -> Refusal | None:
-    """Why nothing can be seen of a cluster."""
+    """Return why a cluster cannot be observed; None if it can."""
     spec = state.clusters.get(cluster)
     if spec is None:
         known = ", ".join(state.clusters) or "none"
-        return Refusal(RefusalKind.UNKNOWN, f"there is no cluster {cluster!r} here; known: {known}")
+        return Refusal(RefusalKind.UNKNOWN, f"there is no cluster {cluster!r}; known clusters: {known}")
     if not spec.external:
-        return Refusal(RefusalKind.INVALID, f"{cluster!r} is a cluster of agents, which speak for themselves")
+        return Refusal(RefusalKind.INVALID, f"{cluster!r} is a cluster of agents, not an external cluster")
     return None

@@ -1,4 +1,4 @@
-"""Gangs whose tasks are told of one by one: when one does not end well the others are stopped, and the job ends with the last."""
+"""Decides on gangs whose tasks report separately. A failed task stops the others, and the job ends with the last."""
 
 from collections.abc import Sequence
 
@@ -18,15 +18,15 @@ from spillover.core.events import (
     TasksEnded,
     Usage,
 )
-from spillover.core.jobs import Job, Placed, Running
+from spillover.core.records.jobs import Job, Placed, Running
+from spillover.core.records.tasks import Gang, JobTask, deciding_end, usage_of
 from spillover.core.state import State
-from spillover.core.tasks import Gang, JobTask, deciding_end, usage_of
 
 
 def tasks_end(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> list[AnyEvent]:
-    """What follows when these tasks of a gang, which went on, have ended.
+    """Return the events that follow when these live tasks of a gang end.
 
-    A `JobEnded` among it, the last event then, has consequences for other jobs: see `finish`.
+    A `JobEnded` is always the last event. It has consequences for other jobs, see `finish`.
     """
     gang, phase = job.extra.gang, job.phase
     if gang is None or not isinstance(phase, Placed | Running):
@@ -40,14 +40,14 @@ def tasks_end(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> list
 
 
 def given_up(state: State, job: Job, task: JobTask, now: int, because: str = "") -> TaskEnd:
-    """The end of a task whose agent does not have it (any more): it never began, or it is lost."""
+    """Return the end of a task that its agent does not have: released if it never started, otherwise lost."""
     if task.state is JobState.PLACED:
         return TaskEnd(task.rank, now, JobState.CANCELLED, Outcome.RELEASED, message=because)
     return lost_task(state, job, task, now, because)
 
 
 def lost_task(state: State, job: Job, task: JobTask, now: int, because: str = "") -> TaskEnd:
-    """The end of a task whose lease is void while it may have run."""
+    """Return the end of a task whose lease is void while it may have run."""
     ran = elapsed(state, job, now)
     if task.started is None:
         ran = 0
@@ -57,12 +57,12 @@ def lost_task(state: State, job: Job, task: JobTask, now: int, because: str = ""
 
 
 def _all_ends(gang: Gang, last: Sequence[TaskEnd]) -> list[TaskEnd]:
-    """How all tasks of a gang ended, with the last ones."""
+    """Return the ends of all tasks of a gang, including the last ones."""
     return [*(task.end for task in gang.tasks if task.end is not None), *last]
 
 
 def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> JobRequeued | JobEnded:
-    """What becomes of a job all of whose tasks have ended."""
+    """Decide on a job all of whose tasks have ended."""
     end, used = deciding_end(ends), usage_of(ends)
     phase, outcome = job.phase, end.outcome or Outcome.EXITED
     began = type(phase) is Running or used.ran > 0
@@ -70,7 +70,7 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
         if not began:
             back = released(job, now, end.message)
             return replace(back, rank=end.rank) if type(back) is JobEnded else back
-        outcome = Outcome.STOPPED  # what had begun is not unharmed
+        outcome = Outcome.STOPPED  # other tasks had begun, so the attempt counts
     cost = job.cost + (attempt_cost(state, job, used.ran) if began else 0)
     if end.state is not JobState.SUCCEEDED:
         why_back = again(job, outcome, end.exit_code)

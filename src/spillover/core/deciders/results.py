@@ -1,4 +1,4 @@
-"""What agents say of tasks. A result counts once, and only under the very lease that is valid."""
+"""Decides on starts and results of tasks. A result counts once, and only under the valid lease."""
 
 from typing import Final
 
@@ -20,10 +20,10 @@ from spillover.core.events import (
     TasksStarted,
     Usage,
 )
-from spillover.core.jobs import Ended, Job, Placed, Running
 from spillover.core.proposals import DRIVER, Done, Refusal, RefusalKind, Reply, Result, Started, Verdict
+from spillover.core.records.jobs import Ended, Job, Placed, Running
+from spillover.core.records.tasks import deciding_end, state_of_end
 from spillover.core.state import State
-from spillover.core.tasks import deciding_end, state_of_end
 from spillover.model.ids import NodeKey
 
 EXITED: Final = Outcome.EXITED
@@ -31,11 +31,11 @@ LOST: Final = Outcome.LOST
 NOT_STARTED: Final = Outcome.NOT_STARTED
 SUCCEEDED: Final = JobState.SUCCEEDED
 ACCEPTED: Final = Verdict.ACCEPTED
-# A name of a module is found several times as fast as a member of an enumeration, and this is asked for every job.
+# A module global is found several times faster than an enum member, and these are read for every job.
 
 
 def holder(state: State, lease: Lease, node: NodeKey) -> Job | None:
-    """The job of a task that this node may speak for under this lease; where others run the cluster, its driver alone does."""
+    """Return the job that this node may report on under this lease; on external clusters only the driver may."""
     job = state.jobs.get(lease.job)
     if job is None or job.seq != lease.seq or job.attempt != lease.attempt:
         return None
@@ -54,10 +54,10 @@ def holder(state: State, lease: Lease, node: NodeKey) -> Job | None:
 
 
 def started(state: State, proposal: Started, now: int) -> tuple[list[AnyEvent], Reply]:
-    """A task runs."""
+    """Record that a task runs."""
     job = holder(state, proposal.lease, proposal.node)
     if job is None:
-        return [], Refusal(RefusalKind.STALE, f"{proposal.lease.job} is not leased so any more")
+        return [], Refusal(RefusalKind.STALE, f"the lease of {proposal.lease.job} is no longer valid")
     at = now - proposal.age if proposal.age > 0 else now
     if at < job.submitted:
         at = job.submitted
@@ -69,14 +69,14 @@ def started(state: State, proposal: Started, now: int) -> tuple[list[AnyEvent], 
 
 
 def _more_run(job: Job, proposal: Started, at: int) -> list[AnyEvent]:
-    """What is new of the tasks of a gang that run."""
+    """Return events for tasks of a gang that newly run."""
     tasks, runs = job.tasks, type(job.phase) is Running
     if proposal.node != DRIVER:
         ranks = [proposal.lease.task]
     elif proposal.ranks:
         ranks = sorted({rank for rank in proposal.ranks if 0 <= rank < len(tasks)})
     else:
-        ranks = [] if runs else [0]  # that the first one runs is as good as any
+        ranks = [] if runs else [0]  # unknown which: assume the first
     ranks = [rank for rank in ranks if tasks[rank].state is JobState.PLACED]
     if not ranks:
         return []
@@ -89,18 +89,18 @@ def _more_run(job: Job, proposal: Started, at: int) -> list[AnyEvent]:
 
 
 def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Reply]:
-    """A task ended: its job ends, or is tried again; of a gang, when the last one has."""
+    """Decide on the end of a task: its job ends or is retried; a gang does so with its last task."""
     lease = proposal.lease
     job = holder(state, lease, proposal.node)
     if job is None:
         known = state.jobs.get(lease.job)
         same = known is not None and (known.attempt, known.seq) == (lease.attempt, lease.seq)
         return [], Verdict.DUPLICATE if same and type(known.phase) is Ended else Verdict.FENCED  # type: ignore[union-attr]
-    told = None
+    ends = None
     if job.extra.gang is not None:
         if proposal.node != DRIVER:
             return _of_task(state, job, proposal, now)
-        told = _tasks_told(job, proposal, now)
+        ends = _reported_ends(job, proposal, now)
     phase, outcome, ran = job.phase, proposal.outcome, proposal.usage.ran
     if ran < 0:
         ran = 0
@@ -116,7 +116,7 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
             requeued = JobRequeued(
                 job.id, now, back, attempt, job.seq + 1, cost, proposal.outputs, proposal.message
             )
-            return [requeued] if told is None else [told, requeued], ACCEPTED
+            return [requeued] if ends is None else [ends, requeued], ACCEPTED
         ended, why = verdict(job, outcome, proposal)
     finished = now - proposal.age if proposal.age > 0 else now
     if finished < job.submitted:
@@ -139,18 +139,18 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
         proposal.value,
         proposal.value_digest,
         proposal.outputs,
-        0 if told is None else deciding_end(told.ends).rank,
+        0 if ends is None else deciding_end(ends.ends).rank,
     )
-    if told is None and not state.members and job.id not in state.waiters:
-        return [ending], ACCEPTED  # most jobs have no array, and nobody who waits for them
-    return finish(state, [ending], now, () if told is None else (told,)), ACCEPTED
+    if ends is None and not state.members and job.id not in state.waiters:
+        return [ending], ACCEPTED  # most jobs have no array and no dependent jobs
+    return finish(state, [ending], now, () if ends is None else (ends,)), ACCEPTED
 
 
-def _tasks_told(job: Job, proposal: Result, now: int) -> TasksEnded | None:
-    """How tasks of a gang ended that its driver tells of together with the job; None if it tells of none."""
+def _reported_ends(job: Job, proposal: Result, now: int) -> TasksEnded | None:
+    """Return the ends of tasks that a driver reports together with the end of their gang; None if it reports none."""
     ends = {each.rank: each for each in proposal.tasks}
     living = tuple(
-        replace(end, at=min(now, max(job.submitted, end.at)))  # by the clock of its cluster
+        replace(end, at=min(now, max(job.submitted, end.at)))  # `end.at` is by the clock of its cluster
         for task in job.tasks
         if task.lives and (end := ends.get(task.rank)) is not None
     )
@@ -158,7 +158,7 @@ def _tasks_told(job: Job, proposal: Result, now: int) -> TasksEnded | None:
 
 
 def _of_task(state: State, job: Job, proposal: Result, now: int) -> tuple[list[AnyEvent], Verdict]:
-    """One task of a gang ended."""
+    """Decide on the end of one task of a gang."""
     task, outcome, used = job.tasks[proposal.lease.task], proposal.outcome, proposal.usage
     if not task.lives:
         return [], Verdict.DUPLICATE

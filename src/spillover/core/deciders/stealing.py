@@ -1,13 +1,13 @@
-"""Leases that an idle agent takes over from a busy one: asked for here, given up there, moved in one event."""
+"""Decides steals: an idle agent asks for a lease, its holder gives it up, and one event moves it."""
 
-from spillover.core.book import takes_over
 from spillover.core.deciders.endings import finish
 from spillover.core.deciders.results import holder
 from spillover.core.deciders.verdicts import released
 from spillover.core.events import AnyEvent, JobEnded, LeaseMoved, StealAsked, StealRefused, Unmoved
-from spillover.core.jobs import Job, Placed
-from spillover.core.nodes import Node
+from spillover.core.holding import takes_over
 from spillover.core.proposals import AskSteal, Done, Refusal, RefusalKind, Reply, Yield, Yielded
+from spillover.core.records.jobs import Job, Placed
+from spillover.core.records.nodes import Node
 from spillover.core.state import State
 from spillover.model.admission import matches
 from spillover.model.ids import node_key
@@ -16,7 +16,7 @@ _UNMOVED = {Yield.STARTED: Unmoved.STARTED, Yield.UNKNOWN: Unmoved.UNKNOWN}
 
 
 def ask(state: State, proposal: AskSteal, now: int) -> tuple[list[AnyEvent], Reply]:
-    """A lease is wanted by an agent that has room for it; whoever holds it is asked."""
+    """Ask the holder of a lease on behalf of an agent that has room for it."""
     job = holder(state, proposal.lease, node_key(proposal.cluster, proposal.node))
     thief = state.nodes.get(f"{proposal.cluster}/{proposal.thief}")
     if (
@@ -34,7 +34,7 @@ def ask(state: State, proposal: AskSteal, now: int) -> tuple[list[AnyEvent], Rep
 
 
 def yielded(state: State, proposal: Yielded, now: int) -> tuple[list[AnyEvent], Reply]:
-    """An agent answers. Said again, or too late, that changes nothing: it speaks of the very lease that it was asked for."""
+    """Decide on the holder's answer. A repeated or late answer changes nothing, because it names the exact lease."""
     job = holder(state, proposal.lease, proposal.node)
     if job is None or type(job.phase) is not Placed or job.extra.gang is not None:
         return [], Done()
@@ -48,7 +48,7 @@ def yielded(state: State, proposal: Yielded, now: int) -> tuple[list[AnyEvent], 
             job.id, now, phase.cluster, phase.node, thief.name, job.attempt, proposal.lease.seq + 1
         )
         return [moved], Done()
-    back = released(job, now)  # nobody has room for it any more, or it is to be stopped
+    back = released(job, now)  # the thief has no room any more, or the job is being stopped
     return (finish(state, [back], now) if type(back) is JobEnded else [back]), Done()
 
 
@@ -57,7 +57,7 @@ def _has_room(state: State, thief: Node, job: Job) -> bool:
 
 
 def _may_move(state: State, job: Job, thief: Node) -> bool:
-    """Whether a lease that nobody else wants would find its room there."""
+    """Return whether a lease can move to an agent that has room for it."""
     phase, shape = job.phase, job.kind.shape
     return (
         type(phase) is Placed

@@ -1,25 +1,25 @@
-"""Taking jobs in: all of a submission, or none of it."""
+"""Decides on submissions: accepts all jobs of one, or none."""
 
 from collections.abc import Iterable
 
-from spillover.core import ranges
 from spillover.core.deciders.endings import ITSELF, end_unplaced
 from spillover.core.events import AnyEvent, JobState, JobSubmitted, MembersDropped
-from spillover.core.history import predict
+from spillover.core.learned.runtimes import predict
 from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, Reply, Submit, Submitted
 from spillover.core.state import State
 from spillover.core.transitions import TERMINAL
+from spillover.model import ranges
 from spillover.model.ids import JobId
 from spillover.model.job import After, On
 from spillover.model.reasons import DependencyFailed
 
 
 def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:
-    """Take all jobs of a submission in, or say what is wrong with it."""
+    """Accept all jobs of a submission, or return why not."""
     events: list[AnyEvent] = []
     for new in proposal.jobs:
         if new.after or new.key is not None:
-            return _submit_with_ties(state, proposal, now)
+            return _submit_linked(state, proposal, now)
     if (full := _full(state, proposal, proposal.jobs)) is not None:
         return [], full
     taken_in: list[JobId] = []
@@ -31,16 +31,16 @@ def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Re
     return events, Submitted(tuple(taken_in))
 
 
-def _submit_with_ties(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:  # noqa: C901 - the checks of one submission, in their order
-    """Take in jobs of which some have a key, or wait for others."""
+def _submit_linked(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:  # noqa: C901 - the checks of one submission, in order
+    """Accept jobs of which some have a key or depend on others."""
     events: list[AnyEvent] = []
     fresh = {new.job: new for new in proposal.jobs}
     keyed: dict[tuple[str, str], NewJob] = {}
-    if (circle := _circle(fresh)) is not None:
-        names = " -> ".join(fresh[each].spec.name for each in circle)
-        return [], Refusal(RefusalKind.INVALID, f"`after` goes in a circle: {names}")
+    if (cycle := _dependency_cycle(fresh)) is not None:
+        names = " -> ".join(fresh[each].spec.name for each in cycle)
+        return [], Refusal(RefusalKind.INVALID, f"`after` has a cycle: {names}")
     there: dict[JobId, JobId] = {}
-    """Jobs of the submission that are there already under their key."""
+    """Jobs of the submission that already exist under their key."""
     for new in proposal.jobs:
         if new.key is not None:
             known = _known(state, keyed, new, new.key, proposal.archived)
@@ -61,7 +61,7 @@ def _submit_with_ties(state: State, proposal: Submit, now: int) -> tuple[list[An
             wanted[new.job] = resolved
     if (full := _full(state, proposal, [fresh[job] for job in wanted])) is not None:
         return [], full
-    failed = _doomed(wanted)
+    failed = _never_start(wanted)
     for new in proposal.jobs:
         if new.job in wanted:
             events += _take(state, new, proposal.user, now, wanted[new.job], failed)
@@ -69,7 +69,7 @@ def _submit_with_ties(state: State, proposal: Submit, now: int) -> tuple[list[An
 
 
 def _full(state: State, proposal: Submit, coming: Iterable[NewJob]) -> Refusal | None:
-    """Why there is no room in the queue for all of these jobs, if there is none."""
+    """Return a refusal if the queue has no room for all of these jobs; None if it has."""
     bounds = proposal.bounds
     if bounds is None:
         return None
@@ -78,7 +78,7 @@ def _full(state: State, proposal: Submit, coming: Iterable[NewJob]) -> Refusal |
         project = new.spec.project
         counts[project] = counts.get(project, 0) + (ranges.size(new.spec.array) if new.spec.array else 1)
     total, most = sum(counts.values()), bounds.queued
-    # What has ended is counted out, so that all is well as a rule without a look at what runs.
+    # Live jobs include placed ones. So this usually passes without counting the placed ones.
     if most is not None and total + state.alive > most:
         waiting = state.alive - len(_placed(state, None))
         if total and total + waiting > most:
@@ -89,13 +89,13 @@ def _full(state: State, proposal: Submit, coming: Iterable[NewJob]) -> Refusal |
     for project, count in counts.items():
         live = state.live.get(project, 0)
         if count + live > each and count + (waiting := live - len(_placed(state, project))) > each:
-            told = _no_room(f"the queue of project {project!r}", waiting, each, count)
-            return Refusal(RefusalKind.PROJECT_FULL, told)
+            message = _no_room(f"the queue of project {project!r}", waiting, each, count)
+            return Refusal(RefusalKind.PROJECT_FULL, message)
     return None
 
 
 def _placed(state: State, project: str | None) -> dict[JobId, None]:
-    """Jobs that have a place: all, or those of a project."""
+    """Return the placed jobs, of one project if it is given."""
     ids = {job: None for node in state.nodes.values() for job in node.jobs}
     if project is None:
         return ids
@@ -103,7 +103,7 @@ def _placed(state: State, project: str | None) -> dict[JobId, None]:
 
 
 def _no_room(whose: str, waiting: int, most: int, count: int) -> str:
-    return f"{whose} holds {waiting} of at most {most} jobs; {count} more would pass that, so none was taken"
+    return f"{whose} holds {waiting} of at most {most} jobs; {count} more would exceed that, so none was accepted"
 
 
 def _taken(new: NewJob) -> Refusal:
@@ -113,45 +113,47 @@ def _taken(new: NewJob) -> Refusal:
 def _known(
     state: State, keyed: dict[tuple[str, str], NewJob], new: NewJob, key: str, archived: int | None
 ) -> JobId | Refusal | None:
-    """The job that its project submitted under a key before; a refusal if it was another one, or if nobody can know."""
+    """Return the earlier job under this key; a refusal if it differs or may be archived; None if there is none."""
     project = new.spec.project
     if (live := state.keys.find(project, key)) is not None:
         job, body = live, state.jobs[live].extra.body
     elif (same := keyed.get((project, key))) is not None:
         job, body = same.job, same.body
     elif archived is not None and state.keys.may_have_left(project, key, archived):
-        return Refusal(RefusalKind.STALE, f"the job under the key {key!r} was archived meanwhile; try again")
+        return Refusal(
+            RefusalKind.STALE, f"the job under the key {key!r} was archived in the meantime; try again"
+        )
     else:
         return None
     return job if body == new.body else Refusal(RefusalKind.CONFLICT, key_taken(key, job))
 
 
 def key_taken(key: str | None, job: str) -> str:
-    """That a key was used for another job of the project."""
+    """Format the message that a key was used for another job."""
     return f"the key {key!r} was used for another job, {job}; use a new key"
 
 
 def _resolve(
     state: State, new: NewJob, fresh: dict[JobId, NewJob], there: dict[JobId, JobId]
 ) -> list[Dependency] | Refusal:
-    """What a job waits for, each once and with how it ended; named twice, success is asked for if either asks."""
+    """Return the dependencies of a job, each once and with its end; of two entries, success is the stricter."""
     found: dict[JobId, Dependency] = {}
     for each in new.after:
         job = there.get(each.job, each.job)
         if job == new.job:
-            return Refusal(RefusalKind.INVALID, f"`after` goes in a circle: {new.spec.name} waits for itself")
+            return Refusal(RefusalKind.INVALID, f"`after` has a cycle: {new.spec.name} waits for itself")
         succeeded = each.succeeded
         if (live := state.jobs.get(job)) is not None:
             succeeded = live.state is JobState.SUCCEEDED if live.state in TERMINAL else None
         elif succeeded is None and job not in fresh:
-            return Refusal(RefusalKind.STALE, f"the job {job} to run after moved meanwhile; try again")
+            return Refusal(RefusalKind.STALE, f"dependency {job} was archived in the meantime; try again")
         on = On.SUCCESS if job in found and found[job].on is On.SUCCESS else each.on
         found[job] = Dependency(job, on, succeeded)
     return list(found.values())
 
 
-def _doomed(wanted: dict[JobId, list[Dependency]]) -> dict[JobId, JobId]:
-    """Jobs of a submission that will never start, each with the job whose failure it waits for in vain."""
+def _never_start(wanted: dict[JobId, list[Dependency]]) -> dict[JobId, JobId]:
+    """Return jobs of a submission that can never start, each with the failed job that it depends on."""
     followers: dict[JobId, list[JobId]] = {}
     failed: dict[JobId, JobId] = {}
     for job, after in wanted.items():
@@ -172,7 +174,7 @@ def _doomed(wanted: dict[JobId, list[Dependency]]) -> dict[JobId, JobId]:
 def _take(
     state: State, new: NewJob, user: str, now: int, after: list[Dependency], failed: dict[JobId, JobId]
 ) -> list[AnyEvent]:
-    """The events that take one job in."""
+    """Return the events that accept one job."""
     waits = () if new.job in failed else _waits(after, failed)
     events: list[AnyEvent] = [_submitted(state, new, user, now, waits)]
     if new.job in failed:
@@ -184,7 +186,7 @@ def _take(
 
 
 def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[After, ...]) -> JobSubmitted:
-    """A job is accepted; of one that does not say how long it will run, it is noted how long those like it did."""
+    """Return the event that accepts a job. A job without an estimate gets a prediction from similar jobs."""
     spec = new.spec
     silent = spec.terms.estimate is None
     return JobSubmitted(
@@ -210,14 +212,14 @@ def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[Afte
 
 
 def _waits(after: list[Dependency], failed: dict[JobId, JobId]) -> tuple[After, ...]:
-    """What has not ended yet of that which a job waits for."""
+    """Return the dependencies that have not ended."""
     return tuple(
         After(each.job, each.on) for each in after if each.succeeded is None and each.job not in failed
     )
 
 
-def _circle(fresh: dict[JobId, NewJob]) -> list[JobId] | None:
-    """A circle of `after` within a submission, if there is one; it cannot reach outside, where all ids are older."""
+def _dependency_cycle(fresh: dict[JobId, NewJob]) -> list[JobId] | None:
+    """Return a cycle of `after` within a submission, if any. Other jobs are older and cannot be part of one."""
     done: dict[JobId, None] = {}
     for start in fresh:
         path: dict[JobId, None] = {}

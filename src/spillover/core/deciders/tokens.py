@@ -1,4 +1,4 @@
-"""Tokens that let people and agents in."""
+"""Decides on tokens for people and agents."""
 
 from typing import Final
 
@@ -8,23 +8,27 @@ from spillover.core.state import State
 from spillover.model.tokens import TokenRole
 
 MOST: Final = 10_000
-"""Tokens that are valid at one time."""
+"""The most valid tokens at a time."""
 
 
 def create(state: State, proposal: CreateToken, now: int) -> tuple[list[AnyEvent], Reply]:
-    """A token lets its holder in from now on."""
+    """Create a token."""
     if proposal.token in state.tokens:
-        return [], Refusal(RefusalKind.CONFLICT, f"there is a token {proposal.token} already")
+        return [], Refusal(RefusalKind.CONFLICT, f"token {proposal.token} already exists")
     if proposal.project is not None and proposal.role is not TokenRole.SUBMIT:
-        return [], Refusal(RefusalKind.INVALID, f"a token of role {proposal.role} is not for one project")
+        return [], Refusal(
+            RefusalKind.INVALID, f"a token of role {proposal.role} cannot be limited to a project"
+        )
     if proposal.user is not None and proposal.role is TokenRole.AGENT:
-        return [], Refusal(RefusalKind.INVALID, "a token of role agent has no user")
+        return [], Refusal(RefusalKind.INVALID, "a token of role agent cannot have a user")
     if proposal.cluster is not None and proposal.role is not TokenRole.AGENT:
-        return [], Refusal(RefusalKind.INVALID, f"a token of role {proposal.role} is not for one cluster")
+        return [], Refusal(
+            RefusalKind.INVALID, f"a token of role {proposal.role} cannot be limited to a cluster"
+        )
     if proposal.expires is not None and proposal.expires <= now:
-        return [], Refusal(RefusalKind.INVALID, "the token would have expired already")
+        return [], Refusal(RefusalKind.INVALID, "the expiry time is in the past")
     if sum(token.is_valid(now) for token in state.tokens.values()) >= MOST:
-        return [], Refusal(RefusalKind.CONFLICT, f"there are {MOST} valid tokens; revoke some")
+        return [], Refusal(RefusalKind.CONFLICT, f"there are {MOST} valid tokens, the maximum; revoke some")
     created = TokenCreated(
         proposal.token,
         now,
@@ -41,10 +45,10 @@ def create(state: State, proposal: CreateToken, now: int) -> tuple[list[AnyEvent
 
 
 def revoke(state: State, proposal: RevokeToken, now: int) -> tuple[list[AnyEvent], Reply]:
-    """A token lets nobody in any more."""
+    """Revoke a token."""
     token = state.tokens.get(proposal.token)
     if token is None:
         return [], Refusal(
-            RefusalKind.UNKNOWN, f"there is no token {proposal.token}; `spill token list` has them all"
+            RefusalKind.UNKNOWN, f"there is no token {proposal.token}; `spill token list` lists tokens"
         )
     return ([TokenRevoked(token.id, now, proposal.who)] if token.revoked is None else []), Done()

@@ -1,4 +1,4 @@
-"""What an outcome means for a job: that it is tried again, or how it ends."""
+"""Decides what an outcome means for a job: a retry, or an end."""
 
 from spillover.core.deciders.endings import attempt_cost, elapsed
 from spillover.core.events import (
@@ -11,8 +11,8 @@ from spillover.core.events import (
     TaskEnd,
     Usage,
 )
-from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import Result
+from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.state import State
 from spillover.model.reasons import (
     CancelledBy,
@@ -30,13 +30,13 @@ from spillover.model.reasons import (
 
 
 def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
-    """Why the job is to be tried again; None if it is not."""
+    """Return why to retry a job; None if it ends."""
     stopping = stop_of(job)
     match outcome:
         case Outcome.EXITED | Outcome.NOT_STARTED | Outcome.OUT_OF_MEMORY | Outcome.UNKEPT | Outcome.UNUSABLE:
             bad = exit_code != 0 or outcome in {Outcome.UNKEPT, Outcome.UNUSABLE}
             if stopping is Stop.REQUEUE and bad:
-                return Back.REQUESTED  # the task was faster than the request
+                return Back.REQUESTED  # the task ended before the request reached it
             if stopping is None and bad and job.exits < job.terms.retry.exit:
                 return Back.EXIT
         case Outcome.LOST:
@@ -46,22 +46,22 @@ def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
             if stopping is Stop.RETURN:
                 return Back.RETURNED
             if stopping in {None, Stop.REQUEUE}:
-                return Back.REQUESTED  # also when its agent was shut down in good order
+                return Back.REQUESTED  # also when its agent shut down in an orderly way
         case Outcome.WALLTIME | Outcome.RELEASED:
             pass
     return None
 
 
 def stop_of(job: Job) -> Stop | None:
-    """Why a placed job as a whole is being stopped; that a task of a gang failed stops the others, and says nothing of the job."""
+    """Return why a whole job is being stopped; None if not, or if a failed task only stops the others of its gang."""
     stopping = job.phase.stopping if isinstance(job.phase, Placed | Running) else None
     return None if stopping is Stop.TASK_FAILED else stopping
 
 
 def verdict(  # noqa: C901, PLR0911 - one answer for each outcome
-    job: Job, outcome: Outcome, told: Result | TaskEnd | None = None, because: str = ""
+    job: Job, outcome: Outcome, report: Result | TaskEnd | None = None, because: str = ""
 ) -> tuple[JobState, Reason | None]:
-    """The terminal state that an outcome means, and why; a job that nobody told of was lost."""
+    """Return the terminal state and the reason for an outcome; without a report the job was lost."""
     phase = job.phase
     stopping, by = (phase.stopping, phase.by) if isinstance(phase, Placed | Running) else (None, "")
     if outcome is Outcome.WALLTIME:
@@ -77,38 +77,40 @@ def verdict(  # noqa: C901, PLR0911 - one answer for each outcome
             case Stop.REQUEUE | Stop.RETURN | Stop.TASK_FAILED:
                 pass
     if outcome is Outcome.LOST:
-        return JobState.FAILED, LostTooOften(job.lost + 1, told.message if told is not None else because)
-    exit_code, signal = (told.exit_code, told.signal) if told is not None else (None, None)
+        return JobState.FAILED, LostTooOften(job.lost + 1, report.message if report is not None else because)
+    exit_code, signal = (report.exit_code, report.signal) if report is not None else (None, None)
     if outcome is Outcome.NOT_STARTED:
-        message = told.message if told is not None else ""
-        return JobState.FAILED, CouldNotStart(message or "no reason was given", _where(job, told))
+        message = report.message if report is not None else ""
+        return JobState.FAILED, CouldNotStart(message or "no reason was given", _where(job, report))
     if outcome is Outcome.OUT_OF_MEMORY:
-        peak = told.usage.peak_memory if told is not None else 0
+        peak = report.usage.peak_memory if report is not None else 0
         return JobState.FAILED, OutOfMemory(job.kind.shape.resources.memory, peak)
     if outcome is Outcome.UNKEPT:
-        return JobState.FAILED, OutputsNotKept(told.message if told is not None else "")
+        return JobState.FAILED, OutputsNotKept(report.message if report is not None else "")
     if outcome is Outcome.UNUSABLE:
-        return JobState.FAILED, ReportUnusable(told.message if told is not None else "", _where(job, told))
+        return JobState.FAILED, ReportUnusable(
+            report.message if report is not None else "", _where(job, report)
+        )
     if exit_code == 0:
         return JobState.SUCCEEDED, None
     return JobState.FAILED, Exited(exit_code, signal)
 
 
-def _where(job: Job, told: Result | TaskEnd | None) -> str:
-    """The node of the task that something was told of; that of the first task if it is not said which."""
+def _where(job: Job, report: Result | TaskEnd | None) -> str:
+    """Return the node of the task that was reported; that of the first task if the report does not say which."""
     phase = job.phase
     if not isinstance(phase, Placed | Running):
         return ""
-    return f"{phase.cluster}/{job.tasks[told.rank].node if isinstance(told, TaskEnd) else phase.node}"
+    return f"{phase.cluster}/{job.tasks[report.rank].node if isinstance(report, TaskEnd) else phase.node}"
 
 
 def _past_walltime(job: Job) -> Reason:
-    """That it ran as long as it may, and who says how long."""
+    """Return the reason for a job that used up its time: its walltime, or the limit that its cap pays for."""
     return PastWalltime() if job.terms.walltime is not None or job.walltime is None else PastCap(job.walltime)
 
 
 def lost(state: State, job: Job, now: int, because: str = "") -> JobRequeued | JobEnded:
-    """What becomes of a job whose lease is void while its task may have run."""
+    """Decide on a job whose lease is void while its task may have run."""
     ran = elapsed(state, job, now)
     cost = job.cost + (attempt_cost(state, job, ran) if type(job.phase) is Running else 0)
     back = again(job, Outcome.LOST, None)
@@ -118,7 +120,7 @@ def lost(state: State, job: Job, now: int, because: str = "") -> JobRequeued | J
 
 
 def released(job: Job, now: int, because: str = "", backoff: int = 0) -> JobRequeued | JobEnded:
-    """Back to the queue with the same attempt, not to be tried there for a while; a job that is being stopped ends here."""
+    """Requeue a job that did not start, with the same attempt and a backoff; a job that is being stopped ends."""
     if stop_of(job) is not None and type(job.phase) is Placed:
         if (back := again(job, Outcome.STOPPED, None)) is not None:
             return JobRequeued(job.id, now, back, job.attempt + 1, job.seq + 1, job.cost)
@@ -138,7 +140,7 @@ def released(job: Job, now: int, because: str = "", backoff: int = 0) -> JobRequ
 
 
 def _end_lost(job: Job, now: int, ran: int, cost: int, because: str = "") -> JobEnded:
-    """The end of a job whose task is gone and that is not tried again."""
+    """Return the end of a job whose task is gone and is not retried."""
     ended, why = verdict(job, Outcome.LOST, because=because)
     since = job.phase.since if type(job.phase) is Running else None
     return JobEnded(job.id, now, ended, job.attempt, job.seq + 1, since, None, None, cost, Usage(ran), why)

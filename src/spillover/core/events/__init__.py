@@ -1,7 +1,7 @@
-"""What happened. The journal holds these and nothing else; `apply` is the only code that reads them into state.
+"""Events: facts in the journal. The journal holds nothing else, and only `apply` turns events into state.
 
-An event carries outcomes (cost, attempt, latest start), so applying it only assigns. A new meaning is a new event type; a field
-is only ever added at the end, with a default.
+An event carries outcomes (cost, attempt, latest start), so applying it only assigns values. A new meaning is a new
+event type. New fields are added at the end, with a default.
 """
 
 from typing import TypeAlias

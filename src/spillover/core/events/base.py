@@ -1,4 +1,4 @@
-"""What events are made of, and what each says of itself."""
+"""Common parts of events, and the interface of every event."""
 
 from collections.abc import Container
 from enum import StrEnum
@@ -13,7 +13,7 @@ from spillover.model.reasons import Reason
 
 
 class JobState(StrEnum):
-    """The life of a job."""
+    """The states of a job."""
 
     HELD = "HELD"
     QUEUED = "QUEUED"
@@ -33,45 +33,45 @@ class Stop(StrEnum):
     DEADLINE = "deadline"
     REQUEUE = "requeue"
     RETURN = "return"
-    """Its wait policy brings it back from rented capacity."""
+    """Its wait policy returns it from rented capacity to the queue."""
     TASK_FAILED = "task_failed"
-    """Another task of its gang did not end well."""
+    """Another task of its gang failed."""
 
 
 class Outcome(StrEnum):
-    """How a task ended, in its agent's eyes."""
+    """How a task ended, as its agent reports it."""
 
     EXITED = "exited"
     WALLTIME = "walltime"
     """The agent stopped it at its walltime."""
     STOPPED = "stopped"
-    """The agent stopped it because it was told to."""
+    """The agent stopped it on request."""
     LOST = "lost"
-    """It was running when its agent died, or could not be kept."""
+    """It was running when its agent died, or the agent lost track of it."""
     NOT_STARTED = "not_started"
-    """No process could be made of it: the message says why."""
+    """Its process could not be started; the message says why."""
     OUT_OF_MEMORY = "out_of_memory"
     """It was killed because it used more memory than it asked for."""
     UNKEPT = "unkept"
-    """It ended well, and what it made could not be brought back: the message says why."""
+    """It succeeded, but its output files could not be stored; the message says why."""
     UNUSABLE = "unusable"
-    """It ended, and what was reported of that cannot be used: the message says why."""
+    """It ended, but its report cannot be used; the message says why."""
     RELEASED = "released"
-    """Its agent gave it back before it began."""
+    """Its agent returned it before it began."""
 
 
 class Back(StrEnum):
-    """Why a placed job went back to the queue."""
+    """Why a placed job returned to the queue."""
 
     RELEASED = "released"
-    """Handed back unharmed; the attempt is kept."""
+    """Returned without having started; the attempt keeps its number."""
     LOST = "lost"
     EXIT = "exit"
     """Its exit code is retried."""
     REQUESTED = "requested"
-    """Somebody asked for it."""
+    """A person asked for it."""
     RETURNED = "returned"
-    """Its wait policy brought it back from rented capacity: it waits anew."""
+    """Its wait policy returned it from rented capacity; its wait starts again."""
 
 
 class Unmoved(StrEnum):
@@ -80,9 +80,9 @@ class Unmoved(StrEnum):
     STARTED = "started"
     """Its task runs."""
     UNKNOWN = "unknown"
-    """Its agent has never seen it, and will hand it back should it come."""
+    """Its agent has not received it, and will return it if it arrives."""
     VOID = "void"
-    """Its agent registered anew, so that the question was not put to it."""
+    """Its agent registered again, so it did not get the request."""
 
 
 class Lease(Struct, frozen=True, array_like=True, gc=False):
@@ -91,7 +91,7 @@ class Lease(Struct, frozen=True, array_like=True, gc=False):
     job: JobId
     attempt: int
     seq: int
-    """Rises at every change of owner."""
+    """Rises with every change of owner."""
     task: int = 0
 
 
@@ -99,11 +99,11 @@ class Usage(Struct, frozen=True, array_like=True, gc=False):
     """What a task used, as its agent measured it."""
 
     ran: int = 0
-    """Nanoseconds on the agent's monotonic clock."""
+    """Runtime in nanoseconds on the agent's monotonic clock."""
     cpu: int = 0
-    """Nanoseconds of CPU, user and system, with its children."""
+    """CPU time in nanoseconds, user and system, including children."""
     peak_memory: int = 0
-    """Bytes, of the largest process."""
+    """Peak memory of the largest process in bytes."""
 
 
 class TaskEnd(Struct, frozen=True, array_like=True, gc=False):
@@ -113,79 +113,80 @@ class TaskEnd(Struct, frozen=True, array_like=True, gc=False):
     at: int
     state: JobState
     outcome: Outcome | None = None
-    """None if nothing was told of it but how its job ended."""
+    """None if the task was not reported separately from its job."""
     exit_code: int | None = None
     signal: int | None = None
     usage: Usage = Usage()
     message: str = ""
-    """What is said of it, for people; empty if nothing."""
+    """Message for people; empty if there is none."""
 
 
 class PeriodRef(Struct, frozen=True, array_like=True, gc=False):
-    """Where a hold is counted: a budget in one period."""
+    """A budget period that counts a hold."""
 
     key: str
-    """Of the period."""
+    """Key of the period."""
     until: int
-    """When its period ends, nanoseconds UTC."""
+    """When the period ends, nanoseconds UTC."""
 
 
 class Reached(NamedTuple):
-    """A job came to a state, or moved within it."""
+    """A job reached a state, or moved within it."""
 
     job: JobId
     at: int
     """Nanoseconds UTC."""
     state: JobState
     attempt: int = 0
-    """0 if it is the same as before."""
+    """0 if it did not change."""
     cluster: ClusterName | None = None
-    """None if it has no place, or keeps the one it has."""
+    """None if it has no place, or if its place did not change."""
     node: NodeName | None = None
     exit_code: int | None = None
     signal: int | None = None
     why: Reason | None = None
     members: tuple[Range, ...] = ()
-    """Of an array, members that came to the state without ever having been placed; none if the job itself did."""
+    """Members of an array that reached the state without being placed; empty if the job itself reached it."""
 
 
 CounterName: TypeAlias = Literal["submitted", "placed", "ended", "disabled", "cycles"]
 """A counter of the metrics."""
 Counted: TypeAlias = tuple[()] | tuple[CounterName, *tuple[str, ...]]
-"""A counter and its labels; empty for what is not counted."""
+"""A counter and its labels; empty for events that are not counted."""
 
 
 class Event(Struct, frozen=True, array_like=True, gc=False):
-    """Base of all events, and what is asked of any of them.
+    """Base of all events, with the questions that every event answers.
 
-    Who tells of events (history, watches, metrics, the index) asks these and knows no type of event; `str` is its sentence for people.
-    Who acts on events (`apply`, the scheduling index, the runner) has a table or a match of its own.
+    Code that reports events (history, watches, metrics, the index of the journal) uses this interface and knows no
+    event types. `str` gives a sentence for people. Code that acts on events (`apply`, the scheduling index, the runner)
+    has its own table.
     """
 
     hidden: ClassVar[tuple[str, ...]] = ()
-    """Fields that nobody is shown."""
+    """Fields that are never shown."""
     of_members: ClassVar[bool] = False
-    """Whether it is also about members of its job that it does not name one by one."""
+    """Whether it also concerns members of its job that it does not name."""
 
     def about(self) -> tuple[JobId, ...]:
-        """The jobs that it is about; of members of an array that are dropped, the array."""
+        """Return the jobs that it is about; for dropped members, their array."""
         return ()
 
     def only(self, jobs: Container[JobId]) -> Self:
-        """What of it is about some of its jobs, of which there is one at least."""
+        """Return the part that is about some of its jobs, at least one."""
         del jobs
         return self
 
     def of_project(self) -> str | None:
-        """The project of its job; None if it does not say."""
+        """Return the project of its job; None if the event does not have it."""
         return None
 
     def reached(self) -> tuple[Reached, ...]:
-        """The states that it brings jobs to, or in which it moves them."""
+        """Return the states that jobs reach, or in which they move."""
         return ()
 
     def counted(self) -> Counted:
-        """The counter of the metrics that it adds one to."""
+        """Return the counter that it increments."""
         return ()
 
 
@@ -212,6 +213,6 @@ class JobsEvent(Event, frozen=True):
         """See Event."""
         return replace(self, jobs=tuple([job for job in self.jobs if job in jobs]))
 
-    def told(self, one: str, many: str) -> str:
-        """What happened to one job, or to several."""
+    def one_or_many(self, one: str, many: str) -> str:
+        """Return the text for one job, or for several."""
         return one if len(self.jobs) == 1 else f"{len(self.jobs)} {many}"

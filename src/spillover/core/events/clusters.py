@@ -1,4 +1,4 @@
-"""Events of clusters, and of the agents and nodes in them."""
+"""Events of clusters, and of their agents and nodes."""
 
 from msgspec import Struct, field
 
@@ -10,7 +10,7 @@ from spillover.model.units import format_duration
 
 
 class ClustersConfigured(Event, frozen=True, tag="clusters_configured"):
-    """The clusters of this server, in the order they are tried."""
+    """The clusters of this server, in the order in which they are tried."""
 
     clusters: tuple[ClusterSpec, ...]
 
@@ -19,39 +19,39 @@ class ClustersConfigured(Event, frozen=True, tag="clusters_configured"):
 
 
 class ClusterAdded(Event, frozen=True, tag="cluster_added"):
-    """A cluster was added while the server runs; it is tried after the others."""
+    """A cluster was added to a running server. It is tried after the others."""
 
     spec: ClusterSpec
-    """What deciding knows of it."""
+    """The part of its configuration that scheduling uses."""
     at: int
     who: str
     form: str = ""
-    """Its entry of spill.yaml as JSON, if the configuration does not name it; else empty."""
+    """Its entry in spill.yaml as JSON; empty if the configuration file has it."""
     anew: bool = False
-    """Whether everybody who waits is given a new wait: it is the first that is rented, or the only one that somebody asks for."""
+    """Whether all jobs get new waits: it is the first rented cluster, or the only one that some job asks for."""
 
     def __str__(self) -> str:
         return f"cluster {self.spec.name} ({self.spec.kind}, {self.spec.role}) was added by {self.who}"
 
 
 class ClusterUpdated(Event, frozen=True, tag="cluster_updated"):
-    """A cluster is configured otherwise. What is placed there pays what it was placed for."""
+    """The configuration of a cluster changed. Jobs that are placed there keep their prices."""
 
     spec: ClusterSpec
-    """What deciding knows of it."""
+    """The part of its configuration that scheduling uses."""
     at: int
     who: str
     form: str = ""
-    """As of `cluster_added`."""
+    """As in `cluster_added`."""
     anew: bool = False
-    """Likewise."""
+    """Whether all jobs get new waits."""
 
     def __str__(self) -> str:
-        return f"cluster {self.spec.name} is configured otherwise, by {self.who}"
+        return f"cluster {self.spec.name} was reconfigured by {self.who}"
 
 
 class ClusterOpened(Event, frozen=True, tag="cluster_opened"):
-    """The server has opened a cluster that was added: it watches it, or takes its agents."""
+    """The server opened a cluster that was added: it watches the cluster, or accepts its agents."""
 
     cluster: ClusterName
     at: int
@@ -61,15 +61,15 @@ class ClusterOpened(Event, frozen=True, tag="cluster_opened"):
 
 
 class ClusterDraining(Event, frozen=True, tag="cluster_draining"):
-    """A cluster is given nothing more; what runs there goes on."""
+    """A cluster gets no more work. Its running jobs continue."""
 
     cluster: ClusterName
     at: int
     who: str
     leaving: Leave | None = None
-    """What becomes of its jobs, if it is being removed; null if it is only drained."""
+    """What happens to its jobs, if it is being removed; null if it is only drained."""
     form: str = ""
-    """Its entry of spill.yaml as JSON, if it is being removed because the configuration does not name it any more."""
+    """Its entry in spill.yaml as JSON, if it is being removed because it was removed from the configuration file."""
 
     def __str__(self) -> str:
         leaving = f", to be removed ({self.leaving})" if self.leaving is not None else ""
@@ -77,7 +77,7 @@ class ClusterDraining(Event, frozen=True, tag="cluster_draining"):
 
 
 class ClusterResumed(Event, frozen=True, tag="cluster_resumed"):
-    """A cluster that was drained, or was being removed, may be given work again."""
+    """A cluster that was drained, or was being removed, may get work again."""
 
     cluster: ClusterName
     at: int
@@ -88,19 +88,19 @@ class ClusterResumed(Event, frozen=True, tag="cluster_resumed"):
 
 
 class ClusterRemoved(Event, frozen=True, tag="cluster_removed"):
-    """Nothing of ours is left on a cluster that was to be removed: it is gone."""
+    """A cluster that was being removed has none of our jobs any more, and is gone."""
 
     cluster: ClusterName
     at: int
     anew: bool = False
-    """Whether everybody who waits is given a new wait, as it was the last that is rented."""
+    """Whether all jobs get new waits, because it was the last rented cluster."""
 
     def __str__(self) -> str:
-        return f"cluster {self.cluster} is gone"
+        return f"cluster {self.cluster} was removed"
 
 
 class AgentRegistered(Event, frozen=True, tag="agent_registered"):
-    """An agent is connected and may be given work."""
+    """An agent connected and may get work."""
 
     cluster: ClusterName
     node: NodeName
@@ -111,30 +111,30 @@ class AgentRegistered(Event, frozen=True, tag="agent_registered"):
     """Words, sorted."""
     labels: dict[str, str]
     queue: int
-    """How many leases it takes beyond those that its capacity runs."""
+    """How many leases it prefetches beyond those that its capacity runs."""
     token: str = ""
-    """Id of the token that it showed; empty for the server's own."""
+    """Id of its token; empty for the server's own token."""
 
     def __str__(self) -> str:
         return f"agent {self.cluster}/{self.node} registered with {self.capacity}"
 
 
 class AgentDraining(Event, frozen=True, tag="agent_draining"):
-    """An agent finishes what it has and is given nothing more."""
+    """An agent finishes its work and gets no more."""
 
     cluster: ClusterName
     node: NodeName
     at: int
     who: str = ""
-    """Who asked for it, which holds until somebody resumes it; empty if the agent was told to stop, which ends when it registers."""
+    """The person who drained it, until it is resumed; empty if the agent is shutting down, until it registers again."""
 
     def __str__(self) -> str:
-        told = f"agent {self.cluster}/{self.node} is draining"
-        return told + (f", drained by {self.who}" if self.who else "")
+        draining = f"agent {self.cluster}/{self.node} is draining"
+        return draining + (f", drained by {self.who}" if self.who else "")
 
 
 class AgentResumed(Event, frozen=True, tag="agent_resumed"):
-    """An agent that somebody drained may be given work again."""
+    """An agent that a person drained may get work again."""
 
     cluster: ClusterName
     node: NodeName
@@ -146,7 +146,7 @@ class AgentResumed(Event, frozen=True, tag="agent_resumed"):
 
 
 class AgentLost(Event, frozen=True, tag="agent_lost"):
-    """An agent has not been heard from for too long, or said good-bye."""
+    """An agent sent no heartbeat for too long, or signed off."""
 
     cluster: ClusterName
     node: NodeName
@@ -157,7 +157,7 @@ class AgentLost(Event, frozen=True, tag="agent_lost"):
 
 
 class AgentForgotten(Event, frozen=True, tag="agent_forgotten"):
-    """An agent that is not there and holds nothing is struck off the list."""
+    """An agent that was lost or unobserved, and held nothing, was removed."""
 
     cluster: ClusterName
     node: NodeName
@@ -179,64 +179,64 @@ class AgentsConfigured(Event, frozen=True, tag="agents_configured"):
 
 
 class SeenNode(Struct, frozen=True, array_like=True, gc=False):
-    """One node of a cluster, as it was seen."""
+    """One node of an external cluster, as observed."""
 
     name: NodeName
     capacity: Resources
     """What tasks may use of it."""
     foreign: Resources
-    """What is used by tasks that are none of ours."""
+    """What tasks of others use."""
     tasks: int = -1
-    """How many of our tasks it takes at a time; -1 is any number."""
+    """How many of our tasks it takes at a time; -1 is no limit."""
     offers: tuple[str, ...] = ()
     """Words, sorted."""
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     ready: bool = True
-    """Whether it may be given tasks: it answers, and nobody has cordoned it."""
+    """Whether it may get tasks: it answers, and is not cordoned."""
 
 
 class NodeUse(Struct, frozen=True, array_like=True, gc=False):
-    """What of a node others use, of which all else is as it was."""
+    """A node of which only the usage by others changed."""
 
     name: NodeName
     foreign: Resources
     tasks: int
-    """As of `SeenNode`."""
+    """As in `SeenNode`."""
 
 
 class NodesSeen(Event, frozen=True, tag="nodes_seen"):
-    """Nodes of a cluster are there, are not what they were, or are gone."""
+    """Nodes of an external cluster appeared, changed or disappeared."""
 
     cluster: ClusterName
     at: int
     nodes: tuple[SeenNode, ...]
-    """Those that are new, or not what they were: name, capacity, foreign, tasks, offers, labels, taints, ready."""
+    """New or changed nodes: name, capacity, foreign, tasks, offers, labels, taints, ready."""
     used: tuple[NodeUse, ...] = ()
-    """Those where nothing changed but what others use: name, foreign, tasks; any that was not seen since the server started is ready."""
+    """Nodes of which only the usage by others changed: name, foreign, tasks. Unobserved ones among them are ready."""
     same: tuple[NodeName, ...] = ()
-    """Those that are as the book says, were not seen since the server started, and are ready."""
+    """Unchanged nodes that were unobserved since the server started, and are ready."""
     gone: tuple[NodeName, ...] = ()
-    """Those that are not there any more; one that our tasks are on is kept in the book until they are not."""
+    """Nodes that disappeared. Those with our tasks stay in the state until the tasks have left."""
 
     def __str__(self) -> str:
         counts = (
-            (len(self.nodes), "new or not what they were"),
-            (len(self.used), "used otherwise"),
-            (len(self.same), "as before"),
+            (len(self.nodes), "new or changed"),
+            (len(self.used), "with other usage"),
+            (len(self.same), "unchanged"),
             (len(self.gone), "gone"),
         )
         return f"nodes of {self.cluster}: " + ", ".join(f"{count} {how}" for count, how in counts if count)
 
 
 class ClusterChanged(Event, frozen=True, tag="cluster_changed"):
-    """A cluster answers, or does not any more."""
+    """The health of an external cluster changed."""
 
     cluster: ClusterName
     at: int
     health: ClusterHealth
     why: str
-    """For people; empty if it is ready."""
+    """Reason for people; empty if it is ready."""
 
     def __str__(self) -> str:
         return f"cluster {self.cluster} is {self.health}" + (f": {self.why}" if self.why else "")

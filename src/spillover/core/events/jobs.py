@@ -1,11 +1,10 @@
-"""Events of jobs: how they come, wait, stop and end."""
+"""Events in the lifecycle of jobs: submission, waiting, stopping and ending."""
 
 from collections.abc import Container
 from typing import Self
 
 from msgspec.structs import replace
 
-from spillover.core import ranges
 from spillover.core.events.base import (
     Back,
     Counted,
@@ -17,6 +16,7 @@ from spillover.core.events.base import (
     Stop,
     Usage,
 )
+from spillover.model import ranges
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import After, Range, Shape, Terms
 from spillover.model.reasons import Reason
@@ -40,14 +40,14 @@ class JobSubmitted(JobEvent, frozen=True, tag="job_submitted"):
     not_before: int | None = None
     array: tuple[Range, ...] = ()
     after: tuple[After, ...] = ()
-    """Only jobs that have not ended yet."""
+    """Dependencies that have not ended yet."""
     key: str | None = None
     body: bytes = b""
     """Digest of what was submitted under `key`, so that another body is refused."""
     predicted: int | None = None
-    """Nanoseconds that jobs like it ran before; null if it says itself how long it runs, or too few are known."""
+    """Runtime of similar jobs, in nanoseconds; null if the job has an estimate, or too few similar jobs are known."""
     blobs: bool = False
-    """Whether it needs files that are kept for it."""
+    """Whether it needs stored files."""
 
     def __str__(self) -> str:
         size = ranges.size(self.array)
@@ -68,13 +68,13 @@ class JobSubmitted(JobEvent, frozen=True, tag="job_submitted"):
 
 
 class JobsAdmitted(JobsEvent, frozen=True, tag="jobs_admitted"):
-    """A cycle gave queued jobs the time until which they wait for owned capacity."""
+    """A cycle set how long queued jobs wait for owned capacity."""
 
     latest: tuple[int, ...]
-    """Latest start on owned capacity, in steady time (see `State.steady`); FOREVER never rents."""
+    """Latest start on owned capacity, in steady time (see `State.steady`). FOREVER means never rent."""
 
     def __str__(self) -> str:
-        return self.told("waits for owned capacity", "jobs wait for owned capacity")
+        return self.one_or_many("waits for owned capacity", "jobs wait for owned capacity")
 
     def only(self, jobs: Container[JobId]) -> Self:
         """See Event."""
@@ -83,14 +83,14 @@ class JobsAdmitted(JobsEvent, frozen=True, tag="jobs_admitted"):
 
 
 class WaitsExpired(JobsEvent, frozen=True, tag="waits_expired"):
-    """Jobs may be rented from now on, each for a reason of its own."""
+    """Jobs may be rented from now on, all for the same reason."""
 
     why: Reason
     members: int = 0
-    """Of a single array, how many of its pending members, the last ones first; 0 is all."""
+    """For a single array, how many of its pending members, last ones first; 0 means all."""
 
     def __str__(self) -> str:
-        return self.told("may be rented", "jobs may be rented") + f": {self.why}"
+        return self.one_or_many("may be rented", "jobs may be rented") + f": {self.why}"
 
 
 class MembersDropped(Event, frozen=True, tag="members_dropped"):
@@ -100,7 +100,7 @@ class MembersDropped(Event, frozen=True, tag="members_dropped"):
     at: int
     members: tuple[Range, ...]
     state: JobState
-    """The terminal state that they count under."""
+    """The terminal state that they count as."""
     who: str
 
     of_members = True
@@ -118,40 +118,42 @@ class MembersDropped(Event, frozen=True, tag="members_dropped"):
 
 
 class JobStopping(JobEvent, frozen=True, tag="job_stopping"):
-    """A placed or running job is to be stopped; it holds its capacity until that is confirmed."""
+    """A placed or running job must stop. It holds its capacity until that is confirmed."""
 
     at: int
     why: Stop
     who: str
 
     def __str__(self) -> str:
-        return f"is to be stopped ({self.why}), by {self.who}"
+        return f"stop requested by {self.who} ({self.why})"
 
 
 class JobRequeued(JobEvent, frozen=True, tag="job_requeued"):
-    """A placed or running job went back to its place in the queue."""
+    """A placed or running job returned to the queue."""
 
     at: int
     why: Back
     attempt: int
     seq: int
     cost: int
-    """Millionths that the attempt cost all the same."""
+    """Millionths, of all attempts so far."""
     outputs: str = ""
-    """The blob that lists the files that the attempt brought back; empty if there are none."""
+    """The blob that lists the output files of the attempt; empty if there are none."""
     because: str = ""
-    """What its cluster says of it, for people; empty if nothing."""
+    """Message of its cluster for people; empty if there is none."""
     backing_off: ClusterName | None = None
-    """The cluster that it is not tried on for a while; null is none."""
+    """The cluster that it backs off from; null if none."""
     until: int = 0
-    """Until when, nanoseconds UTC."""
+    """End of that backoff, nanoseconds UTC."""
 
     def __str__(self) -> str:
         because = f": {self.because}" if self.because else ""
         until = (
-            f"; not tried on {self.backing_off} until {format_moment(self.until)}" if self.backing_off else ""
+            f"; backs off from {self.backing_off} until {format_moment(self.until)}"
+            if self.backing_off
+            else ""
         )
-        return f"back to the queue ({self.why}), attempt {self.attempt}{because}{until}"
+        return f"requeued ({self.why}), attempt {self.attempt}{because}{until}"
 
     def reached(self) -> tuple[Reached, ...]:
         """See Event."""
@@ -159,29 +161,29 @@ class JobRequeued(JobEvent, frozen=True, tag="job_requeued"):
 
 
 class JobEnded(JobEvent, frozen=True, tag="job_ended"):
-    """A job reached a terminal state; its one accepted result."""
+    """A job reached a terminal state: its only accepted result."""
 
     at: int
     state: JobState
     attempt: int
     seq: int
     started: int | None
-    """None if no process ever ran in this attempt."""
+    """null if no process ran in this attempt."""
     exit_code: int | None
     signal: int | None
     cost: int
     """Millionths, of all attempts."""
     usage: Usage
     why: Reason | None = None
-    """None for a success."""
+    """null for a success."""
     value: bytes = b""
     """What a Python call returned or raised, if it is small: pickled, or plain data as JSON."""
     value_digest: str = ""
-    """The blob with that if it is not."""
+    """The blob with that value if it is large."""
     outputs: str = ""
-    """The blob that lists the files that the attempt brought back; empty if there are none."""
+    """The blob that lists the output files of the attempt; empty if there are none."""
     rank: int = 0
-    """The task whose end decided it."""
+    """The task whose end decided."""
 
     def __str__(self) -> str:
         ran = f" after {format_duration(self.usage.ran)}" if self.usage.ran else ""
@@ -207,23 +209,23 @@ class JobEnded(JobEvent, frozen=True, tag="job_ended"):
 
 
 class BackoffEnded(JobEvent, frozen=True, tag="shun_ended"):
-    """A job may be tried again on a cluster that had given it back."""
+    """A job may be tried again on a cluster that had returned it."""
 
     at: int
     cluster: ClusterName
 
     def __str__(self) -> str:
-        return f"may be tried on {self.cluster} again"
+        return f"may be placed on {self.cluster} again"
 
 
 class JobHeld(JobEvent, frozen=True, tag="job_held"):
-    """Somebody holds a queued job."""
+    """A person holds a job. If `who` is empty, the hold ended, but the job still waits for a time or for other jobs."""
 
     at: int
     who: str
 
     def __str__(self) -> str:
-        return f"held by {self.who}"
+        return f"held by {self.who}" if self.who else "hold ended; still waits for its time or for other jobs"
 
     def reached(self) -> tuple[Reached, ...]:
         """See Event."""
@@ -231,7 +233,7 @@ class JobHeld(JobEvent, frozen=True, tag="job_held"):
 
 
 class JobReleased(JobEvent, frozen=True, tag="job_released"):
-    """A held job went (back) to the queue: nobody holds it, nothing is left that it waits for."""
+    """A held job joined the queue: it has no hold, and waits for nothing else."""
 
     at: int
     who: str
@@ -245,7 +247,7 @@ class JobReleased(JobEvent, frozen=True, tag="job_released"):
 
 
 class DependencyEnded(JobEvent, frozen=True, tag="dependency_ended"):
-    """A job that another waits for ended as it should."""
+    """A job that another one depends on ended as required."""
 
     on: JobId
 
@@ -254,7 +256,7 @@ class DependencyEnded(JobEvent, frozen=True, tag="dependency_ended"):
 
 
 class JobReprioritised(JobEvent, frozen=True, tag="job_reprioritised"):
-    """Somebody changed a priority."""
+    """A person changed the priority of a job."""
 
     at: int
     who: str
@@ -265,7 +267,7 @@ class JobReprioritised(JobEvent, frozen=True, tag="job_reprioritised"):
 
 
 class JobsArchived(JobsEvent, frozen=True, tag="jobs_archived"):
-    """Ended jobs are in the archive up to their last word, and leave the state."""
+    """Ended jobs are completely in the archive and leave the state."""
 
     def __str__(self) -> str:
-        return self.told("moved to the archive", "jobs moved to the archive")
+        return self.one_or_many("moved to the archive", "jobs moved to the archive")

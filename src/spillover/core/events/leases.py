@@ -1,4 +1,4 @@
-"""Events of leases: where jobs are placed and started, and what moves them."""
+"""Events of leases: placement, start, moves and revocation."""
 
 from collections.abc import Container, Sequence
 from typing import Final, Self
@@ -21,11 +21,11 @@ from spillover.model.reasons import Reason
 from spillover.model.units import format_duration, format_money
 
 _FEW_RANKS: Final = 5
-"""Tasks of a gang that are named."""
+"""Tasks of a gang that a sentence names."""
 _UNMOVED: Final = {
     Unmoved.STARTED: "it has started there",
     Unmoved.UNKNOWN: "its agent has not seen it yet",
-    Unmoved.VOID: "its agent registered anew",
+    Unmoved.VOID: "its agent registered again",
 }
 
 
@@ -52,12 +52,12 @@ class JobPlaced(JobEvent, frozen=True, tag="job_placed"):
 
 
 class GangPlaced(JobEvent, frozen=True, tag="gang_placed"):
-    """Leases for all tasks of a job were granted, on one cluster."""
+    """Leases for all tasks of a gang were granted, on one cluster."""
 
     at: int
     cluster: ClusterName
     nodes: tuple[NodeName, ...]
-    """Where each task runs, by rank."""
+    """The node of each task, by rank."""
     attempt: int
     seq: int
     why: Reason
@@ -71,7 +71,7 @@ class GangPlaced(JobEvent, frozen=True, tag="gang_placed"):
 
 
 class MemberPlaced(Event, frozen=True, tag="member_placed"):
-    """A pending member of an array became a job of its own, and a lease for it was granted."""
+    """A pending member of an array became a separate job and got a lease."""
 
     array: JobId
     index: int
@@ -99,23 +99,23 @@ class MemberPlaced(Event, frozen=True, tag="member_placed"):
 
 
 class CostHeld(JobEvent, frozen=True, tag="cost_held"):
-    """Money is held for a job that was just rented: what it can cost at the most. It is let go when the attempt is over."""
+    """An amount is held for a job that was just rented: the most that it can cost, until the attempt ends."""
 
     at: int
     amount: int
     """Millionths."""
     limit: int | None
-    """Nanoseconds that it may run, as its cap pays for no more; None if it has a walltime of its own, or needs none."""
+    """How long it may run, in nanoseconds, as its cap pays for no more; null if it has a walltime, or needs none."""
     periods: tuple[PeriodRef, ...]
-    """Budgets that it is held in; none if only its own `max_cost` limits it."""
+    """Budget periods that count it; empty if only its own `max_cost` limits it."""
 
     def __str__(self) -> str:
-        limit = "" if self.limit is None else f", which pays for {format_duration(self.limit)}"
+        limit = "" if self.limit is None else f"; it may run for {format_duration(self.limit)}"
         return f"{format_money(self.amount)} is held for it{limit}"
 
 
 class JobStarted(JobEvent, frozen=True, tag="job_started"):
-    """Its process runs; of a gang, the first of its processes does."""
+    """The process of a job runs; of a gang, its first process."""
 
     at: int
     attempt: int
@@ -138,20 +138,20 @@ class TasksStarted(JobEvent, frozen=True, tag="tasks_started"):
     attempt: int
     seq: int
     ranks: tuple[int, ...]
-    """Those of the tasks that run."""
+    """Ranks of the tasks that run."""
 
     def __str__(self) -> str:
         return f"{_ranks(self.ranks)} started"
 
 
 class TasksEnded(JobEvent, frozen=True, tag="tasks_ended"):
-    """Tasks of a gang ended, and hold nothing any more. What becomes of the job follows when the last one has."""
+    """Tasks of a gang ended and released their capacity. The job is decided when the last one has ended."""
 
     at: int
     attempt: int
     seq: int
     ends: tuple[TaskEnd, ...]
-    """Of each: rank, at, state, outcome, exit_code, signal, usage, message."""
+    """Of each task: rank, at, state, outcome, exit_code, signal, usage, message."""
 
     def __str__(self) -> str:
         alike: dict[str, list[int]] = {}
@@ -163,59 +163,61 @@ class TasksEnded(JobEvent, frozen=True, tag="tasks_ended"):
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    """Some tasks of a gang, in words."""
+    """Format some ranks of a gang."""
     few = ", ".join(map(str, ranks[:_FEW_RANKS])) + ("" if len(ranks) <= _FEW_RANKS else ", ...")
     return f"task {few}" if len(ranks) == 1 else f"{len(ranks)} tasks ({few})"
 
 
 class StealAsked(JobEvent, frozen=True, tag="steal_asked"):
-    """An idle agent wants a lease that another one holds and has not started. It stays there until that one answers."""
+    """An idle agent asks for a lease that another agent has not started. The lease stays until that agent answers."""
 
     at: int
     cluster: ClusterName
     node: NodeName
-    """Who holds it."""
+    """The agent that holds it."""
     thief: NodeName
-    """Who wants it, of the same cluster."""
+    """The agent that asks for it, in the same cluster."""
     attempt: int
     seq: int
 
     def __str__(self) -> str:
-        return f"agent {self.thief} asks {self.node} for it"
+        return f"agent {self.thief} asks to steal it from {self.node}"
 
 
 class StealRefused(JobEvent, frozen=True, tag="steal_refused"):
-    """A lease that another agent wanted stays where it is."""
+    """A lease that another agent asked for stays where it is."""
 
     at: int
     why: Unmoved
 
     def __str__(self) -> str:
-        return f"stays where it is: {_UNMOVED[self.why]}"
+        return f"not moved: {_UNMOVED[self.why]}"
 
 
 class LeasesRevoked(JobsEvent, frozen=True, tag="leases_revoked"):
-    """Prefetched leases are asked back: their jobs waited too long for room there, or can be rented sooner."""
+    """The server asks back prefetched leases that waited too long for capacity, or whose jobs can be rented sooner."""
 
     at: int
 
     def __str__(self) -> str:
-        why = "waited too long for room there, or can be rented sooner"
-        return self.told("asked back from its agent: it ", "prefetched leases asked back: their jobs ") + why
+        why = "waited too long for capacity there, or can be rented sooner"
+        return (
+            self.one_or_many("prefetched lease revoked: it ", "prefetched leases revoked: their jobs ") + why
+        )
 
 
 class LeaseMoved(JobEvent, frozen=True, tag="lease_moved"):
-    """An agent gave up a lease that it had not started, and the one that asked for it has it now."""
+    """An agent gave up a lease that it had not started, and the agent that asked for it got it."""
 
     at: int
     cluster: ClusterName
     node: NodeName
-    """Who had it."""
+    """The old agent."""
     thief: NodeName
-    """Who has it."""
+    """The new agent."""
     attempt: int
     seq: int
-    """Of the lease as it is now."""
+    """Of the new lease."""
 
     def __str__(self) -> str:
         return f"moved from {self.node} to {self.thief}"
@@ -226,15 +228,15 @@ class LeaseMoved(JobEvent, frozen=True, tag="lease_moved"):
 
 
 class TasksBound(Event, frozen=True, tag="tasks_bound"):
-    """A cluster's own scheduler put tasks on other nodes than the book had in mind."""
+    """The scheduler of an external cluster put tasks on other nodes than planned."""
 
     cluster: ClusterName
     at: int
     jobs: tuple[JobId, ...]
     nodes: tuple[tuple[NodeName, ...], ...]
-    """For each job where its tasks are, by rank."""
+    """For each job, the nodes of its tasks by rank."""
     running: tuple[JobId, ...] = ()
-    """Those of the jobs that run; the others have not started yet."""
+    """The jobs that run; the others have not started yet."""
 
     def __str__(self) -> str:
         many = f"{len(self.jobs)} jobs are"

@@ -14,11 +14,11 @@ class BudgetsConfigured(Event, frozen=True, tag="budgets_configured"):
     budgets: tuple[Budget, ...]
 
     def __str__(self) -> str:
-        return f"{len(self.budgets)} budget{'s' if len(self.budgets) != 1 else ''} from now on"
+        return f"{len(self.budgets)} budget{'s' if len(self.budgets) != 1 else ''} configured"
 
 
 class TokenCreated(Event, frozen=True, tag="token_created"):
-    """A token lets its holder in from now on."""
+    """A token was created."""
 
     token: str
     """Its id."""
@@ -27,28 +27,28 @@ class TokenCreated(Event, frozen=True, tag="token_created"):
     role: TokenRole
     """`agent`, `submit` or `admin`."""
     digest: bytes
-    """SHA-256 of its secret; the secret itself is nowhere."""
+    """SHA-256 of its secret. The secret itself is not stored."""
     project: str | None = None
-    """The only one whose jobs it may see and submit; null is all."""
+    """The only project whose jobs it may see and submit; null means all."""
     user: str | None = None
-    """Who its holder is; null lets the holder say so."""
+    """The user that its holder acts as; null lets the holder choose."""
     cluster: str | None = None
-    """The only one that agents may join with it; null is all."""
+    """The only cluster that agents may join with it; null means all."""
     expires: int | None = None
     """Nanoseconds UTC; null is never."""
     note: str = ""
-    """What it is for, in the words of who made it."""
+    """What it is for, as its creator wrote."""
 
-    hidden = ("digest",)  # of use to nobody but the one who checks it
+    hidden = ("digest",)  # only the check of tokens needs it
 
     def __str__(self) -> str:
         limits = (("project", self.project), ("user", self.user), ("cluster", self.cluster))
-        told = [f"{name} {value}" for name, value in limits if value is not None]
-        return f"{self.who} created token {self.token} of role {', '.join([self.role, *told])}"
+        parts = [f"{name} {value}" for name, value in limits if value is not None]
+        return f"{self.who} created token {self.token} with role {', '.join([self.role, *parts])}"
 
 
 class TokenRevoked(Event, frozen=True, tag="token_revoked"):
-    """A token lets nobody in any more."""
+    """A token was revoked."""
 
     token: str
     """Its id."""
@@ -60,36 +60,36 @@ class TokenRevoked(Event, frozen=True, tag="token_revoked"):
 
 
 class EpochStarted(Event, frozen=True, tag="epoch_started"):
-    """A server took the lead. Nothing is placed on an agent before it has registered anew."""
+    """A server took the lead. Agents get no work before they have registered again."""
 
     epoch: int
     at: int
 
     def __str__(self) -> str:
-        return f"epoch {self.epoch} began"
+        return f"epoch {self.epoch} started"
 
 
 class Identified(Event, frozen=True, tag="identified"):
-    """What is made elsewhere for this book is known by a word from now on, for as long as the book is kept."""
+    """Objects that the server creates on external clusters carry this label, for as long as the journal exists."""
 
     identity: str
-    """That word."""
+    """The label."""
 
     def __str__(self) -> str:
-        return f"what is made elsewhere is known by {self.identity}"
+        return f"external objects are labelled {self.identity}"
 
 
 class ClockJumped(Event, frozen=True, tag="clock_jumped"):
-    """Time went by in which nothing could be decided: waits are shifted by it."""
+    """The server could not schedule for a while. Waits are shifted by that time."""
 
     by: int
     """Nanoseconds."""
     who: str = ""
-    """Who had a clock followed that had jumped too far to be believed; empty as a rule."""
+    """The person who made the server accept a clock that had jumped too far to be trusted; usually empty."""
 
     def __str__(self) -> str:
-        told = f"waits are shifted by {self.by / SECOND:.0f}s"
-        return f"{told}: {self.who} had the clock followed" if self.who else told
+        shifted = f"waits are shifted by {self.by / SECOND:.0f}s"
+        return f"{shifted}; {self.who} accepted the machine's clock" if self.who else shifted
 
 
 class PolicyChanged(Event, frozen=True, tag="policy_changed"):
@@ -99,11 +99,11 @@ class PolicyChanged(Event, frozen=True, tag="policy_changed"):
     who: str
     policies: PolicySet
     configured: bool = False
-    """Whether spill.yaml says so; what people set stays until that file says something else than it did."""
+    """Whether it comes from spill.yaml. Policies that people set stay until that file changes."""
     named: tuple[str, ...] = ()
-    """Axes that somebody named: what was disabled there is settled, also where the fallback is what they want."""
+    """Axes that the person named. Disabled policies there are settled, even if the fallback stays."""
     reset: bool = False
-    """Whether they went back to what spill.yaml says."""
+    """Whether the policies of spill.yaml were restored."""
 
     def __str__(self) -> str:
         how = "reset" if self.reset else "changed"
@@ -111,21 +111,21 @@ class PolicyChanged(Event, frozen=True, tag="policy_changed"):
 
 
 class PolicyDisabled(Event, frozen=True, tag="policy_disabled"):
-    """A policy is too slow, or not there any more: its axis falls back to waiting in the order of submission."""
+    """A policy was too slow or is no longer installed. Its axis uses the fallback policy."""
 
     at: int
     axis: str
     """`order`, `backfill`, `wait`, `place` or `route`."""
     name: str
-    """Of the policy."""
+    """Name of the policy."""
     took: int
-    """Nanoseconds that it took in one step of the live loop; 0 if it could not be loaded."""
+    """Nanoseconds in one step of the live server; 0 if it could not be loaded."""
     error: str = ""
     """Why it could not be loaded; empty if it was slow."""
 
     def __str__(self) -> str:
         why = self.error or f"it took {format_duration(self.took)} in one step"
-        return f"policy {self.axis}.{self.name} is disabled: {why}"
+        return f"policy {self.axis}.{self.name} was disabled: {why}"
 
     def counted(self) -> Counted:
         """See Event."""
@@ -133,7 +133,7 @@ class PolicyDisabled(Event, frozen=True, tag="policy_disabled"):
 
 
 class Decided(Event, frozen=True, tag="decided"):
-    """A cycle decided something; what follows up to the next such event is its plan."""
+    """A cycle decided something. The events of its plan follow."""
 
     now: int
     seed: int
@@ -142,7 +142,7 @@ class Decided(Event, frozen=True, tag="decided"):
     plan: bytes
     """Digest of the plan."""
     rules: int = 0
-    """By which rules the cycle was run: `RULES` of the release that wrote it; 0 up to release 0.4.0."""
+    """Version of the planning rules: `RULES` of the release that wrote it; 0 up to release 0.4.0."""
 
     def __str__(self) -> str:
         return f"a cycle decided ({self.plan.hex()[:8]})"

@@ -1,10 +1,10 @@
-"""Capacity that a cycle keeps for the first job that does not fit, so that whoever passes it does not delay it."""
+"""Reserves capacity for the first job that does not fit, so that backfilled jobs do not delay it."""
 
 import heapq
 from collections.abc import Collection
 from operator import attrgetter
 
-from spillover.core.jobs import Job
+from spillover.core.records.jobs import Job
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import HeldCapacity
@@ -16,12 +16,12 @@ from spillover.deciding.queue.lanes import Lane
 from spillover.model.cluster import Role
 
 LOOKS = 1000
-"""Jobs behind one of their lane that is blocked, at which a cycle looks for shorter ones."""
+"""How many jobs of blocked lanes a cycle checks, in search of shorter ones."""
 _AT = attrgetter("at")
 
 
 class Reservation:
-    """Lives for one cycle, where a policy looks ahead."""
+    """The reservation of one cycle, used if a policy looks ahead."""
 
     def __init__(self, index: SchedulingIndex, ends: Ends, policies: Policies, now: int) -> None:
         self._index = index
@@ -29,32 +29,34 @@ class Reservation:
         self._place: Place = policies.place
         self._now = now
         self._planned: list[End] = []
-        """When what this cycle places on owned capacity is expected to end."""
+        """Expected ends of what this cycle places on owned capacity."""
         self._kept: tuple[ReservedCapacity | None] | None = None
-        """What is kept for the head; None until somebody asked."""
+        """The reserved capacity, in a tuple; None until it is computed."""
         self._lane: Lane | None = None
-        """Of the head."""
+        """The lane of the head: the job with the reservation."""
         self.keeps = False
-        """Whether there is a head."""
+        """Whether a job has the reservation."""
         self.blocked = False
-        """Whether the job looked at last would fit, but for what is kept."""
+        """Whether the last job tried would fit without the reservation."""
         self.waits_for_end = False
-        """Whether any job would have fitted, but for what is kept."""
+        """Whether any job would have fitted without the reservation."""
         self._blocked: dict[Lane, None] = {}
-        """Lanes of which a job would have fitted, but for what is kept."""
+        """Lanes with a job that would have fitted without the reservation."""
         self.looks = LOOKS
-        """At how many more jobs of those lanes the cycle looks."""
+        """How many more jobs of those lanes the cycle checks."""
 
     def keep_for(self, lane: Lane) -> None:
-        """Keep what the first job that does not fit will need, if it ever fits anywhere."""
+        """Give the reservation to the first job that does not fit."""
         self.keeps, self._lane = True, lane
 
     def best(self, job: Job, candidates: Candidates, first: Machine) -> Machine | None:
-        """The machine to take so that the head is not delayed, if there is one; `first` is the best of all."""
+        """Return the best machine that does not delay the head, or None; `first` is the best machine overall."""
         kept = self._reservation()
         if kept is None or kept.cluster is not candidates.cluster:
             return first
-        until, barred, passed = self._until(job), set[int](), list[tuple[int, int]]()
+        until = self._until(job)
+        barred: set[int] = set()
+        passed: list[tuple[int, int]] = []
         machine: Machine | None = first
         while machine is not None and not kept.allows(machine, candidates.wants, until):
             barred.add(machine.index)
@@ -67,12 +69,12 @@ class Reservation:
         return machine
 
     def block(self, lane: Lane) -> None:
-        """A job of a lane was blocked: so is every other of it that would end after the head is to start."""
+        """Mark a lane as blocked: its other jobs that end after the reserved start are blocked too."""
         self.blocked, self.waits_for_end = False, True
         self._blocked[lane] = None
 
     def is_blocked(self, job: Job, lane: Lane) -> bool:
-        """Whether a job need not be tried, as another of its lane was blocked that would not end in time either."""
+        """Return whether to skip a job: another of its lane was blocked, and this one would not end in time either."""
         if lane not in self._blocked:
             return False
         kept = self._reservation()
@@ -80,29 +82,28 @@ class Reservation:
         return kept is not None and self._until(job) > kept.at
 
     def barred(self, job: Job, cluster: Capacity) -> Collection[int]:
-        """Machines that a gang must not touch so that the head is not delayed."""
+        """Return the machines that a gang must not use, so that it does not delay the head."""
         kept = self._reservation() if self.keeps else None
         return (
             () if kept is None or kept.cluster is not cluster or self._until(job) <= kept.at else kept.spare
         )
 
     def took(self, job: Job, held: tuple[HeldCapacity, ...]) -> None:
-        """A job was given room."""
-        number = -1 - len(
-            self._planned
-        )  # of its own: ends of one moment must not be told apart by their machines
+        """Record the expected end of a job that was just placed."""
+        # A unique number, so that a sort of ends at the same time never compares machines.
+        number = -1 - len(self._planned)
         self._planned.append(End(self._until(job), number, job.id, self._now, held))
 
     def ends(self) -> list[End]:
-        """When what runs is expected to end, with what this cycle places."""
+        """Return the expected ends of running jobs, including those that this cycle places."""
         return sorted([*self._ends.sorted, *self._planned]) if self._planned else self._ends.sorted
 
     def again(self) -> int:
-        """When ends come to be expected otherwise, which could let a job start that waits for what is kept."""
+        """Return when the forecast changes, so that a job blocked by the reservation could start."""
         return self._ends.next_turn(self._now)
 
     def _reservation(self) -> ReservedCapacity | None:
-        """What is kept for the head; found out when somebody behind it could start."""
+        """Return the reserved capacity, computed when a job behind the head could start."""
         if self._lane is None:
             return None
         if self._kept is None:
@@ -118,5 +119,5 @@ class Reservation:
         return self._kept[0]
 
     def _until(self, job: Job) -> int:
-        """When a job would be expected to end if it started now."""
+        """Return when a job would end if it started now."""
         return self._now + self._index.runs(job)

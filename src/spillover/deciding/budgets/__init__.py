@@ -1,1 +1,1 @@
-"""Budgets and cost limits: whether a job may be rented, and what is held for it."""
+"""Budgets and cost limits: whether a job may be rented, and how much to hold for it."""

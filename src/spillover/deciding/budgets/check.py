@@ -1,9 +1,9 @@
-"""Whether a job may be rented under its caps, and what has to be held for it.
+"""Checks whether caps allow renting a job, and computes the cost hold.
 
-The most that an attempt can cost is held when it is rented: at its walltime, with the grace and the slack that an agent has to
-end it. A job without a walltime is given the one that the rest of its caps pays for. So what is spent and held together never
-passes a cap, in whatever order attempts end. A `BudgetCheck` lives for one cycle and counts what that cycle is about to hold: nothing
-of it has to be undone.
+A hold is the most that an attempt can cost: until its walltime, plus its grace and the slack that an agent has to kill
+it. A job without a walltime gets the one that the rest of its caps pays for. So spent and held amounts together never
+exceed a cap, in whatever order attempts end. A `BudgetCheck` exists for one cycle and counts the holds of that cycle.
+It changes no state, so nothing needs to be undone.
 """
 
 from collections.abc import Iterable
@@ -11,9 +11,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from spillover.core.estimates import estimate
 from spillover.core.events import PeriodRef
-from spillover.core.jobs import Job, Kind
+from spillover.core.learned.estimates import estimate
+from spillover.core.records.jobs import Job, Kind
 from spillover.core.state import State
 from spillover.model.budget import Cap, Of
 from spillover.model.cluster import PER_RATE, ClusterSpec, cost_of_job, egress_cost, rate_of_job
@@ -23,53 +23,53 @@ from spillover.model.reasons import OverBudget, OverMaxCost, Reason, TooDear
 from spillover.model.units import DAY, FOREVER, MINUTE
 
 LEAST: Final = MINUTE
-"""Nanoseconds that a job without a walltime is rented for at the least: less is not worth starting it."""
+"""Shortest time in nanoseconds for which a job without a walltime is rented: less is not worth starting it."""
 LONGEST: Final = 3650 * DAY
-"""Nanoseconds that it is given at the most."""
+"""Longest time in nanoseconds for which such a job is rented."""
 REFUSALS: Final = 64
-"""Jobs of one lane that a cycle looks at in vain because of their caps."""
+"""How many jobs of one lane a cycle may find refused by caps before it leaves the lane."""
 ALL_REFUSALS: Final = 1024
-"""Jobs of all lanes likewise; from then on, one of each lane."""
+"""The same for all lanes together. After that, one job of each lane."""
 
 Refusal: TypeAlias = OverMaxCost | OverBudget
 
 
 class CostHold(Struct, frozen=True, array_like=True, gc=False):
-    """What is to be held for a job that is rented."""
+    """The amount to hold for a job that is rented."""
 
     amount: int
     """Millionths."""
     limit: int | None
-    """Nanoseconds that it may run; None if it has a walltime of its own, or needs none."""
+    """How long it may run, in nanoseconds; None if it has a walltime of its own, or needs none."""
     periods: tuple[PeriodRef, ...]
 
 
 class BudgetCheck:
-    """What the caps leave, with what one cycle is about to hold."""
+    """What caps leave after the holds of one cycle."""
 
     def __init__(self, state: State, now: int) -> None:
         self._state = state
         self._now = now
         self._taken: dict[str, int] = {}
-        """Millionths by period that the cycle is about to hold."""
+        """Millionths that the cycle is about to hold, by period."""
         self._refused: dict[Kind, int] = {}
-        """Jobs that were refused, by lane."""
+        """Number of refused jobs by lane."""
         self._refusals = 0
         self._known: dict[tuple[str, str], list[Cap]] = {}
-        """Caps that were asked for, by project and user."""
+        """Caps by project and user, cached."""
         self.renews = FOREVER
-        """When the first of those budgets begins anew that refused a job, nanoseconds UTC."""
-        self.worth_a_look = False
-        """Whether others of the lane that was given up last might be rented all the same: only so many are looked at."""
+        """When the first budget that refused a job renews, nanoseconds UTC."""
+        self.rest_may_rent = False
+        """Whether other jobs of the lane given up last might still be rented, since only some were checked."""
 
     def concerns(self, job: Job) -> bool:
-        """Whether any cap limits what renting a job may cost."""
+        """Return whether any cap limits the cost of renting a job."""
         return job.terms.max_cost is not None or bool(self._state.caps)
 
     def ask(self, job: Job, spec: ClusterSpec, expected: int | None) -> CostHold | Refusal | None:
-        """What has to be held to rent a job there, or why it may not be; None if no cap concerns it.
+        """Return the hold for renting a job there, or why it may not be rented; None if no cap concerns it.
 
-        `expected` is how long it is expected to run; None if nobody knows.
+        `expected` is the expected runtime in nanoseconds; None if unknown.
         """
         caps = self._caps(job)
         shape, terms = job.kind.shape, job.terms
@@ -94,23 +94,24 @@ class BudgetCheck:
         periods = tuple([PeriodRef(cap.key, cap.until) for cap in caps])
         if terms.walltime is not None or not rate:
             return CostHold(needed, None, periods)
+        # Without a walltime, the job gets as many whole billing steps as the rest of its caps pays for.
         paid = (left - egress_cost(spec.price, terms.data)) * PER_RATE // rate
         step = max(1, spec.billing.step)
         limit = min(LONGEST, paid // step * step - beyond)
         return CostHold(cost_of_job(spec, shape, limit + beyond, terms.data), limit, periods)
 
     def allows(self, job: Job, spec: ClusterSpec, expected: int | None) -> bool:
-        """Whether the caps on a job let it be rented there."""
+        """Return whether the caps of a job allow renting it there."""
         answer = self.ask(job, spec, expected) if self.concerns(job) else None
         return answer is None or isinstance(answer, CostHold)
 
     def take(self, holding: CostHold) -> None:
-        """Count what is about to be held."""
+        """Count a hold of this cycle."""
         for period in holding.periods:
             self._taken[period.key] = self._taken.get(period.key, 0) + holding.amount
 
     def refuse(self, job: Job, refusals: Iterable[Refusal]) -> None:
-        """Note that a job may not be rented anywhere, for these reasons."""
+        """Record that a job may not be rented anywhere, for these reasons."""
         self._refused[job.kind] = self._refused.get(job.kind, 0) + 1
         self._refusals += 1
         for refusal in refusals:
@@ -118,9 +119,10 @@ class BudgetCheck:
                 self.renews = min(self.renews, refusal.until)
 
     def gives_up(self, job: Job, specs: Iterable[ClusterSpec]) -> bool:
-        """Whether no other job of a lane is worth a look: its project has nothing left, or too many were looked at.
+        """Return whether to skip the rest of a lane: its project has no money left, or enough jobs were checked.
 
-        They are worth one once a budget begins anew that keeps them from being looked at, whatever refused this one.
+        Sets `renews`, so that a cycle tries them again when a budget that concerns them renews, whatever refused this
+        job.
         """
         caps = self._caps(job)
         least = min([cost_of_job(spec, job.kind.shape, WALLTIME_SLACK) for spec in specs], default=0)
@@ -129,7 +131,7 @@ class BudgetCheck:
             caps = spent
             if not caps:
                 return False
-        self.worth_a_look = not spent
+        self.rest_may_rent = not spent
         self.renews = min([self.renews, *(cap.until for cap in caps)])
         return True
 
@@ -141,36 +143,36 @@ class BudgetCheck:
         return caps
 
     def left(self, cap: Cap) -> int:
-        """What a cap leaves, in millionths."""
+        """Return what a cap leaves, in millionths."""
         period = self._state.budget_periods.get(cap.key)
         used = period.spent + period.held if period is not None else 0
         return cap.budget.limit - used - self._taken.get(cap.key, 0)
 
 
 class CycleBudgets:
-    """A check at work in one cycle: what was asked last, and what is to be held for the cycle's placements."""
+    """The budget check of one cycle, with its last answer and the holds for its placements."""
 
     def __init__(self, state: State, now: int) -> None:
         self._check = BudgetCheck(state, now)
         self.holding: CostHold | None = None
-        """What has to be held for the job that is looked at, where it was found to have a place."""
+        """The hold for the job being tried on the cluster checked last; None if it needs none."""
         self.holds: list[tuple[int, CostHold]] = []
-        """What is to be held for placements, by their position."""
+        """Cost holds of placements, by position."""
         self.refusals: list[Refusal] = []
-        """Why the job that is looked at may not be rented where there is room."""
+        """Why the job being tried may not be rented on clusters that have room."""
 
     @property
     def renews(self) -> int:
-        """When the first of those budgets begins anew that refused a job, nanoseconds UTC."""
+        """When the first budget that refused a job renews, nanoseconds UTC."""
         return self._check.renews
 
     @property
-    def worth_a_look(self) -> bool:
-        """Whether others of the lane that was given up last might be rented all the same: only so many are looked at."""
-        return self._check.worth_a_look
+    def rest_may_rent(self) -> bool:
+        """Whether other jobs of the lane given up last might still be rented, since only some were checked."""
+        return self._check.rest_may_rent
 
     def may_pay(self, job: Job, spec: ClusterSpec) -> bool:
-        """Whether the caps on a job let it run there; notes what to hold for it, or why they do not."""
+        """Return whether the caps of a job let it run there; record the hold, or the refusal."""
         answer = self._check.ask(job, spec, estimate(job, 0).runtime)
         if answer is not None and not isinstance(answer, CostHold):
             self.refusals.append(answer)
@@ -179,20 +181,20 @@ class CycleBudgets:
         return True
 
     def hold(self, position: int) -> None:
-        """The job that was looked at is placed, at this position of the plan."""
+        """Record the hold for a job that was placed at this position of the plan."""
         if self.holding is not None:
             self._check.take(self.holding)
             self.holds.append((position, self.holding))
 
     def goes_on(self, job: Job, specs: Iterable[ClusterSpec]) -> bool:
-        """Whether those of a lane are looked at that are behind a job which its caps keep from being rented."""
+        """Record that caps refuse a job; return whether to try the jobs behind it in its lane."""
         refusals, self.refusals = self.refusals, []
         self._check.refuse(job, refusals)
         return not self._check.gives_up(job, specs)
 
 
-def too_dear(refusals: Iterable[tuple[ClusterName, Reason | None]]) -> TooDear | None:
-    """Why a job that only these clusters could run never will; None if one of them might, once caps leave more."""
+def never_affordable(refusals: Iterable[tuple[ClusterName, Reason | None]]) -> TooDear | None:
+    """Return why a job that only these clusters could run never will; None if one might, once caps leave more."""
     names: list[ClusterName] = []
     cheapest: Refusal | None = None
     for cluster, refusal in refusals:
@@ -212,16 +214,16 @@ def too_dear(refusals: Iterable[tuple[ClusterName, Reason | None]]) -> TooDear |
 
 
 class BudgetRest(NamedTuple):
-    """What is left of a budget, and held by a job that has no walltime, or would be."""
+    """The rest of a budget that a job without a walltime holds or would hold."""
 
     whose: str
-    """As `project vision`."""
+    """For example `project vision`."""
     amount: int
     """Millionths."""
 
 
 def held_rest(state: State, job: Job, now: int) -> BudgetRest | None:
-    """Of which budget a job holds all that was left, as it has no walltime; None if it does not."""
+    """Return the budget of which a job without a walltime holds the rest; None if it holds none."""
     hold = job.extra.hold
     if hold is None or hold.limit is None:
         return None
@@ -231,7 +233,7 @@ def held_rest(state: State, job: Job, now: int) -> BudgetRest | None:
 
 
 def open_rest(state: State, job: Job, now: int) -> BudgetRest | None:
-    """Of which budget a job would hold all that is left if it were rented now; None if it has a walltime, or no budget concerns it."""
+    """Return the budget of which a job without a walltime would hold the rest if rented now; None if there is none."""
     caps = state.caps.on(job.kind.project, job.user, now) if job.terms.walltime is None else []
     check = BudgetCheck(state, now)
     cap = min(caps, key=check.left, default=None)
@@ -243,7 +245,7 @@ def _whose(cap: Cap) -> str:
 
 
 def _spent(job: Job) -> int:
-    """What earlier attempts cost; each member of an array has a limit of its own."""
+    """Return the cost of earlier attempts; 0 for an array, because each member has its own limit."""
     return 0 if job.extra.members is not None else job.cost
 
 

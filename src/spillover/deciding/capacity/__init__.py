@@ -1,5 +1,6 @@
-"""What is free on machines, now and later: the one answer to "does it fit?".
+"""Free capacity of machines, now and later: answers whether a job fits.
 
-`amounts` counts every resource alike, as vectors. `machine` and `cluster` know what is free now, `candidates` and `gangs` find where a
-job fits, `finding` on which clusters, and `future` knows what is free later. Placing, reservations, look-ahead and `why` all ask these.
+`amounts` counts all resources as vectors. `machine` and `cluster` track what is free now, `candidates` and `gangs` find
+machines for a job, `finding` finds its clusters, and `future` tracks what will be free later. Placement, reservations,
+look-ahead and `why` all use them.
 """

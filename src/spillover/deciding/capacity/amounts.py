@@ -1,6 +1,7 @@
-"""Amounts as vectors, with a position for each resource: CPUs, memory, GPUs, tasks and named resources are counted alike.
+"""Amounts as vectors with one position for each resource, so that all resources are counted alike.
 
-A machine that takes so many tasks at a time has that many of the resource "tasks", and every task asks for one of it.
+CPUs, memory, GPUs, tasks and named resources have positions. A machine with a limit on tasks has that many of the
+resource "tasks", and every task asks for one.
 """
 
 from collections.abc import Sequence
@@ -10,63 +11,64 @@ from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 
 CPU: Final = 0
-"""Thousandths. Below 0 nothing may start on a machine, not even a task that asks for no CPU."""
+"""Thousandths. Below 0, nothing may start on the machine, not even a task that asks for no CPU."""
 MEMORY: Final = 1
 """Bytes."""
 GPU: Final = 2
 TASKS: Final = 3
 NAMED: Final = 4
-"""The first position of resources that have names."""
+"""The first position of named resources."""
 CLOSED: Final = -1
-"""CPU of a machine on which nothing may start now: it is not ready, others use more than it has, or prefetched leases come first."""
+"""CPU of a machine on which nothing may start: not ready, overcommitted, or with prefetched leases that come first."""
 ANY: Final = FOREVER
-"""How many tasks a machine takes that takes any number."""
+"""Tasks of a machine without a limit on tasks."""
 
 Vector: TypeAlias = list[int]
 Wants: TypeAlias = tuple[tuple[int, int], ...]
-"""Positions and amounts of what is asked for, CPU always among them: it tells whether anything may start."""
+"""Positions and amounts of a request. CPU is always among them, because it also tells whether anything may start."""
 NOWHERE: Final[Wants] = ()
-"""Of what asks for a resource that no machine has."""
+"""The request for a resource that no machine has."""
 MOST_KNOWN: Final = 10_000
-"""Resources of which a layout remembers what they want."""
+"""Requests that a layout caches."""
 
 
 class Layout:
-    """Which position each named resource has in the vectors of one cluster. It only grows."""
+    """The position of each named resource in the vectors of one cluster. It only grows."""
 
-    __slots__ = ("_counts_tasks", "_known", "_positions")
+    __slots__ = ("_counts_tasks", "_known", "_positions", "size")
 
     def __init__(self, *, counts_tasks: bool) -> None:
         self._counts_tasks = counts_tasks
-        """Whether machines of the cluster may take only so many tasks; if not, nobody need count them."""
+        """Whether machines of the cluster can have a limit on tasks; if not, tasks are not counted."""
         self._positions: dict[str, int] = {}
         self._known: dict[Resources, Wants] = {}
+        self.size = NAMED
+        """The number of positions."""
 
     def copy(self) -> "Layout":
-        """The same, of its own."""
+        """Return an independent copy."""
         own = Layout(counts_tasks=self._counts_tasks)
-        own._positions = self._positions.copy()
+        own._positions, own.size = self._positions.copy(), self.size
         return own
 
-    def __len__(self) -> int:
-        return NAMED + len(self._positions)
-
     def add(self, resources: Resources) -> bool:
-        """Know the named resources of a machine; True if there are new ones."""
-        before = len(self._positions)
+        """Add the named resources of a machine; return whether any are new."""
+        before = self.size
         for name, _ in resources.other:
-            self._positions.setdefault(name, NAMED + len(self._positions))
-        grew = len(self._positions) > before
-        if grew:
-            self._known.clear()
-        return grew
+            if name not in self._positions:
+                self._positions[name] = self.size
+                self.size += 1
+        if self.size == before:
+            return False
+        self._known.clear()
+        return True
 
     def position(self, name: str) -> int | None:
-        """Of a named resource; None if no machine has it."""
+        """Return the position of a named resource; None if no machine has it."""
         return self._positions.get(name)
 
     def wants(self, asked: Resources) -> Wants:
-        """What one task asks for; NOWHERE if no machine has a resource that it names."""
+        """Return the request of one task; NOWHERE if it names a resource that no machine has."""
         wants = self._known.get(asked)
         if wants is None:
             if len(self._known) >= MOST_KNOWN:
@@ -76,7 +78,7 @@ class Layout:
         return wants
 
     def held(self, resources: Resources, tasks: int) -> Wants:
-        """What so many tasks hold together, as far as machines have it."""
+        """Return what a number of tasks hold together; unknown named resources are left out."""
         wants = [(CPU, resources.cpu)]
         if resources.gpu:
             wants.append((GPU, resources.gpu))
@@ -90,7 +92,7 @@ class Layout:
         return tuple(wants)
 
     def named(self, resources: Resources) -> Vector:
-        """The amounts of named resources, by their positions."""
+        """Return the amounts of named resources by position."""
         amounts = [0] * len(self._positions)
         for name, amount in resources.other:
             if (position := self._positions.get(name)) is not None:
@@ -99,7 +101,7 @@ class Layout:
 
 
 def fits(wants: Wants, free: Sequence[int]) -> bool:
-    """Whether this much is free."""
+    """Return whether a request fits."""
     for position, amount in wants:
         if free[position] < amount:
             return False
@@ -107,7 +109,7 @@ def fits(wants: Wants, free: Sequence[int]) -> bool:
 
 
 def count(wants: Wants, free: Sequence[int]) -> int:
-    """How many times this much is free."""
+    """Return how many times a request fits."""
     least = ANY if wants else 0
     for position, amount in wants:
         have = free[position]
@@ -119,11 +121,11 @@ def count(wants: Wants, free: Sequence[int]) -> int:
 
 
 def change(free: Vector, wants: Wants, times: int) -> None:
-    """Let this much more be free, or less if `times` is below 0."""
+    """Add a request `times` times to what is free; a negative number takes it."""
     for position, amount in wants:
         free[position] += amount * times
 
 
 def times(wants: Wants, tasks: int) -> Wants:
-    """What so many tasks ask for together."""
+    """Return the request of several tasks together."""
     return wants if tasks == 1 else tuple([(position, amount * tasks) for position, amount in wants])

@@ -1,14 +1,14 @@
-"""Machines of one cluster where a task of one shape fits, best first.
+"""Finds the machines of one cluster where a task of one shape fits, best first.
 
-A heap that is kept up to date by reading only what changed since it was last looked at: a shape that does not fit costs next to
-nothing, however many machines there are.
+A heap keeps them. An update reads only machines that changed since the last one, so a shape that does not fit costs
+almost nothing, however many machines there are.
 """
 
 import heapq
 from collections.abc import Collection, Iterable
 from typing import cast
 
-from spillover.deciding.capacity.amounts import CPU, NOWHERE, Wants
+from spillover.deciding.capacity.amounts import CPU, GPU, MEMORY, NOWHERE, TASKS, Wants, fits
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.protocols import Place, Route
@@ -17,10 +17,12 @@ from spillover.model.units import FOREVER
 
 
 class Candidates:
-    """Where one task of jobs of one shape fits in one cluster."""
+    """The machines of one cluster where one task of a shape fits."""
 
     __slots__ = (
         "_cpu",
+        "_gpu",
+        "_memory",
         "_others",
         "cluster",
         "heap",
@@ -37,32 +39,36 @@ class Candidates:
         self.cluster = cluster
         self.shape = shape
         self.wants: Wants = NOWHERE
-        self._cpu, self._others = FOREVER, NOWHERE
-        """The same, in two: most machines have no CPU left."""
+        self._cpu, self._gpu, self._memory, self._others = FOREVER, 0, 0, NOWHERE
+        """`wants` by resource, for the fast check of each machine."""
         self._ask()
         self.plain = not shape.needs and shape.rules is None
-        """Whether it asks for amounts only; the cluster is one that it asks for."""
+        """Whether it asks for amounts only; its clusters were chosen before."""
         self.scores: dict[int, int] = {}
-        """Of the machines where it fits, by their index."""
+        """Scores of machines where it fits, by machine index."""
         self.heap: list[tuple[int, int]] = []
-        """(score, index) of those machines; an entry whose score is not the current one is void."""
+        """(score, index) of those machines; an entry with an old score is void."""
         self.read = -1
-        """How many changes of the cluster were read; -1 is none at all."""
+        """How many changes of the cluster were read; -1 before the first look."""
         self.queues: tuple[Machine, ...] = ()
-        """Machines that prefetch a lease of this shape, by their index, as of `turns` of the cluster."""
+        """Machines that can prefetch a lease of this shape, by index, as of `turns`."""
         self.turns = -1
 
     def _ask(self) -> None:
-        """Find out what it asks for, in the positions that the cluster has by now."""
+        """Look up the request in the present layout of the cluster."""
         self.wants = self.cluster.layout.wants(self.shape.resources)
-        self._cpu, self._others = (self.wants[0][1], self.wants[1:]) if self.wants else (FOREVER, NOWHERE)
+        asked = self.shape.resources
+        self._cpu = asked.cpu if self.wants else FOREVER
+        self._gpu, self._memory = asked.gpu, asked.memory
+        self._others = tuple([want for want in self.wants if want[0] >= TASKS])
 
     def best(
         self, place: Place, barred: Collection[int] = (), passed: list[tuple[int, int]] | None = None
     ) -> Machine | None:
-        """The machine to take, if it fits on one that is not barred.
+        """Return the best machine that is not barred; None if there is none.
 
-        Barred ones that would come first are put back, or left in `passed` for who asks again and puts them back in the end.
+        Barred machines that come first are put back, or left in `passed` for a caller that asks again and puts them
+        back itself.
         """
         cluster, heap, scores = self.cluster, self.heap, self.scores
         if self.read != cluster.forgotten + len(cluster.changes):
@@ -82,7 +88,7 @@ class Candidates:
         return found
 
     def _read(self, place: Place) -> None:
-        """Look at machines on which something else is free by now."""
+        """Update the heap with machines that changed."""
         cluster, shape, heap, scores = self.cluster, self.shape, self.heap, self.scores
         machines, score_of = cluster.slots, place.score
         end = cluster.forgotten + len(cluster.changes)
@@ -94,18 +100,18 @@ class Candidates:
         else:
             look = dict.fromkeys(cluster.changes[self.read - cluster.forgotten :])
         self.read = end
-        cpu, others, plain = self._cpu, self._others, self.plain
+        cpu, gpu, memory, others, plain = self._cpu, self._gpu, self._memory, self._others, self.plain
         for index in look:
             machine = machines[index]
             free = machine.free
-            # As `amounts.fits`, which is too dear to be called for every machine.
-            fits = free[CPU] >= cpu
-            if fits:
-                for position, amount in others:
-                    if free[position] < amount:
-                        fits = False
-                        break
-            if fits and ((plain and not machine.repels) or machine.admits(shape)):
+            # As `amounts.fits`, without a call or a loop for every machine.
+            if (
+                free[CPU] >= cpu
+                and free[GPU] >= gpu
+                and free[MEMORY] >= memory
+                and (not others or fits(others, free))
+                and ((plain and not machine.repels) or machine.admits(shape))
+            ):
                 score = score_of(machine, shape)
                 if scores.get(index) != score:
                     scores[index] = score
@@ -114,12 +120,12 @@ class Candidates:
                 del scores[index]
 
     def put_back(self, passed: Iterable[tuple[int, int]]) -> None:
-        """Let machines be found again that were passed over."""
+        """Put back machines that were passed over."""
         for each in passed:
             heapq.heappush(self.heap, each)
 
     def ahead(self, route: Route, seed: int) -> Machine | None:
-        """The machine that prefetches one more lease, if there is any."""
+        """Return the machine that gets a prefetched lease; None if none takes one."""
         cluster = self.cluster
         if self.turns != cluster.turns:
             eager = [cluster.slots[index] for index in sorted(cluster.eager)]

@@ -1,10 +1,10 @@
-"""What is free on the machines of one cluster now."""
+"""Tracks what is free on the machines of one cluster."""
 
 from collections.abc import Iterable
 from operator import gt
 
-from spillover.core.book import ahead_of, slots_of
-from spillover.core.nodes import Node
+from spillover.core.holding import ahead_of, slots_of
+from spillover.core.records.nodes import Node
 from spillover.deciding.capacity.amounts import (
     ANY,
     CLOSED,
@@ -28,9 +28,9 @@ from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 
 MOST_CHANGES = 256
-"""Changes that a cluster's capacity remembers, and some more for each machine."""
+"""Changes that a cluster remembers, in addition to some for each machine."""
 MOST_GONE = 64
-"""Machines that were dropped and are not worth new indexes for all others."""
+"""Dropped machines that are tolerated before all others get new indexes."""
 
 
 class Capacity:
@@ -39,34 +39,34 @@ class Capacity:
     def __init__(self, spec: ClusterSpec, horizon: int) -> None:
         self.spec = spec
         self.horizon = horizon
-        """Nanoseconds of work that a machine prefetches."""
+        """How much work a machine prefetches, in nanoseconds."""
         self.name: ClusterName = spec.name
         self.limits = ClusterLimits.of(spec)
-        """Of what our jobs use there; None if there are none."""
+        """Limits on what our jobs use there; None if there are none."""
         self.owned = spec.role is Role.OWNED
         self.open = True
-        """Whether anything may be placed there: an external cluster has to answer."""
+        """Whether jobs may be placed there; an external cluster must be reachable."""
         self.layout = Layout(counts_tasks=spec.external)
         self.machines: list[Machine] = []
         """In the order of joining."""
         self.slots: list[Machine] = []
-        """By their indexes; machines that were dropped stay there with nothing free, until they are most of them."""
+        """Machines by index. Dropped machines stay with nothing free, until they are too many."""
         self.by_name: dict[NodeName, Machine] = {}
         self.sum: Vector = [0] * NAMED
-        """What is free on all machines together; nothing that asks for more fits."""
+        """What is free on all machines together. A job that asks for more does not fit."""
         self.changes: list[int] = []
-        """Indexes of machines on which something else is free, oldest first."""
+        """Indexes of machines whose free capacity changed, oldest first."""
         self.forgotten = 0
-        """How many changes were dropped from the front."""
+        """How many changes were dropped from the front of `changes`."""
         self._most = MOST_CHANGES
-        """Changes that are remembered."""
+        """Length at which `changes` is cut."""
         self.eager: dict[int, None] = {}
         """Machines that prefetch leases."""
         self.turns = 0
-        """Rises whenever another set of machines prefetches leases, or one of them is not what it was."""
+        """Rises whenever the set of prefetching machines changes, or one of them changes."""
 
     def copy(self) -> "Capacity":
-        """The same, of its own. Whoever looks for candidates there looks at all machines first."""
+        """Return an independent copy. Candidates built on it start by reading all machines."""
         own = Capacity(self.spec, self.horizon)
         own.limits = None if self.limits is None else self.limits.copy()
         own.open = self.open
@@ -79,16 +79,17 @@ class Capacity:
         own.eager, own.turns = self.eager.copy(), self.turns
         return own
 
-    # --- keeping up with the book
+    # --- following the state
 
     def refresh(self, node: Node) -> bool:
-        """Look at a node again; True if more is free there than before."""
+        """Read a node again; return whether more is free there than before."""
         if len(self.changes) > self._most:
             self._forget()
         machine = self.by_name.get(node.name)
         if machine is None:
             machine = self._join(node)
         more = False
+        # The fast path: properties are compared by identity, because most refreshes follow a change of usage alone.
         if (
             not machine.ready
             or node.status != "ready"
@@ -97,7 +98,7 @@ class Capacity:
             or machine.taints is not node.taints
             or not self.open
         ):
-            if machine.number != node.number:  # the one that had its name is gone
+            if machine.number != node.number:  # it replaces a dropped node of the same name
                 self.drop([node.name])
                 machine = self._join(node)
             more = self._observe(machine, node)
@@ -126,7 +127,7 @@ class Capacity:
         return more
 
     def _free(self, machine: Machine, node: Node) -> Vector:
-        """What is free on a node, by the book."""
+        """Compute what is free on a node according to the state."""
         capacity, used, foreign = node.capacity, node.used, node.foreign
         cpu, memory, gpu = capacity.cpu - used.cpu, capacity.memory - used.memory, capacity.gpu - used.gpu
         tasks = ANY
@@ -137,13 +138,13 @@ class Capacity:
         if node.ahead or not machine.ready or memory < 0 or gpu < 0:
             cpu = min(cpu, CLOSED)
         free = [cpu, memory, gpu, tasks]
-        if len(self.layout) > NAMED:
+        if self.layout.size > NAMED:
             named = capacity - used if foreign is None else capacity - used - foreign
             free += self.layout.named(named)
         return free
 
     def _join(self, node: Node) -> Machine:
-        """A machine for a node that there was none for: the last of all."""
+        """Add a machine for a new node, behind all others."""
         machine = Machine(node.name, node.number, len(self.slots), self.spec, self.layout)
         self.machines.append(machine)
         self.slots.append(machine)
@@ -152,7 +153,7 @@ class Capacity:
         return machine
 
     def _observe(self, machine: Machine, node: Node) -> bool:
-        """Take in what a node is, apart from what is used of it; True if that is more than before."""
+        """Read the properties of a node other than its usage; return whether it gained any."""
         before, offered, was = machine.total, machine.offers, machine.ready
         machine.ready = node.status == "ready" and self.open
         machine.offers = frozenset(node.offers)
@@ -166,14 +167,14 @@ class Capacity:
         return more or changed or (machine.ready and not was)
 
     def _widen(self) -> None:
-        """Let all machines have a position for each named resource; what asks for them may fit now, so everybody looks again."""
+        """Add positions for new named resources. Shapes that ask for them may fit now, so all candidates start over."""
         for machine in self.slots:
-            machine.free += [0] * (len(self.layout) - len(machine.free))
-        self.sum += [0] * (len(self.layout) - len(self.sum))
+            machine.free += [0] * (self.layout.size - len(machine.free))
+        self.sum += [0] * (self.layout.size - len(self.sum))
         self._look_again()
 
     def drop(self, names: Iterable[NodeName]) -> None:
-        """Forget machines; candidates see that nothing fits there any more."""
+        """Remove machines; candidates see that nothing fits there any more."""
         for name in names:
             if (machine := self.by_name.pop(name, None)) is not None:
                 self.set(machine, (nothing(self.layout), 0))
@@ -182,10 +183,10 @@ class Capacity:
         self.machines = list(self.by_name.values())
         self.turns += 1
         if len(self.slots) > 2 * len(self.machines) + MOST_GONE:
-            self._close_ranks()
+            self._renumber()
 
-    def _close_ranks(self) -> None:
-        """Give machines new indexes, without gaps."""
+    def _renumber(self) -> None:
+        """Give machines new indexes without gaps."""
         self.slots = list(self.machines)
         for index, machine in enumerate(self.slots):
             machine.index = index
@@ -195,12 +196,12 @@ class Capacity:
         self._look_again()
 
     def _look_again(self) -> None:
-        """Let all candidates look at all machines."""
+        """Make all candidates read all machines."""
         self.forgotten += len(self.changes) + 1
         self.changes.clear()
 
     def _forget(self) -> None:
-        """Drop the older changes: who has not read them looks at all machines."""
+        """Drop the older half of the changes; candidates that have not read them read all machines."""
         half = len(self.changes) // 2
         del self.changes[:half]
         self.forgotten += half
@@ -208,12 +209,12 @@ class Capacity:
     # --- what fits, and taking it
 
     def may_hold(self, total: Resources) -> bool:
-        """Whether as much is free on all machines together as all tasks of a job ask for."""
+        """Return whether the cluster as a whole has enough free for all tasks of a job."""
         free = self.sum
         return total.gpu <= free[GPU] and total.cpu <= free[CPU] and total.memory <= free[MEMORY]
 
     def fits(self, shape: Shape) -> bool:
-        """Whether all tasks of a job can start there now."""
+        """Return whether all tasks of a job can start there now."""
         if shape.tasks == 1:
             return any(machine.fits(shape) for machine in self.machines)
         wants, left = self.layout.wants(shape.resources), shape.tasks - (shape.rest is not None)
@@ -223,13 +224,13 @@ class Capacity:
                 left -= count(wants, machine.free)
         if rest is None or left > 0:
             return left <= 0
-        # The smaller last task may take what the others leave: whoever has room for one of them more has room for it.
+        # The smaller last task may use what the others leave. A machine with room for one more of them has room for it.
         return left < 0 or any(
             machine.admits(shape) and _spare(machine.free, wants, rest) for machine in self.machines
         )
 
     def take(self, machine: Machine, wants: Wants, tasks: int = 1) -> None:
-        """Use what so many tasks ask for, of a machine where that is free."""
+        """Take the resources of some tasks from a machine that has them free."""
         free, together = machine.free, self.sum
         for position, amount in wants:
             free[position] -= amount * tasks
@@ -237,21 +238,25 @@ class Capacity:
         self.changes.append(machine.index)
 
     def take_ahead(self, machine: Machine) -> None:
-        """Hand out a prefetched lease, and let nothing more fit: prefetched leases come first."""
+        """Give a machine a prefetched lease, and close it to other tasks: prefetched leases come first."""
         free = machine.free.copy()
         free[CPU] = min(free[CPU], CLOSED)
         self.set(machine, (free, machine.ahead - 1))
 
     def set(self, machine: Machine, now: Before) -> None:
-        """Let a machine have this much free, and candidates look at it again."""
+        """Set what is free on a machine, and notify candidates."""
         free, ahead = now
         was, together = machine.free, self.sum
+        # Negative amounts (closed or overcommitted machines) count as 0 in the sum. Most calls have none.
         if free[CPU] < 0 or was[CPU] < 0 or min(free[MEMORY], was[MEMORY], free[GPU], was[GPU]) < 0:
             for position, amount in enumerate(free):
                 together[position] += max(amount, 0) - max(was[position], 0)
         else:
-            for position, amount in enumerate(free):
-                together[position] += amount - was[position]
+            together[CPU] += free[CPU] - was[CPU]
+            together[MEMORY] += free[MEMORY] - was[MEMORY]
+            together[GPU] += free[GPU] - was[GPU]
+            for position in range(TASKS, len(free)) if len(free) > NAMED else (TASKS,):
+                together[position] += free[position] - was[position]
         if (ahead > 0) is not (machine.ahead > 0):
             self.turns += 1
         machine.free, machine.ahead = free, ahead
@@ -259,16 +264,16 @@ class Capacity:
 
 
 def _spare(free: Vector, wants: Wants, rest: Wants) -> bool:
-    """Whether a machine that is filled with tasks has room for the smaller last one."""
+    """Return whether a machine filled with equal tasks has room for the smaller last one."""
     left = free.copy()
     change(left, wants, -count(wants, left))
     return count(rest, left) > 0
 
 
 class Ceiling:
-    """The most that any machine of some clusters has free, within a cycle: what asks for more need not be tried.
+    """The most that any machine of some clusters has free during a cycle. A job that asks for more need not be tried.
 
-    What is free only shrinks while a cycle places, so a measure that is old still rules out nothing that fits.
+    Free capacity only shrinks while a cycle places jobs, so an old measure never rules out a job that fits.
     """
 
     __slots__ = ("_ahead", "_clusters", "_failed", "_size", "_stale", "cpu", "gpu", "memory")
@@ -276,7 +281,7 @@ class Ceiling:
     def __init__(self, clusters: Iterable[Capacity], ahead: Iterable[Capacity]) -> None:
         self._clusters = tuple(clusters)
         self._ahead = tuple(ahead)
-        """Clusters that may be given a prefetched lease."""
+        """Clusters that may take a prefetched lease."""
         self._size = sum([len(each.machines) for each in self._clusters])
         self._failed = 0
         self._stale = True
@@ -284,7 +289,7 @@ class Ceiling:
 
     @classmethod
     def over(cls, clusters: Iterable[Capacity], role: Role) -> "Ceiling":
-        """Of the clusters of a role; what is to be rented may also be prefetched on owned capacity."""
+        """Return the ceiling over the clusters of a role. Jobs to rent may also be prefetched on owned capacity."""
         clusters = tuple(clusters)
         return cls(
             [each for each in clusters if each.spec.role is role],
@@ -292,20 +297,20 @@ class Ceiling:
         )
 
     def rules_out(self, shape: Shape) -> bool:
-        """Whether a task of this shape surely finds no place."""
+        """Return whether a task of this shape surely fits nowhere."""
         asked = shape.resources
-        if asked.cpu <= 0:  # memory and GPUs were measured where there is CPU
+        if asked.cpu <= 0:  # memory and GPUs are measured only on machines with free CPU
             return asked.cpu > self.cpu
         return asked.cpu > self.cpu or asked.memory > self.memory or asked.gpu > self.gpu
 
     def took(self) -> None:
-        """Something was taken."""
+        """Note that capacity was taken."""
         self._stale = True
 
     def failed(self) -> int:
-        """A task found no place; returns the most CPU that any machine is known to have left."""
+        """Count a failed try; return the most CPU that any machine may have left."""
         self._failed += 1
-        if self._stale and 8 * self._failed >= self._size:  # measuring eight machines costs a try in vain
+        if self._stale and 8 * self._failed >= self._size:  # a try costs as much as measuring eight machines
             self._measure()
         return self.cpu
 
@@ -314,10 +319,10 @@ class Ceiling:
         self._stale = False
         if any(each.slots[index].ahead > 0 for each in self._ahead for index in each.eager):
             return
-        vectors = [machine.free for each in self._clusters for machine in each.machines]
-        some = [free for free in vectors if free[CPU] > 0]  # few, in a full cluster
+        machines = [machine for each in self._clusters for machine in each.machines]
+        some = [free for machine in machines if (free := machine.free)[CPU] > 0]  # few in a full cluster
         if not some:
-            self.cpu = max([free[CPU] for free in vectors], default=CLOSED)
+            self.cpu = 0 if any(machine.free[CPU] == 0 for machine in machines) else CLOSED
             return
         self.cpu = max([free[CPU] for free in some])
         self.memory = max([free[MEMORY] for free in some])

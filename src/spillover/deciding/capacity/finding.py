@@ -1,4 +1,4 @@
-"""On which clusters jobs of a lane may run, in the order to be tried, with the machines where they fit."""
+"""Finds the clusters where jobs of a lane may run, in the order to try them."""
 
 from collections.abc import Mapping
 
@@ -14,15 +14,15 @@ from spillover.model.units import HOUR
 
 
 class Finder:
-    """All clusters, as lanes see them. A lane keeps its candidates, so that it asks for them once."""
+    """Finds and shares the candidates of lanes. A lane keeps what it got, so it asks once."""
 
     def __init__(self, clusters: Mapping[ClusterName, Capacity]) -> None:
         self._clusters = clusters
         self._shared: dict[tuple[Shape, tuple[ClusterName, ...], Role], list[Candidates]] = {}
-        """Candidates by the shape of jobs and the clusters that they are not tried on for now."""
+        """Candidates by shape, clusters that the jobs back off from, and role."""
 
     def candidates(self, lane: Lane, role: Role) -> list[Candidates]:
-        """Where jobs of a lane may run, in the order to be tried: as configured, and rented clusters by price."""
+        """Return the candidates of a lane, in the order to try them: as configured, rented clusters by price."""
         if role is OWNED:
             if lane.owned is None:
                 lane.owned = self._candidates(lane, role)
@@ -32,7 +32,7 @@ class Finder:
         return lane.rented
 
     def _candidates(self, lane: Lane, role: Role) -> list[Candidates]:
-        """Lanes of one shape share theirs."""
+        """Return candidates that all lanes of one shape share."""
         key = shape, _, _ = lane.kind.shape, lane.kind.backing_off, role
         found = self._shared.get(key)
         if found is None:
@@ -40,7 +40,7 @@ class Finder:
         return found
 
     def gang_candidates(self, lane: Lane, role: Role) -> list[GangCandidates]:
-        """Where gangs of a lane may run, likewise."""
+        """Return the candidates for gangs of a lane, in the same order."""
         if role is OWNED:
             if lane.gangs_owned is None:
                 lane.gangs_owned = self._gang_candidates(lane, role)
@@ -54,7 +54,7 @@ class Finder:
         return [GangCandidates(each, lane.kind.shape) for each in clusters if each.spec.gangs]
 
     def clusters_for(self, lane: Lane, role: Role) -> list[Capacity]:
-        """Clusters that suit a lane, in the order to be tried: as configured, and rented ones by price, then by how soon they start."""
+        """Return the clusters for a lane: as configured, rented ones by price and then by startup time."""
         shape = lane.kind.shape
         ruled_out = Burst.NEVER if role is Role.RENTED else Burst.ALWAYS
         if shape.burst is ruled_out:
@@ -70,23 +70,23 @@ class Finder:
         return clusters
 
     def only_rented(self, shape: Shape) -> bool:
-        """Whether only rented clusters are what jobs of a shape ask for, so that there is no owned one to wait for."""
+        """Return whether `where` allows only rented clusters, so that there is no owned one to wait for."""
         where = shape.where
         return where is not None and only_rented(where, [each.spec for each in self._clusters.values()])
 
     def rented_for(self, lane: Lane) -> list[ClusterSpec]:
-        """Rented clusters that jobs of a lane may run on."""
+        """Return the rented clusters on which jobs of a lane may run."""
         if lane.kind.shape.tasks > 1:
             return [each.spec for each in self.clusters_for(lane, Role.RENTED)]
         return [each.cluster.spec for each in self.candidates(lane, RENTED)]
 
     def eager(self) -> bool:
-        """Whether any machine prefetches leases."""
-        for each in self._clusters.values():  # noqa: SIM110 - asked for every job
+        """Return whether any machine prefetches leases."""
+        for each in self._clusters.values():  # noqa: SIM110 - called for every job
             if each.eager:
                 return True
         return False
 
     def forget(self) -> None:
-        """Lanes were forgotten: their candidates go with them."""
+        """Drop shared candidates, together with the lanes that used them."""
         self._shared.clear()

@@ -1,4 +1,4 @@
-"""What is free later: as it is now, with what is expected to be released and taken until then."""
+"""Predicts free capacity: what is free now, plus expected releases, minus expected starts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -29,47 +29,71 @@ class HeldCapacity(NamedTuple):
     cluster: Capacity
     machine: Machine
     wants: Wants
-    """Of all its tasks there."""
+    """The resources of all its tasks there."""
 
 
 class Future:
-    """Machines as they are expected to be at some later time. It never touches the machines themselves."""
+    """Machines as they are expected to be at a later time. It never changes the machines themselves."""
 
     def __init__(self, clusters: Iterable[Capacity] = ()) -> None:
         self._free: dict[Machine, Vector] = {}
-        """Of machines that are not as they are now."""
+        """What is free on machines that differ from now."""
         self._sums: dict[ClusterName, Vector] = {each.name: each.sum.copy() for each in clusters}
-        """What is free on all machines together, of the clusters for which somebody asks that."""
+        """What is free in each whole cluster, for the clusters passed in."""
         self._shown = _Shown()
+        self._admitting: dict[tuple[Capacity, Shape], list[Machine]] = {}
+        """Ready machines of a cluster that admit a shape; they stay the same in all that is forecast."""
 
     def free(self, machine: Machine) -> Sequence[int]:
-        """What is free on a machine by then."""
+        """Return what is free on a machine at that time."""
         free = self._free.get(machine)
         if free is not None:
             return free
         return machine.free if machine.free[CPU] != CLOSED else _begin(machine)
 
     def fits(self, machine: Machine, shape: Shape, wants: Wants) -> bool:
-        """Whether a task can start on a machine by then."""
+        """Return whether a task can start on a machine at that time."""
         free = self._free.get(machine)
         if free is None:
             free = machine.free if machine.free[CPU] != CLOSED else _begin(machine)
-        for position, amount in wants:  # as `amounts.fits`: asked for every shape at every end
+        for position, amount in wants:  # as `amounts.fits`, inlined: it runs for every shape at every end
             if free[position] < amount:
                 return False
         return bool(wants) and machine.ready and machine.admits(shape)
 
+    def fitting(self, cluster: Capacity, shape: Shape) -> dict[Machine, int]:
+        """Return the machines of a cluster that admit a job, each with the number of its tasks that fit there."""
+        machines = self._admitting.get((cluster, shape))
+        if machines is None:
+            anywhere = not (shape.needs or shape.rules or shape.where or shape.runs)
+            machines = self._admitting[cluster, shape] = [
+                machine
+                for machine in cluster.machines
+                if machine.ready and ((anywhere and not machine.repels) or machine.admits(shape))
+            ]
+        wants, asked = cluster.layout.wants(shape.resources), shape.resources
+        scarce, least = (GPU, asked.gpu) if asked.gpu else (CPU, asked.cpu)
+        changed = self._free
+        found = dict.fromkeys(machines, 0)
+        for machine in machines:
+            free = changed.get(machine) or machine.free
+            if free[CPU] == CLOSED:
+                free = _begin(machine)
+            if free[scarce] >= least:  # few machines of a full cluster, so this spares most calls
+                found[machine] = count(wants, free)
+        return found
+
     def count(self, machine: Machine, wants: Wants) -> int:
-        """How many tasks find room on a machine that admits them."""
+        """Return how many tasks fit on a machine that admits them."""
         return count(wants, self.free(machine))
 
     def score(self, place: Place, machine: Machine, shape: Shape) -> int:
-        """What a place policy says of a machine as it is then."""
+        """Return the score of a machine as it will be."""
         self._shown.look_at(machine, self.free(machine))
         return place.score(self._shown, shape)
 
-    def release(self, held: HeldCapacity) -> None:
-        """A job ends, or does not start after all, and what it held is free."""
+    def release(self, held: HeldCapacity) -> Vector:
+        """Free what a job held, because it ends or does not start; return what is then free on the machine."""
         cluster, machine, wants = held
         free = self._free.get(machine)
         if free is None:
@@ -78,9 +102,10 @@ class Future:
             free[position] += amount
         if self._sums:
             change(self._sums[cluster.name], wants, 1)
+        return free
 
     def take(self, held: HeldCapacity) -> None:
-        """Some tasks start."""
+        """Take what starting tasks hold."""
         cluster, machine, wants = held
         free = self._free.get(machine)
         if free is None:
@@ -90,14 +115,14 @@ class Future:
             change(self._sums[cluster.name], wants, -1)
 
     def may_hold(self, cluster: Capacity, shape: Shape) -> bool:
-        """Whether as much is free on all machines of a cluster together as all tasks of a job ask for."""
+        """Return whether a whole cluster has enough free for all tasks of a job."""
         asked, free = shape.total, self._sums[cluster.name]
         return asked.gpu <= free[GPU] and asked.cpu <= free[CPU] and asked.memory <= free[MEMORY]
 
     def place_one(
         self, shape: Shape, machines: Mapping[Machine, Capacity], place: Place
     ) -> list[HeldCapacity] | None:
-        """Let a task start on the machine that the place policy would choose of these; None if it fits on none."""
+        """Place a task on the best of these machines; return None if it fits on none."""
         found: HeldCapacity | None = None
         best: tuple[int, int] = (0, 0)
         asked_of, wants = None, NOWHERE
@@ -114,27 +139,28 @@ class Future:
         return [found]
 
     def place_gang(
-        self, shape: Shape, cluster: Capacity, machines: Iterable[Machine], place: Place
+        self, shape: Shape, cluster: Capacity, fitting: Mapping[Machine, int], place: Place
     ) -> list[HeldCapacity] | None:
-        """Let all tasks of a job start on these machines of a cluster, whole machines first and the smaller last task last; None if they do not fit."""
-        wants, held = cluster.layout.wants(shape.resources), list[HeldCapacity]()
-        machines = list(machines)
-        scored = [
-            (self.score(place, machine, shape), machine.index)
-            for machine in machines
-            if self.fits(machine, shape, wants)
-        ]
+        """Place all tasks of a gang, the smaller last task last; return None if they do not fit. See `fitting`."""
         left = shape.tasks - (0 if shape.rest is None else 1)
-        for _, index in sorted(scored):
-            if not left:
-                break
-            machine = cluster.slots[index]
-            tasks = min(left, self.count(machine, wants))
-            held.append(HeldCapacity(cluster, machine, times(wants, tasks)))
+        if sum(fitting.values()) < left:
+            return None
+        wants = cluster.layout.wants(shape.resources)
+        held: list[HeldCapacity] = []
+        scored = [
+            (self.score(place, machine, shape), machine.index, tasks)
+            for machine, tasks in fitting.items()
+            if tasks
+        ]
+        for _, index, most in sorted(scored):
+            tasks = min(left, most)
+            held.append(HeldCapacity(cluster, cluster.slots[index], times(wants, tasks)))
             self.take(held[-1])
             left -= tasks
-        if not left and shape.rest is not None:
-            last = self.place_one(shape.least, dict.fromkeys(machines, cluster), place)
+            if not left:
+                break
+        if shape.rest is not None:
+            last = self.place_one(shape.least, dict.fromkeys(fitting, cluster), place)
             left = 1 if last is None else 0
             held += last or ()
         if not left:
@@ -145,22 +171,32 @@ class Future:
 
 
 class _Shown(FreeAmounts):
-    """A machine as it is expected to be."""
+    """A machine as it is expected to be, for place policies."""
 
-    __slots__ = ("free", "labels", "layout", "name", "total")
-
-    labels: Mapping[str, str]
-    name: str
-    total: Resources
+    __slots__ = ("_machine", "free", "layout")
 
     def look_at(self, machine: Machine, free: Sequence[int]) -> None:
-        """Show a machine on which this much is free."""
-        self.free, self.layout = free, machine.layout
-        self.name, self.labels, self.total = machine.name, machine.labels, machine.total
+        """Show a machine with this much free."""
+        self._machine, self.free, self.layout = machine, free, machine.layout
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._machine.name
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Its labels."""
+        return self._machine.labels
+
+    @property
+    def total(self) -> Resources:
+        """Its whole capacity."""
+        return self._machine.total
 
 
 def _begin(machine: Machine) -> Vector:
-    """What is free on a machine now; one on which nothing may start has no CPU left."""
+    """Return what is free on a machine now; a closed machine has no CPU left."""
     free = machine.free.copy()
     if free[CPU] == CLOSED:
         free[CPU] = 0

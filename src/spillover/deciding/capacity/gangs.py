@@ -1,4 +1,7 @@
-"""Machines of one cluster for all tasks of a job, or for none: whole machines first, and the smaller last task where it fits."""
+"""Finds machines of one cluster for all tasks of a gang, or for none.
+
+It fills machines one after the other, best first. The smaller last task comes last.
+"""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -13,7 +16,7 @@ from spillover.model.job import Shape
 
 
 class GangCandidates:
-    """Where gangs of one shape fit in one cluster."""
+    """Finds places for gangs of one shape in one cluster."""
 
     __slots__ = ("_last", "_others", "cluster", "shape", "total")
 
@@ -25,7 +28,7 @@ class GangCandidates:
         self._last = None if shape.rest is None else Candidates(cluster, shape.least)
 
     def take(self, place: Place, barred: Collection[int] = ()) -> "list[Part]":
-        """Take room for every task on machines that are not barred; empty, with nothing taken, if there is not enough."""
+        """Take capacity for every task, but not on barred machines; if they do not all fit, take and return nothing."""
         cluster = self.cluster
         if not cluster.may_hold(self.total):
             return []
@@ -54,15 +57,15 @@ class GangCandidates:
 
 
 class Part(NamedTuple):
-    """Some tasks of a job on one machine."""
+    """Some tasks of a gang on one machine."""
 
     machine: Machine
     wants: Wants
-    """What one of them asks for."""
+    """The resources of one task."""
     tasks: int
     before: Before
     """What was free there before."""
 
     def held_on(self, cluster: Capacity) -> HeldCapacity:
-        """What they hold together."""
+        """Return what these tasks hold together."""
         return HeldCapacity(cluster, self.machine, times(self.wants, self.tasks))

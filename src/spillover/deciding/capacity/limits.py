@@ -1,4 +1,4 @@
-"""What our jobs use of a cluster that may only be used so much at a time."""
+"""Tracks what Spillover's jobs use of a cluster that has limits."""
 
 from collections.abc import Iterator
 from copy import copy
@@ -10,7 +10,7 @@ from spillover.model.resources import Resources
 
 
 class ClusterLimits:
-    """The limits of one cluster, and who is there. A job counts with all of its tasks, from when it is placed until it has left."""
+    """The limits of one cluster and the jobs on it. A job counts with all tasks, from placement until it leaves."""
 
     __slots__ = ("_held", "_jobs", "_most", "_name", "_used")
 
@@ -23,21 +23,21 @@ class ClusterLimits:
 
     @classmethod
     def of(cls, spec: ClusterSpec) -> "ClusterLimits | None":
-        """Those of a cluster; None if it has none, as most have."""
+        """Return the limits of a cluster; None if it has none, as most do."""
         return None if spec.most is None and spec.most_jobs is None else cls(spec)
 
     def copy(self) -> "ClusterLimits":
-        """The same, of its own."""
+        """Return an independent copy."""
         own = copy(self)
         own._held = self._held.copy()  # noqa: SLF001 - one of its own kind
         return own
 
     def allow(self, asked: Resources) -> bool:
-        """Whether one more job may be there that asks for so much in all."""
+        """Return whether one more job that asks for so much in all may run there."""
         return not any(used + more > most for _, used, more, most in self._counted(asked))
 
     def refusal(self, asked: Resources) -> AtLimit | OverLimit | None:
-        """Why one more job may not be there; None if it may."""
+        """Return why one more job may not run there; None if it may."""
         now: AtLimit | None = None
         for what, used, more, most in self._counted(asked):
             if more > most:
@@ -47,13 +47,13 @@ class ClusterLimits:
         return now
 
     def take(self, job: JobId, asked: Resources) -> None:
-        """A job is there; one that is there already is not counted twice."""
+        """Count a job; counting it again has no effect."""
         if job not in self._held:
             self._held[job] = asked
             self._used = self._used + asked
 
     def leave(self, job: JobId) -> bool:
-        """A job is not there any more; False if it was not there."""
+        """Stop counting a job; return False if it was not counted."""
         asked = self._held.pop(job, None)
         if asked is None:
             return False
@@ -61,7 +61,7 @@ class ClusterLimits:
         return True
 
     def _counted(self, asked: Resources) -> Iterator[tuple[str, int, int, int]]:
-        """What is limited: its name, how much is used, how much more is asked for, and the most."""
+        """Yield each limit: its name, the amount used, the amount asked for, and the maximum."""
         if self._jobs is not None:
             yield "jobs", len(self._held), 1, self._jobs
         most, used = self._most, self._used

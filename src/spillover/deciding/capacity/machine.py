@@ -1,4 +1,4 @@
-"""One node, as far as placing looks at it: what is free on it, and which jobs may run there."""
+"""One node as placement sees it: what is free on it, and which jobs may run there."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
@@ -12,14 +12,14 @@ from spillover.model.resources import Resources
 from spillover.model.where import Rules
 
 Before: TypeAlias = tuple[Vector, int]
-"""What was free on a machine before a trial placement, and how many more leases it prefetched."""
+"""What was free before a trial placement, and how many more leases the machine could prefetch."""
 NO_RULES: Final = Rules()
 MOST_RULES: Final = 256
-"""Rules of which a machine remembers whether it obeys them."""
+"""Rules for which a machine caches its answer."""
 
 
 class FreeAmounts:
-    """What a place policy sees of a machine, by what is free on it. See `MachineView`."""
+    """The free amounts of a machine, as a place policy sees them. See `MachineView`."""
 
     __slots__ = ()
 
@@ -28,32 +28,32 @@ class FreeAmounts:
 
     @property
     def cpu(self) -> int:
-        """Thousandths of a CPU that are free."""
+        """Free CPU in thousandths."""
         return self.free[CPU]
 
     @property
     def memory(self) -> int:
-        """Bytes that are free."""
+        """Free memory in bytes."""
         return self.free[MEMORY]
 
     @property
     def gpu(self) -> int:
-        """GPUs that are free."""
+        """Free GPUs."""
         return self.free[GPU]
 
     @property
     def tasks(self) -> int:
-        """How many more tasks it takes."""
+        """The number of tasks that it can still take."""
         return self.free[TASKS]
 
     def amount(self, name: str) -> int:
-        """How much of a named resource is free."""
+        """Return the free amount of a named resource."""
         position = self.layout.position(name)
         return 0 if position is None else self.free[position]
 
 
 class Machine(FreeAmounts):
-    """One node: what is free on it, trial placements of the cycle included. Place policies see it as a `MachineView`."""
+    """One node with what is free on it, including trial placements of the cycle. Policies see it as a `MachineView`."""
 
     __slots__ = (
         "_known",
@@ -79,17 +79,17 @@ class Machine(FreeAmounts):
     def __init__(self, name: NodeName, number: int, index: int, spec: ClusterSpec, layout: Layout) -> None:
         self.name = name
         self.spec = spec
-        """Of its cluster."""
+        """The spec of its cluster."""
         self.layout = layout
         self.number = number
-        """Of its node: another one of this name has another."""
+        """The number of its node: another node of the same name has a different one."""
         self.index = index
         self.free: Vector = nothing(layout)
-        """What is free, by position; `CLOSED` CPU if nothing may start."""
+        """What is free, by position; CPU is `CLOSED` if nothing may start."""
         self.ahead = 0
         """How many more leases it prefetches."""
         self.limit = self.pace = self.turn = 0
-        """How many it takes in all, the mean nanoseconds of its tasks, and when it was given the last one."""
+        """Limit of prefetched leases, mean runtime of tasks in nanoseconds, and number of the last prefetched lease."""
         self.slots = 1
         self.offers: frozenset[str] = frozenset()
         self.ready = False
@@ -97,12 +97,12 @@ class Machine(FreeAmounts):
         self.labels: Mapping[str, str] = {}
         self.taints: tuple[Taint, ...] = ()
         self.repels = False
-        """Whether a taint keeps tasks off that do not tolerate it."""
+        """Whether a taint rejects tasks that do not tolerate it."""
         self._known: dict[Rules | None, bool] = {}
-        """Which rules it was found to obey, and which not."""
+        """By rules, whether the machine satisfies them."""
 
     def copy(self, layout: Layout) -> "Machine":
-        """The same, of its own, with what its layout has become."""
+        """Return a copy that uses another layout."""
         own = Machine(self.name, self.number, self.index, self.spec, layout)
         own.free, own.ahead = self.free.copy(), self.ahead
         own.limit, own.pace, own.turn, own.slots = self.limit, self.pace, self.turn, self.slots
@@ -114,27 +114,27 @@ class Machine(FreeAmounts):
 
     @property
     def before(self) -> Before:
-        """All that a trial placement changes, to be undone."""
+        """Everything that a trial placement changes, to undo it."""
         return self.free.copy(), self.ahead
 
     def fits(self, shape: Shape) -> bool:
-        """Whether a task of this shape can start there now."""
+        """Return whether a task of this shape can start there now."""
         return fits(self.layout.wants(shape.resources), self.free) and self.admits(shape)
 
     def could_fit(self, shape: Shape) -> bool:
-        """Whether a task of this shape could start there if nothing else ran."""
+        """Return whether a task of this shape would fit if the machine were empty."""
         return shape.resources.fits(self.total) and self.admits(shape)
 
     def admits(self, shape: Shape) -> bool:
-        """Whether jobs of this shape may run there, whatever else runs on it."""
+        """Return whether jobs of this shape may run there, whatever else runs on it."""
         if shape.needs and not self.offers.issuperset(shape.needs):
             return False
-        if (shape.rules is not None or self.repels) and not self._obeys(shape.rules):
+        if (shape.rules is not None or self.repels) and not self._satisfies(shape.rules):
             return False
         return (shape.where is None and not shape.runs) or may_run(shape, self.spec)
 
-    def _obeys(self, rules: Rules | None) -> bool:
-        """Whether its labels are those that are asked for, and its taints tolerated."""
+    def _satisfies(self, rules: Rules | None) -> bool:
+        """Return whether labels match the rules and the rules tolerate the taints."""
         answer = self._known.get(rules)
         if answer is None:
             if len(self._known) >= MOST_RULES:
@@ -145,7 +145,7 @@ class Machine(FreeAmounts):
         return answer
 
     def learn(self, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:
-        """Take in by what jobs may ask for it; True if that is not what it was."""
+        """Set labels and taints; return whether they changed."""
         same = self.labels == labels and self.taints == taints
         self.labels, self.taints = labels, taints
         if same:
@@ -156,12 +156,12 @@ class Machine(FreeAmounts):
 
     @property
     def load(self) -> int:
-        """Nanoseconds of prefetched work."""
+        """Prefetched work in nanoseconds."""
         return (self.limit - self.ahead) * self.pace // self.slots
 
 
 def nothing(layout: Layout) -> Vector:
-    """What is free where nothing may start."""
-    free = [0] * len(layout)
+    """Return the vector of a machine on which nothing may start."""
+    free = [0] * layout.size
     free[CPU] = CLOSED
     return free

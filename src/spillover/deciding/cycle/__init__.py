@@ -1,1 +1,1 @@
-"""One scheduling cycle: from what waits and what is free to a plan, and from the plan to events."""
+"""One scheduling cycle: from waiting jobs and free capacity to a plan, and from the plan to events."""

@@ -1,8 +1,11 @@
-"""One cycle: look at what waits and at what is free, and decide. Pure: the index is as it was found when it returns.
+"""Runs one scheduling cycle: looks at waiting jobs and free capacity, and returns a plan.
 
-The steps, as `run` calls them: expire waits of jobs tried before, place on owned capacity in order, admit new jobs that found
-no place, and rent what was tried and may wait no longer. What ended was freed when its event was applied; why a job is not
-placed is derived when somebody asks (`explain`). How places are found is in `placing`, what was decided so far in `draft`.
+`run` has these steps: let jobs be rented whose wait is over, place jobs on owned capacity in order, admit new jobs that
+did not fit, and rent jobs that may be rented and found no place. Capacity of ended jobs was freed when their events
+were applied. `explain` derives on request why a job is not placed. `placing` finds places, and `draft` holds the
+decisions made so far.
+
+A cycle is pure. It undoes its trial placements before it returns, unless the caller carries out the plan at once.
 """
 
 import heapq
@@ -12,7 +15,7 @@ from typing import Final, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spillover.core.jobs import NO_EXTRA, Job
+from spillover.core.records.jobs import NO_EXTRA, Job
 from spillover.core.state import State
 from spillover.deciding.backfill.reservation import Reservation
 from spillover.deciding.cycle.draft import Draft
@@ -30,25 +33,25 @@ from spillover.model.reasons import AlwaysRented, NotInTime, OnlyRented, QueueFu
 from spillover.model.units import FOREVER
 
 REVOKES: Final = 2
-"""Rules from which on a plan asks leases back."""
+"""The first version of the rules in which plans revoke leases."""
 MOST_WAITS = 1000
-"""Jobs that a cycle admits, lets be rented because their wait is over, or because the queue is full: what is left is for the next one."""
+"""The most jobs that one cycle admits, and the most whose wait it ends. The next cycle continues."""
 QUEUE_FULL = QueueFull()
 _NUMBER = attrgetter("number", "id")
 
 
 class CycleOutcome(Struct, frozen=True):
-    """A plan, and when to make another."""
+    """A plan, and what the next cycle needs to know."""
 
     plan: Plan
     passed: bool
-    """Whether some jobs had to wait for others: for the head, for lanes within `depth`, or for their caps to be looked at."""
+    """Whether some jobs waited for others: for the head of the queue, for `depth`, or for a check of their caps."""
     again: int
-    """When time alone could let a job start that did not, nanoseconds UTC; FOREVER if never."""
+    """When time alone could let another job start, nanoseconds UTC; FOREVER if never."""
     settled: bool
-    """Whether machines have on the index what the plan leaves them, so that they need not be looked at when it is carried out."""
+    """Whether machines in the index already reflect the plan, so that carrying it out need not refresh them."""
     turn: Turn | None = None
-    """Whose turn it was, if some jobs were not looked at whose turn it was not; None if everybody was."""
+    """The turn that the cycle used, if it left out jobs of other turns; None if it tried all jobs."""
     spent: bool = False
     """Whether bounded looks met jobs that cannot start."""
 
@@ -63,7 +66,7 @@ def run(
     keep: bool = False,
     rules: int = RULES,
 ) -> CycleOutcome:
-    """Decide. With `keep`, what was tried stays taken, for a plan that is carried out at once. `rules` are those of a journal."""
+    """Make a plan. With `keep`, trial placements stay, for a plan carried out at once. A replay passes old `rules`."""
     if index.ranking is not None:
         index.ranking.rank(now)
     most = MOST_WAITS if rules else FOREVER
@@ -73,7 +76,7 @@ def run(
         expire(draft, index, most)
     if index.queue.first:
         placer.place()
-    if not placer.cut:  # or jobs would be rented, or told to wait, that may have a place
+    if not placer.cut:  # otherwise jobs that still have a place could be rented or told to wait
         if index.fresh:
             admit(draft, index, policies, most)
             if index.wait_queue is not None and placer.reservation is not None:
@@ -87,7 +90,7 @@ def run(
     if not keep:
         placer.undo()
     waits = placer.passed or placer.budgets is not None or placer.reservation is not None
-    again = placer.again() if waits else FOREVER  # as in most cycles
+    again = placer.again() if waits else FOREVER  # FOREVER in most cycles
     return CycleOutcome(
         draft.plan(placer.holds),
         placer.passed,
@@ -99,7 +102,7 @@ def run(
 
 
 def expire(draft: Draft, index: SchedulingIndex, most: int) -> None:
-    """Let jobs whose wait is over be rented, also those that were prefetched and still wait for it."""
+    """Let jobs be rented whose wait is over, also those that hold a prefetched lease and have not started."""
     for wait in in_order(index.waits):
         if wait[0] > draft.steady or len(draft.expired) >= most:
             break
@@ -109,9 +112,9 @@ def expire(draft: Draft, index: SchedulingIndex, most: int) -> None:
 
 
 def admit(draft: Draft, index: SchedulingIndex, policies: Policies, most: int) -> None:
-    """Give new jobs that found no place the time until which they wait for owned capacity, those first that were submitted first.
+    """Set how long new jobs that did not fit wait for owned capacity, in the order of submission.
 
-    A wait that is over as it begins lets them be rented: they were tried.
+    A job whose wait is over at once may be rented in this cycle, because owned capacity was already tried.
     """
     jobs, taken, ahead, steady = draft.state.jobs, draft.taken, draft.ahead, draft.steady
     fresh: list[Job] = []
@@ -131,14 +134,14 @@ def admit(draft: Draft, index: SchedulingIndex, policies: Policies, most: int) -
 
 
 def _why_at_once(shape: Shape, waited: int, index: SchedulingIndex) -> AlwaysRented | OnlyRented | WaitOver:
-    """Why a new job may be rented."""
+    """Return why a new job may be rented at once."""
     if shape.burst is ALWAYS:
         return AlwaysRented()
     return OnlyRented() if index.finder.only_rented(shape) else WaitOver(waited)
 
 
 def _latest(job: Job, steady: int, index: SchedulingIndex, policies: Policies) -> int:
-    """Until when a job waits for owned capacity, in steady time."""
+    """Return until when a job waits for owned capacity, in steady time."""
     shape = job.kind.shape
     if job.due is not None or shape.burst is ALWAYS:
         return steady
@@ -153,7 +156,7 @@ def _latest(job: Job, steady: int, index: SchedulingIndex, policies: Policies) -
 def review(
     draft: Draft, index: SchedulingIndex, wait_queue: WaitQueue, policies: Policies, reservation: Reservation
 ) -> None:
-    """Let jobs be rented for which waiting on is not worth it, as the wait policy foresees when others come."""
+    """Let jobs be rented that will not start in time on owned capacity, as the wait policy forecasts."""
     reviewer = cast("Reviewing", policies.wait)
     queue = _queue(draft, wait_queue, reviewer.most_jobs)
     fresh = {
@@ -181,7 +184,7 @@ def review(
 
 
 def _queue(draft: Draft, wait_queue: WaitQueue, most: int) -> dict[JobId, Waiter]:
-    """Jobs that wait for owned capacity after this plan, in order; the first of them."""
+    """Return the first jobs, in order, that still wait for owned capacity after this plan."""
     newcomers = {each: latest for each, latest in draft.admitted.items() if each not in draft.expired}
     queue: dict[JobId, Waiter] = {}
     for waiter in wait_queue.with_newcomers(newcomers, most):
@@ -198,19 +201,20 @@ def _queue(draft: Draft, wait_queue: WaitQueue, most: int) -> dict[JobId, Waiter
 
 
 def revoke(draft: Draft, index: SchedulingIndex, most: int) -> None:
-    """Ask prefetched leases back whose jobs have waited too long for room on their agents, or can be rented now.
+    """Ask back prefetched leases that waited too long for their agent, or whose jobs can be rented now.
 
-    Room may be elsewhere by now. Until its agent answers, a lease stays where it is: the task may have started.
+    Another machine may have room by now. A lease stays with its agent until the agent answers, because the task may
+    have started.
     """
     state, now = draft.state, draft.now
     sooner = [job for each in index.rentable_sooner if (job := state.jobs.get(each)) is not None]
     rented = [job for job in sooner if index.rents_sooner(job) and index.rentable_now(job, now)]
     revoked = sorted([*index.stuck_leases(now), *rented], key=_NUMBER)[:most]
-    draft.revoked = dict.fromkeys([job.id for job in revoked])  # one may be both
+    draft.revoked = dict.fromkeys([job.id for job in revoked])  # a job may be in both lists
 
 
 def cap_queue(draft: Draft, index: SchedulingIndex, limit: int, most: int) -> bool:
-    """Let jobs past `max_queue` be rented, the last of the queue first; whether some are left for the next cycle."""
+    """Let jobs beyond `max_queue` be rented, last of the queue first; return whether the next cycle must continue."""
     jobs = draft.state.jobs
     if draft.state.queued <= limit:
         return False

@@ -1,13 +1,13 @@
-"""A plan in the making: what one cycle has decided so far, and how much of each job that leaves."""
+"""The unfinished plan of a cycle: the decisions so far, and what they leave of each job."""
 
 from collections.abc import Sequence
 
-from spillover.core import ranges
-from spillover.core.jobs import Job, Queued
+from spillover.core.records.jobs import Job, Queued
 from spillover.core.state import State
 from spillover.deciding.budgets.check import CostHold
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.cycle.plan import Expiry, GangPlacement, Placement, Plan
+from spillover.model import ranges
 from spillover.model.cluster import OWNED, RENTED, Role
 from spillover.model.ids import JobId
 from spillover.model.reasons import AlwaysRented, Reason, RoomOwned, RoomSoon
@@ -17,7 +17,7 @@ ROOM_SOON = RoomSoon()
 
 
 class Draft:
-    """Lives for one cycle; each of its steps writes into it and reads what those before decided."""
+    """Collects decisions during one cycle. Each step writes to it and reads what earlier steps decided."""
 
     __slots__ = (
         "admitted",
@@ -43,23 +43,23 @@ class Draft:
         self.expired: dict[JobId, Expiry] = {}
         self.placements: list[Placement | GangPlacement] = []
         self.taken: dict[JobId, int] = {}
-        """How many members of each array, or 1 for each job, this plan places."""
+        """By job, how many members this plan places; 1 for a job that is not an array."""
         self.rented: dict[JobId, int] = {}
-        """How many of those on rented capacity."""
+        """How many of those are on rented capacity."""
         self.ahead: dict[JobId, None] = {}
-        """Jobs that this plan prefetches: their wait goes on."""
+        """Jobs that this plan prefetches. Their wait continues."""
 
         self.revoked: dict[JobId, None] = {}
-        """Jobs whose prefetched leases are asked back."""
+        """Jobs whose prefetched leases the server asks back."""
 
     def count(self, job: Job, cluster: Capacity) -> None:
-        """Note that one more of a job is placed."""
+        """Count one more placement of a job."""
         self.taken[job.id] = self.taken.get(job.id, 0) + 1
         if not cluster.owned:
             self.rented[job.id] = self.rented.get(job.id, 0) + 1
 
     def why(self, job: Job, cluster: Capacity, *, ahead: bool) -> Reason:
-        """Why a job is placed there."""
+        """Return why a job is placed on a cluster."""
         if cluster.owned:
             return ROOM_SOON if ahead else ROOM_OWNED
         if job.id in self.expired:
@@ -67,21 +67,21 @@ class Draft:
         return job.due or AlwaysRented()
 
     def may_be_rented(self, job: Job) -> bool:
-        """Whether all of a job may be rented."""
+        """Return whether all of a job may be rented."""
         return (job.due is not None and not job.partly_due) or job.id in self.expired
 
     def waits(self, job: Job) -> bool:
-        """Whether a job, or some of it, still waits for room after this plan."""
+        """Return whether a job, or part of it, still waits for room after this plan."""
         return job.id in self.ahead or self.left(job) > 0
 
     def patient(self, job: Job) -> int:
-        """How much of a job is left and waits for owned capacity only."""
+        """Return how much of a job is left and may use owned capacity only."""
         members = job.extra.members
         due = members.due if members is not None and job.due is not None else 0
         return self.left(job) - due
 
     def left(self, job: Job, role: Role = OWNED) -> int:
-        """How much of a job this plan has not placed yet; for renting, of what may be rented."""
+        """Return how much of a job this plan has not placed yet; for RENTED, only what may be rented."""
         members = job.extra.members
         taken = self.taken.get(job.id, 0)
         if members is None:
@@ -93,7 +93,7 @@ class Draft:
         return pending - taken
 
     def plan(self, holds: Sequence[tuple[int, CostHold]]) -> Plan:
-        """What was decided, with what is to be held for placements. A job that starts at once need not be told how long it may wait."""
+        """Return the finished plan. It omits waits and expiries of jobs that it places completely."""
         admitted: tuple[tuple[JobId, int], ...] = ()
         expired: tuple[Expiry, ...] = ()
         if self.admitted:

@@ -1,4 +1,4 @@
-"""Draws without dice: the same seed gives the same numbers, on any machine."""
+"""Deterministic draws: the same seed gives the same numbers on every machine."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ _MASK: Final = (1 << 64) - 1
 
 
 def mixed(seed: int, number: int = 0) -> int:
-    """64 bits that look random, for the draw of this number under a seed (splitmix64)."""
+    """Return 64 pseudo-random bits for draw `number` of a seed (splitmix64)."""
     bits = (seed * 0xD1342543DE82EF95 + (number + 1) * 0x9E3779B97F4A7C15) & _MASK
     bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -14,7 +14,7 @@ def mixed(seed: int, number: int = 0) -> int:
 
 
 def two_of(count: int, bits: int) -> tuple[int, int]:
-    """Two different numbers below `count`, drawn from 64 bits; twice 0 if there is only one."""
+    """Draw two different numbers below `count` from 64 bits; both are 0 if `count` is below 2."""
     if count < 2:
         return 0, 0
     first, second = (bits >> 32) % count, (bits & 0xFFFFFFFF) % (count - 1)

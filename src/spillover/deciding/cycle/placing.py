@@ -1,11 +1,10 @@
-"""Finding places for jobs, on owned and on rented capacity, in their order: what a cycle places, and what it tries to that end."""
+"""Finds places for jobs in queue order, on owned and on rented capacity."""
 
 import heapq
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
-from spillover.core import ranges
-from spillover.core.jobs import Job, Queued
+from spillover.core.records.jobs import NO_EXTRA, Job, Queued
 from spillover.deciding.backfill.reservation import Reservation
 from spillover.deciding.budgets.check import CostHold, CycleBudgets
 from spillover.deciding.capacity.candidates import Candidates
@@ -21,21 +20,22 @@ from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Entry, JobQueue, Lane, Walk
 from spillover.deciding.queue.turns import MOST, Turn
+from spillover.model import ranges
 from spillover.model.cluster import OWNED, RENTED, Role
 from spillover.model.ids import JobId, member_id
 from spillover.model.units import FOREVER
 
 LOOKS = 1000
-"""Jobs that could not end in time anywhere, or not where there is room, that a cycle passes over in their lanes."""
+"""How many jobs a cycle may skip within lanes because of their deadlines."""
 SOME = 16
-"""Lanes of which each is tried faster than it is found out what fits at the most."""
+"""Up to this many lanes, trying each one is faster than computing a ceiling over free capacity."""
 MOST_PLACED = 1000
-"""Places that a cycle finds: what is left is for the next one, so that no cycle takes long."""
+"""The most placements of one cycle. The next cycle continues, so that no cycle takes long."""
 _ENTRY = itemgetter(0)
 
 
 class Placer:
-    """Lives for one cycle, and writes the places that it finds into the draft of a plan."""
+    """Writes the places that it finds into the draft of one cycle."""
 
     __slots__ = (
         "_bounded",
@@ -69,56 +69,56 @@ class Placer:
         self._policies = policies
         self._draft = draft
         self._keep = keep
-        """Whether what is tried stays taken."""
+        """Whether trial placements stay."""
         self._trials: list[tuple[Capacity, Machine, Before]] = []
-        """Where trial placements were made that are to be undone, with what was free before."""
+        """Trial placements to undo, each with what was free before."""
         self._turns: list[tuple[Machine, int]] = []
-        """Machines that are given prefetched leases, with their turn before."""
+        """Machines that get prefetched leases, each with its turn before."""
         self.reservation = None if index.ends is None else Reservation(index, index.ends, policies, draft.now)
-        """Of room for a job that does not fit; None if no policy looks ahead."""
+        """The reservation for a job that does not fit; None if no policy looks ahead."""
         self.budgets: CycleBudgets | None = None
-        """Where it is asked whether caps let a job be rented; None until one is that a cap concerns."""
+        """Checks caps before renting; None until a job with a cap is tried."""
         self.holds: Sequence[tuple[int, CostHold]] = ()
-        """What is to be held for placements, by their position."""
+        """Cost holds of placements, by position."""
         self.passed = False
-        """Whether some jobs were not looked at, or kept waiting, because of others."""
+        """Whether some jobs were left out, or kept waiting, because of others."""
         self._counted: list[tuple[ClusterLimits, JobId]] = []
-        """Jobs that are counted on trial where only so much may be used."""
+        """Jobs counted on trial in clusters with limits."""
         self._late = False
-        """Whether the job that was looked at last could not end in time somewhere where there is room."""
+        """Whether the last job tried would miss its deadline on a cluster that has room."""
         self._looks = LOOKS
         self._left_out: dict[Lane, Entry] = {}
-        """Lanes of which not every job was looked at, with the last one that was."""
+        """Lanes in which jobs were left out, with the last entry that was tried."""
         self._bounded = bounded
-        """Whether a cycle finds so many places at the most, and those who are left out have their turns."""
+        """Whether the number of placements is bounded, and jobs left out get their turn."""
         self.turn: Turn | None = None
-        """Whose turn it is, if some are left out whose turn it is not."""
+        """The current turn, if jobs of other turns were left out; None otherwise."""
         self._most = MOST_PLACED if bounded else FOREVER
         self.cut = False
-        """Whether so many places were found as a cycle finds, so that others may not have been looked at."""
+        """Whether the cycle reached its limit of placements, so that some jobs may not have been tried."""
         self.spent = False
         """Whether a bounded look met a job that cannot start."""
         self._late_from = FOREVER
-        """From when on a job that others may wait for could not end in time anywhere, nanoseconds UTC."""
+        """When the next job that others may wait for will miss its deadline everywhere; nanoseconds UTC."""
 
     def place(self) -> None:
-        """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
+        """Place jobs on owned capacity, in order. Jobs tried before are tried again only if capacity was gained."""
         queue, index = self._index.queue, self._index
         calm = index.turn is None and index.ranking is None  # as in most cycles
         gains = index.gained or (not calm and index.gains(self._draft.now))
-        if index.in_turn or gains or (index.spent and self._compete(queue)):
+        if index.in_turn or gains or (index.spent and self._is_contended(queue)):
             self._fill(self._walk(queue, everything=True), OWNED, strict=self._policies.backfill.strict)
             return
-        self.passed, self.spent, self.turn = index.passed, index.spent, index.turn  # of those not looked at
+        self.passed, self.spent, self.turn = index.passed, index.spent, index.turn  # from the last cycle
         if queue.woken and not self._place_newcomer(queue):
             self._fill(self._walk(queue, everything=False), OWNED, strict=False)
 
-    def _compete(self, line: JobQueue) -> bool:
-        """Whether lanes that are to be tried may spend looks that others spent too: then all are looked at, in order."""
+    def _is_contended(self, line: JobQueue) -> bool:
+        """Return whether a woken lane competes for bounded looks: then all lanes are tried, in order."""
         return any(lane.timed or line is self._index.due for lane in line.woken)
 
     def _place_newcomer(self, queue: JobQueue) -> bool:
-        """Place a job that is the only one of the only lane to be tried, if it is so: most that come are."""
+        """Place the job if it is the only one of the only woken lane, as most new jobs are; return whether it was."""
         if len(queue.woken) > 1 or len(queue.first) > self._policies.chosen.depth:
             return False
         (lane,) = queue.woken
@@ -132,7 +132,7 @@ class Placer:
         return True
 
     def rent(self) -> None:
-        """Rent what was tried and may wait no longer, in order."""
+        """Rent jobs that may be rented and found no owned capacity, in order."""
         due, draft = self._index.due, self._draft
         if len(draft.expired) == 1 and not due.first and self._rent_one():
             return
@@ -144,7 +144,7 @@ class Placer:
         for entries in newly.values():
             entries.sort()
         everything = bool(newly) or self._index.gains(draft.now)
-        everything = everything or (self._index.spent and self._compete(due))
+        everything = everything or (self._index.spent and self._is_contended(due))
         if not everything:
             self.passed = self.passed or self._index.passed
             self.spent = self.spent or self._index.spent
@@ -153,7 +153,7 @@ class Placer:
             self._fill(self._walk(due, everything, newly), RENTED, strict=False)
 
     def _rent_one(self) -> bool:
-        """Rent the only job that may be, if it is one that no cap concerns: most are."""
+        """Rent the job if it is the only one that may be and has no cap, as most do; return whether it was."""
         (each,) = self._draft.expired
         job = self._state.jobs[each]
         if type(job.phase) is not Queued or job.extra.members is not None:
@@ -166,7 +166,7 @@ class Placer:
         return True
 
     def again(self) -> int:
-        """When time alone could let a job start: a budget begins anew, what was expected to end did not, or a job is in nobody's way any more."""
+        """Return when time alone could let a job start: a budget renews, or forecasts or deadlines pass."""
         again = self._late_from
         if self.budgets is not None:
             again = min(again, self.budgets.renews)
@@ -175,7 +175,7 @@ class Placer:
         return again
 
     def undo(self) -> None:
-        """Take all trial placements back."""
+        """Undo all trial placements."""
         for cluster, machine, before in reversed(self._trials):
             cluster.set(machine, before)
         for machine, turn in reversed(self._turns):
@@ -184,7 +184,7 @@ class Placer:
             limits.leave(job)
 
     def _walk(self, line: JobQueue, everything: bool, newly: dict[Lane, list[Entry]] | None = None) -> Walk:
-        """Lanes to be tried, in order: all, or those that were not tried since they changed."""
+        """Return a walk over all lanes, or over those that changed since they were tried, in order."""
         jobs = line.jobs
         if newly:
 
@@ -194,7 +194,7 @@ class Placer:
 
         depth, count = self._policies.chosen.depth, len(line.first) + (len(newly) if newly else 0)
         if count > depth:
-            self.passed = everything = True  # what is stuck counts against depth
+            self.passed = everything = True  # stuck lanes count against depth
         heads = line.lanes() if everything else iter(line.awake())
         if newly:
             heads = heapq.merge(
@@ -205,16 +205,18 @@ class Placer:
         return Walk(heads, jobs, depth, count)
 
     def _fill(self, walk: Walk, role: Role, *, strict: bool) -> None:
-        """Place jobs in the order of a walk for as long as there is room."""
+        """Place jobs in the order of a walk while there is room."""
         jobs, draft, index = self._state.jobs, self._draft, self._index
         ceiling: Ceiling | None = None
+        reservation = self.reservation if role is OWNED else None
         many = len(walk) > SOME
         self._left_out = {}
         while (found := walk.next()) is not None:
             entry, lane = found
             index.looking_at = entry[2]
             job = jobs[entry[2]]
-            if self._is_skipped(job, walk, entry, lane, role):
+            plain = job.extra is NO_EXTRA and reservation is None and job.id not in draft.taken
+            if not plain and self._is_skipped(job, walk, entry, lane, role):
                 continue
             if (ceiling is None or not self._rules_out(ceiling, lane)) and self._place(job, lane, role):
                 if len(draft.placements) >= self._most:
@@ -222,7 +224,7 @@ class Placer:
                     return
                 if ceiling is not None:
                     ceiling.took()
-                # Of an array, the next member is tried first.
+                # The next member of an array comes before other jobs.
                 again = job.extra.members is not None and draft.left(job, role)
                 walk.again(entry, lane) if again else walk.go_on(lane)
                 continue
@@ -233,18 +235,18 @@ class Placer:
                 continue
             self._reserve_for(job, lane, role)
             if many:
-                # Most of a full cluster is no use to anybody: once even the smallest job fits nowhere, nobody else is tried.
+                # Once even the smallest queued job fits nowhere, no other lane can start anything.
                 ceiling = ceiling or Ceiling.over(index.capacity.values(), role)
                 if ceiling.failed() < index.least_cpu():
                     return
             walk.stuck()
-            if self._is_blocked_by_reservation(lane, role):
+            if reservation is not None and self._is_blocked_by_reservation(lane, role):
                 walk.go_on(lane)
         if self._left_out and self._bounded:
             self._take_turns(role, strict=strict)
 
     def _is_skipped(self, job: Job, walk: Walk, entry: Entry, lane: Lane, role: Role) -> bool:
-        """Whether a job need not be tried, in this order: all of it is placed, it would be too late, a reservation blocks its lane."""
+        """Return whether to skip a job: it is placed completely, would be late, or a reservation blocks its lane."""
         draft, members = self._draft, job.extra.members
         # No cluster runs an array of gangs.
         if (members is not None or job.id in draft.taken) and (
@@ -252,7 +254,7 @@ class Placer:
         ):
             walk.go_on(lane)
             return True
-        if job.extra.deadline is not None and self._is_hopeless(job, lane, role):
+        if job.extra.deadline is not None and self._misses_deadline(job, lane, role):
             self._pass_over(walk, entry, lane)
             return True
         reservation = self.reservation if role is OWNED else None
@@ -263,13 +265,13 @@ class Placer:
         return False
 
     def _reserve_for(self, job: Job, lane: Lane, role: Role) -> None:
-        """Keep room for a job that does not fit, if it is the first of those for which room is kept."""
+        """Reserve capacity for a job that does not fit, if it is the first one that may have a reservation."""
         reservation = self.reservation if role is OWNED else None
         if reservation is not None and not reservation.keeps and self._is_kept_for(job):
             reservation.keep_for(lane)
 
     def _is_blocked_by_reservation(self, lane: Lane, role: Role) -> bool:
-        """Whether only what is kept for another job kept the last one of a lane from starting: then a shorter one of it may start."""
+        """Return whether only a reservation blocked the last job of a lane: then a shorter one may still start."""
         reservation = self.reservation if role is OWNED else None
         if reservation is None or not reservation.blocked:
             return False
@@ -278,16 +280,16 @@ class Placer:
         return True
 
     def _take_turns(self, role: Role, *, strict: bool) -> None:
-        """Look at those jobs of lanes that were left out whose turn it is, in order."""
+        """Try the jobs that were left out and have their turn now, in order."""
         draft, reservation = self._draft, self.reservation if role is OWNED else None
         turn = self._index.turns.at(draft.now)
-        if not turn.is_everybodys:
+        if not turn.includes_all:
             self.turn, self.passed = turn, True
         stuck: set[Lane] = set()
         for lane, job in self._whose_turn(turn, role):
             if lane in stuck or draft.left(job, role) <= 0:
                 continue
-            if job.extra.deadline is not None and self._is_hopeless(job, lane, role):
+            if job.extra.deadline is not None and self._misses_deadline(job, lane, role):
                 continue
             if reservation is not None and reservation.keeps and reservation.is_blocked(job, lane):
                 continue
@@ -307,7 +309,7 @@ class Placer:
                 stuck.add(lane)
 
     def _place_all(self, job: Job, lane: Lane, role: Role) -> bool:
-        """Place all that is left of a job, or as much as a cycle places; False if some of it does not fit."""
+        """Place all that is left of a job, up to the limit of the cycle; return False if some of it does not fit."""
         draft = self._draft
         while draft.left(job, role) > 0:
             if not self._place(job, lane, role):
@@ -318,7 +320,7 @@ class Placer:
         return True
 
     def _whose_turn(self, turn: Turn, role: Role) -> list[tuple[Lane, Job]]:
-        """Jobs behind those that were looked at whose turn it is, in order."""
+        """Return the jobs behind the last ones tried that have this turn, in order."""
         index, draft, jobs = self._index, self._draft, self._state.jobs
         found: list[tuple[Entry, Lane]] = []
         for each in index.turns.of(turn):
@@ -335,7 +337,7 @@ class Placer:
         return [(lane, jobs[spot[2]]) for spot, lane in found[: 4 * MOST]]
 
     def _is_passed_over(self, job: Job, walk: Walk, entry: Entry, lane: Lane) -> bool:
-        """Whether a job that found no place is late, or refused by its caps, so that another of its lane may start."""
+        """Return whether a job is late or refused by its caps, so that another one of its lane may start."""
         if self._late:
             self._pass_over(walk, entry, lane)
             return True
@@ -345,12 +347,12 @@ class Placer:
         if self.budgets.goes_on(job, self._index.finder.rented_for(lane)):
             walk.go_on(lane)
             return True
-        if self.budgets.worth_a_look:
+        if self.budgets.rest_may_rent:
             self._left_out[lane] = entry
         return False
 
-    def _look_anew(self) -> None:
-        """Another job is looked at: what kept the one before from starting is not known of this one."""
+    def _forget_blockers(self) -> None:
+        """Forget what blocked the previous job."""
         self._late = False
         if self.budgets is not None:
             self.budgets.refusals = []
@@ -358,14 +360,14 @@ class Placer:
             self.reservation.blocked = False
 
     def _rules_out(self, ceiling: Ceiling, lane: Lane) -> bool:
-        """Whether nothing has enough room for jobs of a lane, so that they need not be tried."""
+        """Return whether no machine has enough room for jobs of a lane, so that none need be tried."""
         if not ceiling.rules_out(lane.kind.shape):
             return False
-        self._look_anew()
+        self._forget_blockers()
         return True
 
-    def _is_hopeless(self, job: Job, lane: Lane, role: Role) -> bool:
-        """Whether a job could not end in time on any cluster of a role: it is in nobody's way."""
+    def _misses_deadline(self, job: Job, lane: Lane, role: Role) -> bool:
+        """Return whether a job would miss its deadline on every cluster of a role: then no other job waits for it."""
         finder, gang = self._index.finder, job.kind.shape.tasks > 1
         found = finder.gang_candidates(lane, role) if gang else finder.candidates(lane, role)
         since = max([late_from(job, each.cluster.spec) for each in found], default=FOREVER)
@@ -374,7 +376,7 @@ class Placer:
         return since <= self._draft.now
 
     def _pass_over(self, walk: Walk, entry: Entry, lane: Lane) -> None:
-        """Go on with the next of a lane."""
+        """Continue with the next job of a lane, or leave the rest of the lane out if the looks are used up."""
         self._looks -= 1
         self.spent = True
         if self._looks > 0:
@@ -384,17 +386,17 @@ class Placer:
             self._left_out[lane] = entry
 
     def _suits(self, job: Job, cluster: Capacity) -> bool:
-        """Whether a job would end in time on a cluster, and the cluster's limits let it run there."""
+        """Return whether a job would meet its deadline on a cluster and stay within the limits of the cluster."""
         if late_on(job, cluster.spec, self._draft.now) is not None:
             self._late = True
             return False
         return cluster.limits is None or cluster.limits.allow(job.kind.shape.total)
 
     def _place(self, job: Job, lane: Lane, role: Role) -> bool:
-        """Find a place for a job, if there is one."""
+        """Place a job if it fits somewhere; return whether it does."""
         self._late = False
         if self.budgets is not None or self.reservation is not None:
-            self._look_anew()
+            self._forget_blockers()
         if job.kind.shape.tasks > 1:
             return self._place_gang(job, lane, role)
         owned = role is OWNED
@@ -417,10 +419,10 @@ class Placer:
         return self._place_ahead(job, lane, role)
 
     def _place_ahead(self, job: Job, lane: Lane, role: Role) -> bool:
-        """Find an agent that prefetches a job, if there is one."""
+        """Give a job to an agent as a prefetched lease, if one takes it; return whether one does."""
         draft, candidates = self._draft, self._index.finder.candidates(lane, role)
         if role is OWNED and draft.may_be_rented(job) and self._index.finder.candidates(lane, RENTED):
-            return False  # room to rent comes before a prefetched lease on owned capacity
+            return False  # rented capacity with room comes before a prefetched lease on owned capacity
         if role is RENTED:
             candidates = self._index.finder.candidates(lane, OWNED) + candidates
         for each in candidates:
@@ -431,9 +433,9 @@ class Placer:
         return False
 
     def _place_gang(self, job: Job, lane: Lane, role: Role) -> bool:
-        """Find places for all tasks of a job on one cluster, if there are."""
+        """Place all tasks of a gang on one cluster, if they fit; return whether they do."""
         if job.extra.members is not None:
-            return False  # each member would be a gang: nothing runs those
+            return False  # each member would be a gang, which no cluster runs
         reservation = self.reservation if role is OWNED else None
         for each in self._index.finder.gang_candidates(lane, role):
             cluster = each.cluster
@@ -456,11 +458,11 @@ class Placer:
         return False
 
     def _is_kept_for(self, job: Job) -> bool:
-        """Whether room is kept for a job that does not fit."""
+        """Return whether a job that does not fit may have a reservation."""
         return self._policies.keeps_room_for(job) and not self._draft.may_be_rented(job)
 
     def _take(self, job: Job, candidates: Candidates, machine: Machine, *, ahead: bool) -> None:
-        """Try a place out, and write it down."""
+        """Occupy a place on trial and record the placement."""
         draft, cluster = self._draft, candidates.cluster
         if not self._keep:
             self._trials.append((cluster, machine, machine.before))
@@ -480,7 +482,7 @@ class Placer:
         draft.placements.append(Placement(job.id, index, cluster.name, machine.name, why))
 
     def _may_pay(self, job: Job, cluster: Capacity) -> bool:
-        """Whether the caps on a job let it run there."""
+        """Return whether the caps of a job let it run on a cluster."""
         if self.budgets is not None:
             self.budgets.holding = None
         if cluster.owned or (job.terms.max_cost is None and not self._state.caps):
@@ -491,7 +493,7 @@ class Placer:
         return self.budgets.may_pay(job, cluster.spec)
 
     def _count(self, job: Job, cluster: Capacity, placed: JobId) -> None:
-        """Note that one more of a job is placed, itself or a member of it, and what is to be held for it."""
+        """Count one more placement of a job or array member, with its cost hold."""
         if self.budgets is not None and not cluster.owned:
             self.budgets.hold(len(self._draft.placements))
         if cluster.limits is not None:

@@ -1,4 +1,4 @@
-"""What a cycle decided, and the events that make it so."""
+"""The plan that a cycle returns, and the events that carry it out."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -28,63 +28,63 @@ if TYPE_CHECKING:
     import hashlib
 
 RULES: Final = 2
-"""By which rules plans are made. Journals tell, so that plans of older releases are made anew as they were.
+"""The version of the planning rules. Journals record it, so that a replay makes old plans by the rules of their time.
 
-0: however much there is to decide, a plan has all of it; what a bounded look does not reach has to wait.
-1: a plan is bounded, and what a bounded look does not reach has its turn.
-2: a plan asks prefetched leases back that wait too long, or whose jobs can be rented sooner.
+0: A plan is unbounded. Jobs beyond a bounded look wait.
+1: A plan is bounded. Jobs beyond a bounded look get their turn.
+2: A plan also asks back prefetched leases that wait too long, or whose jobs can be rented sooner.
 """
 
 
 class Placement(Struct, frozen=True, array_like=True, gc=False):
-    """A job, or a pending member of an array, gets a place."""
+    """Places a job, or one pending member of an array."""
 
     job: JobId
     index: int | None
-    """Of the member; None for a job of its own."""
+    """Index of the member; None for a job that is not an array."""
     cluster: ClusterName
     node: NodeName
     why: Reason
 
 
 class GangPlacement(Struct, frozen=True, array_like=True, gc=False):
-    """All tasks of a job get a place, on one cluster."""
+    """Places all tasks of a gang on one cluster."""
 
     job: JobId
     cluster: ClusterName
     nodes: tuple[NodeName, ...]
-    """One for each task, in their order."""
+    """One for each task, in order."""
     why: Reason
 
 
 class Expiry(Struct, frozen=True, array_like=True, gc=False):
-    """A job may be rented from now on."""
+    """Lets a job be rented from now on."""
 
     job: JobId
     why: Reason
     members: int = 0
-    """Of an array, how many pending members; 0 is all."""
+    """For an array, how many pending members; 0 means all."""
 
 
 class Plan(Struct, frozen=True, array_like=True):
-    """The outcome of one cycle."""
+    """The result of one cycle."""
 
     now: int
     seed: int
     admitted: tuple[tuple[JobId, int], ...]
-    """Jobs that wait, with their latest start on owned capacity in steady time."""
+    """Jobs that wait, each with its latest start on owned capacity in steady time."""
     expired: tuple[Expiry, ...]
     placements: tuple[Placement | GangPlacement, ...]
     holds: tuple[tuple[int, CostHold], ...] = ()
-    """What is to be held for some of the placements, by their position."""
+    """Cost holds of placements, by position in `placements`."""
     revoked: tuple[JobId, ...] = ()
-    """Jobs whose prefetched leases are asked back."""
+    """Jobs whose prefetched leases the server asks back."""
 
     def __bool__(self) -> bool:
         return bool(self.admitted or self.expired or self.placements or self.revoked)
 
     def digest(self) -> bytes:
-        """The same for the same plan, on any machine."""
+        """Return a digest that is the same for equal plans on every machine."""
         made = (self.now, self.seed, self.admitted, self.expired, self.placements)
         if self.revoked:
             return _digest((*made, self.holds, self.revoked))
@@ -92,7 +92,7 @@ class Plan(Struct, frozen=True, array_like=True):
 
 
 class _Routeless(Struct, frozen=True):
-    """Policies as they were before leases were routed: what they have been called since must not change."""
+    """Policies without a route, as before routes existed. Digests of old policies must not change."""
 
     order: Choice
     backfill: Choice
@@ -103,7 +103,7 @@ class _Routeless(Struct, frozen=True):
 
 
 def digest_of(policies: PolicySet) -> bytes:
-    """A short digest of policies."""
+    """Return a short digest of policies."""
     if policies.route != PolicySet().route:
         return _digest(policies)
     return _digest(
@@ -124,13 +124,13 @@ def _digest(value: object) -> bytes:
 
 @cache
 def _blake2b() -> "type[hashlib.blake2b]":
-    from hashlib import blake2b  # noqa: PLC0415 - takes long to load, and what is only simulated has no digests
+    from hashlib import blake2b  # noqa: PLC0415 - slow to import, and simulations have no digests
 
     return blake2b
 
 
 def _held(plan: Plan, at: int, hold: CostHold) -> CostHeld:
-    """What is held for a placement."""
+    """Return the event for the cost hold of a placement."""
     placed = plan.placements[at]
     index = placed.index if isinstance(placed, Placement) else None
     job = placed.job if index is None else member_id(placed.job, index)
@@ -138,7 +138,7 @@ def _held(plan: Plan, at: int, hold: CostHold) -> CostHeld:
 
 
 def events_of(plan: Plan, state: State, policies: bytes, rules: int = RULES) -> list[AnyEvent]:
-    """The events that carry a plan into the book; `policies` is the digest of those that made it, empty if nobody asks for digests."""
+    """Return the events that carry out a plan. An empty `policies` digest leaves out the digest of the plan too."""
     digest = plan.digest() if policies else b""
     events: list[AnyEvent] = [Decided(plan.now, plan.seed, policies, digest, rules)]
     if plan.admitted:
@@ -161,7 +161,7 @@ def events_of(plan: Plan, state: State, policies: bytes, rules: int = RULES) -> 
 
 
 def unwritable(plan: Plan, state: State, encode: Callable[[AnyEvent], bytes]) -> dict[JobId, Exception]:
-    """Jobs of a plan whose own events cannot be made or encoded, each with why."""
+    """Return the jobs of a plan whose events cannot be built or encoded, with the error of each."""
     made: list[tuple[JobId, Callable[[], AnyEvent]]] = []
     made += [(job, partial(JobsAdmitted, (job,), (latest,))) for job, latest in plan.admitted]
     made += [(each.job, partial(WaitsExpired, (each.job,), each.why, each.members)) for each in plan.expired]
@@ -172,13 +172,13 @@ def unwritable(plan: Plan, state: State, encode: Callable[[AnyEvent], bytes]) ->
     for job, make in made:
         try:
             encode(make())
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+        except Exception as error:  # noqa: BLE001 - the caller reports the error, whatever it is
             found[job] = error
     return found
 
 
 def _placed(now: int, each: Placement | GangPlacement, state: State) -> AnyEvent:
-    """A lease is granted, or those of a gang."""
+    """Return the event that grants a lease, or the leases of a gang."""
     job = state.jobs[each.job]
     if isinstance(each, GangPlacement):
         return GangPlaced(job.id, now, each.cluster, each.nodes, job.attempt, job.seq + 1, each.why)

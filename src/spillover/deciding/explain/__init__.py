@@ -1,1 +1,1 @@
-"""Why a job waits, and what each cluster says to it."""
+"""Explains why a job waits, and why each cluster takes it or not."""

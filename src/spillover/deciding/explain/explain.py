@@ -1,4 +1,7 @@
-"""Why a job is where it is, and what would change that: derived when somebody asks, from what the cycle itself looks at."""
+"""Explains why a job is in its phase and what would change that.
+
+Explanations are derived on request, from the same data that a cycle uses.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
@@ -6,9 +9,9 @@ from typing import Final, Protocol
 from msgspec import Struct, structs
 
 from spillover.core.appliers.queue import weight
-from spillover.core.jobs import Ended, Job, Placed, Queued, Running, Spread, Waiting
+from spillover.core.records.jobs import Ended, Job, Placed, Queued, Running, Spread, Waiting
 from spillover.core.state import State
-from spillover.deciding.budgets.check import BudgetCheck, CostHold, too_dear
+from spillover.deciding.budgets.check import BudgetCheck, CostHold, never_affordable
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.explain.refusals import refusal_of, why_never
 from spillover.deciding.forecast.estimates import Estimate, estimate, late_on
@@ -18,6 +21,7 @@ from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Walk
 from spillover.model.cluster import ClusterHealth, Role
 from spillover.model.ids import ClusterName, JobId
+from spillover.model.job import After, On
 from spillover.model.reasons import (
     AfterJobs,
     AllDrained,
@@ -47,52 +51,52 @@ from spillover.model.reasons import (
 from spillover.model.units import FOREVER, format_duration
 
 MOST_AHEAD: Final = 5000
-"""Jobs ahead of one that are counted, in the order in which they are tried."""
+"""The most jobs ahead of a job that are counted one by one."""
 
 
 class Decider(Protocol):
-    """What explaining looks at: an engine."""
+    """What an explanation needs: an engine."""
 
     state: State
     now: int
 
     @property
     def index(self) -> SchedulingIndex:
-        """What cycles look at."""
+        """The scheduling index."""
         ...
 
     @property
     def policies(self) -> Policies:
-        """What decides."""
+        """The current policies."""
         ...
 
 
 class ClusterAnswer(Struct, frozen=True):
-    """What one cluster says to a job that is queued."""
+    """The answer of one cluster for a queued job."""
 
     cluster: ClusterName
     role: Role
     reason: Reason | None
-    """None when it would take the job now."""
+    """Why it does not take the job; None if it would take it now."""
 
 
 class Explanation(Struct, frozen=True):
-    """All there is to say about a job that has not ended."""
+    """The explanation for a job that has not ended."""
 
     reason: Reason | None
-    """None for a job that is placed and well."""
+    """Why the job waits or stops; None for a placed job without problems."""
     verdicts: tuple[ClusterAnswer, ...]
     ahead: int
-    """Queued jobs that are tried before it; where the queue is long, at least so many."""
+    """Queued jobs that are tried before it; in a long queue, at least this many."""
     spills_at: int | None
     """When it may be rented, nanoseconds UTC; None if never, or already."""
     estimate: Estimate
     more_ahead: bool = False
-    """Whether more than that may be ahead: only so many are counted."""
+    """Whether there may be more jobs ahead than were counted."""
 
 
 def explain(engine: Decider, job: Job, held: Iterable[CostHold] = ()) -> Explanation:
-    """Say why. `held` is what a plan that is only tried would hold."""
+    """Explain a job. `held` are the cost holds of a plan that is only tried."""
     expected = estimate(job, engine.policies.chosen.unknown_runtime)
     if type(job.phase) is not Queued:
         return Explanation(_unqueued(engine.state, job), (), 0, None, expected)
@@ -103,14 +107,14 @@ def explain(engine: Decider, job: Job, held: Iterable[CostHold] = ()) -> Explana
 
 
 def reason_of(engine: Decider, job: Job) -> Reason | None:
-    """The reason alone: of a queued job, the same for all of its lane that wait alike."""
+    """Return only the reason. Queued jobs of one lane with the same wait have the same reason."""
     if type(job.phase) is not Queued:
         return _unqueued(engine.state, job)
     return _why_queued(engine, job, _verdicts(engine, job))
 
 
 def _verdicts(engine: Decider, job: Job, held: Iterable[CostHold] = ()) -> tuple[ClusterAnswer, ...]:
-    """What each cluster says, in the order they are configured."""
+    """Return the answer of each cluster, in the order of the configuration."""
     check = BudgetCheck(engine.state, engine.now)
     for holding in held:
         check.take(holding)
@@ -124,26 +128,26 @@ def _verdicts(engine: Decider, job: Job, held: Iterable[CostHold] = ()) -> tuple
 
 
 def _without_owned(verdict: ClusterAnswer) -> ClusterAnswer:
-    """The same, of a job that no owned cluster could run: none is waited for."""
+    """Mark a refusal by caps as one of a job that has no owned cluster to wait for."""
     if not isinstance(verdict.reason, OverMaxCost | OverBudget):
         return verdict
     return structs.replace(verdict, reason=structs.replace(verdict.reason, owned=False))
 
 
 def _verdict(engine: Decider, check: BudgetCheck, cluster: Capacity, job: Job) -> Reason | None:
-    """Why a cluster does not take a job now; None if it does. A cap that it would pass tells more than that there is no room."""
+    """Return why a cluster does not take a job now; None if it does. A cap explains more than a lack of room."""
     refusal = refusal_of(engine.state, cluster, job.kind.shape)
     if refusal is not None and refusal.never:
         return refusal
     if (late := late_on(job, cluster.spec, engine.now)) is not None:
         return late
-    if cluster.name in job.kind.backing_off and (refusal is None or isinstance(refusal, NoRoom)):
+    if cluster.name in job.kind.backing_off and _takes_or_is_full(refusal):
         return next(
             BackingOff(each.cluster, each.until, each.because)
             for each in job.extra.backoffs
             if each.cluster == cluster.name
         )
-    if cluster.spec.role is Role.OWNED or not (refusal is None or isinstance(refusal, NoRoom)):
+    if cluster.spec.role is Role.OWNED or not _takes_or_is_full(refusal):
         return refusal
     answer = check.ask(job, cluster.spec, estimate(job, 0).runtime) if check.concerns(job) else None
     if isinstance(answer, OverBudget):
@@ -151,8 +155,14 @@ def _verdict(engine: Decider, check: BudgetCheck, cluster: Capacity, job: Job) -
     return refusal if answer is None or isinstance(answer, CostHold) else answer
 
 
+def _takes_or_is_full(refusal: Reason | None) -> bool:
+    """Return whether a cluster would take a job if less ran on its nodes."""
+    at_task_limit = isinstance(refusal, AtLimit) and refusal.what == "tasks"
+    return refusal is None or isinstance(refusal, NoRoom) or at_task_limit
+
+
 def _with_holder(engine: Decider, job: Job, over: OverBudget) -> OverBudget:
-    """The same, with the job that holds what was left of the budget because it has no walltime, if there is one."""
+    """Add the job that holds the rest of the budget because it has no walltime, if there is one."""
     for cap in engine.state.caps.on(job.kind.project, job.user, engine.now):
         if (f"{cap.budget.of} {cap.name}", cap.budget.per) == (over.whose, over.per):
             found = engine.index.holders.most(cap.key)
@@ -162,7 +172,7 @@ def _with_holder(engine: Decider, job: Job, over: OverBudget) -> OverBudget:
 
 
 def _spills_at(engine: Decider, job: Job, verdicts: tuple[ClusterAnswer, ...]) -> int | None:
-    """When a job may be rented, if some cluster could be rented for it and it may not be rented yet."""
+    """Return when a job may be rented; None if no cluster could be rented for it, or if it already may be."""
     rentable = any(each.role is Role.RENTED and _possible(each) for each in verdicts)
     latest = engine.state.latest(job)
     if latest is None or latest >= FOREVER or job.due is not None or not rentable:
@@ -174,27 +184,37 @@ def _possible(verdict: ClusterAnswer) -> bool:
     return verdict.reason is None or not verdict.reason.never
 
 
+def _after(state: State, wanted: tuple[After, ...]) -> AfterJobs:
+    """Return which jobs a job waits for."""
+    found = [state.jobs.get(each.job) for each in wanted]
+    return AfterJobs(
+        tuple(each.job for each in wanted),
+        tuple("" if job is None else job.name for job in found),
+        all(each.on is On.SUCCESS for each in wanted),
+    )
+
+
 def _unqueued(state: State, job: Job) -> Reason | None:
-    """Why a job that is not queued is where it is."""
+    """Return why a job that is not queued is in its phase."""
     match job.phase:
         case Waiting(by):
             if by is not None:
                 return Held(by)
             if job.extra.after:
-                return AfterJobs(tuple(wanted.job for wanted in job.extra.after))
+                return _after(state, job.extra.after)
             return NotBefore(job.extra.not_before or 0)
         case Placed() | Running():
             if job.phase.stopping is not None:
                 return Stopping(job.phase.stopping)
-            return _out_of_sight(state, job, job.phase.cluster)
+            return _why_unobserved(state, job, job.phase.cluster)
         case Ended():
             return job.phase.why
         case Spread() | Queued():
             return None
 
 
-def _out_of_sight(state: State, job: Job, cluster: ClusterName) -> Reason | None:
-    """Why nothing is known of a job that an external cluster has; None if that cluster is watched and answers, or is one of agents."""
+def _why_unobserved(state: State, job: Job, cluster: ClusterName) -> Reason | None:
+    """Return why nothing is known about a job on an external cluster; None if the cluster is reachable."""
     spec, condition = state.cluster_of(job), state.conditions.get(cluster)
     if spec is None or not spec.external:
         return None
@@ -206,7 +226,7 @@ def _out_of_sight(state: State, job: Job, cluster: ClusterName) -> Reason | None
 
 
 def _why_queued(engine: Decider, job: Job, verdicts: tuple[ClusterAnswer, ...]) -> Reason:
-    """The one reason that comes first: never before not now, then why it may not start yet, then why it does not fit."""
+    """Return the most important reason: first "never", then why it may not start yet, then why it does not fit."""
     possible = [each for each in verdicts if _possible(each)]
     found = _why_it_never_starts(engine, job, verdicts, possible) or _why_not_yet(
         engine, job, verdicts, possible
@@ -220,7 +240,7 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[ClusterAnswer, ...]) 
 def _why_it_never_starts(
     engine: Decider, job: Job, verdicts: Sequence[ClusterAnswer], possible: Sequence[ClusterAnswer]
 ) -> Reason | None:
-    """Why no cluster will ever take a job; None if one may."""
+    """Return why no cluster will ever take a job; None if one may."""
     shape = job.kind.shape
     gangs = job.extra.members is None and any(
         cluster.spec.gangs for cluster in engine.index.capacity.values()
@@ -229,13 +249,13 @@ def _why_it_never_starts(
         return GangUnsupported(shape.tasks)
     if not possible:
         return why_never(engine.index, shape, [each.reason for each in verdicts])
-    return too_dear([(each.cluster, each.reason) for each in possible])
+    return never_affordable([(each.cluster, each.reason) for each in possible])
 
 
 def _why_not_yet(
     engine: Decider, job: Job, verdicts: tuple[ClusterAnswer, ...], possible: Sequence[ClusterAnswer]
 ) -> Reason | None:
-    """Why a job may start nowhere yet: nobody has looked at it, or it may only be rented, and not now; None if it may."""
+    """Return why a job may not start anywhere yet: not admitted yet, or only rentable later; None if it may."""
     if engine.state.latest(job) is None:
         return Fresh()
     if (failed := _failed_wait(engine, job, verdicts)) is not None:
@@ -248,10 +268,10 @@ def _why_not_yet(
 
 
 def _why_it_does_not_fit(engine: Decider, job: Job, allowed: Sequence[ClusterAnswer]) -> Reason:
-    """What keeps a job from the clusters on which it may start."""
-    if (away := _away([each.reason for each in allowed])) is not None:
+    """Return why a job does not start on the clusters where it may."""
+    if (away := _why_unavailable([each.reason for each in allowed])) is not None:
         return away
-    if any(each.reason is None for each in allowed) and (cut := _cut_off(engine, job)) is not None:
+    if any(each.reason is None for each in allowed) and (cut := _why_unreached(engine, job)) is not None:
         return cut
     if (capped := capped_by(allowed)) is not None:
         return capped
@@ -262,11 +282,11 @@ def _why_it_does_not_fit(engine: Decider, job: Job, allowed: Sequence[ClusterAns
 
 
 AWAY: Final = (BackingOff, AllDrained, NoNodeReady, ClusterDown, ClusterDrained, NotObserved)
-"""Why a cluster takes nothing now, whatever room it has; what is told first if each cluster has another reason."""
+"""Reasons why a cluster takes nothing now, whatever is free there. If clusters differ, the first one here is shown."""
 
 
-def _away(reasons: Sequence[Reason | None]) -> Reason | None:
-    """Why none of these clusters takes a job, if it is not for want of room."""
+def _why_unavailable(reasons: Sequence[Reason | None]) -> Reason | None:
+    """Return why none of these clusters takes a job, if lack of capacity is not the cause."""
     if not all(isinstance(reason, AWAY) for reason in reasons):
         return None
     kind = next(kind for kind in AWAY if any(isinstance(reason, kind) for reason in reasons))
@@ -284,7 +304,7 @@ def _away(reasons: Sequence[Reason | None]) -> Reason | None:
 
 
 def _all_drained(reasons: list[AllDrained]) -> AllDrained:
-    """What several clusters say, as one."""
+    """Combine the answers of several clusters."""
     return AllDrained(
         tuple(name for each in reasons for name in each.clusters),
         tuple(agent for each in reasons for agent in each.agents),
@@ -292,7 +312,7 @@ def _all_drained(reasons: list[AllDrained]) -> AllDrained:
 
 
 def capped_by(verdicts: Iterable[ClusterAnswer]) -> OverMaxCost | OverBudget | None:
-    """The cap that is nearest to letting a job be rented, if caps are what keeps it from every rented cluster."""
+    """Return the cap that would need the least to allow renting, if caps block every rented cluster."""
     rented = [each.reason for each in verdicts if each.role is Role.RENTED and _possible(each)]
     capped = [reason for reason in rented if isinstance(reason, OverMaxCost | OverBudget)]
     if not capped or len(capped) < len(rented):
@@ -301,7 +321,7 @@ def capped_by(verdicts: Iterable[ClusterAnswer]) -> OverMaxCost | OverBudget | N
 
 
 def _failed_wait(engine: Decider, job: Job, verdicts: tuple[ClusterAnswer, ...]) -> PolicyFailed | None:
-    """Whether a policy that failed is what keeps a job from being rented."""
+    """Return the failure of the wait policy, if it is what keeps a job from being rented."""
     rentable = any(each.role is Role.RENTED and _possible(each) for each in verdicts)
     if engine.state.latest(job) != FOREVER or job.due is not None or not rentable:
         return None
@@ -315,8 +335,8 @@ def _failed_wait(engine: Decider, job: Job, verdicts: tuple[ClusterAnswer, ...])
     return None if error is None else PolicyFailed(f"wait.{name}", error)
 
 
-def _cut_off(engine: Decider, job: Job) -> Reason | None:
-    """Whether others keep the cycle from this job's lane: it walks the lanes as the cycle does, as if none of them fitted."""
+def _why_unreached(engine: Decider, job: Job) -> Reason | None:
+    """Return why a cycle does not reach the lane of a job; walk the lanes like a cycle in which nothing fits."""
     index, policies = engine.index, engine.policies
     lane = index.lanes.get(job.kind)
     first: JobId | None = None
@@ -335,7 +355,7 @@ def _cut_off(engine: Decider, job: Job) -> Reason | None:
 
 
 def _ahead(index: SchedulingIndex, job: Job) -> tuple[int, bool]:
-    """How many queued jobs sort before this one, members of arrays counted one by one, and whether there may be more."""
+    """Count the queued jobs before this one, array members one by one; also return whether there may be more."""
     mine, jobs, count = index.spot(job), index.state.jobs, 0
     if len(jobs) <= MOST_AHEAD:
         ahead = (each for each in jobs.values() if type(each.phase) is Queued and index.spot(each) < mine)

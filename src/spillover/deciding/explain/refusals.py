@@ -1,11 +1,15 @@
-"""Why a cluster does not take jobs of a shape, and why none ever could: from what the job asks for down to what is free."""
+"""Explains why a cluster does not take jobs of a shape, and why no cluster ever could.
+
+Checks go from what the job asks for down to what is free.
+"""
 
 from collections.abc import Sequence
 
 from msgspec import structs
 
-from spillover.core.clusters import Condition
+from spillover.core.records.clusters import Condition
 from spillover.core.state import State
+from spillover.deciding.capacity.amounts import TASKS, count
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import NO_RULES, Machine
 from spillover.deciding.queue.index import SchedulingIndex
@@ -22,6 +26,7 @@ from spillover.model.cluster import WITHOUT, ClusterHealth, ClusterLife, Role
 from spillover.model.job import Burst, Shape
 from spillover.model.reasons import (
     AllDrained,
+    AtLimit,
     BurstRefused,
     CannotRun,
     ClusterDown,
@@ -44,7 +49,7 @@ from spillover.model.where import Rules
 
 
 def why_never(index: SchedulingIndex, shape: Shape, reasons: Sequence[Reason | None]) -> Reason:
-    """Why no cluster could ever run a job, by what comes nearest."""
+    """Return why no cluster could ever run a job, from the cluster that comes closest."""
     late = [reason for reason in reasons if isinstance(reason, TooLate)]
     if late:
         return min(late, key=lambda reason: reason.finish)
@@ -65,7 +70,7 @@ def why_never(index: SchedulingIndex, shape: Shape, reasons: Sequence[Reason | N
 
 
 def _why_unwanted(index: SchedulingIndex, shape: Shape, reasons: Sequence[Reason | None]) -> Reason | None:
-    """Whether limits, nodes, or what the job asks of clusters keep it from all that could run it."""
+    """Return which limit, node rule or `where` excludes all clusters that could run a job; None if none does."""
     nearest = [reason for reason in reasons if isinstance(reason, OverLimit | Tainted | NoSuchNode)]
     if nearest:
         return nearest[0]
@@ -76,12 +81,18 @@ def _why_unwanted(index: SchedulingIndex, shape: Shape, reasons: Sequence[Reason
         return None
     asked = dict.fromkeys(word for reason in reasons if isinstance(reason, NotWhere) for word in reason.asked)
     if asked:
-        return NotWhere(tuple(asked))
+        return NotWhere(tuple(asked), _unknown(index.state, shape))
     return next((reason for reason in reasons if isinstance(reason, CannotRun)), None)
 
 
+def _unknown(state: State, shape: Shape) -> tuple[str, ...]:
+    """Return the clusters that `where` names, if none of them exists."""
+    named = () if shape.where is None else shape.where.clusters
+    return () if any(name in state.clusters for name in named) else named
+
+
 def _because(state: State, missing: tuple[str, ...]) -> str:
-    """What the first agent says that could offer a word and does not."""
+    """Return the reason of the first agent that could offer a word but does not."""
     for node in state.nodes.values():
         for word in missing:
             if (why := node.labels.get(f"{WITHOUT}{word}")) is not None:
@@ -90,7 +101,7 @@ def _because(state: State, missing: tuple[str, ...]) -> str:
 
 
 def refusal_of(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
-    """Why a cluster does not take a job of this shape now; None if it does. What never changes comes before what may."""
+    """Return why a cluster does not take a job of this shape now; None if it does. Permanent reasons come first."""
     never = _never_suits(cluster, shape)
     if never is not None or not cluster.machines:
         return never or _not_ready(state, cluster)
@@ -107,7 +118,7 @@ def refusal_of(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
 
 
 def _never_suits(cluster: Capacity, shape: Shape) -> Reason | None:
-    """Why a cluster is none that a job asks for, or that could run it, whatever machines it has."""
+    """Return why a cluster could not run a job whatever machines it has; None if it could."""
     if shape.where is not None and (asked := refused_by(shape.where, cluster.spec)):
         return NotWhere((asked,))
     if what := cannot_run(shape.runs, cluster.spec):
@@ -118,7 +129,7 @@ def _never_suits(cluster: Capacity, shape: Shape) -> Reason | None:
 
 
 def _not_now(state: State, cluster: Capacity, shape: Shape, large: Sequence[Machine]) -> Reason | None:
-    """Why a job does not start on these machines, each of which is large enough; None if it does."""
+    """Return why a job does not start on machines that are large enough for it; None if it does."""
     limit = cluster.limits.refusal(shape.total) if cluster.limits is not None else None
     if limit is not None and limit.never:
         return limit
@@ -130,11 +141,24 @@ def _not_now(state: State, cluster: Capacity, shape: Shape, large: Sequence[Mach
         return AllDrained((cluster.name,), drained) if drained else _not_ready(state, cluster)
     if limit is not None or cluster.fits(shape):
         return limit
-    return NoRoom(shape.resources, (cluster.name,))
+    return _task_limit(state, cluster, shape) or NoRoom(shape.resources, (cluster.name,))
+
+
+def _task_limit(state: State, cluster: Capacity, shape: Shape) -> AtLimit | None:
+    """Return the task limit as a reason if all else that a job requests is free; None otherwise."""
+    wants = cluster.layout.wants(shape.resources)
+    others = tuple([each for each in wants if each[0] != TASKS])
+    admitting = [machine for machine in cluster.machines if machine.admits(shape)]
+    full = [machine for machine in admitting if count(wants, machine.free) < count(others, machine.free)]
+    if not full or sum(count(others, machine.free) for machine in admitting) < shape.tasks:
+        return None
+    nodes = [state.nodes[f"{cluster.name}/{machine.name}"] for machine in full]
+    used, most = sum(len(node.holding) for node in nodes), sum(node.tasks for node in nodes)
+    return AtLimit(cluster.name, "tasks", used, most)
 
 
 def _no_node(machines: Sequence[Machine], rules: Rules) -> NoSuchNode | Tainted | None:
-    """Why none of these nodes is one that a job asks for; None if one is, but for its condition."""
+    """Return why none of these nodes satisfies the rules of a job; None if only temporary taints exclude one."""
     named = [machine for machine in machines if matches(rules, machine.name, machine.labels)]
     if not named:
         return NoSuchNode(missing_of(rules, [machine.labels for machine in machines]))
@@ -149,7 +173,7 @@ def _no_node(machines: Sequence[Machine], rules: Rules) -> NoSuchNode | Tainted 
 
 
 def _not_ready(state: State, cluster: Capacity) -> Reason:
-    """Why no machine of a cluster is ready."""
+    """Return why no machine of a cluster is ready."""
     health = state.health(cluster.name)
     if health is None:
         return NotObserved((cluster.name,))
@@ -160,18 +184,18 @@ def _not_ready(state: State, cluster: Capacity) -> Reason:
 
 
 def _excluded(cluster: Capacity) -> Burst:
-    """What a job says that must not run there."""
+    """Return the `burst` setting that excludes a cluster."""
     return Burst.NEVER if cluster.spec.role is Role.RENTED else Burst.ALWAYS
 
 
 def _missing(machines: list[Machine], shape: Shape) -> tuple[str, ...]:
-    """Words that no machine offers; all of them if each is offered, but not together."""
+    """Return the words that no machine offers; all words if each is offered, but not together."""
     offered = {word for machine in machines for word in machine.offers}
     return tuple(word for word in shape.needs if word not in offered) or shape.needs
 
 
 def _largest(machines: Sequence[Machine], asked: Resources) -> Resources:
-    """The most that any of them has of each resource; of those with names, of what is asked for."""
+    """Return the most that any machine has of each resource; of named resources, only those asked for."""
     totals = [machine.total for machine in machines]
     return Resources(
         max(total.cpu for total in totals),

@@ -1,1 +1,1 @@
-"""What is expected: when running jobs end, when waiting jobs start, and what they cost."""
+"""Forecasts: when running jobs end, when waiting jobs start, and what they cost."""

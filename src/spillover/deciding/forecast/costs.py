@@ -1,8 +1,8 @@
-"""What a job is expected to cost: where it is, or on the rented cluster that is cheapest for it."""
+"""Estimates what a job costs: on its present cluster, or on the cheapest rented one."""
 
 from typing import NamedTuple
 
-from spillover.core.jobs import Job, Placed, Running
+from spillover.core.records.jobs import Job, Placed, Running
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.admission import may_run
@@ -12,17 +12,17 @@ from spillover.model.job import WALLTIME_SLACK, Burst, Shape
 
 
 class Quote(NamedTuple):
-    """What an attempt costs on one cluster; of an array, all members together."""
+    """The cost of an attempt on one cluster; for an array, of all members."""
 
     cluster: ClusterName
     expected: int
     """Millionths, if it runs as long as expected."""
     at_walltime: int | None
-    """Millionths, if it runs until it is surely ended after its walltime, which is what caps hold; None if it has no limit."""
+    """Millionths, if it runs until it is killed at its walltime, which is what caps hold; None without a walltime."""
 
 
 def quote(index: SchedulingIndex, job: Job, expected: int) -> Quote | None:
-    """What a job that has not ended is expected to cost; None if it cannot be rented and is on no cluster."""
+    """Estimate the cost of a job that has not ended; None if it cannot be rented and is on no cluster."""
     if isinstance(job.phase, Placed | Running):
         spec = index.state.cluster_of(job)
     else:
@@ -31,7 +31,7 @@ def quote(index: SchedulingIndex, job: Job, expected: int) -> Quote | None:
 
 
 def quote_on(spec: ClusterSpec, job: Job, expected: int) -> Quote:
-    """What a job is expected to cost on one cluster."""
+    """Estimate the cost of a job on one cluster."""
     if spec.role is Role.OWNED:
         return Quote(spec.name, 0, 0)
     members = job.extra.members
@@ -44,7 +44,7 @@ def quote_on(spec: ClusterSpec, job: Job, expected: int) -> Quote:
 
 
 def cheapest(index: SchedulingIndex, job: Job, expected: int) -> ClusterSpec | None:
-    """The rented cluster that could run a job for the least; None if none could."""
+    """Return the rented cluster that could run a job for the least; None if none could."""
     shape = job.kind.shape
     if shape.burst is Burst.NEVER:
         return None
@@ -57,7 +57,7 @@ def cheapest(index: SchedulingIndex, job: Job, expected: int) -> ClusterSpec | N
 
 
 def _could_run(cluster: Capacity, shape: Shape) -> bool:
-    """Whether a cluster has machines for a job, or none that are known yet, and takes gangs if it is one."""
+    """Return whether a cluster could run a job. A cluster whose machines are not known yet could."""
     if (shape.tasks > 1 and not cluster.spec.gangs) or not may_run(shape, cluster.spec):
         return False
     return not cluster.machines or any(machine.could_fit(shape) for machine in cluster.machines)

@@ -1,4 +1,4 @@
-"""What owned capacity is expected to look like later: who ends when, and when a job that does not fit now would."""
+"""Forecasts owned capacity: when running jobs end, and when a job that does not fit now will."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from spillover.core.jobs import Job, Placed, Running
+from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.state import State
 from spillover.deciding.capacity.amounts import Vector, Wants, change, count, fits
 from spillover.deciding.capacity.cluster import Capacity
@@ -24,7 +24,7 @@ _AT = attrgetter("at")
 
 
 class Release(Struct, frozen=True, gc=False):
-    """Something that is expected to become free."""
+    """Capacity that is expected to become free."""
 
     at: int
     """Nanoseconds UTC."""
@@ -32,25 +32,25 @@ class Release(Struct, frozen=True, gc=False):
 
 
 class End(NamedTuple):
-    """When one job on owned capacity is expected to end; sorts by that."""
+    """The expected end of one job on owned capacity. Ends sort by time."""
 
     at: int
-    """Nanoseconds UTC: its start and the runtime that is expected of it."""
+    """Its start plus its expected runtime, nanoseconds UTC."""
     number: int
     job: JobId
     began: int
     """Nanoseconds UTC."""
     held: tuple[HeldCapacity, ...]
-    """What becomes free then."""
+    """The capacity that becomes free then."""
 
 
 def overdue_among(ends: Sequence[End], now: int) -> int:
-    """How many of these have outrun what was expected of them: they come first."""
+    """Return how many of these have run longer than expected; they come first."""
     return bisect_right(ends, now, key=_AT)
 
 
 class Ends:
-    """When what runs on owned capacity is expected to end."""
+    """The expected ends of all jobs on owned capacity."""
 
     def __init__(
         self, state: State, clusters: Mapping[ClusterName, Capacity], expect: Callable[[Job], int]
@@ -58,24 +58,34 @@ class Ends:
         self._state = state
         self._clusters = clusters
         self._expect = expect
-        """Nanoseconds that a job runs."""
+        """Returns the expected runtime of a job in nanoseconds."""
         self._of: dict[JobId, End] = {}
-        self.sorted: list[End] = []
-        """Soonest first."""
+        self._sorted: list[End] = []
+        self._outdated: dict[JobId, None] = {}
+        """Gangs of which tasks have ended since. All tasks of most gangs end at once, and then none is looked at."""
+
+    @property
+    def sorted(self) -> list[End]:
+        """All expected ends, soonest first."""
+        if self._outdated:
+            for job in list(self._outdated):
+                self.set(self._state.jobs[job])
+        return self._sorted
 
     def copy_from(self, other: "Ends") -> None:
-        """Expect what another one expects, of machines of its own."""
-        for end in other.sorted:
+        """Copy the ends of another instance, with own machines."""
+        for end in other._sorted:  # noqa: SLF001 - one of its own kind, which must not change
             own = self._of[end.job] = end._replace(held=tuple([self._own(held) for held in end.held]))
-            self.sorted.append(own)
+            self._sorted.append(own)
+        self._outdated = other._outdated.copy()  # noqa: SLF001
 
     def _own(self, held: HeldCapacity) -> HeldCapacity:
-        """The same, on a machine of its own; one that was dropped is the same to all."""
+        """Return the same capacity on an own machine; dropped machines are shared."""
         cluster = self._clusters[held.cluster.name]
         return HeldCapacity(cluster, cluster.by_name.get(held.machine.name, held.machine), held.wants)
 
     def set(self, job: Job) -> None:
-        """A job was placed, or has started; others than placed ones on owned capacity are forgotten."""
+        """Update the expected end of a job; forget it unless it is placed on owned capacity."""
         self.forget(job.id)
         phase = job.phase
         if not isinstance(phase, Placed | Running) or self._state.is_rented(phase.cluster):
@@ -86,37 +96,51 @@ class Ends:
         began = began_at(phase, self._state.facts.jumped)
         at = began + self._expect(job)
         end = self._of[job.id] = End(at, job.number, job.id, began, self._held(job, phase, cluster))
-        insort(self.sorted, end)
+        insort(self._sorted, end)
+
+    def shrink(self, gang: JobId) -> None:
+        """Note that a gang holds less than before, because some of its tasks ended."""
+        if gang in self._of:
+            self._outdated[gang] = None
 
     def forget(self, job: JobId) -> None:
-        """A job is not placed any more."""
+        """Forget a job that is no longer placed."""
         end = self._of.pop(job, None)
         if end is not None:
-            del self.sorted[bisect_left(self.sorted, end)]
+            del self._sorted[bisect_left(self._sorted, end)]
+            self._outdated.pop(job, None)
 
     def releases(self, now: int) -> Iterator[Release]:
-        """What becomes free, soonest first; one that is late ends a minute from now, again and again."""
-        late = bisect_right(self.sorted, (now, FOREVER))
-        soon = now + MINUTE
-        split = bisect_right(self.sorted, (soon, -1))
-        for first, last in ((late, split), (0, late), (split, len(self.sorted))):
-            for end in self.sorted[first:last]:
+        """Yield capacity that becomes free, soonest first. Overdue jobs are expected to end in a minute."""
+        ends, soon = self.sorted, now + MINUTE
+        late = bisect_right(ends, (now, FOREVER))
+        split = bisect_right(ends, (soon, -1))
+        # Overdue jobs are first in the list, but are expected to end a minute from now, between the other two parts.
+        for first, last in ((late, split), (0, late), (split, len(ends))):
+            for end in ends[first:last]:
                 at = end.at if end.at > now else soon
                 for held in end.held:
                     yield Release(at, held)
 
     def next_turn(self, now: int) -> int:
-        """When ends come to be expected in another order, if nothing happens; FOREVER if never."""
-        late = bisect_right(self.sorted, (now, FOREVER))
-        turn = self.sorted[late].at if late < len(self.sorted) else FOREVER
-        after = bisect_right(self.sorted, (now + MINUTE, FOREVER))
-        if late and after < len(self.sorted):  # what is late comes to be expected after it
-            turn = min(turn, self.sorted[after].at - MINUTE)
+        """Return when the order of expected ends changes if nothing happens; FOREVER if never."""
+        ends = self.sorted
+        late = bisect_right(ends, (now, FOREVER))
+        turn = ends[late].at if late < len(ends) else FOREVER
+        after = bisect_right(ends, (now + MINUTE, FOREVER))
+        if late and after < len(ends):  # from then on, overdue jobs are expected to end after it
+            turn = min(turn, ends[after].at - MINUTE)
         return turn
 
     def _held(self, job: Job, phase: Placed | Running, cluster: Capacity) -> tuple[HeldCapacity, ...]:
-        """What a job holds; nothing while it is prefetched."""
+        """Return what a job holds; nothing while it is prefetched."""
         nodes = self._state.nodes
+        if job.extra.gang is None:  # as most jobs
+            node = nodes[f"{phase.cluster}/{phase.node}"]
+            only = node.holding.get(task_key(job.id, job.attempt))
+            if only is None:
+                return ()
+            return (HeldCapacity(cluster, cluster.by_name[node.name], cluster.layout.held(only, 1)),)
         found: dict[NodeName, tuple[Resources, int]] = {}
         for task in job.tasks:
             name = task.node
@@ -137,23 +161,23 @@ class Ends:
 
 
 class ReservedCapacity:
-    """What is kept for a job that does not fit yet: what it needs at the time when it is expected to start."""
+    """Capacity reserved for a job that does not fit yet: what it needs when it is expected to start."""
 
     def __init__(self, at: int, cluster: Capacity, spare: dict[int, Vector]) -> None:
         self.at = at
-        """When it is expected to start, nanoseconds UTC."""
+        """When the job is expected to start, nanoseconds UTC."""
         self.cluster = cluster
         self.spare = spare
-        """For each of its machines, by its index, what is free then beyond what it needs."""
+        """By index of each reserved machine, what is free then beyond the reservation."""
 
     def allows(self, machine: Machine, wants: Wants, until: int) -> bool:
-        """Whether a task that ends then can run there without delaying the job."""
+        """Return whether a task that ends at `until` can run there without delaying the job."""
         if until <= self.at or machine.index not in self.spare:
             return True
         return fits(wants, self.spare[machine.index])
 
     def took(self, machine: Machine, wants: Wants, until: int) -> None:
-        """A task was placed."""
+        """Count a task that was placed."""
         if until > self.at and machine.index in self.spare:
             change(self.spare[machine.index], wants, -1)
 
@@ -161,7 +185,7 @@ class ReservedCapacity:
 def reserve(
     shape: Shape, clusters: Sequence[Capacity], releases: Iterable[Release], place: Place
 ) -> ReservedCapacity | None:
-    """The first time at which all tasks of a shape fit on one of these clusters, and where; None if they never will."""
+    """Reserve the first time and place at which all tasks of a shape fit on one of these clusters; None if never."""
     later = {cluster.name: _Later(cluster, shape) for cluster in clusters}
     at: int | None = None
     for release in releases:
@@ -176,49 +200,41 @@ def reserve(
 
 def _first_fit(later: "dict[ClusterName, _Later]", at: int, place: Place) -> ReservedCapacity | None:
     for one in later.values():
-        if one.changed and (spare := one.fit(place)) is not None:
+        if one.may_fit and (spare := one.fit(place)) is not None:
             return ReservedCapacity(at, one.cluster, spare)
     return None
 
 
 class _Later:
-    """One cluster as it will be, for jobs of one shape."""
+    """One cluster in the future, for jobs of one shape."""
 
     def __init__(self, cluster: Capacity, shape: Shape) -> None:
         self.cluster = cluster
         self.shape = shape
         self._future = Future()
         self._wants = cluster.layout.wants(shape.resources)
-        plain = not shape.needs and shape.rules is None
-        self._machines = {
-            machine: 0
-            for machine in cluster.machines
-            if machine.ready and ((plain and not machine.repels) or machine.admits(shape))
-        }
-        """Those that the job may run on, with how many tasks like the first fit."""
-        self.changed = False
-        for machine in self._machines:
-            self._machines[machine] = count(self._wants, self._future.free(machine))
+        self._machines = self._future.fitting(cluster, shape)
+        """Machines on which the job may run, each with the number of its tasks that fit."""
         self._fitting = sum(self._machines.values())
-        """How many tasks like the first fit on all of them."""
+        """The number of tasks that fit on all of them together."""
+        self._needed = shape.tasks - (0 if shape.rest is None else 1)
+        self.may_fit = False
+        """Whether enough is free for all tasks but a smaller last one, and more than at the last call of `fit`."""
 
     def release(self, held: HeldCapacity) -> None:
-        """Something becomes free."""
+        """Free capacity that a job releases."""
         machine = held.machine
         before = self._machines.get(machine)
         if before is None:
             return
-        self._future.release(held)
-        fitting = self._machines[machine] = count(self._wants, self._future.free(machine))
+        fitting = self._machines[machine] = count(self._wants, self._future.release(held))
         self._fitting += fitting - before
-        self.changed = True
+        self.may_fit = self._fitting >= self._needed
 
     def fit(self, place: Place) -> dict[int, Vector] | None:
-        """What is left on the machines that the job would take; None if it does not fit."""
-        self.changed = False
+        """Return what is left on the machines that the job would use; None if it does not fit."""
+        self.may_fit = False
         shape, future = self.shape, self._future
-        if self._fitting < shape.tasks - (0 if shape.rest is None else 1):
-            return None
         if shape.tasks == 1:
             taken = future.place_one(shape, dict.fromkeys(self._machines, self.cluster), place)
         else:

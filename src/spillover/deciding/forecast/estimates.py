@@ -1,7 +1,7 @@
-"""How long a job is expected to run, and until when."""
+"""Estimates when a job ends, and whether that is before its deadline."""
 
-from spillover.core.estimates import Estimate, Expecting, estimate, foreseen
-from spillover.core.jobs import Job, Placed, Running
+from spillover.core.learned.estimates import Estimate, Expecting, estimate, foreseen
+from spillover.core.records.jobs import Job, Placed, Running
 from spillover.model.cluster import ClusterSpec
 from spillover.model.reasons import TooLate
 from spillover.model.units import FOREVER, MINUTE
@@ -10,9 +10,10 @@ __all__ = ["Estimate", "Expecting", "began_at", "estimate", "expected_end", "lat
 
 
 def late_on(job: Job, spec: ClusterSpec, now: int) -> TooLate | None:
-    """Whether a job that is placed on a cluster now is expected to end after its deadline; None if not, or if it has none.
+    """Return why a job placed on a cluster now would miss its deadline; None if it would not, or has none.
 
-    A walltime is a limit, which many jobs stay far below: a job of which nothing else is known is taken to end as soon as it has begun.
+    A walltime is only a limit, and many jobs stay far below it. A job about which nothing else is known is assumed to
+    end as soon as it starts.
     """
     deadline = job.extra.deadline
     if deadline is None or now < late_from(job, spec):
@@ -21,21 +22,20 @@ def late_on(job: Job, spec: ClusterSpec, now: int) -> TooLate | None:
 
 
 def late_from(job: Job, spec: ClusterSpec) -> int:
-    """From when on a job is too late for a cluster, nanoseconds UTC; FOREVER if it has no deadline."""
+    """Return from when on a job would be too late on a cluster, nanoseconds UTC; FOREVER without a deadline."""
     deadline = job.extra.deadline
     return FOREVER if deadline is None else deadline - spec.startup - foreseen(job) + 1
 
 
 def began_at(phase: Placed | Running, jumped: int) -> int:
-    """When an attempt began, as if clocks had not jumped since: what they jumped, it has not run."""
+    """Return when an attempt began, shifted by later clock jumps, which do not count as runtime."""
     return phase.since + jumped - phase.jumped if type(phase) is Running else phase.at
 
 
 def expected_end(job: Job, now: int, unknown: int, jumped: int = 0) -> int | None:
-    """When a placed or running job is expected to end, nanoseconds UTC; None for any other.
+    """Return when a placed or running job is expected to end, nanoseconds UTC; None for other jobs.
 
-    One that outran what was expected of it is expected to end a minute from now, again and again. `jumped` is how far clocks
-    have jumped so far.
+    A job that has run longer than expected is expected to end in a minute. `jumped` is the sum of clock jumps so far.
     """
     phase = job.phase
     if type(phase) is not Running and type(phase) is not Placed:

@@ -1,7 +1,7 @@
-"""Looking ahead: which waiting jobs would not start on owned capacity by the time until which waiting is worth it.
+"""Forecasts which waiting jobs will not start on owned capacity while waiting is worth it.
 
-The expected ends of what runs are replayed. What becomes free is given to the queue in its order, as a cycle would do it, but
-without jobs that are yet to come. Bounded: only so many ends are looked at.
+It simulates the expected ends of running jobs, and gives the capacity that becomes free to the queue in its order, as
+cycles would. It ignores jobs that may arrive later, and looks at a bounded number of ends.
 """
 
 import heapq
@@ -29,34 +29,34 @@ class Waiter(Struct, frozen=True, gc=False):
     job: JobId
     shape: Shape
     expected: int
-    """Nanoseconds that it is expected to run."""
+    """Expected runtime in nanoseconds."""
     known: bool
-    """Whether anything is known of its runtime; else that is only assumed."""
+    """Whether anything is known about its runtime; otherwise `expected` is an assumption."""
     arrived: int
-    """Since when it waits, in steady time."""
+    """When it began to wait, in steady time."""
     latest: int
-    """Until when it waits at the most, in steady time."""
+    """Until when it waits at most, in steady time."""
     many: int
-    """1, or how many members of an array wait."""
+    """Number of waiting members of an array; 1 for other jobs."""
     rentable: bool
-    """Whether it could be rented instead; else it is only in the way, or may be rented already."""
+    """Whether it could be rented instead. Otherwise it only occupies a place in the queue, or may already be rented."""
 
 
 class Outlook(Struct, frozen=True):
-    """What is known at the end of a cycle's placing."""
+    """What is known after the cycle has placed jobs."""
 
     now: int
     """Nanoseconds UTC."""
     steady: int
-    """Now, as waits count it."""
+    """Now in steady time."""
     queue: list[Waiter]
-    """In the order in which they are tried."""
+    """Waiting jobs in the order in which they are tried."""
     fresh: Mapping[JobId, int]
-    """Those of them that came just now."""
+    """The new ones among them, with their latest starts."""
     ends: Sequence[End]
-    """Of what runs on owned capacity, soonest expected first."""
+    """Expected ends of jobs on owned capacity, soonest first."""
     clusters: Mapping[ClusterName, Capacity]
-    """Clusters that are owned."""
+    """The owned clusters."""
     place: Place
     strict: bool
     """Whether nothing behind a job that does not fit is tried."""
@@ -67,24 +67,24 @@ class Late(Struct, frozen=True, gc=False):
 
     job: JobId
     many: int
-    """1, or how many members of an array would not."""
+    """Number of late members of an array; 1 for other jobs."""
     limit: int
-    """By when it would have had to start, nanoseconds UTC."""
+    """The time by which it should have started, nanoseconds UTC."""
 
 
 class Reviewing(Protocol):
-    """A wait policy that looks at what waits when a job comes and stays queued."""
+    """A wait policy that reviews waiting jobs when a new job stays queued."""
 
     most_jobs: int
-    """How many it looks at of those that waited before; the first ones."""
+    """How many of the jobs that waited before it reviews, first ones first."""
 
     def review(self, outlook: Outlook) -> list[Late]:
-        """Jobs to be rented now."""
+        """Return the jobs to rent now."""
         ...
 
 
 def first_end(outlook: Outlook) -> int:
-    """When anything is expected to end; one that has outrun what was expected of it as `overdue` says."""
+    """Return the first expected end; for jobs that have run longer than expected, see `overdue`."""
     ends, now = outlook.ends, outlook.now
     late = overdue_among(ends, now)
     soonest = ends[late].at if late < len(ends) else FOREVER
@@ -92,14 +92,14 @@ def first_end(outlook: Outlook) -> int:
 
 
 def overdue(now: int, began: int) -> int:
-    """When a job is expected to end that has outrun what was expected of it: the longer it ran, the longer it will."""
+    """Return the expected end of a job that has run longer than expected: the longer it ran, the later."""
     return now + max(MINUTE, (now - began) * 3 // 10)
 
 
 def latecomers(outlook: Outlook, limits: dict[JobId, int], most: int) -> list[Late]:
-    """Waiting jobs that have no room by their limits if what runs ends as expected; `most` ends are looked at.
+    """Return waiting jobs that do not fit by their limits if running jobs end as expected, looking at `most` ends.
 
-    Jobs for which that is not known after so many ends are not among them. If nothing ends any more, all are that are left.
+    Jobs that are undecided after so many ends are left out. If nothing ends any more, all remaining jobs are late.
     """
     replay = _Replay(outlook, limits)
     seen = 0
@@ -114,21 +114,21 @@ def latecomers(outlook: Outlook, limits: dict[JobId, int], most: int) -> list[La
 
 
 class _Waiting:
-    """A job that waits in the replay."""
+    """A waiting job in the simulation."""
 
     __slots__ = ("count", "limit", "order", "waiter")
 
     def __init__(self, limit: int, order: int, waiter: Waiter) -> None:
         self.limit = limit
         self.order = order
-        """Its place in the queue."""
+        """Its position in the queue."""
         self.waiter = waiter
         self.count = waiter.many
-        """How much of it still waits; 0 once it has started, or left."""
+        """How much of it still waits; 0 once it has started or left."""
 
 
 class _Replay:
-    """Owned capacity and the queue, as they are expected to go on."""
+    """Simulates owned capacity and the queue."""
 
     def __init__(self, outlook: Outlook, limits: dict[JobId, int]) -> None:
         self._outlook = outlook
@@ -137,21 +137,21 @@ class _Replay:
         self._future = Future(outlook.clusters.values() if gangs else ())
         late = overdue_among(outlook.ends, outlook.now)
         self._at = late
-        """Which expected end comes next."""
+        """Index of the next expected end."""
         self._heap: list[tuple[int, int, Sequence[HeldCapacity]]] = [
             (overdue(outlook.now, end.began), number, end.held)
             for number, end in enumerate(outlook.ends[:late])
         ]
-        """Ends of those that are overdue, and of those that started in the replay."""
+        """Ends of overdue jobs, and of jobs that started in the simulation."""
         heapq.heapify(self._heap)
         self._serial = late
         self._gained: dict[Machine, Capacity] = {}
-        """Machines on which something became free."""
+        """Machines on which capacity became free."""
         self.late: list[Late] = []
         self._queue: deque[_Waiting] = deque()
-        """All, in order; those that have started or left are dropped when they come to the front."""
+        """All waiting jobs in order; those that started or left are dropped when they reach the front."""
         self._alike: dict[Shape, deque[_Waiting]] = {}
-        """Those of one shape, likewise."""
+        """The same jobs by shape."""
         for order, each in enumerate(outlook.queue):
             waiting = _Waiting(limits[each.job], order, each)
             self._queue.append(waiting)
@@ -159,21 +159,21 @@ class _Replay:
         self._kinds = [
             (shape, alike, self._wants(shape.rest or shape.resources)) for shape, alike in self._alike.items()
         ]
-        """Each shape with those of it, and what its smallest task asks of each cluster."""
+        """Each shape with its jobs, and with the request of its smallest task in each cluster."""
         self._limits = [(each.limit, each.order, each) for each in self._queue if each.limit < FOREVER]
-        """Heap of those that can be rented."""
+        """Heap of jobs with a limit: those that can be rented."""
         heapq.heapify(self._limits)
         self.left = len(self._limits)
-        """How many of those still wait: the replay is about them."""
+        """How many of those still wait; the simulation ends when none does."""
 
     def next_end(self) -> int:
-        """When something ends next."""
+        """Return when the next job ends."""
         ends = self._outlook.ends
         at = ends[self._at].at if self._at < len(ends) else FOREVER
         return min(at, self._heap[0][0]) if self._heap else at
 
     def leave(self, at: int) -> None:
-        """Let those go whose limit passes before anything ends; if nothing ever does, all that can be rented."""
+        """Remove jobs whose limit passes before the next end; if nothing ends any more, all jobs that can be rented."""
         limits = self._limits
         while limits and limits[0][0] <= at:
             limit, _, each = heapq.heappop(limits)
@@ -183,9 +183,10 @@ class _Replay:
                 self.left -= 1
 
     def release(self, at: int) -> int:
-        """Let all end that does now; returns how many."""
+        """Release the capacity of jobs that end now; return how many end."""
         ends, heap = self._outlook.ends, self._heap
-        release, gained = self._future.release, dict[Machine, Capacity]()
+        release = self._future.release
+        gained: dict[Machine, Capacity] = {}
         first = last = self._at
         while last < len(ends) and ends[last].at <= at:
             for held in ends[last].held:
@@ -202,8 +203,8 @@ class _Replay:
         return last - first + started
 
     def start(self, at: int) -> None:
-        """Let those start that now have room, in order: what fitted nowhere before can only fit where room was gained."""
-        if self._outlook.strict:  # those behind a job that does not fit were not tried anywhere
+        """Start jobs that fit now, in order. What fitted nowhere before can only fit where capacity became free."""
+        if self._outlook.strict:  # jobs behind one that does not fit have not been tried on any machine
             self._gained = {
                 machine: cluster for cluster in self._clusters.values() for machine in cluster.machines
             }
@@ -223,7 +224,7 @@ class _Replay:
                     heapq.heappush(heads, (following.order, following))
 
     def _starts(self, each: _Waiting, at: int) -> bool:
-        """Start one more of a job, if there is room."""
+        """Start one job or array member if it fits; return whether it did."""
         parts = self._take(each.waiter.shape)
         if parts is None:
             return False
@@ -234,46 +235,49 @@ class _Replay:
             self.left -= 1
         return True
 
-    # --- what is free
+    # --- free capacity
 
     def _possible(self) -> list[deque[_Waiting]]:
-        """Those who wait, by shape, of which a task fits where something became free."""
+        """Return waiting jobs by shape, where a task of the shape fits on machines that gained capacity."""
         if len(self._gained) == 1:
-            # One job has ended, as most times. Looking at its machine once spares a call for every shape at every end.
+            # Usually one job has ended. Reading its machine once saves a call for every shape at every end.
             ((machine, cluster),) = self._gained.items()
             free = self._future.free(machine)
+            if not machine.ready:
+                return []
             return [
                 alike
                 for shape, alike, least in self._kinds
-                if alike and fits(least[cluster], free) and machine.ready and machine.admits(shape)
+                if alike and fits(least[cluster], free) and machine.admits(shape)
             ]
         return [alike for shape, alike, least in self._kinds if alike and self._may_fit(shape, least)]
 
     def _may_fit(self, shape: Shape, least: Mapping[Capacity, Wants]) -> bool:
-        """Whether a task of a shape fits where something became free."""
+        """Return whether a task of a shape fits on a machine that gained capacity."""
         return any(
             self._future.fits(machine, shape, least[cluster]) for machine, cluster in self._gained.items()
         )
 
     def _wants(self, asked: Resources) -> dict[Capacity, Wants]:
-        """What a task asks of each cluster."""
+        """Return the request of a task in each cluster."""
         return {cluster: cluster.layout.wants(asked) for cluster in self._clusters.values()}
 
     def _take(self, shape: Shape) -> Sequence[HeldCapacity] | None:
-        """Take what all tasks of a job need; None if there is not enough."""
+        """Take capacity for all tasks of a job; return None if there is not enough."""
         place = self._outlook.place
         if shape.tasks == 1:
             return self._future.place_one(shape, self._gained, place)
         for cluster in self._clusters.values():
             if cluster.spec.gangs and self._future.may_hold(cluster, shape):
-                taken = self._future.place_gang(shape, cluster, cluster.machines, place)
+                fitting = self._future.fitting(cluster, shape)
+                taken = self._future.place_gang(shape, cluster, fitting, place)
                 if taken is not None:
                     return taken
         return None
 
 
 def _head(waiting: deque[_Waiting]) -> _Waiting | None:
-    """The first that still waits."""
+    """Return the first job that still waits."""
     while waiting and not waiting[0].count:
         waiting.popleft()
     return waiting[0] if waiting else None

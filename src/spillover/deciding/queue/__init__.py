@@ -1,1 +1,1 @@
-"""What waits: jobs in lanes, in the order in which cycles try them, kept up with every event."""
+"""The queue: waiting jobs in lanes, in the order in which cycles try them, updated with every event."""

@@ -1,50 +1,50 @@
-"""What time alone changes for a job: its earliest start, its deadline, its walltime, its return from rented capacity, and the end of a backoff.
+"""Alarms for what time alone changes about a job: its earliest start, deadline, walltime, return and backoffs.
 
-An alarm is not taken back when it has become void: whoever hears it looks at the job. Void ones are swept out when they are
-most of the heap, so that jobs that ended long before their deadline leave nothing behind.
+An alarm stays in the heap when it becomes void; the receiver checks the job. Void alarms are removed when they
+are most of the heap, so that jobs that ended long before their deadlines leave nothing behind.
 """
 
 import heapq
 from typing import Final
 
-from spillover.core.jobs import Ended, Job, Placed, Running, Waiting
+from spillover.core.records.jobs import Ended, Job, Placed, Running, Waiting
 from spillover.core.state import State
 from spillover.model.ids import JobId
 from spillover.model.job import WALLTIME_SLACK
 from spillover.model.units import FOREVER
 
 KINDS: Final = 5
-"""Alarms that a job can have at one time, at the most."""
+"""The most alarms that one job can have at a time."""
 MOVING: Final = frozenset({"walltime", "return"})
-"""Kinds that belong to an attempt: set anew for each, and moved by jumps of the clock."""
+"""Alarms of an attempt. Each attempt sets them again, and clock jumps move them."""
 SPARE: Final = 1024
-"""Void entries that are not worth a sweep."""
+"""Void entries that are tolerated before the heap is cleaned."""
 
 Alarm = tuple[int, int, str, JobId]
-"""Time, number of the job, what falls due, and the job."""
+"""Time, number of the job, kind of alarm, and job."""
 
 
 class Alarms:
-    """Everything that is to ring."""
+    """The alarms of all jobs."""
 
     def __init__(self, state: State, back_after: int | None = None) -> None:
         self._state = state
         self._back_after = back_after
-        """Nanoseconds on rented capacity after which a job is brought back once; None as a rule."""
+        """Nanoseconds on rented capacity after which a job returns to the queue, once; None if it never does."""
         self.heap: list[Alarm] = []
-        """The next one first; some are void."""
+        """Heap of alarms, the next one first; some are void."""
 
     def __len__(self) -> int:
         return len(self.heap)
 
     def copy(self, state: State) -> "Alarms":
-        """The same, of a book of its own."""
+        """Return a copy for another state."""
         own = Alarms(state, self._back_after)
         own.heap = self.heap.copy()
         return own
 
     def set(self, job: Job) -> None:
-        """Let all ring that time will change for a job as it is now."""
+        """Set all alarms that a job needs in its present phase."""
         if job.extra.deadline is not None and type(job.phase) is not Ended:
             self._push((job.extra.deadline, job.number, "deadline", job.id))
         if type(job.phase) is Waiting and job.extra.not_before is not None:
@@ -58,36 +58,34 @@ class Alarms:
             self._push(back)
 
     def rings(self, now: int) -> bool:
-        """Whether any may fall due."""
+        """Return whether an alarm may be due."""
         return bool(self.heap) and self.heap[0][0] <= now
 
     def due(self, now: int, most: int | None = None) -> list[tuple[str, JobId]]:
-        """What falls due, each alarm once; so many at the most."""
+        """Remove and return due alarms, each once, at most `most` of them."""
         ringing: dict[tuple[str, JobId], None] = {}
         while self.heap and self.heap[0][0] <= now and (most is None or len(ringing) < most):
             alarm = heapq.heappop(self.heap)
             _, _, what, job = alarm
             if what in MOVING:
-                late = self._anew(what, self._state.jobs.get(job))
+                late = self._recomputed(what, self._state.jobs.get(job))
                 if late is None:
-                    continue  # of an attempt that is over
-                if (
-                    late != alarm
-                ):  # clocks jumped since it was set, or another attempt began: it rings in its turn
+                    continue  # its attempt is over
+                if late != alarm:  # a clock jump or a new attempt has moved it: set it again
                     heapq.heappush(self.heap, late)
                     continue
             ringing[what, job] = None
         return list(ringing)
 
     def is_due(self, what: str, job: JobId, now: int) -> bool:
-        """Whether an alarm that rang before would ring now: one of an attempt that is over does not."""
+        """Return whether an alarm that rang before is still due; not if its attempt is over."""
         if what not in MOVING:
             return True
-        late = self._anew(what, self._state.jobs.get(job))
+        late = self._recomputed(what, self._state.jobs.get(job))
         return late is not None and late[0] <= now
 
     def next_time(self) -> int:
-        """When the next one rings, be it void by then; FOREVER if none does."""
+        """Return the time of the next alarm, void or not; FOREVER if there is none."""
         return self.heap[0][0] if self.heap else FOREVER
 
     def _push(self, alarm: Alarm) -> None:
@@ -100,14 +98,14 @@ class Alarms:
         job = self._state.jobs.get(alarm[3])
         if job is None or type(job.phase) is Ended:
             return False
-        return alarm[2] not in MOVING or alarm == self._anew(alarm[2], job)
+        return alarm[2] not in MOVING or alarm == self._recomputed(alarm[2], job)
 
-    def _anew(self, what: str, job: Job | None) -> Alarm | None:
-        """An alarm of a kind that moves, as it would be set now; None if it would not."""
+    def _recomputed(self, what: str, job: Job | None) -> Alarm | None:
+        """Return a walltime or return alarm as it would be set now; None if it would not be set."""
         return self._walltime_over(job) if what == "walltime" else self._back(job)
 
     def _back(self, job: Job | None) -> Alarm | None:
-        """The alarm for the return of a job; None if it is not rented, or was brought back before."""
+        """Return the alarm for the return of a job; None if it is not rented, or has returned before."""
         if (
             self._back_after is None
             or job is None
@@ -123,7 +121,7 @@ class Alarms:
         return began + self._back_after, job.number, "return", job.id
 
     def _walltime_over(self, job: Job | None) -> Alarm | None:
-        """The alarm for the walltime of a job; None if it does not run, or has none."""
+        """Return the walltime alarm of a job; None if the job does not run or has no walltime."""
         if job is None or type(job.phase) is not Running or (walltime := job.walltime) is None:
             return None
         jumped = self._state.facts.jumped - job.phase.jumped

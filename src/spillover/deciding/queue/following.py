@@ -1,4 +1,4 @@
-"""What the index does about each event, so that it need not be built anew."""
+"""Updates the scheduling index after each event, so that it need not be rebuilt."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -36,7 +36,7 @@ from spillover.core.events import (
     TasksEnded,
     WaitsExpired,
 )
-from spillover.core.jobs import NO_EXTRA, Ended, Placed, Queued
+from spillover.core.records.jobs import NO_EXTRA, Ended, Placed, Queued
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.ids import member_id
@@ -94,7 +94,7 @@ def _ended(index: SchedulingIndex, event: JobEnded) -> None:
         index.ends.forget(event.job)
     if index.limited:
         index.move_out(event.job)
-    if type(job.phase) is not Ended or job.phase.cluster is None:  # one that ran left the queue long ago
+    if type(job.phase) is not Ended or job.phase.cluster is None:  # a job that ran has already left the queue
         index.leave(job)
 
 
@@ -121,12 +121,12 @@ def _started(index: SchedulingIndex, event: JobStarted) -> None:
     index.alarms.set(job)
     if index.ends is not None:
         index.ends.set(job)
-        index.gained = index.gained or index.passed  # it ends later than was expected when it was placed
+        index.gained = index.gained or index.passed  # it ends later than expected when it was placed
 
 
 def _tasks_ended(index: SchedulingIndex, event: TasksEnded) -> None:
     if index.ends is not None:
-        index.ends.set(index.state.jobs[event.job])  # the others of its gang hold less
+        index.ends.shrink(event.job)
 
 
 def _moved(index: SchedulingIndex, event: LeaseMoved) -> None:
@@ -135,7 +135,7 @@ def _moved(index: SchedulingIndex, event: LeaseMoved) -> None:
         index.ends.set(job)
     if not index.is_ahead(job):
         return
-    index.note_prefetched(f"{event.cluster}/{event.thief}")  # its lease may be older than all others there
+    index.note_prefetched(f"{event.cluster}/{event.thief}")  # it may be older than that agent's other leases
     if job.due is None:
         index.wait(job)
     else:
@@ -152,17 +152,17 @@ def _not_moved(index: SchedulingIndex, event: StealRefused) -> None:
 
 def _registered(index: SchedulingIndex, event: AgentRegistered) -> None:
     key = f"{event.cluster}/{event.node}"
-    if index.state.nodes[key].ahead:  # what had its room before may not have it any more
+    if index.state.nodes[key].ahead:  # prefetched leases may have lost the room that they were to use
         index.note_prefetched(key)
 
 
 def _bound(index: SchedulingIndex, event: TasksBound) -> None:
     if index.ends is None:
         return
-    index.look_at_what_moved()  # they may be on nodes that were seen in the same step
+    index.apply_moves()  # the jobs may be on nodes that appeared in the same step
     for job in event.jobs:
         index.ends.set(index.state.jobs[job])
-    index.gained = index.gained or index.passed  # room that somebody waits for comes to be elsewhere
+    index.gained = index.gained or index.passed  # the reservation may now be on other machines
 
 
 def _opened(
@@ -174,7 +174,7 @@ def _opened(
 
 
 def _cluster_taken(index: SchedulingIndex, event: ClusterAdded | ClusterUpdated) -> None:
-    """One more cluster, or another in the place of one: only what is on it is looked at."""
+    """Add or replace one cluster; refresh only what is on it."""
     state, name = index.state, event.spec.name
     cluster = index.capacity[name] = Capacity(event.spec, state.facts.ahead)
     cluster.open = state.is_open(name)
@@ -184,20 +184,20 @@ def _cluster_taken(index: SchedulingIndex, event: ClusterAdded | ClusterUpdated)
     _look_elsewhere(index)
     for job in [state.jobs[each] for each in state.jobs_on(name)]:
         index.move_in(job)
-        index.alarms.set(job)  # it may have come to be rented
+        index.alarms.set(job)  # its cluster may now be a rented one
         if index.ends is not None:
             index.ends.set(job)
     index.gained = True
 
 
 def _cluster_gone(index: SchedulingIndex, event: ClusterRemoved) -> None:
-    """One cluster less, on which nothing is left."""
+    """Remove a cluster, on which nothing is left."""
     index.capacity.pop(event.cluster, None)
     _look_elsewhere(index)
 
 
 def _look_elsewhere(index: SchedulingIndex) -> None:
-    """The clusters are others: lanes have to find out anew where their jobs may run, and stay what they are else."""
+    """Make all lanes find their candidates again, because the clusters have changed."""
     clusters = index.capacity
     index.limited = [cluster.limits for cluster in clusters.values() if cluster.limits is not None]
     index.grown = [one for one in index.grown if clusters.get(one[0].name) is one[0]]
@@ -276,4 +276,4 @@ CLUSTER_FOLLOWERS: Final[dict[type, Callable[[SchedulingIndex, Any], None]]] = {
     ClusterUpdated: _cluster_taken,
     ClusterRemoved: _cluster_gone,
 }
-"""Likewise, unless such an event gives everybody a new wait: then an index is built anew."""
+"""Followers of cluster events. If such an event changes all waits, the engine rebuilds the index instead."""

@@ -1,4 +1,4 @@
-"""Reading a binary heap in order without taking it apart."""
+"""Iterates over a binary heap in order without changing it."""
 
 import heapq
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def in_order(heap: Sequence[T]) -> Iterator[T]:
-    """The items of a heap, smallest first, at O(log k) for the k-th; the heap must not change meanwhile."""
+    """Yield the items of a heap, smallest first, at O(log k) for the k-th. The heap must not change meanwhile."""
     if not heap:
         return
     front: list[tuple[Any, int]] = [(heap[0], 0)]

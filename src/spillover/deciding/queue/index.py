@@ -1,15 +1,16 @@
-"""The book as the cycle needs it: lanes, rooms and waits, kept up with every event.
+"""The scheduling index: the state in the form that a cycle needs. It holds lanes, free capacity and waits.
 
-Nothing here is a fact of its own: a index is built from any state, and following the events gives the same as building it anew.
+It follows every event, but contains no facts of its own. Following events gives the same index as building it from the
+state.
 """
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from spillover.core.book import revoked_from
-from spillover.core.estimates import estimate, likely
-from spillover.core.jobs import Job, Kind, Placed, Queued, Running
+from spillover.core.holding import revoked_from
+from spillover.core.learned.estimates import estimate, likely
+from spillover.core.records.jobs import Job, Kind, Placed, Queued, Running
 from spillover.core.state import State
 from spillover.deciding.budgets.check import BudgetCheck
 from spillover.deciding.budgets.holders import Holders
@@ -32,86 +33,86 @@ from spillover.model.job import Burst
 from spillover.model.units import FOREVER
 
 SOME = 16
-"""Lanes of which each is looked at faster than a cycle is begun."""
+"""Up to this many lanes, checking each one is faster than starting a cycle."""
 FEW_FRESH = 1000
-"""Jobs that no cycle has looked at which are sorted faster than they are kept in order."""
+"""Up to this many new jobs, sorting them is faster than keeping a heap."""
 IDLE = 1024
-"""Lanes without jobs that are kept, because jobs like the last ones are likely to come."""
+"""Lanes without jobs that are kept, because similar jobs are likely to follow."""
 
 
 class SchedulingIndex:
-    """What waits, where there is room, and when something is due."""
+    """Queued jobs, free capacity, and the times at which something falls due."""
 
-    def __init__(  # noqa: PLR0915 - a index has so many parts
+    def __init__(  # noqa: PLR0915 - the index has this many parts
         self, state: State, policies: Policies, aside: dict[JobId, None] | None = None, *, whole: bool = True
     ) -> None:
-        """All of a book, or at first its clusters only: `build` takes the jobs in, while events are followed already."""
+        """Build the whole index, or without `whole` only its clusters: then `build` adds jobs while events arrive."""
         self.state = state
         self.policies = policies
         self.aside = {} if aside is None else aside
-        """Jobs that are not to be tried, because a cycle failed on them."""
+        """Jobs that are not tried, because a cycle failed on them."""
         self.looking_at: JobId | None = None
-        """The job that a cycle looked at last, which is the one that it failed on if it did."""
+        """The last job that a cycle tried: the culprit if the cycle fails."""
         self._key = policies.order.key
         self.lanes: dict[Kind, Lane] = {}
         self.serial = 0
-        """Lanes made so far."""
+        """Number of lanes created so far."""
         self.least: list[tuple[int, Lane]] = []
-        """Heap of lanes by the CPUs that their jobs ask for; those that are gone are void."""
+        """Heap of lanes by the CPU that their jobs ask for. Lanes without jobs are void."""
         self.ranking = Ranking(state, policies) if hasattr(policies.order, "ranks") else None
-        """Projects as the order ranks them; None if it ranks none."""
+        """The ranks of projects; None if the order policy ranks none."""
         self.queue = self.new_queue(self.is_queued)
         """All queued jobs: tried on owned capacity."""
         self.due = self.new_queue(self.is_due)
-        """Those that may be rented."""
+        """Queued jobs that may be rented."""
         self.capacity: dict[ClusterName, Capacity] = {}
         self.finder = Finder(self.capacity)
         self.waits: list[tuple[int, int, JobId]] = []
-        """Heap of (latest start in steady time, number, job)."""
+        """Heap of (latest start in steady time, job number, job)."""
         self.patient: dict[JobId, None] = {}
-        """Jobs that wait for owned capacity and could be rented instead; kept only if `max_queue` limits them."""
+        """Jobs that wait for owned capacity and could be rented instead; filled only if `max_queue` is set."""
         self.fresh: dict[JobId, None] = {}
-        """Queued jobs that no cycle has looked at."""
+        """Queued jobs that no cycle has admitted yet."""
         self.arrivals: list[tuple[int, JobId]] = []
-        """Heap of the same by their numbers, if they are many; those that are not in `fresh` are void."""
+        """Heap of the same jobs by number, if they are many. Those not in `fresh` are void."""
         self.turns = Turns(state)
         self.turn: Turn | None = None
-        """Whose turn it was when the last cycle did not look at everybody; None if it did."""
+        """The turn of the last cycle, if it left out jobs of other turns; None if it tried all jobs."""
         self.spent = False
-        """Whether bounded looks of the last cycles met jobs that cannot start: others may be looked at in vain because of them."""
+        """Whether bounded looks of the last cycles met jobs that cannot start, and so may not have reached others."""
         self.alarms = Alarms(state, policies.back_after)
         self.brings_back = policies.back_after is not None
-        """Whether the wait policy brings jobs back from rented capacity."""
+        """Whether the wait policy returns jobs from rented capacity to the queue."""
         self.ends: Ends | None = None
-        """When what runs is expected to end; None if nobody asks."""
+        """Expected ends of running jobs; None if no policy looks ahead."""
         self.can_rent = state.can_rent()
         self.wait_queue = WaitQueue(state, self.entry, self.runs, self.ranking) if policies.reviews else None
-        """All jobs that wait for owned capacity; None unless the wait policy looks at them when a job comes."""
+        """All jobs that wait for owned capacity; None unless the wait policy reviews them."""
         self.in_turn = policies.backfill.strict or policies.backfill.reservations > 0
-        """Whether jobs are tried in their turn: what one of them finds depends on those ahead of it."""
+        """Whether the order matters for every job, because what one finds depends on the jobs ahead of it."""
         self.again = FOREVER
-        """When time alone could let a job start that did not, nanoseconds UTC; FOREVER if never."""
+        """When time alone could let another job start, nanoseconds UTC; FOREVER if never."""
         self.gained = True
-        """Whether room or a job's right to it was gained since the last cycle."""
+        """Whether capacity, or permission to use it, was gained since the last cycle."""
         self.limited: list[ClusterLimits] = []
-        """Of clusters of which only so much may be used."""
+        """The limits of clusters that have any."""
         self.grown: list[tuple[Capacity, Machine]] = []
-        """Machines that have more room than when it was last asked whether a cycle could decide anything."""
+        """Machines with more free capacity than when `may_decide` was last called."""
         self.passed = False
-        """Whether some jobs had to wait for others in the last cycle, so that one that leaves could make way for them."""
+        """Whether some jobs waited for others in the last cycle, so that a job that leaves could let them start."""
         self.prefetched: list[tuple[int, str]] = []
-        """Heap of nodes that hold prefetched leases, by when the first of those is to be asked back or earlier."""
+        """Heap of nodes with prefetched leases, by the earliest time at which one of them may be asked back."""
         self.prefetching: dict[str, None] = {}
-        """Those nodes."""
+        """The nodes with prefetched leases."""
         self.rentable_sooner: dict[JobId, None] = {}
-        """Jobs that may be rented while they hold a prefetched lease on owned capacity; some do so no more."""
+        """Jobs with a prefetched lease on owned capacity that may be rented; some entries are out of date."""
         self.sooner = True
-        """Whether one of those may have come, or room for them, since the last cycle."""
+        """Whether such a job, or rented capacity for one, may have appeared since the last cycle."""
         self.holders = Holders(state)
         self.rest: list[Job] = []
-        """Jobs that are not taken in yet, the first one last."""
+        """Jobs that are not in the index yet, the first one last."""
         self._scrap: list[list[Any]] | None = None
-        """What is left of a index that nobody looks at any more; None while somebody does."""
+        """What `free_some` still has to free; None while the index is in use."""
         self._begin()
         if whole:
             self.build()
@@ -133,27 +134,27 @@ class SchedulingIndex:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all jobs of the book are taken in; before that no cycle may be run."""
+        """Whether all jobs of the state are in the index. No cycle may run before that."""
         return not self.rest
 
     def build(self, most: int | None = None) -> bool:
-        """Take in so many more jobs of the book, or all; whether all are there.
+        """Add at most `most` more jobs of the state, or all of them; return whether the index is complete.
 
-        Each is taken in as it is by then. One that events have brought here before is entered twice, which does no harm.
+        Each job is added in its present phase. An event may have added it before; the second entry does no harm.
         """
         rest, jobs = self.rest, self.state.jobs
         for _ in range(len(rest) if most is None else min(most, len(rest))):
             job = rest.pop()
             if jobs.get(job.id) is job:
-                self._take_in(job)
+                self._add(job)
         if rest:
             return False
         if self.wait_queue is not None:
             self.wait_queue.sort()
         return True
 
-    def _take_in(self, job: Job) -> None:
-        self.take_up(job)
+    def _add(self, job: Job) -> None:
+        self.add_job(job)
         self.move_in(job)
         self.alarms.set(job)
         self.holders.note(job)
@@ -162,8 +163,8 @@ class SchedulingIndex:
         if self.ends is not None:
             self.ends.set(job)
 
-    def dismantle(self, most: int) -> bool:
-        """Let go of so many entries of a index that nobody looks at any more, as all at once take long to free; whether none is left."""
+    def free_some(self, most: int) -> bool:
+        """Free a part of an unused index, because freeing all at once takes long; return whether nothing is left."""
         if self._scrap is None:
             heaps = (*self.queue.heaps.values(), *self.due.heaps.values())
             self._scrap = [*heaps, self.waits, self.arrivals, self.alarms.heap, self.rest]
@@ -176,22 +177,22 @@ class SchedulingIndex:
         return not self._scrap
 
     def retire(self) -> None:
-        """Let go of everything: its parts refer to it, and what is kept from the collector of garbage would never be freed."""
+        """Drop all parts. They refer to the index, and reference cycles in frozen objects would never be collected."""
         vars(self).clear()
 
-    # --- what the cycle asks
+    # --- questions of the cycle
 
     def entry(self, job: Job) -> Entry:
-        """How a job sorts."""
+        """Return the sort entry of a job."""
         return (self._key(job), job.number, job.id)
 
     def spot(self, job: Job) -> Entry:
-        """How a job sorts among all that are queued, as projects were ranked last."""
+        """Return the sort entry of a job among all queued jobs, with the latest rank of its project."""
         entry = self.entry(job)
         return entry if self.ranking is None else self.ranking.ranked(entry, job.kind.project)
 
     def lane_of(self, job: Job) -> Lane:
-        """The lane of a job."""
+        """Return the lane of a job, and create it if necessary."""
         lane = self.lanes.get(job.kind)
         if lane is None:
             self.serial += 1
@@ -202,14 +203,14 @@ class SchedulingIndex:
         return lane
 
     def least_cpu(self) -> int:
-        """Thousandths of a CPU that the least demanding queued job asks for; 0 if nothing is queued."""
+        """Return the smallest CPU request of any queued job, in thousandths; 0 if nothing is queued."""
         heap = self.least
         while heap and heap[0][1] not in self.queue.heaps:
             heapq.heappop(heap)[1].weighed = False
         return heap[0][0] if heap else 0
 
     def _weigh(self, lane: Lane) -> None:
-        """Let a lane be known by the CPUs that its jobs ask for; it stays so without jobs, as others like them are likely to come."""
+        """Add a lane to the heap of CPU requests. It stays when empty, because similar jobs are likely to follow."""
         if len(self.least) > 2 * len(self.queue.heaps) + SPARE:
             for _, each in self.least:
                 each.weighed = each in self.queue.heaps
@@ -219,7 +220,7 @@ class SchedulingIndex:
         heapq.heappush(self.least, (lane.kind.shape.resources.cpu, lane))
 
     def rentable_now(self, job: Job, now: int) -> bool:
-        """Whether rented capacity has room for a job right now, and its caps let it be rented."""
+        """Return whether rented capacity has room for a job right now and its caps allow renting it."""
         shape, check = job.kind.shape, BudgetCheck(self.state, now)
         clusters = [
             cluster
@@ -235,17 +236,17 @@ class SchedulingIndex:
         )
 
     def runs(self, job: Job) -> int:
-        """How long a job is taken to run when somebody looks ahead."""
+        """Return the runtime of a job that forecasts use, in nanoseconds."""
         unknown = self.policies.chosen.unknown_runtime
         return estimate(job, unknown).runtime if self.wait_queue is None else likely(job, unknown)
 
     def counts_waiting(self, job: Job) -> bool:
-        """Whether a job counts against `max_queue` while it waits."""
+        """Return whether a job counts against `max_queue` while it waits."""
         rentable = job.kind.shape.burst is not Burst.NEVER and self.can_rent
         return rentable and self.policies.max_queue is not None and type(job.phase) is Queued
 
     def next_time(self) -> int:
-        """When something falls due that no event announces; FOREVER if nothing will."""
+        """Return when something falls due that no event announces; FOREVER if nothing will."""
         times = [self.again]
         if self.waits:
             times.append(self.waits[0][0] + self.state.facts.jumped)
@@ -259,20 +260,21 @@ class SchedulingIndex:
         return min(times)
 
     def gains(self, now: int) -> bool:
-        """Whether all that waits is to be tried anew: room was gained, others have their turn, or those who had to wait may be ahead now."""
+        """Return whether to try all queued jobs again: capacity was gained, or the turn or the ranks changed."""
         if self.gained or (self.turn is not None and self.turns.at(now) != self.turn):
             return True
         return self.ranking is not None and self.ranking.outdated(now, passed=self.passed)
 
-    def stirred(self, now: int) -> bool:
-        """Whether a cycle could decide anything."""
+    def may_decide(self, now: int) -> bool:
+        """Take in what moved since the last cycle, and return whether another one could decide anything."""
         state = self.state
         if state.moved or state.loosened:
-            self.look_at_what_moved()
+            self.apply_moves()
         if self.again <= now:
             self.again, self.gained = FOREVER, True
         if self.grown:
-            self.sooner = self.sooner or any(not cluster.owned for cluster, _ in self.grown)
+            if self.rentable_sooner and not self.sooner:
+                self.sooner = any(not cluster.owned for cluster, _ in self.grown)
             self.gained = self.gained or self._of_use()
             self.grown.clear()
         if self.fresh or self.queue.woken or self.due.woken:
@@ -281,17 +283,17 @@ class SchedulingIndex:
             return True
         if self.gained or self.turn is not None or (self.ranking is not None and self.gains(now)):
             if not self.queue.first:
-                self.gained, self.turn = False, None  # nobody is there who could use it
+                self.gained, self.turn = False, None  # no queued job could use it
             elif self.gained or self.gains(now):
                 return True
         return bool(self.waits) and self.waits[0][0] <= now - state.facts.jumped
 
     def _of_use(self) -> bool:
-        """Whether any queued job could start because these machines have more room now."""
+        """Return whether a queued job could start because machines gained free capacity."""
         lanes, due = self.queue.first, self.due.first
         grown = self.grown if due else [one for one in self.grown if one[0].owned]
         if not lanes or not grown:
-            return False  # what may not be rented has no use for rented room
+            return False  # jobs that may not be rented cannot use rented capacity
         if len(lanes) > SOME or self.in_turn or self.passed or self.finder.eager():
             return True
         for cluster, machine in grown:
@@ -300,7 +302,7 @@ class SchedulingIndex:
                     return True
         return False
 
-    def calm(
+    def end_cycle(
         self,
         now: int,
         *,
@@ -310,7 +312,7 @@ class SchedulingIndex:
         turn: Turn | None = None,
         spent: bool = False,
     ) -> None:
-        """A cycle has looked at all that it could; one that decided, while some had to wait for others, may have made way for them."""
+        """Record the end of a cycle. If it decided something and some jobs waited for others, they may start next."""
         self.gained = decided and passed
         self.passed = passed
         self.turn = turn
@@ -331,14 +333,14 @@ class SchedulingIndex:
             self._look_at_rentable(decided=decided)
 
     def _drop_arrivals(self) -> None:
-        """Drop jobs that a cycle has looked at from the front of the others."""
+        """Drop jobs that are no longer new from the front of the heap."""
         if len(self.fresh) <= FEW_FRESH:
             self.arrivals = []
         while self.arrivals and self.arrivals[0][1] not in self.fresh:
             heapq.heappop(self.arrivals)
 
     def waiting(self, wait: tuple[int, int, JobId]) -> Job | None:
-        """The job of an entry of `waits`, if it still waits so."""
+        """Return the job of an entry of `waits`; None if it no longer waits that way."""
         job = self.state.jobs.get(wait[2])
         if job is None or job.latest != wait[0] or (job.due is not None and not job.partly_due):
             return None
@@ -348,14 +350,14 @@ class SchedulingIndex:
         return job if self.is_ahead(job) else None
 
     def is_ahead(self, job: Job) -> bool:
-        """Whether a job was prefetched, so that its wait goes on."""
+        """Return whether a job holds a prefetched lease, so that its wait continues."""
         if type(job.phase) is not Placed:
             return False
         node = self.state.nodes.get(f"{job.phase.cluster}/{job.phase.node}")
         return node is not None and task_key(job.id, job.attempt) in node.ahead
 
     def first_arrivals(self) -> Iterator[JobId]:
-        """Queued jobs that no cycle has looked at, each once, those first that were submitted first."""
+        """Yield new jobs, each once, in the order of submission."""
         if not self.arrivals:
             yield from sorted(self.fresh, key=lambda job: (self.state.jobs[job].number, job))
             return
@@ -365,10 +367,10 @@ class SchedulingIndex:
                 previous = job
                 yield job
 
-    # --- keeping up with events
+    # --- following events
 
-    def look_at_what_moved(self) -> None:
-        """Take in what events that were applied changed about machines and caps."""
+    def apply_moves(self) -> None:
+        """Apply changes of machines and caps that events have left in the state."""
         state, clusters = self.state, self.capacity
         gone: list[str] = []
         for key in state.moved:
@@ -388,12 +390,12 @@ class SchedulingIndex:
             state.loosened, self.gained, self.sooner = False, True, True
 
     def open_clusters(self) -> None:
-        """Let clusters be given work that may be, and no others; their machines are looked at apart."""
+        """Update which clusters may get work; their machines are refreshed separately."""
         for name, cluster in self.capacity.items():
             cluster.open = self.state.is_open(name)
 
     def _drop(self, nodes: Iterable[str]) -> None:
-        """Nodes are not in the book any more."""
+        """Remove nodes that are no longer in the state."""
         names: dict[ClusterName, list[NodeName]] = {}
         for key in nodes:
             cluster, _, name = key.partition("/")
@@ -402,14 +404,14 @@ class SchedulingIndex:
             if each in self.capacity:
                 self.capacity[each].drop(dropped)
 
-    def take_up(self, job: Job) -> None:
-        """Look at a job from now on, be it queued or prefetched, unless it is set aside."""
+    def add_job(self, job: Job) -> None:
+        """Add a queued or prefetched job, unless it is set aside."""
         self.enter(job)
         if job.due is None and job.id not in self.aside and self.is_ahead(job):
             self.wait(job)
 
     def enter(self, job: Job) -> None:
-        """A job is queued, or queued otherwise than before."""
+        """Add a job that is queued, or whose place in the queue has changed."""
         if type(job.phase) is not Queued or job.id in self.aside:
             return
         lane = self.lane_of(job)
@@ -425,14 +427,14 @@ class SchedulingIndex:
         if job.latest is None or self.state.latest(job) is None:
             self.fresh[job.id] = None
             if len(self.fresh) > FEW_FRESH:
-                self._line_up_fresh(job)
+                self._add_arrival(job)
         elif job.due is None or job.partly_due:
             self.wait(job)
         if self.wait_queue is not None:
             self.wait_queue.keep(job)
 
-    def _line_up_fresh(self, job: Job) -> None:
-        """Keep many jobs that no cycle has looked at in their order."""
+    def _add_arrival(self, job: Job) -> None:
+        """Add a job to the heap of new jobs, which is built if necessary."""
         if not self.arrivals:
             jobs = self.state.jobs
             self.arrivals = [(jobs[each].number, each) for each in self.fresh]
@@ -441,7 +443,7 @@ class SchedulingIndex:
             heapq.heappush(self.arrivals, (job.number, job.id))
 
     def change_lane(self, job: Job, before: Kind) -> None:
-        """A job was of another kind before."""
+        """Move a job to its new lane after its kind has changed."""
         if type(job.phase) is not Queued:
             return
         if (lane := self.lanes.get(before)) is not None:
@@ -451,7 +453,7 @@ class SchedulingIndex:
         self.gained = True
 
     def move_in(self, job: Job) -> None:
-        """A job may be on a cluster of which only so much may be used: it counts there from now on."""
+        """Count a placed job against the limits of its cluster, if it has limits."""
         phase = job.phase
         if self.limited and isinstance(phase, Placed | Running):
             cluster = self.capacity.get(phase.cluster)
@@ -459,13 +461,13 @@ class SchedulingIndex:
                 cluster.limits.take(job.id, job.kind.shape.total)
 
     def move_out(self, job: JobId) -> None:
-        """A job is on no cluster any more."""
+        """Stop counting a job against limits."""
         for limits in self.limited:
             if limits.leave(job):
                 self.gained = True
 
     def leave(self, job: Job) -> None:
-        """A job is not queued any more, or less of it is."""
+        """Update the queue after a job, or a part of it, has left it."""
         if type(job.phase) is not Queued:
             self.fresh.pop(job.id, None)
             self.patient.pop(job.id, None)
@@ -480,7 +482,7 @@ class SchedulingIndex:
                 self.gained = True
 
     def wait(self, job: Job) -> None:
-        """Remember until when a job waits for owned capacity."""
+        """Record until when a job waits for owned capacity."""
         latest = job.latest
         if latest is None or (job.round != self.state.facts.rounds and self.state.latest(job) is None):
             return
@@ -493,21 +495,21 @@ class SchedulingIndex:
             self.patient[job.id] = None
 
     def forget_waits(self) -> None:
-        """Drop waits that are over from the front of their heap."""
+        """Drop void entries from the front of `waits`."""
         while self.waits and self.waiting(self.waits[0]) is None:
             heapq.heappop(self.waits)
 
     # --- prefetched leases
 
     def note_prefetched(self, key: str) -> None:
-        """A node holds prefetched leases: note when the first of them is to be asked back."""
+        """Record when the first prefetched lease of a node may be asked back."""
         self.prefetching[key] = None
         first = min([at for _, at in self._revocable(key)], default=None)
         if first is not None:
             heapq.heappush(self.prefetched, (revoked_from(first, self.state.facts.ahead), key))
 
     def stuck_leases(self, now: int) -> list[Job]:
-        """Jobs whose prefetched leases are to be asked back by now."""
+        """Return jobs whose prefetched leases should be asked back by now."""
         keys: dict[str, None] = {}
         for at, key in in_order(self.prefetched):
             if at > now:
@@ -517,7 +519,7 @@ class SchedulingIndex:
         return [job for key in keys for job, at in self._revocable(key) if revoked_from(at, horizon) <= now]
 
     def _revocable(self, key: str) -> Iterator[tuple[Job, int]]:
-        """Jobs whose prefetched leases a node may be asked for, each with when it was placed."""
+        """Yield jobs whose prefetched leases a node may be asked to return, each with the time of its placement."""
         node = self.state.nodes.get(key)
         for each in () if node is None else node.ahead:
             job = self.state.jobs[job_of_task(each)]
@@ -526,7 +528,7 @@ class SchedulingIndex:
                 yield job, phase.at
 
     def _look_at_prefetched(self, now: int) -> None:
-        """A cycle has looked at leases that are to be asked back: note when the next ones are."""
+        """After a cycle has handled due leases, record when the next ones are due."""
         looked: dict[str, None] = {}
         while self.prefetched and self.prefetched[0][0] <= now:
             looked[heapq.heappop(self.prefetched)[1]] = None
@@ -538,20 +540,20 @@ class SchedulingIndex:
                 self.prefetching.pop(key, None)
 
     def _look_at_rentable(self, *, decided: bool) -> None:
-        """A cycle has looked at jobs that could be rented sooner: drop those that could not any more."""
+        """After a cycle, drop jobs that could no longer be rented sooner."""
         jobs = self.state.jobs
         rentable = [job for each in self.rentable_sooner if (job := jobs.get(each)) is not None]
         self.rentable_sooner = {job.id: None for job in rentable if self.rents_sooner(job)}
         self.sooner = decided
 
     def note_rentable(self, job: Job) -> None:
-        """A job may be rented; it may hold a prefetched lease."""
+        """Record a job that may be rented while it holds a prefetched lease."""
         if self.rents_sooner(job):
             self.rentable_sooner[job.id] = None
             self.sooner = True
 
     def rents_sooner(self, job: Job) -> bool:
-        """Whether a job holds a prefetched lease on owned capacity, which may be asked for, and may be rented instead."""
+        """Return whether a job may be rented while it holds a revocable prefetched lease on owned capacity."""
         phase = job.phase
         return (
             job.due is not None
@@ -563,19 +565,19 @@ class SchedulingIndex:
             and self.is_ahead(job)
         )
 
-    # --- its two queues
+    # --- the two queues
 
     def new_queue(self, valid: Callable[[Lane, Entry], bool]) -> JobQueue:
-        """An empty queue, in the order of the policies."""
+        """Return an empty queue in the order of the policies."""
         return JobQueue(valid) if self.ranking is None else RankedJobQueue(valid, self.ranking)
 
     def is_queued(self, lane: Lane, entry: Entry) -> bool:
-        """Whether a job is queued as an entry says."""
+        """Return whether an entry is valid: its job is queued in this lane with this key."""
         job = self.state.jobs.get(entry[2])
         if job is None or type(job.phase) is not Queued or entry[0] != self._key(job):
             return False
         return job.kind is lane.kind or job.kind == lane.kind  # it may back off from other clusters by now
 
     def is_due(self, lane: Lane, entry: Entry) -> bool:
-        """Whether a job is queued as an entry says, and may be rented."""
+        """Return whether an entry is valid and its job may be rented."""
         return self.is_queued(lane, entry) and self.state.jobs[entry[2]].due is not None

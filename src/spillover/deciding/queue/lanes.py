@@ -1,27 +1,28 @@
-"""Queued jobs, as the cycle walks them: lanes of jobs that are alike, in the order of their first job.
+"""Queued jobs as a cycle walks them: lanes of similar jobs, in the order of their first jobs.
 
-A `JobQueue` holds one heap of jobs for each lane and a heap of their heads. Entries are deleted lazily, when they come to the front.
+A `JobQueue` has a heap of jobs for each lane, and a heap of the heads of lanes. Void entries stay until they reach the
+front of a heap.
 """
 
 import heapq
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from spillover.core.jobs import Kind
+from spillover.core.records.jobs import Kind
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.gangs import GangCandidates
 from spillover.deciding.queue.heaps import in_order
 from spillover.model.ids import JobId
 
 FEW = 128
-"""Lanes that are sorted faster than a heap of them is read in order."""
+"""Up to this many lanes, sorting them is faster than reading a heap in order."""
 
 Entry = tuple[Any, int, JobId]
-"""Key of the order, number of the job, and its id: sorts as jobs are tried."""
+"""Key of the order policy, number of the job, and its id. Entries sort in the order in which jobs are tried."""
 
 
 class Lane:
-    """Jobs of one shape, needs, queue and project that back off from the same clusters: tried as one."""
+    """Queued jobs of one shape, queue and project that back off from the same clusters. A cycle tries them as one."""
 
     __slots__ = (
         "gangs_owned",
@@ -40,32 +41,32 @@ class Lane:
         self.kind = kind
         shape = kind.shape
         self.least = shape.least
-        """The smallest task of its jobs: where that does not fit, none does."""
+        """The shape with the smallest task of a job: where that does not fit, no job of the lane fits."""
         self.total = shape.total
-        """What one of its jobs asks for: where less is free on all machines together, none fits."""
+        """The resources of one whole job: where less is free in the whole cluster, no job of the lane fits."""
         self.serial = serial
-        """Tells two lanes apart that held the same job at different times."""
+        """Distinguishes lanes that held the same job at different times."""
         self.timed = False
-        """Whether some of its jobs have deadlines: where one of those would be too late, the next one may start."""
+        """Whether some jobs have deadlines: if one of them is too late, the next one may start."""
         self.weighed = False
-        """Whether the index knows it by what its jobs ask for."""
+        """Whether the lane is in the index's heap of CPU requests."""
         self.owned: list[Candidates] | None = None
-        """Where its jobs may run on owned capacity, in the order to be tried; None until somebody asked."""
+        """Candidates on owned clusters, in the order to try them; None until first needed."""
         self.rented: list[Candidates] | None = None
-        """Likewise on rented capacity."""
+        """Candidates on rented clusters; None until first needed."""
         self.gangs_owned: list[GangCandidates] | None = None
-        """Where its gangs may run on owned capacity; None until somebody asked."""
+        """Candidates for gangs on owned clusters; None until first needed."""
         self.gangs_rented: list[GangCandidates] | None = None
-        """Likewise on rented capacity."""
+        """Candidates for gangs on rented clusters; None until first needed."""
 
     def copy(self) -> "Lane":
-        """The same, without the candidates that it has found."""
+        """Return a copy without candidates."""
         own = Lane(self.kind, self.serial)
         own.timed, own.weighed = self.timed, self.weighed
         return own
 
     def forget_clusters(self) -> None:
-        """There are other clusters: where its jobs may run has to be asked again."""
+        """Drop all candidates, because the clusters have changed."""
         self.owned = self.rented = None
         self.gangs_owned = self.gangs_rented = None
 
@@ -82,18 +83,18 @@ class JobQueue:
         self.first: dict[Lane, Entry] = {}
         """The current head of each lane."""
         self.heads: list[tuple[Entry, Lane]] | None = None
-        """Heap of heads, those that are not in `first` void; None until there are so many lanes that it is worth it."""
+        """Heap of heads; those that differ from `first` are void. None while there are few lanes."""
         self.woken: dict[Lane, None] = {}
-        """Lanes that have a new head since the last cycle, or another job that may start before its head does."""
+        """Lanes with a new head since the last cycle, or with a new job that may start before its head."""
 
     def copy_from(self, other: "JobQueue", lane_of: "Callable[[Lane], Lane]") -> None:
-        """Hold what another one holds, in lanes of its own."""
+        """Copy the content of another queue, with own copies of its lanes."""
         self.heaps = {lane_of(lane): heap.copy() for lane, heap in other.heaps.items()}
         self.first = {lane_of(lane): entry for lane, entry in other.first.items()}
         self.woken = {lane_of(lane): None for lane in other.woken}
 
     def push(self, lane: Lane, entry: Entry) -> None:
-        """Put a job in."""
+        """Add a job to a lane."""
         heap = self.heaps.get(lane)
         if heap is None:
             self.heaps[lane] = [entry]
@@ -105,7 +106,7 @@ class JobQueue:
                 self.woken[lane] = None
 
     def settle(self, lane: Lane) -> None:
-        """Drop what is no longer valid from the front of a lane, and note its head."""
+        """Drop void entries from the front of a lane, and update its head."""
         heap = self.heaps.get(lane)
         if heap is None:
             return
@@ -119,17 +120,17 @@ class JobQueue:
             self._lead(lane, heap[0])
 
     def _lead(self, lane: Lane, head: Entry) -> None:
-        """Another job is the first of a lane."""
+        """Set the head of a lane."""
         self.first[lane] = head
         self.woken[lane] = None
         if self.heads is None:
             return
         heapq.heappush(self.heads, (head, lane))
         if len(self.heads) > 2 * len(self.first) + FEW:
-            self.heads = None  # most are void: begin anew when somebody asks
+            self.heads = None  # most are void: rebuild the heap when it is next needed
 
     def lanes(self) -> Iterator[tuple[Entry, Lane]]:
-        """Each lane with its head, in order."""
+        """Yield each lane with its head, in order."""
         if len(self.first) <= FEW:
             yield from sorted([(entry, lane) for lane, entry in self.first.items()])
             return
@@ -138,7 +139,7 @@ class JobQueue:
             heapq.heapify(self.heads)
         heads = self.heads
         while heads and self.first.get(heads[0][1]) != heads[0][0]:
-            heapq.heappop(heads)  # or every walk would pass them again
+            heapq.heappop(heads)  # otherwise every walk would skip them again
         previous: Entry | None = None
         for entry, lane in in_order(heads):
             if self.first.get(lane) == entry and entry != previous:
@@ -146,11 +147,11 @@ class JobQueue:
                 yield entry, lane
 
     def awake(self) -> list[tuple[Entry, Lane]]:
-        """Each lane that has a new head since the last cycle, with that, in order."""
+        """Return each woken lane with its head, in order."""
         return sorted([(self.first[lane], lane) for lane in self.woken])
 
     def jobs(self, lane: Lane) -> Iterator[Entry]:
-        """The valid entries of a lane, in order."""
+        """Yield the valid entries of a lane, in order."""
         previous: Entry | None = None
         for entry in in_order(self.heaps.get(lane, ())):
             if entry != previous and self.valid(lane, entry):
@@ -159,7 +160,7 @@ class JobQueue:
 
 
 class Walk:
-    """Goes through lanes in order, until so many were stuck; a lane is only gone on with when its last job was placed."""
+    """Walks over lanes in order until `depth` of them are stuck. Beyond the first job of a lane, it needs `go_on`."""
 
     __slots__ = ("_count", "_front", "_heads", "_jobs", "_next", "_opened", "_patience")
 
@@ -171,12 +172,12 @@ class Walk:
         count: int,
     ) -> None:
         self._heads = heads
-        """The first job of each lane; a lane that comes twice is looked at once."""
+        """The first job of each lane. A lane that occurs twice is visited once."""
         self._jobs = jobs
         self._patience = depth
         """How many more lanes may be stuck."""
         self._opened: dict[Lane, Iterator[Entry] | None] = {}
-        """Lanes that were tried, with their jobs that were not yet; None while only the first was looked at."""
+        """Visited lanes with an iterator over their other jobs; None while only the first job was visited."""
         self._count = count
         self._front: list[tuple[Entry, Lane]] = []
         self._next = next(heads, None)
@@ -185,7 +186,7 @@ class Walk:
         return self._count
 
     def next(self) -> tuple[Entry, Lane] | None:
-        """The first job, over all lanes, that was not looked at yet."""
+        """Return the next job in the order of all lanes; None at the end, or when too many lanes are stuck."""
         while self._patience > 0:
             if self._front and (self._next is None or self._front[0][0] <= self._next[0]):
                 return heapq.heappop(self._front)
@@ -201,19 +202,19 @@ class Walk:
         return None
 
     def stuck(self) -> None:
-        """The job that was looked at last does not fit: one lane less may be stuck."""
+        """Count a lane whose job does not fit."""
         self._patience -= 1
 
     def again(self, entry: Entry, lane: Lane) -> None:
-        """Come back to a job: an array with more members pending."""
+        """Visit a job again: an array with more pending members."""
         heapq.heappush(self._front, (entry, lane))
 
     def go_on(self, lane: Lane) -> None:
-        """Look at the next job of a lane as well."""
+        """Visit the next job of a lane too."""
         others = self._opened[lane]
         if others is None:
             others = self._opened[lane] = self._jobs(lane)
-            next(others, None)  # the first one
+            next(others, None)  # skip the first one, which was visited
         following = next(others, None)
         if following is not None:
             self.again(following, lane)

@@ -1,7 +1,7 @@
-"""Lanes in an order that ranks projects: the jobs of one project keep their order, only projects are ranked anew.
+"""Orders lanes by ranked projects. The jobs of one project keep their order; only projects change ranks.
 
-Entries are those of a `JobQueue`, with the rank of the project before their key: `((rank, key), number, job)`. The heads are kept
-apart for each project, so that a walk sorts projects, not lanes.
+Entries are those of a `JobQueue` with the rank of the project before the key: `((rank, key), number, job)`. Each
+project has its own heap of heads, so a walk sorts projects instead of lanes.
 """
 
 import heapq
@@ -10,8 +10,8 @@ from copy import copy
 from itertools import groupby
 from typing import cast
 
+from spillover.core.learned.usage import TICK, Meter, moment
 from spillover.core.state import State
-from spillover.core.usage import TICK, Meter, moment
 from spillover.deciding.protocols import Policies, Ranks
 from spillover.deciding.queue.heaps import in_order
 from spillover.deciding.queue.lanes import FEW, Entry, JobQueue, Lane
@@ -19,31 +19,31 @@ from spillover.model.units import FOREVER
 
 
 class Ranking:
-    """Projects in the order in which they are tried, as the policy ranked them last."""
+    """The ranks of projects, as the order policy last computed them."""
 
     def __init__(self, state: State, policies: Policies) -> None:
         self._state = state
         self._order = cast("Ranks", policies.order)
         self._at = self._settled = -1
-        """As of when projects were ranked, and were so for a plan that was carried out."""
+        """The moment of the latest ranking, and that of the last ranking that a finished cycle used."""
         self.ranks: dict[str, int] = {}
-        """Lower is earlier; of the projects that somebody asked for, as there may be many others."""
+        """Rank by project; lower is earlier. Computed on demand, because there may be many projects."""
         self.rank(state.facts.now)
 
     def copy(self, state: State) -> "Ranking":
-        """The same, of a book of its own."""
+        """Return a copy for another state."""
         own = copy(self)
         own._state, own._meter = state, Meter(state, self._now)  # noqa: SLF001 - one of its own kind
         own.ranks = self.ranks.copy()
         return own
 
     def rank(self, now: int) -> None:
-        """Rank projects by what they have used up to now."""
+        """Rank projects by their usage up to now."""
         self._at, self._now = self._moment(now), now
         self._read()
 
     def rank_of(self, project: str) -> int:
-        """The rank of a project as of when projects were ranked, by what is known to be used now."""
+        """Return the rank of a project at the time of the latest ranking."""
         if self._uses != self._state.uses:
             self._read()
         rank = self.ranks.get(project)
@@ -56,21 +56,21 @@ class Ranking:
         self.ranks.clear()
 
     def ranked(self, entry: Entry, project: str) -> Entry:
-        """An entry as it sorts now."""
+        """Return an entry with its present rank."""
         return ((self.rank_of(project), entry[0]), entry[1], entry[2])
 
     def settle(self) -> None:
-        """A plan was made by these ranks."""
+        """Record that a cycle used these ranks."""
         self._settled = self._at
 
     def outdated(self, now: int, *, passed: bool) -> bool:
-        """Whether ranks may be others than those of the last plan, so that a job may start that had to wait for others."""
+        """Return whether ranks may have changed since the last cycle, so that jobs that waited for others may start."""
         return passed and self._moment(now) != self._settled
 
     def next_time(self, *, passed: bool) -> int:
-        """When to rank anew, if another rank could let a job start that had to wait for others.
+        """Return when to rank again, if new ranks could let a job start that waits for others.
 
-        While no project uses anything, what each has used fades alike, and ranks stay.
+        While no project uses anything, all usage fades at the same rate and the ranks stay.
         """
         if not passed or not self._state.holders:
             return FOREVER
@@ -88,9 +88,9 @@ class RankedJobQueue(JobQueue):
         super().__init__(valid)
         self._ranking = ranking
         self._projects: dict[str, list[tuple[Entry, Lane]]] = {}
-        """A heap of heads for each project; those that are not in `first` are void."""
+        """A heap of heads for each project; those that differ from `first` are void."""
         self._limits: dict[str, int] = {}
-        """How long each heap may grow before void heads are dropped."""
+        """The length at which each heap drops void heads."""
 
     def copy_from(self, other: JobQueue, lane_of: Callable[[Lane], Lane]) -> None:
         """See JobQueue."""
@@ -136,7 +136,7 @@ class RankedJobQueue(JobQueue):
         return self._ranking.ranked(self.first[lane], lane.kind.project), lane
 
     def _lanes_of(self, project: str) -> Iterator[tuple[Entry, Lane]]:
-        """Each lane of a project with its head, in order."""
+        """Yield each lane of a project with its head, in order."""
         previous: Entry | None = None
         for entry, lane in in_order(self._projects[project]):
             if entry != previous and self.first.get(lane) == entry:
@@ -144,7 +144,7 @@ class RankedJobQueue(JobQueue):
                 yield self._ranking.ranked(entry, project), lane
 
     def _tidy_projects(self) -> None:
-        """Drop void heads from the front of each project, and projects that have no lane left."""
+        """Drop void heads from the front of each project, and projects without lanes."""
         for project, heap in list(self._projects.items()):
             while heap and self.first.get(heap[0][1]) != heap[0][0]:
                 heapq.heappop(heap)

@@ -1,4 +1,4 @@
-"""A copy of the scheduling index for a snapshot of the book. Each part is copied when somebody first asks for it."""
+"""Copies the scheduling index for a snapshot of the state. Each part is copied on first use."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,10 +12,10 @@ from spillover.deciding.queue.waiting import WaitQueue
 
 
 class IndexSnapshot(SchedulingIndex):
-    """What a live index knows, of a book of its own; nothing that is done to one of them is seen by the other."""
+    """A copy of a live index on its own state. Changes to one do not affect the other."""
 
     def __init__(self, live: SchedulingIndex, state: State) -> None:
-        # Not that of an index: that would build it from all jobs.
+        # Skip SchedulingIndex.__init__, which would build the index from all jobs.
         self._live = live
         self._own_lanes: dict[Lane, Lane] = {}
         for name, value in vars(live).items():
@@ -25,7 +25,7 @@ class IndexSnapshot(SchedulingIndex):
         self._scrap = None
 
     def __getattr__(self, name: str) -> Any:
-        """A part that nobody asked for yet."""
+        """Copy a part on first use."""
         part = _PARTS.get(name)
         if part is None:
             raise AttributeError(name)
@@ -34,12 +34,12 @@ class IndexSnapshot(SchedulingIndex):
         return value
 
     def copy_all(self) -> None:
-        """Copy every part, so that the live index is not looked at any more."""
+        """Copy every part, so that the live index is no longer needed."""
         for name in _PARTS:
             getattr(self, name)
 
     def own_lane(self, lane: Lane) -> Lane:
-        """The copy of a lane."""
+        """Return the copy of a lane."""
         own = self._own_lanes.get(lane)
         if own is None:
             own = self._own_lanes[lane] = lane.copy()
@@ -101,4 +101,4 @@ _PARTS: Final[dict[str, Callable[[IndexSnapshot, SchedulingIndex], Any]]] = {
         own.state.jobs[job.id] for job in live.rest if live.state.jobs.get(job.id) is job
     ],
 }
-"""Parts of an index that are changed in place, and how each is copied."""
+"""The mutable parts of an index, and how each is copied."""

@@ -1,14 +1,14 @@
-"""Who has a turn when a look at jobs is bounded: a part of the queue at a time, by the clock alone, so that nobody waits for ever.
+"""Gives jobs beyond a bounded look their turn, one part of the queue at a time, so that no job starves.
 
-A cycle looks at so many jobs that cannot start, in order, and no further. Behind them it looks at those jobs whose turn it is: jobs are
-spread over parts by their numbers, and parts have their turns one after the other. A turn follows from the time and from how many
-jobs there are, so a replay and a server that starts anew look at the same jobs.
+A cycle tries a bounded number of jobs that cannot start, in order. Behind them it only tries the jobs whose turn it is.
+Jobs are spread over parts by their numbers, and the parts take turns. The turn depends only on the time and on the
+number of jobs, so a replay and a restarted server try the same jobs.
 """
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from spillover.core.jobs import Job, Queued
+from spillover.core.records.jobs import Job, Queued
 from spillover.core.state import State
 from spillover.model.ids import JobId
 from spillover.model.units import SECOND
@@ -16,24 +16,24 @@ from spillover.model.units import SECOND
 SLOT: Final = 5 * SECOND
 """Nanoseconds between two turns."""
 PARTS: Final = 1024
-"""A power of two: so many turns it takes at the most until everybody had one."""
+"""Number of parts, a power of two: the most turns until every job had one."""
 MOST = 1000
-"""Jobs that have a turn together, or some more: with so few in all, everybody has one in every cycle."""
+"""About how many jobs share a turn. If there are no more in all, each job has a turn in every cycle."""
 SPARE: Final = 64
-"""Jobs of a part that have left and are not worth a sweep."""
+"""Void entries of a part that are tolerated before it is cleaned."""
 
 
 class Turn(NamedTuple):
-    """Whose turn it is: that of every part whose number has this remainder."""
+    """A turn: that of every part whose number modulo `groups` equals `slot` modulo `groups`."""
 
     slot: int
-    """Spans of time so far."""
+    """Number of the time slot."""
     groups: int
-    """How many turns it takes until everybody had one; a power of two."""
+    """Number of turns until every job had one; a power of two."""
 
     @property
-    def is_everybodys(self) -> bool:
-        """Whether nobody has to wait for another turn."""
+    def includes_all(self) -> bool:
+        """Whether all jobs have this turn."""
         return self.groups == 1
 
 
@@ -43,23 +43,24 @@ class Turns:
     def __init__(self, state: State) -> None:
         self._state = state
         self._parts: dict[int, list[JobId]] = {}
-        """Those that are not queued any more are void."""
+        """Jobs of each part; those that are no longer queued are void."""
         self._limits: dict[int, int] = {}
-        """How long each part may grow before void ones are dropped."""
+        """The length at which each part drops void entries."""
 
     def copy(self, state: State) -> "Turns":
-        """The same, of a book of its own."""
+        """Return a copy for another state."""
         own = Turns(state)
         own._parts = {at: jobs.copy() for at, jobs in self._parts.items()}
         own._limits = self._limits.copy()
         return own
 
     def enter(self, job: Job) -> None:
-        """A job is queued."""
+        """Add a queued job."""
         at = job.number % PARTS
         part = self._parts.get(at)
         if part is None:
-            # Numbers go round all parts, so they grow alike: with limits of their own they are not all swept at once.
+            # Numbers go round all parts, so the parts grow at the same rate. Different limits keep them from being
+            # cleaned in the same step.
             self._parts[at], self._limits[at] = [job.id], SPARE + at * SPARE // PARTS
             return
         part.append(job.id)
@@ -68,27 +69,27 @@ class Turns:
             self._limits[at] = 2 * len(part) + SPARE
 
     def at(self, now: int) -> Turn:
-        """Whose turn it is."""
+        """Return the turn at a time."""
         jobs, groups = len(self._state.jobs), 1
         while jobs > MOST * groups and groups < PARTS:
             groups *= 2
         return Turn(now // SLOT, groups)
 
     def of(self, turn: Turn) -> Iterator[JobId]:
-        """Queued jobs whose turn it is, each once, in no order."""
+        """Yield queued jobs that have this turn, each once, in no particular order."""
         for at in range(turn.slot % turn.groups, PARTS, turn.groups):
             yield from self._queued(self._parts.get(at, []))
 
     def _queued(self, jobs: list[JobId]) -> list[JobId]:
-        """Those that are queued, each once."""
-        book = self._state.jobs
+        """Return those that are queued, each once."""
+        known = self._state.jobs
         return [
             each
             for each in dict.fromkeys(jobs)
-            if (job := book.get(each)) is not None and type(job.phase) is Queued
+            if (job := known.get(each)) is not None and type(job.phase) is Queued
         ]
 
 
 def next_turn(turn: Turn) -> int:
-    """When the next turn begins, nanoseconds UTC."""
+    """Return when the next turn begins, nanoseconds UTC."""
     return (turn.slot + 1) * SLOT

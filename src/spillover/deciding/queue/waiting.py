@@ -1,4 +1,4 @@
-"""Who waits for owned capacity, in order, as a policy that looks ahead sees it."""
+"""The jobs that wait for owned capacity, in order, for wait policies that look ahead."""
 
 import heapq
 from bisect import bisect_left, insort
@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from spillover.core.estimates import estimate
-from spillover.core.jobs import Job, Kind, Queued
+from spillover.core.learned.estimates import estimate
+from spillover.core.records.jobs import Job, Kind, Queued
 from spillover.core.state import State
 from spillover.deciding.forecast.starts import Waiter
 from spillover.deciding.queue.lanes import Entry
@@ -19,7 +19,7 @@ from spillover.model.where import Where
 
 
 class WaitQueue:
-    """Jobs that wait for owned capacity, kept up with every event."""
+    """Jobs that wait for owned capacity, updated with every event."""
 
     def __init__(
         self,
@@ -30,13 +30,13 @@ class WaitQueue:
     ) -> None:
         self._state = state
         self._entry = entry
-        """How a job sorts."""
+        """Returns the sort entry of a job."""
         self._runs = runs
-        """How long a job is taken to run."""
+        """Returns the runtime of a job that forecasts use."""
         self._ranking = ranking
         self._places: dict[JobId, tuple[Entry, Waiter]] = {}
         self._in_order: list[tuple[Entry, Waiter]] | None = None
-        """The same; None until all jobs are there, as it is sorted once then."""
+        """The values of `_places`, sorted; None until all jobs are present, because they are then sorted once."""
 
     def copy(
         self,
@@ -45,19 +45,19 @@ class WaitQueue:
         runs: Callable[[Job], int],
         ranking: Ranking | None,
     ) -> "WaitQueue":
-        """The same, of a book of its own."""
+        """Return a copy for another state."""
         own = WaitQueue(state, entry, runs, ranking)
         own._places = self._places.copy()
         own._in_order = None if self._in_order is None else self._in_order.copy()
         return own
 
     def sort(self) -> None:
-        """All jobs are there: from now on their order is kept up."""
+        """Sort once, when all jobs are present; later changes keep the order."""
         if self._in_order is None:
             self._in_order = sorted(self._places.values())
 
     def keep(self, job: Job) -> None:
-        """Note how a queued job waits for owned capacity now, if it does."""
+        """Add or update a queued job, if it waits for owned capacity."""
         latest = self._state.latest(job)
         if latest is None or job.kind.shape.burst is Burst.ALWAYS:
             return
@@ -67,13 +67,13 @@ class WaitQueue:
             insort(self._in_order, one)
 
     def drop(self, job: JobId) -> None:
-        """A job does not wait any more, or waits otherwise."""
+        """Remove a job."""
         one = self._places.pop(job, None)
         if one is not None and self._in_order is not None:
             del self._in_order[bisect_left(self._in_order, one)]
 
     def with_newcomers(self, admitted: Mapping[JobId, int], most: int) -> list[Waiter]:
-        """Jobs that waited before, and those that a cycle has just admitted until then; of each the first ones."""
+        """Return the first waiting jobs, together with the first of those that a cycle has just admitted."""
         jobs, waited = self._state.jobs, self._in_order or []
         newcomers = [
             (self._entry(jobs[each]), self._waiter(jobs[each], latest))
@@ -91,7 +91,7 @@ class WaitQueue:
         return [waiter for _, waiter in waiting]
 
     def _waiter(self, job: Job, latest: int) -> Waiter:
-        """A job that waits until then, as looking ahead sees it."""
+        """Describe a waiting job for the forecast."""
         known = estimate(job, 0).source != "default"
         rentable = latest < FOREVER and (job.due is None or job.partly_due)
         shape = _avoiding(job.kind) if job.kind.backing_off else job.kind.shape
@@ -99,6 +99,6 @@ class WaitQueue:
 
 
 def _avoiding(kind: Kind) -> Shape:
-    """The shape of jobs that back off from clusters, as of those that ask for other ones."""
+    """Return the shape of a job, with clusters that it backs off from as clusters to avoid."""
     where = kind.shape.where or Where()
     return replace(kind.shape, where=replace(where, avoid=tuple(sorted({*where.avoid, *kind.backing_off}))))

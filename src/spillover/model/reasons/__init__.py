@@ -1,6 +1,6 @@
-"""Why a job is where it is, as data. "Not now" and "never" are different types.
+"""Reasons as data: why a job waits, runs where it runs, or ended. "Not now" and "never" are different types.
 
-A reason is shown as `{code, message, never}`; its code is the tag of its type, so programs can rely on it.
+A reason is shown as `{code, message, never}`. Its code is the tag of its type, so programs can rely on it.
 """
 
 from functools import cache
@@ -53,6 +53,7 @@ from spillover.model.reasons.refusing import (
     Tainted,
     TooBig,
     TooLate,
+    text_of_cluster,
 )
 from spillover.model.reasons.waiting import (
     AfterJobs,
@@ -128,7 +129,7 @@ Reason: TypeAlias = (
 
 
 def code_of(reason: Reason) -> str:
-    """The word that programs know a reason by."""
+    """Return the code of a reason, for programs."""
     return _code(type(reason))
 
 
@@ -196,4 +197,5 @@ __all__ = [
     "WaitNotOver",
     "WaitOver",
     "code_of",
+    "text_of_cluster",
 ]

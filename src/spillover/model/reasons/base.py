@@ -1,4 +1,4 @@
-"""What all reasons are: "not now" or "never"."""
+"""Base classes of reasons: "not now" and "never"."""
 
 from typing import ClassVar
 
@@ -6,12 +6,12 @@ from msgspec import Struct
 
 
 class NotNow(Struct, frozen=True, tag_field="code"):
-    """The job will run once something changes that can change by itself."""
+    """The job can run once something changes that may change by itself."""
 
     never: ClassVar[bool] = False
 
 
 class Never(Struct, frozen=True, tag_field="code"):
-    """The job will never run, as things are."""
+    """The job can never run unless someone changes the job or the configuration."""
 
     never: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Why an external cluster gives no news of a job, or takes none."""
+"""Reasons why an external cluster takes no job, or why nothing is known about a job there."""
 
 from typing import Final
 
@@ -11,14 +11,14 @@ from spillover.model.units import (
 
 
 class ClusterDown(NotNow, frozen=True, tag="cluster_down"):
-    """An external cluster does not answer, or is being cleared after it had failed: it is given nothing."""
+    """An external cluster is unreachable, or is being cleared after a failure. It gets no jobs."""
 
     cluster: ClusterName
     health: ClusterHealth
     since: int
-    """Nanoseconds UTC; 0 if nothing was ever seen of it."""
+    """Nanoseconds UTC; 0 if it was never observed."""
     why: str
-    """In the words of whoever watches it; empty if there is nothing to say."""
+    """The reason that its driver or the server reports; empty if there is none."""
 
     def __str__(self) -> str:
         since = f" since {format_moment(self.since)}" if self.since else ""
@@ -27,7 +27,7 @@ class ClusterDown(NotNow, frozen=True, tag="cluster_down"):
 
 
 class ClusterDrained(NotNow, frozen=True, tag="cluster_drained"):
-    """Somebody drained the cluster, or it is being removed: what runs there goes on, and it is given nothing more."""
+    """The cluster is drained or being removed. Its jobs continue, and it gets no new ones."""
 
     cluster: ClusterName
     who: str
@@ -36,64 +36,66 @@ class ClusterDrained(NotNow, frozen=True, tag="cluster_drained"):
 
     def __str__(self) -> str:
         how = "is being removed" if self.leaving else "was drained"
-        return f"{self.cluster} {how} by {self.who}; `spill clusters resume {self.cluster}` lets it be given work again"
+        return f"{self.cluster} {how} by {self.who}; resume it with `spill clusters resume {self.cluster}`"
 
 
 class NotConfigured(NotNow, frozen=True, tag="not_configured"):
-    """It was handed to an external cluster and that is not configured any more: nobody can say what became of it."""
+    """It is on an external cluster that is no longer configured, so its state is unknown."""
 
     cluster: ClusterName
 
     def __str__(self) -> str:
         return (
-            f"is on {self.cluster}, which is not configured any more; configure it again, "
-            "or have the job given up there with `spill requeue` or `spill cancel`"
+            f"is on {self.cluster}, which is no longer configured; configure it again, "
+            "or give the job up with `spill requeue` or `spill cancel`"
         )
 
 
 _STATES: Final = {
-    ClusterHealth.UNOBSERVED: "was not seen yet, which the server waits for",
+    ClusterHealth.UNOBSERVED: "has not answered yet",
     ClusterHealth.READY: "is ready",
     ClusterHealth.DEGRADED: "does not answer",
     ClusterHealth.FAILED: "has failed",
-    ClusterHealth.CLEARING: "is being cleared of what was left there when it failed,",
+    ClusterHealth.CLEARING: "is being cleaned up after it failed,",
 }
 
 
 class NoNodeReady(NotNow, frozen=True, tag="no_node_ready"):
-    """No node of an external cluster, which could run it, is ready and may be given tasks."""
+    """No node of an external cluster that could run it is ready for new work."""
 
     clusters: tuple[ClusterName, ...]
 
     def __str__(self) -> str:
-        return f"waits for a node of {' or '.join(self.clusters)} that could run it to be ready, and not cordoned"
+        return f"waits for a suitable node of {' or '.join(self.clusters)} to be ready for new work"
 
 
 class BackingOff(NotNow, frozen=True, tag="shunned"):
-    """A cluster gave it back, and it is tried there again after a while."""
+    """A cluster returned it. It may be tried there again after a while."""
 
     cluster: ClusterName
     until: int
     """Nanoseconds UTC."""
     because: str
-    """In the words of the cluster; empty if it said nothing."""
+    """The reason that the cluster gave; empty if there is none."""
 
     def __str__(self) -> str:
         because = f": {self.because}" if self.because else ""
-        return f"{self.cluster} gave it back and is tried again at {format_moment(self.until)}{because}"
+        return f"backs off from {self.cluster} until {format_moment(self.until)}{because}"
 
 
 class NotStarting(NotNow, frozen=True, tag="not_starting"):
-    """It was handed to an external cluster, which has not started it yet."""
+    """It is placed on an external cluster and has not started there yet."""
 
     cluster: ClusterName
     what: str
-    """`unschedulable`, `image`, `refused` or `config`."""
+    """`unschedulable`, `image`, `refused`, `config` or `unanswered`."""
     message: str
-    """In the words of that cluster."""
+    """The message of that cluster, or the error of its driver."""
     at: int
     """Since when, nanoseconds UTC."""
 
     def __str__(self) -> str:
         said = f": {self.message}" if self.message else ""
-        return f"is not started by {self.cluster} since {format_moment(self.at)} ({self.what}{said})"
+        return (
+            f"has been waiting to start on {self.cluster} since {format_moment(self.at)} ({self.what}{said})"
+        )

@@ -1,4 +1,4 @@
-"""How a job came to its end, or is about to."""
+"""Reasons why a job ended or is about to end."""
 
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.reasons.base import Never, NotNow
@@ -9,27 +9,27 @@ from spillover.model.units import (
 
 
 class Stopping(NotNow, frozen=True, tag="stopping"):
-    """It is being stopped; its capacity is held until the end is confirmed."""
+    """It is being stopped. It holds its capacity until the end is confirmed."""
 
     why: str
     kept_by: str = ""
-    """What keeps it there, in the words of an external cluster; empty if nothing is said."""
+    """What delays its end, as an external cluster reports it; empty if nothing is reported."""
 
     def __str__(self) -> str:
         return f"is being stopped: {self.why}" + (f"; {self.kept_by}" if self.kept_by else "")
 
 
 class DependencyFailed(Never, frozen=True, tag="dependency_failed"):
-    """A job that it waited for did not succeed."""
+    """A job that it depends on did not succeed."""
 
     job: JobId
 
     def __str__(self) -> str:
-        return f"{self.job}, which it was to run after, did not succeed"
+        return f"its dependency {self.job} did not succeed"
 
 
 class CancelledBy(Never, frozen=True, tag="cancelled"):
-    """Somebody cancelled it."""
+    """A person cancelled it."""
 
     who: str
 
@@ -45,28 +45,28 @@ class PastDeadline(Never, frozen=True, tag="past_deadline"):
 
 
 class PastWalltime(Never, frozen=True, tag="past_walltime"):
-    """It ran as long as it was allowed to."""
+    """It reached its walltime."""
 
     def __str__(self) -> str:
-        return "it ran longer than its walltime"
+        return "it exceeded its walltime"
 
 
 class PastCap(Never, frozen=True, tag="past_cap"):
-    """It ran, on rented capacity, as long as its cap could pay for."""
+    """It ran on rented capacity for as long as its cap could pay for."""
 
     walltime: int
-    """Nanoseconds that it was given, as it has no walltime of its own."""
+    """The time that it got, in nanoseconds, because it has no walltime."""
 
     def __str__(self) -> str:
-        return f"it ran longer than {format_duration(self.walltime)}, which is what its cap could pay for"
+        return f"it ran longer than {format_duration(self.walltime)}, the most that its cap could pay for"
 
 
 class LostTooOften(Never, frozen=True, tag="lost"):
-    """The machine it ran on was lost more often than its budget allows."""
+    """Its machine was lost more often than `retry.lost` allows."""
 
     times: int
     because: str = ""
-    """What was said of it the last time; empty if nothing."""
+    """The message of the last loss; empty if there is none."""
 
     def __str__(self) -> str:
         times = f"{self.times} time{'s' if self.times != 1 else ''}"
@@ -75,17 +75,17 @@ class LostTooOften(Never, frozen=True, tag="lost"):
 
 
 class ClusterFailed(Never, frozen=True, tag="cluster_failed"):
-    """Its cluster failed while it was there, and it says `on_cluster_failure: cancel`."""
+    """Its cluster failed while it was there, and the job has `on_cluster_failure: cancel`."""
 
     cluster: ClusterName
     because: str
 
     def __str__(self) -> str:
-        return f"{self.cluster} failed ({self.because}), and it says `on_cluster_failure: cancel`"
+        return f"{self.cluster} failed ({self.because}), and the job has `on_cluster_failure: cancel`"
 
 
 class Exited(Never, frozen=True, tag="exited"):
-    """Its own process ended with an exit code that is not 0, or a signal."""
+    """Its process ended with a nonzero exit code or a signal."""
 
     exit_code: int | None
     signal: int | None
@@ -98,36 +98,36 @@ class OutOfMemory(Never, frozen=True, tag="out_of_memory"):
     """It was killed because it used more memory than it asked for."""
 
     asked: int
-    """Bytes that its task asked for; 0 if it did not say."""
+    """Bytes that its task asked for; 0 if it did not ask."""
     peak: int
-    """Bytes that it used at most before it was killed; 0 if nobody saw."""
+    """Peak memory in bytes before it was killed; 0 if unknown."""
 
     def __str__(self) -> str:
         peak = f"; it used {format_memory(self.peak)} when it was killed" if self.peak else ""
         if not self.asked:
-            return f"ran out of memory, of which it asked for none{peak}"
-        return f"used more memory than the {format_memory(self.asked)} that it asked for{peak}"
+            return f"ran out of memory; it requested none{peak}"
+        return f"used more memory than the {format_memory(self.asked)} it requested{peak}"
 
 
 class OutputsNotKept(Never, frozen=True, tag="outputs_not_kept"):
-    """It ended well, and what it made could not be brought back."""
+    """It succeeded, but its output files could not be stored."""
 
     message: str
 
     def __str__(self) -> str:
-        return f"its outputs could not be brought back: {self.message}"
+        return f"its outputs could not be saved: {self.message}"
 
 
 class ReportUnusable(Never, frozen=True, tag="report_unusable"):
-    """It ended, and what its agent or its cluster reported of that cannot be used."""
+    """It ended, but the report of its agent or cluster cannot be used."""
 
     message: str
     agent: str
-    """As CLUSTER/NAME; empty if nobody knows."""
+    """CLUSTER/NAME; empty if unknown."""
 
     def __str__(self) -> str:
         agent = self.agent or "its agent"
-        return f"it ended, and the result that {agent} reported cannot be used: {self.message}"
+        return f"it ended, but {agent} reported an invalid result: {self.message}"
 
 
 class CouldNotStart(Never, frozen=True, tag="could_not_start"):
@@ -135,7 +135,7 @@ class CouldNotStart(Never, frozen=True, tag="could_not_start"):
 
     message: str
     agent: str = ""
-    """As CLUSTER/NAME; empty where an earlier version did not note it."""
+    """CLUSTER/NAME; empty if an earlier version did not record it."""
 
     def __str__(self) -> str:
         where = f" on {self.agent}" if self.agent else ""
@@ -143,10 +143,10 @@ class CouldNotStart(Never, frozen=True, tag="could_not_start"):
         return f"could not be started{where}: {self.message.removeprefix('could not be started: ')}{self._hint()}"
 
     def _hint(self) -> str:
-        """What to do about a folder that the machine does not have, which an agent tells like this."""
+        """Suggest what to do about a folder that does not exist on the machine."""
         if not self.message.startswith("workdir "):
             return ""
-        return "; give it a `workdir` that is there, or `inputs`, with which it runs in a folder of its own"
+        return "; set `workdir` to an existing folder, or use `inputs` to run it in a folder of its own"
 
 
 class MembersFailed(Never, frozen=True, tag="members_failed"):

@@ -1,4 +1,4 @@
-"""Why a job runs where it runs."""
+"""Reasons why a job runs where it runs."""
 
 from spillover.model.reasons.base import NotNow
 from spillover.model.units import (
@@ -7,55 +7,55 @@ from spillover.model.units import (
 
 
 class RoomOwned(NotNow, frozen=True, tag="room_owned"):
-    """It runs, or ran, on owned capacity because there was room."""
+    """It was placed on owned capacity because there was room."""
 
     def __str__(self) -> str:
         return "owned capacity had room"
 
 
 class RoomSoon(NotNow, frozen=True, tag="room_soon"):
-    """It was handed to an agent whose tasks are so short that it has room by the time the message is there."""
+    """An agent prefetched it, whose tasks are so short that it has room by the time the message arrives."""
 
     def __str__(self) -> str:
         return "owned capacity was about to have room"
 
 
 class WaitOver(NotNow, frozen=True, tag="wait_over"):
-    """It was rented because it had waited as long as its policy lets it."""
+    """It was rented because its wait was over."""
 
     waited: int
     """Nanoseconds."""
 
     def __str__(self) -> str:
-        return f"its wait was over after {format_duration(self.waited)}"
+        return f"its wait ended after {format_duration(self.waited)}"
 
 
 class NotInTime(NotNow, frozen=True, tag="not_in_time"):
     """It was rented because it was not expected to start on owned capacity while waiting was worth it."""
 
     within: int
-    """Nanoseconds within which it would have had to start."""
+    """Nanoseconds within which it should have started."""
 
     def __str__(self) -> str:
-        return f"owned capacity was not expected to have room within {format_duration(self.within)}, which is what waiting was worth"
+        return f"owned capacity was not expected to have room within {format_duration(self.within)}, the longest worthwhile wait"
 
 
 class QueueFull(NotNow, frozen=True, tag="queue_full"):
-    """It was rented because its place in the queue was past `max_queue`."""
+    """It was rented because its position in the queue was beyond `max_queue`."""
 
     def __str__(self) -> str:
         return "the queue was longer than max_queue"
 
 
 class AlwaysRented(NotNow, frozen=True, tag="always_rented"):
-    """It was rented because its spec says so."""
+    """It was rented because it has `burst: always`."""
 
     def __str__(self) -> str:
-        return "it says `burst: always`"
+        return "it has `burst: always`"
 
 
 class OnlyRented(NotNow, frozen=True, tag="only_rented"):
-    """It was rented at once because its `where` rules all owned clusters out."""
+    """It was rented at once because its `where` rules out all owned clusters."""
 
     def __str__(self) -> str:
-        return "its `where` rules all owned clusters out"
+        return "its `where` rules out all owned clusters"

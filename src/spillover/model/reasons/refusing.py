@@ -1,93 +1,110 @@
-"""Why a cluster takes no job of that kind: because of its size, its needs, its rules, or our limits."""
+"""Reasons why a cluster takes no such job: its size, its needs, its rules, or limits of the cluster."""
 
 from spillover.model.ids import ClusterName
 from spillover.model.reasons.base import Never, NotNow
-from spillover.model.resources import Resources
-from spillover.model.units import (
-    format_cpu,
-    format_memory,
-    format_moment,
-)
+from spillover.model.resources import Resources, format_amount
+from spillover.model.units import format_moment
 
 
 class TooBig(Never, frozen=True, tag="too_big"):
-    """Larger than any machine."""
+    """It is larger than any machine."""
 
     asked: Resources
     largest: Resources
-    """The most that one machine has of each."""
+    """The most that any machine has of each resource."""
 
     def __str__(self) -> str:
-        return f"asks for {self.asked} a task; the largest machine has {self.largest}"
+        over = self.asked.exceeding(self.largest)
+        if not over:
+            return f"requests {self.asked} per task; no machine has all of that"
+        requested = ", ".join(format_amount(name, asked) for name, asked, _ in over)
+        parts = [f"requests {requested} per task"]
+        if some := [format_amount(name, most) for name, _, most in over if most]:
+            parts.append(f"the largest machine has {', '.join(some)}")
+        if none := [_NO_MACHINE.get(name, name) for name, _, most in over if not most]:
+            parts.append(f"no machine has {' or '.join(none)}")
+        return "; ".join(parts)
+
+
+_NO_MACHINE = {"cpu": "CPUs", "memory": "memory", "gpu": "a GPU"}
 
 
 class NotOffered(Never, frozen=True, tag="not_offered"):
-    """Nothing offers what it needs."""
+    """No machine offers what it needs."""
 
     words: tuple[str, ...]
     because: str = ""
-    """Why an agent does not, if one said so."""
+    """Why an agent does not offer it, if an agent reports that."""
 
     def __str__(self) -> str:
-        return f"no cluster offers {', '.join(self.words)}" + (f": {self.because}" if self.because else "")
+        return f"no cluster offers {self.missing}"
+
+    @property
+    def missing(self) -> str:
+        """The words, and why an agent does not offer them."""
+        return ", ".join(self.words) + (f": {self.because}" if self.because else "")
 
 
 class GangUnsupported(Never, frozen=True, tag="gang_unsupported"):
-    """No cluster runs several tasks together."""
+    """No cluster runs gangs."""
 
     tasks: int
 
     def __str__(self) -> str:
-        return f"no cluster runs a gang of {self.tasks} tasks yet"
+        return f"no cluster can run a gang of {self.tasks} tasks"
 
 
 class BurstRefused(Never, frozen=True, tag="burst_refused"):
-    """The job's own `burst` rules out the clusters that could run it, or this one."""
+    """Its own `burst` rules out this cluster, or all clusters that could run it."""
 
     burst: str
 
     def __str__(self) -> str:
         kind = "rented" if self.burst == "never" else "owned"
-        return f"it says `burst: {self.burst}`, which rules {kind} clusters out"
+        return f"`burst: {self.burst}` rules out {kind} clusters"
 
 
 class NotWhere(Never, frozen=True, tag="not_where"):
-    """The job's own `where` rules out the clusters that could run it, or this one."""
+    """Its own `where` rules out this cluster, or all clusters that could run it."""
 
     asked: tuple[str, ...]
-    """What it asks for that they are not, as `region: north`."""
+    """What `where` asks for and the clusters are not, such as `region: north`."""
+    unknown: tuple[str, ...] = ()
+    """The clusters that it names, if none of them exists."""
 
     def __str__(self) -> str:
+        if self.unknown:
+            return f"there is no cluster named {' or '.join(self.unknown)}"
         return f"ruled out by its `where`: {'; '.join(self.asked)}"
 
 
 class CannotRun(Never, frozen=True, tag="cannot_run"):
-    """What the job does cannot be done there: plain commands, whole pods, calls of Python functions, or files that are brought along."""
+    """The cluster does not support this kind of work: plain commands, whole pods, Python calls, or files."""
 
     what: str
     """`command`, `files`, `pods` or `python`."""
 
     def __str__(self) -> str:
-        return _CANNOT.get(self.what, f"a cluster is needed that can run what is called {self.what}")
+        return _CANNOT.get(self.what, f"no cluster can run jobs of kind {self.what}")
 
 
 _CANNOT = {
-    "command": "a plain command runs there only in a default image, and none is configured; give the job a `container`",
-    "files": "`inputs` and `outputs` are brought to agents and back, and to no other cluster",
-    "pods": "its manifest asks for what only a Kubernetes cluster can do: several pods or containers, init containers, "
-    "variables or volumes from elsewhere",
-    "python": "calls of Python functions run on agents only",
+    "command": "a plain command needs a default image there, and none is configured; give the job a `container`",
+    "files": "`inputs` and `outputs` work on agents only",
+    "pods": "its manifest needs a Kubernetes cluster: it has several pods or containers, "
+    "init containers, or variables or volumes from other objects",
+    "python": "Python calls run on agents only",
 }
 
 
 class NoSuchNode(Never, frozen=True, tag="no_such_node"):
-    """No node has the labels, or the name, that its pods ask for."""
+    """No node has the labels or the name that its pods ask for."""
 
     asked: str
-    """What the nearest nodes miss, as `disk=ssd`."""
+    """What the closest nodes lack, such as `disk=ssd`."""
 
     def __str__(self) -> str:
-        return f"no node is one that it asks for: {self.asked}"
+        return f"no node matches {self.asked}"
 
 
 class Tainted(Never, frozen=True, tag="tainted"):
@@ -97,48 +114,45 @@ class Tainted(Never, frozen=True, tag="tainted"):
     """Each as `KEY=VALUE:EFFECT`."""
 
     def __str__(self) -> str:
-        return f"it does not tolerate the taints of nodes: {', '.join(self.taints)}"
+        return f"it does not tolerate the taints of the nodes: {', '.join(self.taints)}"
 
 
 class AtLimit(NotNow, frozen=True, tag="at_limit"):
-    """Our jobs use as much of a cluster as its limits allow."""
+    """Our jobs use as much of a cluster as its limits allow, or its nodes take no more tasks."""
 
     cluster: ClusterName
     what: str
-    """As `jobs` or `cpu`."""
+    """For example `jobs` or `cpu`; `tasks` is the task limit of nodes that have enough of everything else."""
     used: int
-    """By jobs that are there now; thousandths of a CPU, bytes or whole ones."""
+    """By present jobs, in thousandths of a CPU, bytes or a count."""
     most: int
 
     def __str__(self) -> str:
         used, most = _amount(self.what, self.used), _amount(self.what, self.most)
-        return f"the limit of {most} on {self.cluster} is reached: {used} in use"
+        if self.what == "tasks":
+            return f"nodes of {self.cluster} with room for it take at most {most} ({used} there)"
+        return f"{self.cluster} is at its limit of {most} ({used} in use)"
 
 
 class OverLimit(Never, frozen=True, tag="over_limit"):
-    """It asks for more, all tasks together, than a cluster's limits ever allow."""
+    """All of its tasks together ask for more than the limits of a cluster ever allow."""
 
     cluster: ClusterName
     what: str
     asked: int
-    """Thousandths of a CPU, bytes or whole ones."""
+    """Thousandths of a CPU, bytes or a count."""
     most: int
 
     def __str__(self) -> str:
         asked, most = _amount(self.what, self.asked), _amount(self.what, self.most)
-        return f"asks for {asked} in all; at most {most} may be used of {self.cluster} at a time"
+        return f"requests {asked} in total; the limit of {self.cluster} is {most}"
 
 
 def _amount(what: str, amount: int) -> str:
-    """An amount with its name."""
-    match what:
-        case "cpu":
-            return f"{format_cpu(amount)} CPU"
-        case "memory":
-            return format_memory(amount)
-        case "gpu":
-            return f"{amount} GPU"
-    return f"{amount} {what if amount != 1 else what.removesuffix('s')}"
+    """Format an amount with its name."""
+    if what in {"jobs", "tasks"}:
+        return f"{amount} {what if amount != 1 else what.removesuffix('s')}"
+    return format_amount(what, amount)
 
 
 class TooLate(Never, frozen=True, tag="too_late"):
@@ -147,7 +161,17 @@ class TooLate(Never, frozen=True, tag="too_late"):
     deadline: int
     """Nanoseconds UTC."""
     finish: int
-    """When it would be expected to end if it were placed now, nanoseconds UTC."""
+    """Its expected end if it were placed now, nanoseconds UTC."""
 
     def __str__(self) -> str:
-        return f"started now it would end about {format_moment(self.finish)}, after its deadline {format_moment(self.deadline)}"
+        return f"if started now, it would end at about {format_moment(self.finish)}, after its deadline {format_moment(self.deadline)}"
+
+
+def text_of_cluster(reason: object) -> str:
+    """Return a reason as the answer of one cluster, whose name stands beside it."""
+    match reason:
+        case NotOffered():
+            return f"does not offer {reason.missing}"
+        case GangUnsupported():
+            return f"cannot run a gang of {reason.tasks} tasks"
+    return str(reason)

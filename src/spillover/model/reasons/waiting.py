@@ -1,4 +1,6 @@
-"""Why a job that is held or queued does not start yet."""
+"""Reasons why a held or queued job does not start yet."""
+
+from itertools import zip_longest
 
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.reasons.base import NotNow
@@ -9,22 +11,28 @@ from spillover.model.units import (
 
 
 class Held(NotNow, frozen=True, tag="held"):
-    """Somebody holds it."""
+    """A person holds it."""
 
     by: str
 
     def __str__(self) -> str:
-        return f"held by {self.by}; `spill release` lets it go"
+        return f"held by {self.by}; release it with `spill release`"
 
 
 class AfterJobs(NotNow, frozen=True, tag="after"):
     """It waits for other jobs to end."""
 
     jobs: tuple[JobId, ...]
+    names: tuple[str, ...] = ()
+    """The name of each job, in the same order, empty where it is unknown; () if they are not to be shown."""
+    succeed: bool = False
+    """Whether all of them must succeed; if not, any end of some of them is enough."""
 
     def __str__(self) -> str:
+        named = zip_longest(self.jobs[:3], self.names[:3], fillvalue="")
+        first = ", ".join(f"{name} ({job})" if name not in {"", job} else job for job, name in named)
         more = f" and {len(self.jobs) - 3} more" if len(self.jobs) > 3 else ""
-        return f"waits for {', '.join(self.jobs[:3])}{more} to end"
+        return f"waits for {first}{more} to {'succeed' if self.succeed else 'end'}"
 
 
 class NotBefore(NotNow, frozen=True, tag="not_before"):
@@ -37,40 +45,40 @@ class NotBefore(NotNow, frozen=True, tag="not_before"):
 
 
 class Fresh(NotNow, frozen=True, tag="fresh"):
-    """No cycle has looked at it yet."""
+    """No cycle has admitted it yet."""
 
     def __str__(self) -> str:
-        return "was just submitted; the next cycle looks at it"
+        return "was just submitted; the next cycle considers it"
 
 
 class NoRoom(NotNow, frozen=True, tag="no_room"):
     """Machines that could run it are busy."""
 
     resources: Resources
-    """What has to become free on one machine."""
+    """What must become free on one machine."""
     clusters: tuple[ClusterName, ...]
-    """Where that would help, in the order they are tried."""
+    """Clusters where that would help, in the order in which they are tried."""
 
     def __str__(self) -> str:
         return f"waits for {self.resources} on one machine of {' or '.join(self.clusters)}"
 
 
 class BehindOthers(NotNow, frozen=True, tag="behind"):
-    """The order is strict and a job ahead of it does not fit."""
+    """The queue order is strict, and a job ahead of it does not fit."""
 
     head: JobId
 
     def __str__(self) -> str:
-        return f"the order is strict and {self.head}, ahead of it, does not fit yet"
+        return f"the queue order is strict, and {self.head} ahead of it does not fit yet"
 
 
 class KeptFor(NotNow, frozen=True, tag="kept_for"):
-    """There is room, but a job ahead of it that does not fit yet will need it before this one would end."""
+    """Free capacity is reserved for a job ahead of it, which will need it before this job would end."""
 
     job: JobId
 
     def __str__(self) -> str:
-        return f"what is free is kept for {self.job}, which is ahead of it"
+        return f"free capacity is reserved for {self.job}, which is ahead of it"
 
 
 class BeyondDepth(NotNow, frozen=True, tag="beyond_depth"):
@@ -79,11 +87,11 @@ class BeyondDepth(NotNow, frozen=True, tag="beyond_depth"):
     depth: int
 
     def __str__(self) -> str:
-        return f"a cycle tries {self.depth} kinds of jobs, and more are ahead of it"
+        return f"a cycle considers {self.depth} kinds of jobs, and more are ahead of it"
 
 
 class NotObserved(NotNow, frozen=True, tag="not_observed"):
-    """The clusters that could run it have not been heard from since the server started."""
+    """The clusters that could run it have not connected since the server started."""
 
     clusters: tuple[ClusterName, ...]
 
@@ -92,7 +100,7 @@ class NotObserved(NotNow, frozen=True, tag="not_observed"):
 
 
 class AllDrained(NotNow, frozen=True, tag="all_drained"):
-    """Somebody drained every connected agent that could run it."""
+    """All connected agents that could run it are drained."""
 
     clusters: tuple[ClusterName, ...]
     agents: tuple[str, ...]
@@ -103,7 +111,7 @@ class AllDrained(NotNow, frozen=True, tag="all_drained"):
         listed = named.replace(" ", ", ") + (f" and {more} more" if more > 0 else "")
         return (
             f"all connected agents of {' or '.join(self.clusters)} that could run it are drained ({listed}); "
-            f"`spill agents resume {named}` gives them work again"
+            f"resume them with `spill agents resume {named}`"
         )
 
 
@@ -115,16 +123,18 @@ class WaitNotOver(NotNow, frozen=True, tag="wait_not_over"):
     """When it may be rented, nanoseconds UTC."""
 
     def __str__(self) -> str:
-        return f"only {' or '.join(self.clusters)} could run it, where it may be rented from {format_moment(self.at)}"
+        return f"only {' or '.join(self.clusters)} could run it, and it may be rented from {format_moment(self.at)}"
 
 
 class PolicyFailed(NotNow, frozen=True, tag="policy_failed"):
-    """Its wait policy failed, or was disabled, so that nobody knows when to rent it: it waits for owned capacity."""
+    """The wait policy failed or was disabled, so the job is not rented and waits for owned capacity."""
 
     policy: str
-    """As `wait.half`."""
+    """For example `wait.half`."""
     error: str
-    """What went wrong, in one line."""
+    """The error, in one line."""
 
     def __str__(self) -> str:
-        return f"it waits for owned capacity and is not rented, because the policy {self.policy} failed: {self.error}"
+        return (
+            f"it is not rented and waits for owned capacity because policy {self.policy} failed: {self.error}"
+        )

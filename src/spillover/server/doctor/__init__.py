@@ -1,1 +1,1 @@
-"""What `spill doctor` looks at: a data folder, whether or not a server runs on it, and a server that runs. Nothing here writes."""
+"""Checks of `spill doctor` on a data folder, with or without a running server, and on a server. They never write."""

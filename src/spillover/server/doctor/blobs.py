@@ -1,4 +1,4 @@
-"""Files of jobs: those that are still needed are there, and nothing else is."""
+"""Checks that needed files of jobs exist, and that the folder holds nothing else."""
 
 import hashlib
 import stat
@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from spillover.core.jobs import Ended
+from spillover.core.records.jobs import Ended
 from spillover.core.state import State
 from spillover.core.transitions import TERMINAL
 from spillover.model.files import File, is_digest
@@ -22,7 +22,7 @@ _list: Final = msgspec.json.Decoder(list[File])
 
 
 def needed(inspection: Inspection) -> Iterator[Finding]:
-    """What jobs in the book refer to is there, in its full length."""
+    """Check that blobs that jobs in the state refer to exist with their full size."""
     state = inspection.state
     if state is None or inspection.data is None:
         return
@@ -30,21 +30,21 @@ def needed(inspection: Inspection) -> Iterator[Finding]:
     inputs = [*_inputs(inspection, state)]
     lost = sorted({job for job, digest, size in inputs if not _there(folder, digest, size)})
     if lost:
-        told = f"files that {count(len(lost), 'job needs', 'jobs need')} are missing or of another size: {some(lost)}"
+        told = f"files that {count(len(lost), 'job needs', 'jobs need')} are missing or have the wrong size: {some(lost)}"
         yield problem("files", told, f"`spill cancel {' '.join(lost[:MOST])}`, and submit again")
     gone = sorted(
         {job for job, digest in _outputs(state) if not _listed(folder, digest)}
         | {job for job, digest in _values(state) if not _there(folder, digest)}
     )
     if gone:
-        told = f"what {count(len(gone), 'job')} brought back is missing in part: {some(gone)}"
-        yield problem("files", told, "copy the folder blobs from a backup, or run them again")
+        told = f"some outputs of {count(len(gone), 'job')} are missing: {some(gone)}"
+        yield problem("files", told, "restore the folder blobs from a backup, or run the jobs again")
     if not lost and not gone:
         yield ok("files", f"{count(len(inputs), 'input')} of jobs that have not ended")
 
 
 def _inputs(inspection: Inspection, state: State) -> Iterator[tuple[str, str, int | None]]:
-    """Jobs that have not ended, each with a blob that it needs and its size, where that is known."""
+    """Yield jobs that have not ended, each with a needed blob and its size; None if unknown."""
     needing: dict[bytes, str] = {}
     for job in state.jobs.values():
         if job.extra.blobs and job.state not in TERMINAL:
@@ -56,20 +56,20 @@ def _inputs(inspection: Inspection, state: State) -> Iterator[tuple[str, str, in
 
 
 def _outputs(state: State) -> Iterator[tuple[str, str]]:
-    """Jobs of the book, each with a list of what it brought back."""
+    """Yield jobs in the state, each with the digest of a list of output files."""
     for job in state.jobs.values():
         yield from ((job.id, listed) for _, listed in job.extra.outputs)
 
 
 def _values(state: State) -> Iterator[tuple[str, str]]:
-    """Python calls of the book, each with the blob of what it returned, where that is large."""
+    """Yield ended Python calls in the state, each with the digest of a large returned value."""
     for job in state.jobs.values():
         if isinstance(job.phase, Ended) and job.phase.value_digest:
             yield job.id, job.phase.value_digest
 
 
 def _there(folder: Path, digest: str, size: int | None = None) -> bool:
-    """Whether a blob is there."""
+    """Return whether a blob exists, with this size if given."""
     try:
         found = (folder / digest[:2] / digest).stat()
     except OSError:
@@ -78,7 +78,7 @@ def _there(folder: Path, digest: str, size: int | None = None) -> bool:
 
 
 def _listed(folder: Path, digest: str) -> bool:
-    """Whether a list of files is there, with all that it lists."""
+    """Return whether a list of files exists, with all files in it."""
     if not is_digest(digest):
         return False
     try:
@@ -89,12 +89,14 @@ def _listed(folder: Path, digest: str) -> bool:
 
 
 def odd(inspection: Inspection) -> Iterator[Finding]:
-    """The folder of blobs holds blobs, and nothing else."""
+    """Check that the folder of blobs holds only valid blobs."""
     if inspection.data is None or not (folder := inspection.data / "blobs").exists():
         return
     if not folder.is_dir():
         yield problem(
-            "blobs", f"{folder} is no folder", "move it away; files of jobs cannot be kept meanwhile"
+            "blobs",
+            f"{folder} is not a folder",
+            "move or delete it; the server cannot store files of jobs until then",
         )
         return
     strange: list[str] = []
@@ -111,29 +113,35 @@ def odd(inspection: Inspection) -> Iterator[Finding]:
         else:
             blobs, size = blobs + 1, size + found.st_size
             if not blobs % 1_000:
-                inspection.tell(f"looking at blobs: {blobs:,}")
+                inspection.tell(f"checking blobs: {blobs:,}")
     if strange:
-        told = f"{count(len(strange), 'entry is no blob', 'entries are no blobs')}: {some(sorted(strange))}"
+        told = (
+            f"{count(len(strange), 'entry is not a blob', 'entries are not blobs')}: {some(sorted(strange))}"
+        )
         yield warning(
-            "blobs", told, f"move them out of {folder}; what is a folder keeps old blobs from being dropped"
+            "blobs",
+            told,
+            f"move them out of {folder}; a folder there keeps the server from deleting old blobs",
         )
     if damaged:
         told = f"{count(len(damaged), 'blob is empty', 'blobs are empty')} that should not be: {some(sorted(damaged))}"
         yield problem(
-            "blobs", told, "copy them from a backup, or delete them and submit again who needs them"
+            "blobs",
+            told,
+            "restore them from a backup, or delete them and submit again the jobs that need them",
         )
     if not strange and not damaged:
         yield ok("blobs", f"{count(blobs, 'blob')}{f', {format_memory(size)}' if size else ''}")
 
 
 def _is_mark(name: str) -> bool:
-    """Whether a name is that of an empty file beside a blob, which says that the blob is of a project: DIGEST.PROJECT."""
+    """Return whether a name is DIGEST.PROJECT, an empty file that assigns the blob to a project."""
     digest, _, project = name.partition(".")
     return is_digest(digest) and is_name(project)
 
 
 def _files(folder: Path) -> Iterable[Path]:
-    """All that is in the folder of blobs, but for what is being written."""
+    """Yield everything in the folder of blobs, except unfinished uploads."""
     for entry in sorted(folder.iterdir()):
         if entry.name == "new":
             continue

@@ -1,4 +1,4 @@
-"""The certificate that a server shows, or would show: good, and for some time to come."""
+"""Checks that the server's certificate is valid and does not expire soon."""
 
 import ssl
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from spillover.server.doctor.inspection import Inspection
 from spillover.server.doctor.running import SOON
 from spillover.server.tls import BadCertificate, load_identity
 
-_RENEW = "make a new one, as with `spill cert init`; a server that runs takes it up by itself"
+_RENEW = "make a new one, such as with `spill cert init`; a running server loads it by itself"
 
 
 def certificates(inspection: Inspection) -> Iterator[Finding]:
-    """Neither the certificate in the files nor the one that is shown ends soon."""
+    """Check the configured certificate, or the one that a running server uses."""
     tls = None if inspection.config is None else inspection.config.tls
     if tls is not None:
         try:
@@ -37,7 +37,7 @@ def _ending(inspection: Inspection, check: str, where: str, pem: bytes) -> Findi
     ends = x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc
     left = int(ends.timestamp() * SECOND) - inspection.clock()
     if left <= 0:
-        return problem(check, f"that of {where} ended on {ends.date()}", _RENEW)
+        return problem(check, f"the certificate of {where} expired on {ends.date()}", _RENEW)
     if left <= SOON:
-        return warning(check, f"that of {where} ends in {format_duration(left)}", _RENEW)
-    return ok(check, f"good until {ends.date()}")
+        return warning(check, f"the certificate of {where} expires in {format_duration(left)}", _RENEW)
+    return ok(check, f"valid until {ends.date()}")

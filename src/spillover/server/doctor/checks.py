@@ -1,4 +1,4 @@
-"""All checks, in the order of the report: what the data are in, the data, the server."""
+"""Runs all checks, in the order of the report: the folder, the data, the server."""
 
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
@@ -11,7 +11,7 @@ from spillover.server.doctor.findings import Finding, Level, ok, problem
 from spillover.server.doctor.inspection import Inspection
 
 Check: TypeAlias = Callable[[Inspection], Iterable[Finding]]
-"""Looks at one thing; finds nothing at all where there is no such thing."""
+"""Checks one thing; yields nothing if it does not apply."""
 
 CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("data folder", folder.permissions),
@@ -37,34 +37,34 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
 
 
 class DoctorReport(Struct, frozen=True):
-    """What all checks found."""
+    """The findings of all checks."""
 
     healthy: bool
-    """Whether nobody has to do anything."""
+    """Whether there is nothing to do."""
     findings: tuple[Finding, ...]
 
 
 def examine(inspection: Inspection, checks: Iterable[tuple[str, Check]] = CHECKS) -> DoctorReport:
-    """Make all checks; one that fails itself costs its line, never the others."""
+    """Run all checks; one that fails loses only its own line."""
     findings: list[Finding] = []
     for name, check in checks:
-        inspection.tell(f"looking at: {name}")
+        inspection.tell(f"checking: {name}")
         try:
             findings += check(inspection)
         except Refused as error:
             if error.kind != "forbidden":
                 findings.append(_failed(name, error))
             else:
-                findings.append(ok(name, f"not looked at: {error}"))
-        except Exception as error:  # noqa: BLE001 - whatever data or a server hold, the other checks go on
+                findings.append(ok(name, f"not checked: {error}"))
+        except Exception as error:  # noqa: BLE001 - other checks must run, whatever the data hold
             findings.append(_failed(name, error))
     return DoctorReport(all(each.level is Level.OK for each in findings), tuple(findings))
 
 
 def _failed(name: str, error: Exception) -> Finding:
-    """A check that could not be made."""
+    """Return the finding for a check that failed."""
     said = " ".join(str(error).split())[:300]
     if isinstance(error, SpillError | OSError):
-        return problem(name, f"cannot be looked at: {said}", "see that it can be read, and look again")
-    told = f"cannot be looked at: {type(error).__name__}{': ' if said else ''}{said}"
+        return problem(name, f"cannot be checked: {said}", "make it readable, and run the check again")
+    told = f"cannot be checked: {type(error).__name__}{': ' if said else ''}{said}"
     return problem(name, told, "the data may be damaged; SPILL_DEBUG=1 shows where the check failed")

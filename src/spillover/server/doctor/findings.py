@@ -1,4 +1,4 @@
-"""What a check found, in words that say what to do about it."""
+"""Findings of checks, with what to do about them."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -7,15 +7,15 @@ from typing import Final
 from msgspec import Struct
 
 MOST: Final = 3
-"""Things of one kind that are named; the rest is counted."""
+"""Most things of one kind to name; others are counted."""
 
 
 class Level(StrEnum):
-    """Whether somebody has to do something."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
-    """All works, but somebody should see to it before it does not."""
+    """Everything works, but an operator should act soon."""
     PROBLEM = "problem"
     """Something does not work, or is lost."""
 
@@ -25,33 +25,33 @@ class Finding(Struct, frozen=True):
 
     level: Level
     check: str
-    """What was looked at, in a word or two."""
+    """What was checked, in one or two words."""
     found: str
     todo: str = ""
-    """What to do about it; empty if all is well."""
+    """What to do about it; empty if nothing."""
 
 
 def ok(check: str, found: str) -> Finding:
-    """All is well."""
+    """Return a finding without a problem."""
     return Finding(Level.OK, check, found)
 
 
 def warning(check: str, found: str, todo: str) -> Finding:
-    """Somebody should see to it."""
+    """Return a finding that an operator should act on soon."""
     return Finding(Level.WARNING, check, found, todo)
 
 
 def problem(check: str, found: str, todo: str) -> Finding:
-    """Something does not work, or is lost."""
+    """Return a finding of something that does not work or is lost."""
     return Finding(Level.PROBLEM, check, found, todo)
 
 
 def some(names: Sequence[str]) -> str:
-    """The first few of many names."""
+    """Return the first few of many names as text."""
     more = len(names) - MOST
     return ", ".join(names[:MOST]) + (f" and {more} more" if more > 0 else "")
 
 
 def count(number: int, one: str, many: str = "") -> str:
-    """So many of something."""
+    """Return a number with its noun."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,4 +1,4 @@
-"""The data folder as the system sees it: who may read it, what room there is, and what a server left behind."""
+"""Checks permissions, free space and leftover files of the data folder."""
 
 import os
 import shutil
@@ -16,24 +16,24 @@ from spillover.stores.sqlite.election import LOCK_FILE
 from spillover.stores.sqlite.files import LOG_BYTES
 
 LEAST: Final = 2 * LOG_BYTES
-"""Bytes without which the journal soon cannot be written."""
+"""Free bytes below which the journal soon cannot be written."""
 LARGE_LOG: Final = 4 * LOG_BYTES
-"""Bytes of a write-ahead log that is not put back into its file for long."""
+"""Bytes of a write-ahead log that was not merged for long."""
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def permissions(inspection: Inspection) -> Iterator[Finding]:
-    """Nobody else may read the data, nor the token, which is good for everything."""
+    """Check that only the owner can read the data and the token, which grants all rights."""
     data = inspection.data
     if data is None:
         return
     mode = stat.S_IMODE(data.stat().st_mode)
     if mode & _OTHERS:
         yield warning(
-            "data folder", f"others on this machine can look into it (mode {mode:o})", f"chmod 700 {data}"
+            "data folder", f"other users of this machine can read it (mode {mode:o})", f"chmod 700 {data}"
         )
     else:
-        yield ok("data folder", "for its owner only")
+        yield ok("data folder", "readable by its owner only")
     yield _token(data / "token")
 
 
@@ -42,22 +42,24 @@ def _token(path: Path) -> Finding:
         mode = stat.S_IMODE(path.stat().st_mode)
         text = path.read_text("ascii").strip()
     except FileNotFoundError:
-        return warning("token", f"there is no {path}", "the next start of the server makes a new one")
+        return warning("token", f"there is no {path}", "the server makes a new one when it starts")
     except UnicodeDecodeError:
         text = ""
     if not (text and text.isprintable()):
         return problem(
-            "token", f"{path} does not hold a token", "stop the server, delete the file, start again"
+            "token",
+            f"{path} does not hold a token",
+            "stop the server, delete the file, and start the server again",
         )
     if mode & _OTHERS:
         return problem(
-            "token", f"others on this machine can read {path} (mode {mode:o})", f"chmod 600 {path}"
+            "token", f"other users of this machine can read {path} (mode {mode:o})", f"chmod 600 {path}"
         )
-    return ok("token", "for its owner only")
+    return ok("token", "readable by its owner only")
 
 
 def disk(inspection: Inspection) -> Iterator[Finding]:
-    """There is room for what is to come, on each disk that the data are on."""
+    """Check the free space on each disk that holds data."""
     data = inspection.data
     if data is None:
         return
@@ -69,7 +71,7 @@ def disk(inspection: Inspection) -> Iterator[Finding]:
         yield warning(
             "disk",
             f"{log.name} has grown to {format_memory(size)}",
-            "end whoever reads the database for long; with no reader the server cuts it back, and at its next start",
+            "end processes that keep reading the database; the server then truncates the file, or does so at its next start",
         )
 
 
@@ -80,18 +82,18 @@ def _room(folder: Path) -> Finding:
         return warning(
             "disk",
             f"{folder} is on a read-only disk",
-            "mount it for writing; a server only shows it meanwhile",
+            "mount it for writing; until then the server is read-only",
         )
     if usage.free < LEAST or (system.f_files and not system.f_favail):
-        files = "" if usage.free < LEAST else ", but no more files can be made there"
-        return problem("disk", told + files, "make room, or no more changes are accepted")
+        files = "" if usage.free < LEAST else ", but no inodes"
+        return problem("disk", told + files, "free some space; without it the server accepts no changes")
     if usage.free < min(MOST_RESERVE, usage.total // RESERVE):
-        return warning("disk", told, "make room: files of jobs are refused already")
+        return warning("disk", told, "free some space; the server already refuses files of jobs")
     return ok("disk", told)
 
 
 def leftovers(inspection: Inspection) -> Iterator[Finding]:
-    """What says where a server is belongs to one that runs."""
+    """Check that files that name a server belong to one that runs."""
     data = inspection.data
     if data is None:
         return
@@ -100,15 +102,13 @@ def leftovers(inspection: Inspection) -> Iterator[Finding]:
     path = data / "server.json"
     holder = lock_holder(data / LOCK_FILE)
     if where is None and path.exists():
-        found.append(
-            problem("leftovers", f"{path} is damaged", "restart the server, or else delete the file")
-        )
+        found.append(problem("leftovers", f"{path} is damaged", "restart the server, or delete the file"))
     elif where is not None and inspection.server is None and not lives(where.pid):
         found.append(
             warning(
                 "leftovers",
-                f"{path} is of process {where.pid}, which ended without a word (killed, or out of memory?)",
-                "read its log and start it again with `spill up`; nothing that was acknowledged is lost",
+                f"{path} names process {where.pid}, which ended unexpectedly (killed, or out of memory?)",
+                "read its log and start it again with `spill up`; no acknowledged change is lost",
             )
         )
     elif where is not None and holder not in {None, where.pid} and inspection.server is None:
@@ -116,28 +116,28 @@ def leftovers(inspection: Inspection) -> Iterator[Finding]:
             warning(
                 "leftovers",
                 f"process {holder} holds {LOCK_FILE}, but server.json names process {where.pid}",
-                "see whether that process is a server that hangs, and end it",
+                "check whether that process is a server that hangs, and kill it",
             )
         )
     yield from found or [ok("leftovers", "none")]
 
 
 def _of_writing(data: Path) -> Iterator[Finding]:
-    """Files that were to replace others, of processes that are gone."""
+    """Find temporary files of processes that ended."""
     names = [*data.glob(".server.json.*"), *data.glob(".token.*")]
     dead = sorted(path.name for path in names if not lives(_number(path.suffix)))
     if dead:
-        yield warning("leftovers", f"{some(dead)}: of a process that is gone", f"delete them from {data}")
+        yield warning("leftovers", f"{some(dead)}: left by a process that ended", f"delete them from {data}")
 
 
 def _number(suffix: str) -> int:
-    """The process that a name ends with; -1 if it is none."""
+    """Return the process id at the end of a file name; -1 if there is none."""
     text = suffix[1:]
     return int(text) if text.isascii() and text.isdecimal() else -1
 
 
 def lives(pid: int) -> bool:
-    """Whether there is such a process."""
+    """Return whether a process exists."""
     if pid <= 0:
         return False
     try:
@@ -150,9 +150,9 @@ def lives(pid: int) -> bool:
 
 
 def lock_holder(path: Path, locks: Path = Path("/proc/locks")) -> int | None:
-    """The process that holds a lock on a file; None if nobody does, or the system does not say.
+    """Return the process that holds a lock on a file; None if none does or it is unknown.
 
-    Trying to lock it would tell as well, but whoever starts a server at that moment would be refused.
+    This does not try to take the lock, as a server that starts at that moment would fail.
     """
     try:
         inode = path.stat().st_ino

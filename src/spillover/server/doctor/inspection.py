@@ -1,4 +1,4 @@
-"""What there is to look at. Each part is read when the first check asks for it, and once; what cannot be read is told by one check."""
+"""Reads what checks need, each part once and on demand; one check reports a part that cannot be read."""
 
 import asyncio
 import time
@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from spillover.client import Client, SpillError
 from spillover.config.config import Config
-from spillover.control.loading import Progress, load
-from spillover.control.replaying import Replayed, replay
+from spillover.control.live.loading import Progress, load
+from spillover.control.live.replaying import Replayed, replay
 from spillover.core.events import AgentDraining, AgentResumed, AnyEvent
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
@@ -30,27 +30,27 @@ from spillover.wire.journal import decode_event, decode_spec
 T = TypeVar("T")
 
 TRIES: Final = 3
-"""Looks at a journal that a server shortens meanwhile."""
+"""Tries to read a journal that a server compacts meanwhile."""
 _PAGE: Final = 1_000
-"""Specs that are read at once."""
+"""Specs to read at once."""
 _OFTEN: Final = 1_000
-"""Events between two words on how far the journal was read."""
+"""Events between two progress messages."""
 
 
 class Restarted(Struct, frozen=True):
-    """What a server would start with."""
+    """The state that a server would start with."""
 
     state: State
     revision: int
-    """Of the last event; 0 if there is none."""
+    """Revision of the last event; 0 if there is none."""
     at: int
-    """When the last event was written, nanoseconds UTC; 0 if there is none."""
+    """Time of the last event, nanoseconds UTC; 0 if there is none."""
     after_checkpoint: int
-    """Events that came after the checkpoint."""
+    """Events after the checkpoint."""
 
 
 class Unfit(Exception):
-    """Data that no server could start with; the message says what is wrong with them."""
+    """No server could start with these data; the message says why."""
 
 
 class Inspection:
@@ -67,36 +67,36 @@ class Inspection:
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.data = data
-        """None for a server elsewhere."""
+        """None for a server on another machine."""
         self.config = config
-        """None if nobody said how the server is configured."""
+        """None if the configuration is unknown."""
         self.quick = quick
-        """Whether what takes as long as there is history is left out."""
+        """Whether to skip checks whose time grows with the history."""
         self.clock = clock
-        """Nanoseconds UTC, on this machine."""
+        """Returns nanoseconds UTC on this machine."""
         self.tell = tell
-        """Called with what is being done, again and again while it takes long."""
+        """Called with progress messages."""
         self._connect = connect
 
     @property
     def folder(self) -> Path:
-        """The data folder, where there is one."""
+        """The data folder; raises LookupError if there is none."""
         if self.data is None:
-            raise LookupError("no data folder was named")
+            raise LookupError("no data folder was given")
         return self.data
 
     # --- the store
 
     @property
     def store(self) -> str:
-        """Where the data are, as spill.yaml says it; `memory` if there is nothing to look at."""
+        """The store as in spill.yaml; `memory` if there is nothing to check."""
         if self.data is None:
             return "memory"
         return "sqlite" if self.config is None else self.config.store
 
     @property
     def version(self) -> int:
-        """Of the data; raises StoreError if they cannot be read, or only by a newer Spillover."""
+        """Version of the data; raises StoreError if it cannot be read, or only by a newer Spillover."""
         if isinstance(self._version, StoreError):
             raise self._version
         return self._version
@@ -112,7 +112,7 @@ class Inspection:
 
     @property
     def current(self) -> bool:
-        """Whether the data can be looked into; if not, the check of the store says why."""
+        """Whether the data can be read; if not, the store check says why."""
         try:
             return self.store != "memory" and self.version == SCHEMA_VERSION
         except StoreError:
@@ -120,7 +120,7 @@ class Inspection:
 
     @property
     def restarted(self) -> Restarted:
-        """What a server would start with; raises StoreError or Unfit."""
+        """The state that a server would start with; raises StoreError or Unfit."""
         if isinstance(self._restarted, StoreError | Unfit):
             raise self._restarted
         return self._restarted
@@ -134,7 +134,7 @@ class Inspection:
 
     @property
     def state(self) -> State | None:
-        """The book, as far as it is durable; None if it cannot be read, which the check of the checkpoint tells."""
+        """The durable state; None if it cannot be read, which the checkpoint check reports."""
         try:
             return self.restarted.state if self.current else None
         except (StoreError, Unfit):
@@ -142,7 +142,7 @@ class Inspection:
 
     @cached_property
     def replayed(self) -> Replayed:
-        """What replaying the journal came to."""
+        """Result of a replay of the journal."""
 
         def see(_: AnyEvent, revision: int, last: int) -> None:
             if revision % _OFTEN == 0:
@@ -152,7 +152,7 @@ class Inspection:
 
     @cached_property
     def drainings(self) -> dict[str, int]:
-        """When people drained agents that nobody resumed, nanoseconds UTC, by CLUSTER/NAME, as far back as the journal goes."""
+        """When drained agents were drained, nanoseconds UTC, by CLUSTER/NAME, as far as the journal goes back."""
 
         async def read(journal: Journal) -> dict[str, int]:
             found: dict[str, int] = {}
@@ -167,7 +167,7 @@ class Inspection:
         return self._of_journal(read)
 
     def specs(self, digests: list[bytes]) -> dict[bytes, JobSpec | None]:
-        """Specs by digest, None for those that cannot be read; those that are not there are left out."""
+        """Return existing specs by digest; None for one that cannot be read."""
 
         async def read(journal: Journal) -> dict[bytes, JobSpec | None]:
             found: dict[bytes, JobSpec | None] = {}
@@ -190,7 +190,7 @@ class Inspection:
         return Restarted(brought.engine.state, brought.revision, brought.at, brought.revision - checkpoint)
 
     def _of_journal(self, ask: Callable[[Journal], Awaitable[T]]) -> T:
-        """What the journal says; a server may write it, and forget the oldest of it, meanwhile."""
+        """Return what `ask` reads from the journal; retry if a server compacts it meanwhile."""
 
         async def asking(where: str, data: Path) -> T:
             journal = await open_journal(where, data)
@@ -210,17 +210,17 @@ class Inspection:
 
     @cached_property
     def whereabouts(self) -> Whereabouts | None:
-        """Where the server of the data folder is, or was; None if nobody says."""
+        """Address of the current or last server of the data folder; None if unknown."""
         return None if self.data is None else read_whereabouts(self.data)
 
     @cached_property
     def client(self) -> Client:
-        """To ask the server with, where `server` is not None; raises SpillError if nobody says where it is."""
+        """Client for the server; raises SpillError if its address is unknown."""
         return self._connect()
 
     @cached_property
     def _answer(self) -> ServerView | SpillError:
-        """What the server says of itself, or why it says nothing."""
+        """The server's answer, or why there is none."""
         try:
             return self.client.server()
         except SpillError as error:
@@ -228,7 +228,7 @@ class Inspection:
 
     @property
     def server(self) -> ServerView | None:
-        """The server that runs; None if none answers."""
+        """The running server; None if none answers."""
         return None if isinstance(self._answer, SpillError) else self._answer
 
     @property
@@ -238,18 +238,18 @@ class Inspection:
 
     @property
     def url(self) -> str:
-        """Where the server is that runs."""
+        """URL of the running server."""
         return self.client.url
 
     @cached_property
     def overview(self) -> Overview | None:
-        """The time and the clusters, as the server sees them; None if none answers."""
+        """Time and clusters as the server sees them; None if no server answers."""
         if self.server is None:
             return None
         return self.client.overview(running=0, queued=0, agents=0)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         if "client" in self.__dict__:
             self.client.close()
 

@@ -1,4 +1,4 @@
-"""A server that runs: whether it accepts work, and whom of those it depends on somebody should look after."""
+"""Checks a running server, and the agents, clusters, policies and tokens that it depends on."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,15 +12,15 @@ from spillover.stores.sqlite.election import LOCK_FILE
 from spillover.wire.api import AgentView, ClusterView
 
 APART: Final = 5 * SECOND
-"""How far the server's clock may be from ours."""
+"""Nanoseconds by which the server's clock may differ from ours."""
 LONG: Final = DAY
-"""After this an agent that somebody drained may have been forgotten."""
+"""Nanoseconds after which a drained agent may have been left drained by mistake."""
 SOON: Final = 14 * DAY
-"""Before this, what ends should be renewed."""
+"""Nanoseconds before expiry at which to warn."""
 
 
 def server(inspection: Inspection) -> Iterator[Finding]:
-    """A server that is there answers, accepts work, and is of this version."""
+    """Check that the server answers, accepts work, and has this version."""
     view = inspection.server
     if view is None:
         yield _silent(inspection)
@@ -32,39 +32,39 @@ def server(inspection: Inspection) -> Iterator[Finding]:
             "see docs/operations.md#full-disk-read-only-disk",
         )
     elif not view.leader:
-        yield problem("server", "another server leads", "ask that one, or restart this one with --standby")
+        yield problem("server", "another server leads", "use that one, or restart this one with --standby")
     else:
         yield ok("server", f"accepts work, {count(view.queued, 'job')} queued, {view.running:,} running")
     if view.version == __version__:
         yield ok("version", view.version)
     else:
-        told = f"the server is of version {view.version}, this command line of {__version__}"
+        told = f"the server has version {view.version}, this command line {__version__}"
         yield warning("version", told, "install the same version for both")
 
 
 def _silent(inspection: Inspection) -> Finding:
-    """No server answers, which is wrong only where there is one."""
+    """Return the finding for no answer, which is a problem only if a server should run."""
     where = inspection.whereabouts
     if inspection.data is None:
         said, _, todo = inspection.silence.partition("; ")
-        return problem("server", said, todo or "name one with --server or --data")
+        return problem("server", said, todo or "choose one with --server or --data")
     if where is not None and lives(where.pid):
         said = inspection.silence.partition(";")[0]
         return problem(
-            "server", f"process {where.pid} lives, but {said}", "read its log; restart it if it hangs"
+            "server", f"process {where.pid} runs, but {said}", "read its log; restart it if it hangs"
         )
     holder = lock_holder(inspection.data / LOCK_FILE)
     if holder is not None and lives(holder):
-        told = f"process {holder} leads, but {inspection.data / 'server.json'} does not say where it is"
-        return warning("server", told, "it may be starting; else name it with SPILL_SERVER")
-    return ok("server", "none runs here")
+        told = f"process {holder} leads, but {inspection.data / 'server.json'} does not give its address"
+        return warning("server", told, "it may be starting; otherwise set SPILL_SERVER")
+    return ok("server", "no server runs here")
 
 
 def clock(inspection: Inspection) -> Iterator[Finding]:
-    """Its clock is ours, and it believes it."""
+    """Check that the server trusts its clock, and that it agrees with ours."""
     if (view := inspection.overview) is None:
         return
-    if said := view.server.clock:  # what it finds wrong itself
+    if said := view.server.clock:  # the server's own finding
         what, _, todo = said.partition("; ")
         yield warning("server's clock", what, todo or "see docs/operations.md")
         return
@@ -74,15 +74,15 @@ def clock(inspection: Inspection) -> Iterator[Finding]:
         return
     which = "ahead of" if apart > 0 else "behind"
     todo = (
-        "set the clock of this machine: it was set back, and the server waits until it has caught up"
+        "correct this machine's clock; it was set back, and the server waits until it catches up"
         if inspection.data is not None and apart > 0
-        else "let both machines keep their time with NTP"
+        else "synchronise both machines with NTP"
     )
     yield warning("server's clock", f"is {format_duration(abs(apart))} {which} this machine's", todo)
 
 
 def set_aside(inspection: Inspection) -> Iterator[Finding]:
-    """No controller of the server has set work aside because it failed on it."""
+    """Check that the server has not set work aside after errors."""
     if (view := inspection.overview) is None:
         return
     if view.set_aside:
@@ -90,14 +90,16 @@ def set_aside(inspection: Inspection) -> Iterator[Finding]:
             f"{each.work}{f' of {each.subject}' if each.subject else ''} ({each.reason})"
             for each in view.set_aside
         ]
-        told = f"the server failed on {count(view.set_aside_in_all, 'piece')} of work, and tries again: {some(names)}"
-        yield problem("set aside", told, "`spill show JOB` and the log say why; report it if it stays")
+        told = (
+            f"the server failed on {count(view.set_aside_in_all, 'piece')} of work and retries: {some(names)}"
+        )
+        yield problem("set aside", told, "`spill show JOB` and the log say why; report it if it persists")
     else:
         yield ok("set aside", "nothing")
 
 
 def agents(inspection: Inspection) -> Iterator[Finding]:
-    """All agents are there and take work."""
+    """Check that all agents are connected and accept work."""
     if inspection.server is None:
         return
     found = inspection.client.agents()
@@ -111,10 +113,10 @@ def agents(inspection: Inspection) -> Iterator[Finding]:
         yield warning(
             "agents",
             told,
-            f"read agent.log on its machine; gone for good: `spill agents forget {_typed(lost)}`",
+            f"read agent.log on its machine; if it is gone for good, run `spill agents forget {_typed(lost)}`",
         )
     if missing:
-        told = f"{count(len(missing), 'agent holds', 'agents hold')} jobs, but did not come back: {_names(missing)}"
+        told = f"{count(len(missing), 'agent holds', 'agents hold')} jobs but did not reconnect: {_names(missing)}"
         yield warning("agents", told, "start them again, or their jobs go back to the queue after lost_after")
     if drained:
         told = f"{count(len(drained), 'agent was', 'agents were')} drained long ago: {_names(drained)}"
@@ -125,10 +127,10 @@ def agents(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _for_long(inspection: Inspection, agent: AgentView) -> bool:
-    """Whether an agent was drained so long ago that it may have been forgotten; false where the journal is not read."""
+    """Return whether an agent was drained long ago; False if the journal is not read."""
     if inspection.quick or not inspection.current:
         return False
-    since = inspection.drainings.get(f"{agent.cluster}/{agent.name}", 0)  # older than all that is kept
+    since = inspection.drainings.get(f"{agent.cluster}/{agent.name}", 0)  # 0: before the oldest kept event
     return inspection.clock() - since > LONG
 
 
@@ -137,15 +139,15 @@ def _names(agents: list[AgentView]) -> str:
 
 
 def _typed(agents: list[AgentView]) -> str:
-    """Agents as one would type them."""
+    """Return agents as arguments of a command."""
     return " ".join(f"{each.cluster}/{each.name}" for each in agents[:MOST])
 
 
 def clusters(inspection: Inspection) -> Iterator[Finding]:
-    """Every cluster can be used."""
+    """Check that every cluster can be used."""
     if (view := inspection.overview) is None:
         return
-    wrong = [each for each in view.clusters if each.state != "READY"]
+    wrong = [each for each in view.clusters if each.state != "READY" or each.why is not None]
     for each in wrong:
         yield _cluster(each)
     if not wrong:
@@ -157,18 +159,17 @@ def _cluster(cluster: ClusterView) -> Finding:
     told = f"{cluster.name} is {cluster.state}{since}{'' if cluster.why is None else f': {cluster.why}'}"
     if cluster.kind != "agents":
         level = problem if cluster.state == "FAILED" else warning
-        return level(
-            "clusters", told, "docs/kubernetes.md says what each state means; see that it can be reached"
-        )
+        page = "kubernetes" if cluster.kind == "kubernetes" else "clusters"
+        return level("clusters", told, f"check that it can be reached; docs/{page}.md explains each state")
     if cluster.state == "PROVISIONING":
-        return warning("clusters", f"{cluster.name} has no agents", "start one for it: `spill agent --help`")
+        return warning("clusters", f"{cluster.name} has no agents", "start one; see `spill agent --help`")
     return warning(
-        "clusters", f"none of the agents of {cluster.name} is ready", "`spill agents` says how they are"
+        "clusters", f"none of the agents of {cluster.name} is ready", "`spill agents` shows their state"
     )
 
 
 def policies(inspection: Inspection) -> Iterator[Finding]:
-    """What was chosen decides."""
+    """Check that the chosen policies are in use and do not fail."""
     if inspection.server is None:
         return
     view = inspection.client.policy()
@@ -178,18 +179,20 @@ def policies(inspection: Inspection) -> Iterator[Finding]:
             wrong = True
             told = f"{axis.axis}={axis.disabled} was disabled: {axis.error}; {axis.policy} decides instead"
             yield warning(
-                "policies", told, f"mend its package, then `spill policy set {axis.axis}={axis.disabled}`"
+                "policies", told, f"fix its package, then run `spill policy set {axis.axis}={axis.disabled}`"
             )
         elif axis.failures or axis.error:
             wrong = True
             told = f"{axis.axis}={axis.policy} failed {count(axis.failures, 'time')}: {axis.error}"
-            yield warning("policies", told, "mend its package, or choose another: `spill policy set`")
+            yield warning(
+                "policies", told, "fix its package, or choose another policy with `spill policy set`"
+            )
     if not wrong:
         yield ok("policies", view.policy)
 
 
 def tokens(inspection: Inspection) -> Iterator[Finding]:
-    """No token is about to end; those of agents first, as they end silently."""
+    """Check that no token expires soon; those of agents first, as they expire unnoticed."""
     if inspection.server is None:
         return
     now = inspection.clock()
@@ -201,7 +204,7 @@ def tokens(inspection: Inspection) -> Iterator[Finding]:
                 ending.append((token.role != "agent", left, token))
     for _, left, token in sorted(ending, key=lambda each: each[:2])[:MOST]:
         whose = token.note or token.user or token.cluster or token.project or f"made by {token.created_by}"
-        told = f"token {token.id} of role {token.role} ({whose}) ends in {format_duration(max(0, left))}"
+        told = f"token {token.id} of role {token.role} ({whose}) expires in {format_duration(max(0, left))}"
         then = (
             f", give it to its agents, then `spill token revoke {token.id}`" if token.role == "agent" else ""
         )
@@ -209,8 +212,8 @@ def tokens(inspection: Inspection) -> Iterator[Finding]:
     if (more := len(ending) - MOST) > 0:
         yield warning(
             "tokens",
-            f"{count(more, 'more token ends', 'more tokens end')} within 14 days",
+            f"{count(more, 'more token expires', 'more tokens expire')} within 14 days",
             "`spill token list`",
         )
     if not ending:
-        yield ok("tokens", "none ends within 14 days")
+        yield ok("tokens", "none expires within 14 days")

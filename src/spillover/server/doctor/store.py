@@ -1,4 +1,4 @@
-"""The store: readable, whole, of a version that is known, and such that a server could start with it."""
+"""Checks that the store is readable, intact and of a known version, and that a server could start with it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -21,14 +21,14 @@ from spillover.stores.sqlite.log import lost_commits
 from spillover.stores.sqlite.schema import NoData
 
 AHEAD: Final = 5 * SECOND
-"""How far the last event may be ahead of this machine's clock."""
+"""Nanoseconds by which the last event may be ahead of this machine's clock."""
 LONG_AGO: Final = 366 * DAY
-"""How far it may be behind: a clock that is further ahead was set wrongly, as a rule."""
-RESTORE: Final = "restore a backup (docs/operations.md#backups), and keep these files to look at"
+"""Nanoseconds by which it may be behind; a larger gap usually means a wrong clock."""
+RESTORE: Final = "restore a backup (docs/operations.md#backups), and keep these files for analysis"
 
 
 def readable(inspection: Inspection) -> Iterator[Finding]:
-    """The store can be read, and its version is known."""
+    """Check that the store can be read, and that its version is known."""
     where = inspection.store.partition(":")[0]
     if where == "memory":
         return
@@ -36,19 +36,23 @@ def readable(inspection: Inspection) -> Iterator[Finding]:
         version = inspection.version
     except TooNew as error:
         yield problem(
-            "store", str(error).partition(";")[0], "use the Spillover that wrote them, or a newer one"
+            "store",
+            str(error).partition(";")[0],
+            "use the Spillover version that wrote the data, or a newer one",
         )
     except NoData as error:
-        yield problem("store", str(error), "if its store is PostgreSQL, name its spill.yaml with --config")
+        yield problem("store", str(error), "if the store is PostgreSQL, give its spill.yaml with --config")
     except StoreError as error:
-        yield problem("store", str(error), RESTORE if where == "sqlite" else "see that it runs and answers")
+        yield problem(
+            "store", str(error), RESTORE if where == "sqlite" else "check that PostgreSQL runs and answers"
+        )
     else:
         later = f"; the next start upgrades it to {SCHEMA_VERSION}" if version < SCHEMA_VERSION else ""
         yield ok("store", f"{where}, version {version}{later}")
 
 
 def integrity(inspection: Inspection) -> Iterator[Finding]:
-    """SQLite finds nothing wrong with its file."""
+    """Check the file with SQLite's own integrity check, and its write-ahead log."""
     if inspection.store != "sqlite" or not inspection.current or inspection.quick:
         return
     file = inspection.folder / FILE
@@ -75,7 +79,7 @@ def integrity(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _lost(inspection: Inspection, going_on: Callable[[], None]) -> int:
-    """Commits that were acknowledged and that SQLite does not see; only a log that nobody writes can be read so."""
+    """Count acknowledged commits that SQLite does not see; 0 while a server runs, as its log changes."""
     log = inspection.folder / f"{FILE}-wal"
     if inspection.server is not None or lock_holder(inspection.folder / LOCK_FILE) is not None:
         return 0
@@ -83,28 +87,31 @@ def _lost(inspection: Inspection, going_on: Callable[[], None]) -> int:
 
 
 def checkpoint(inspection: Inspection) -> Iterator[Finding]:
-    """A server could start with what is stored, and what must hold of it does."""
+    """Check that a server could start with the stored state, and that all invariants hold."""
     if not inspection.current:
         return
     try:
         restarted = inspection.restarted
     except (StoreError, Unfit) as error:
-        yield problem("checkpoint", f"no server could start: {error}", RESTORE)
+        yield problem("checkpoint", f"a server could not start: {error}", RESTORE)
         return
     state = restarted.state
     inspection.tell(f"checking invariants of {count(len(state.jobs), 'job')}")
     if wrong := breaches(state):
         more = f" (and {count(len(wrong) - 1, 'more breach', 'more breaches')})" if len(wrong) > 1 else ""
         yield problem(
-            "checkpoint", f"the book contradicts itself: {wrong[0]}{more}", "report it, with a backup"
+            "checkpoint", f"the state is inconsistent: {wrong[0]}{more}", "report it, with a backup"
         )
     else:
         jobs = count(len(state.jobs), "job")
-        yield ok("checkpoint", f"{jobs} in the book, {count(restarted.after_checkpoint, 'event')} after it")
+        yield ok(
+            "checkpoint",
+            f"{jobs} in the state, {count(restarted.after_checkpoint, 'event')} after the checkpoint",
+        )
 
 
 def journal(inspection: Inspection) -> Iterator[Finding]:
-    """Every plan follows from the events before it."""
+    """Check that every plan follows from the events before it."""
     if not inspection.current or inspection.quick:
         return
     try:
@@ -114,14 +121,16 @@ def journal(inspection: Inspection) -> Iterator[Finding]:
         return
     if replayed.difference is not None:
         told = f"event {replayed.difference.revision:,} does not follow from those before it: {replayed.difference.what}"
-        yield problem("journal", told, "`spill replay` shows both plans, docs/operations.md what it can mean")
+        yield problem(
+            "journal", told, "`spill replay` shows both plans; docs/operations.md explains the causes"
+        )
     else:
         events = count(max(0, replayed.last - replayed.first + 1), "event")
         yield ok("journal", f"{events} from {replayed.first:,} on, {count(replayed.plans, 'plan')} as stored")
 
 
 def specs(inspection: Inspection) -> Iterator[Finding]:
-    """The spec of every job that has not ended is there."""
+    """Check that the spec of every job that has not ended exists."""
     state = inspection.state
     if state is None:
         return
@@ -139,24 +148,24 @@ def specs(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _specs_of(state: State) -> dict[bytes, str]:
-    """Specs that are still needed, each with one of its jobs."""
+    """Return the specs of jobs that have not ended, each with one of its jobs."""
     return {job.spec: job.id for job in state.jobs.values() if job.state not in TERMINAL}
 
 
 def clock(inspection: Inspection) -> Iterator[Finding]:
-    """What was written last is not of the future, nor of another age."""
+    """Check that the last event is neither in the future nor very old."""
     if inspection.state is None or not inspection.restarted.at:
         return
     at, now = inspection.restarted.at, inspection.clock()
     if at > now + AHEAD:
-        told = f"the last event is of {format_moment(at)}, {format_duration(at - now)} ahead of this machine's clock"
+        told = f"the last event is from {format_moment(at)}, {format_duration(at - now)} ahead of this machine's clock"
         yield warning(
             "clock",
             told,
-            "if this clock is wrong, set it; if it is right, see `A wrong clock` in docs/operations.md",
+            "correct this clock if it is wrong; otherwise see `A wrong clock` in docs/operations.md",
         )
     elif now - at > LONG_AGO and inspection.server is not None:
         told = f"the last event is {format_duration(now - at)} old"
-        yield warning("clock", told, "see that the clock of this machine is right")
+        yield warning("clock", told, "check this machine's clock")
     else:
-        yield ok("clock", f"the last event is of {format_moment(at)}")
+        yield ok("clock", f"the last event is from {format_moment(at)}")

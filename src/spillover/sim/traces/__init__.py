@@ -1,1 +1,1 @@
-"""Where lists of jobs come from: one module for each format, and one that makes them up."""
+"""Reads traces, one module for each format, and generates synthetic ones."""

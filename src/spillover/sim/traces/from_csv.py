@@ -1,4 +1,4 @@
-"""Traces as tables with a header: the plain format, which others are easily turned into."""
+"""Reads traces from CSV with a header, a plain format that others are easy to convert to."""
 
 import csv
 from collections.abc import Callable, Sequence
@@ -11,16 +11,16 @@ from spillover.sim.trace import Trace, TraceJob
 from spillover.sim.traces.rows import Memo, Rows, Wrong, WrongRow, milli, refuse, scaled, times, whole
 
 SIZES: Final = ("gpus", "cpus", "nodes", "nodes_or_procs")
-"""Columns that say how large a job is."""
+"""Columns with the size of a job."""
 
 
 def read(text: str, rows: Rows) -> Trace:
-    """The jobs of a table; columns that mean nothing to a simulation are ignored."""
+    """Read the jobs of a table; ignore unknown columns."""
     reader = csv.reader(StringIO(text, newline=""))
     try:
         header = [name.strip().lower() for name in next(reader, [])]
     except csv.Error as error:
-        raise refuse(rows.source, f"is not a table: {error}") from None
+        raise refuse(rows.source, f"is not valid CSV: {error}") from None
     table = _Table(header, rows.source)
     jobs: list[TraceJob] = []
     number = -1
@@ -36,7 +36,7 @@ def read(text: str, rows: Rows) -> Trace:
                     rows.wrong(reader.line_num, ("", str(error)))
                 except Wrong:
                     rows.wrong(reader.line_num, *table.problems(row))
-        except csv.Error as error:  # one row that no table could have; those behind it are read
+        except csv.Error as error:  # one broken row; continue with the next
             number += 1
             rows.wrong(reader.line_num, ("", str(error)))
             continue
@@ -47,7 +47,7 @@ def read(text: str, rows: Rows) -> Trace:
 
 
 class _Table:
-    """What the columns of one table mean."""
+    """The meaning of the columns of one table."""
 
     def __init__(self, header: Sequence[str], source: str) -> None:
         self._width = len(header)
@@ -56,8 +56,8 @@ class _Table:
         self._runtime, runtime_of = self._time(source, "runtime")
         self._runtime_of = Memo(runtime_of)
         if not any(name in self._at for name in SIZES):
-            raise refuse(source, f"no column says how large jobs are; it needs one of {', '.join(SIZES)}")
-        # A column that is not there reads as the empty one that is put behind every row.
+            raise refuse(source, f"no column has the size of jobs; add one of {', '.join(SIZES)}")
+        # Each row gets an empty field at its end, which stands for every missing column.
         blank = self._width
         self._id, self._user, self._project, self._gpus, self._cpus, self._nodes, self._either = (
             self._at.get(name, blank)
@@ -68,19 +68,19 @@ class _Table:
         self._limit_of = Memo(times(SECOND))
 
     def _time(self, source: str, name: str) -> tuple[int, Callable[[str], int]]:
-        """Where a time is and how it is read."""
+        """Return the position of a time column, and the function that parses it."""
         given = [(f"{name}_{letter}", unit) for letter, unit in (("s", SECOND), ("h", HOUR))]
         here = [(self._at[column], times(unit)) for column, unit in given if column in self._at]
         if len(here) != 1:
             has = "both" if here else "neither"
             raise refuse(
                 source,
-                f"the header has {has} of {name}_s and {name}_h; a trace needs one of them in its first line",
+                f"the header must have exactly one of {name}_s and {name}_h; it has {has}",
             )
         return here[0]
 
     def job(self, row: list[str], number: int) -> TraceJob:
-        """One row as a job."""
+        """Parse one row."""
         if len(row) != self._width:
             raise WrongRow(f"has {len(row)} columns; the header has {self._width}")
         row.append("")
@@ -102,11 +102,11 @@ class _Table:
             (self._limit_of[limit] or None) if limit else None,
         )
         if not (job.gpus or job.cpus or nodes):
-            raise WrongRow("asks for nothing; give gpus, cpus or nodes")
+            raise WrongRow("asks for no resources; set gpus, cpus or nodes")
         return job
 
     def problems(self, row: list[str]) -> list[tuple[str, str]]:
-        """Everything that is wrong with the values of a row, with the empty one behind it."""
+        """Return all problems with the values of a row, which has the extra empty field already."""
         cpus = self._cpus if row[self._gpus] or row[self._cpus] else self._either
         checks: list[tuple[int, Callable[[str], int]]] = [
             (self._submit, self._submit_of),

@@ -1,6 +1,6 @@
-"""Traces as Slurm tells them: `sacct --parsable2 --allusers`, with its header.
+"""Reads traces from Slurm: `sacct --parsable2 --allusers`, with its header.
 
-Times have no zone there; they are taken as UTC, which only shifts the whole trace.
+Its times have no zone. We take them as UTC, which only shifts the whole trace.
 """
 
 import re
@@ -21,19 +21,19 @@ _TYPED = re.compile(r"(?:^|,)gres/gpu:[^=,]+=([^,]*)", re.ASCII)
 _LEGACY = re.compile(r"(?:^|,)(?:gres:)?gpu(?::[^:,()]+)?:(\d{1,9})", re.ASCII)
 _TRES = re.compile(r"(?:^|,)(cpu|mem|node)=([^,]+)", re.ASCII)
 HOW: Final = (
-    "write it with sacct --parsable2 --allusers "
+    "create it with sacct --parsable2 --allusers "
     "-o JobID,User,Account,Submit,Start,End,State,AllocTRES,ReqMem,Timelimit,NNodes"
 )
-_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - as sacct writes times, without a zone
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - sacct writes times without a zone
 
 
 def is_sacct(first: str) -> bool:
-    """Whether a first line is the header of `sacct --parsable2`."""
+    """Tell whether a first line is the header of `sacct --parsable2`."""
     return "|" in first and "jobid" in [name.strip().lower() for name in first.split("|")]
 
 
 def read(text: str, rows: Rows) -> Trace:
-    """The jobs that ran and ended, with when they really did; steps of jobs are passed over."""
+    """Read the jobs that ran and ended, with their real times; ignore job steps."""
     lines = text.splitlines()
     header = [name.strip().lower() for name in lines[0].split("|")]
     _check(header, rows.source)
@@ -75,7 +75,7 @@ def read(text: str, rows: Rows) -> Trace:
 
 
 def _check(header: list[str], source: str) -> None:
-    """Refuse a table that lacks what a simulation needs."""
+    """Refuse a table without the columns that a simulation needs."""
     missing = [name for name in ("JobID", "Submit", "Start", "End") if name.lower() not in header]
     sizes = ("AllocTRES", "ReqTRES", "AllocCPUS", "NCPUS", "ReqCPUS")
     if not any(name.lower() in header for name in sizes):
@@ -85,7 +85,7 @@ def _check(header: list[str], source: str) -> None:
 
 
 def _job(record: Mapping[str, str]) -> tuple[TraceJob, Happened] | None:
-    """One row in absolute time; None if the job did not run or has not ended."""
+    """Parse one row, in absolute time; None if the job did not run or has not ended."""
     start, end = _moment(record, "start"), _moment(record, "end")
     submit = _moment(record, "submit")
     if start is None or end is None:
@@ -93,7 +93,7 @@ def _job(record: Mapping[str, str]) -> tuple[TraceJob, Happened] | None:
     if submit is None:
         raise Wrong("submit: is missing")
     if end < start or start < submit:
-        raise Wrong("submit, start and end are not in this order")
+        raise Wrong("submit, start and end are not in chronological order")
     tres = record.get("alloctres", "") or record.get("reqtres", "")
     parts = dict(_TRES.findall(tres))
     nodes = whole(parts.get("node", "") or _first(record, "nnodes", "allocnodes", "reqnodes"))
@@ -120,18 +120,18 @@ def _job(record: Mapping[str, str]) -> tuple[TraceJob, Happened] | None:
 
 
 def _moved_past(past: Happened, zero: int) -> Happened:
-    """What became of a job, in the time of the trace."""
+    """Move the times of a job to the clock of the trace."""
     ready = None if past.ready is None else past.ready - zero
     return Happened(past.start - zero, past.end - zero, past.state, ready)
 
 
 def _first(record: Mapping[str, str], *names: str) -> str:
-    """The first of some columns that says anything but 0."""
+    """Return the first of some columns that is neither empty nor 0."""
     return next((record[name] for name in names if record.get(name, "") not in {"", "0"}), "")
 
 
 def _moment(record: Mapping[str, str], column: str) -> int | None:
-    """A point in time; None if it is not known."""
+    """Parse a time; None if unknown."""
     text = record[column]
     if text in _UNKNOWN:
         return None
@@ -140,12 +140,12 @@ def _moment(record: Mapping[str, str], column: str) -> int | None:
     try:
         since = datetime.fromisoformat(text).replace(tzinfo=None) - _EPOCH
     except ValueError:
-        raise Wrong(f"{column}: {shown(text)} is not a time as 2027-01-31T18:00:00") from None
+        raise Wrong(f"{column}: {shown(text)} is not a time; write 2027-01-31T18:00:00") from None
     return (since.days * 86_400 + since.seconds) * SECOND
 
 
 def _limit(record: Mapping[str, str]) -> int | None:
-    """Nanoseconds that a job may run; None if there is no limit."""
+    """Parse the walltime in nanoseconds; None if there is no limit."""
     raw, text = record.get("timelimitraw", ""), record.get("timelimit", "")
     if raw.isdigit():
         return int(raw) * MINUTE
@@ -153,13 +153,13 @@ def _limit(record: Mapping[str, str]) -> int | None:
         return None
     match = _ELAPSED.fullmatch(text)
     if match is None:
-        raise Wrong(f"timelimit: {shown(text)} is not a limit as 1-12:00:00")
+        raise Wrong(f"timelimit: {shown(text)} is not a time limit; write 1-12:00:00")
     days, hours, minutes, seconds = match.groups()
     return int(days or 0) * DAY + int(hours or 0) * HOUR + int(minutes) * MINUTE + times(SECOND)(seconds)
 
 
 def _gpus(record: Mapping[str, str], tres: str, nodes: int) -> int:
-    """GPUs of the whole job: counted as such, else by type, else for each node as old versions have it."""
+    """Return the GPUs of the whole job: the total, else the sum over types, else per node as in old versions."""
     if match := _GPU.search(tres):
         return _count(match[1])
     if typed := _TYPED.findall(tres):
@@ -169,14 +169,14 @@ def _gpus(record: Mapping[str, str], tres: str, nodes: int) -> int:
 
 
 def _count(text: str) -> int:
-    """GPUs as they stand behind `gres/gpu=`."""
+    """Parse the number of GPUs behind `gres/gpu=`."""
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise Wrong(f"gres/gpu: {shown(text)} is not a number of GPUs")
     return int(text)
 
 
 def _memory(total: str, asked: str, cpus: int, nodes: int) -> int:
-    """Bytes of the whole job: as it was given, else as it was asked for, in total, for each CPU or for each node."""
+    """Return the bytes of the whole job: as allocated, else as requested in total, per CPU or per node."""
     text = total or asked
     if text in _UNKNOWN or text in {"0", "0n", "0c"}:
         return 0

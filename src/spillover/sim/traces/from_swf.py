@@ -1,4 +1,4 @@
-"""Traces in the Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line, -1 for what is not known."""
+"""Reads traces in the Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line, -1 if unknown."""
 
 import re
 from typing import Final
@@ -9,13 +9,13 @@ from spillover.sim.traces.rows import Memo, Rows, Wrong, milli, scaled, times
 
 FIELDS: Final = 18
 _PARTIAL: Final = frozenset({"2", "3", "4"})
-"""Status of a line that tells a part of a job whose whole has a line of its own."""
+"""Status of a line that describes a part of a job; the whole job has another line."""
 _STATES: Final = {"0": "FAILED", "1": "COMPLETED", "5": "CANCELLED"}
 _START = re.compile(r";\s*UnixStartTime:\s*(\d{1,12})\s*$", re.IGNORECASE)
 
 
 def read(text: str, rows: Rows) -> Trace:
-    """The jobs that ran, with when they really did."""
+    """Read the jobs that ran, with their real times."""
     memos = _Memos()
     found: list[tuple[TraceJob, Happened | None]] = []
     zero = not_jobs = 0
@@ -28,7 +28,7 @@ def read(text: str, rows: Rows) -> Trace:
         if not fields:
             continue
         if len(fields) < FIELDS:
-            rows.wrong(line, ("", f"has {len(fields)} fields; a line has {FIELDS}"))
+            rows.wrong(line, ("", f"has {len(fields)} fields; a line must have {FIELDS}"))
             continue
         try:
             one = memos.job(fields)
@@ -48,7 +48,7 @@ def read(text: str, rows: Rows) -> Trace:
 
 
 class _Memos:
-    """The values of each kind that were read so far."""
+    """Parsers that remember the values they have seen."""
 
     def __init__(self) -> None:
         self._time = Memo(times(SECOND))
@@ -56,7 +56,7 @@ class _Memos:
         self._kib = Memo(scaled(2**10))
 
     def job(self, fields: list[str]) -> tuple[TraceJob, Happened | None] | None:
-        """One line; None if it is no job that ran."""
+        """Parse one line; None if it is not a job that ran."""
         number, submit, wait, runtime, allocated, _, _, asked, limit, memory, status, user, group = fields[
             :13
         ]
@@ -87,5 +87,5 @@ class _Memos:
 
 
 def _known(text: str) -> bool:
-    """Whether a field says anything."""
+    """Tell whether a field has a value."""
     return text != "-1" and not text.startswith("-1.")

@@ -1,14 +1,14 @@
-"""Opens a trace, whatever its format: told by its name and its first line."""
+"""Opens a trace, and detects its format by name and first line."""
 
 from spillover.sim.trace import Trace
 from spillover.sim.traces.rows import Rows, refuse
 
 SYNTHETIC = "synthetic:"
-"""What a recipe for made-up jobs begins with."""
+"""Prefix of a recipe for synthetic jobs."""
 
 
 def read_trace(path: str, *, skip_bad: bool = False) -> Trace:
-    """The jobs of a file."""
+    """Read the jobs of a file."""
     data = _content(path)
     try:
         text = data.decode("utf-8-sig")
@@ -24,12 +24,12 @@ def read_trace(path: str, *, skip_bad: bool = False) -> Trace:
         from spillover.sim.traces import from_swf  # noqa: PLC0415 - each run needs one format
 
         trace = from_swf.read(text, rows)
-    elif first.count("|") > first.count(","):  # a row without a header above it has some commas, too
+    elif first.count("|") > first.count(","):  # CSV rows may contain "|", and sacct rows ","
         from spillover.sim.traces import from_sacct  # noqa: PLC0415 - each run needs one format
 
         if not from_sacct.is_sacct(first):
             raise refuse(
-                path, f"its first line is no header of sacct: there is no JobID in it; {from_sacct.HOW}"
+                path, f"the first line is not a header of sacct, as it has no JobID; {from_sacct.HOW}"
             )
         trace = from_sacct.read(text, rows)
     else:
@@ -42,21 +42,21 @@ def read_trace(path: str, *, skip_bad: bool = False) -> Trace:
 
 
 def _content(path: str) -> bytes:
-    """What a file holds, unpacked."""
+    """Return the content of a file, decompressed."""
     with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes as long to load as a small trace to read
         data = file.read()
     if not data.startswith(b"\x1f\x8b"):
         return data
-    import zlib  # noqa: PLC0415 - only packed files need it
+    import zlib  # noqa: PLC0415 - only for compressed files
 
     parts: list[bytes] = []
-    while data.strip(b"\0"):  # a packed file may be several, one behind the other
+    while data.strip(b"\0"):  # gzip files may have several members
         unpacker = zlib.decompressobj(wbits=31)
         try:
             parts.append(unpacker.decompress(data))
         except zlib.error as error:
-            raise refuse(path, f"cannot be unpacked: {error}") from None
+            raise refuse(path, f"cannot be decompressed: {error}") from None
         if not unpacker.eof:
-            raise refuse(path, "ends in the middle; it was not copied whole")
+            raise refuse(path, "is truncated; copy it again")
         data = unpacker.unused_data
     return b"".join(parts)

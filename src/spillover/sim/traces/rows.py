@@ -1,4 +1,4 @@
-"""What all formats share: exact numbers from text, and what is done with rows that are wrong."""
+"""Parses exact numbers from text and collects invalid rows, for all formats of traces."""
 
 from collections.abc import Callable
 from decimal import ROUND_CEILING, Decimal
@@ -8,39 +8,39 @@ from spillover.forms.problems import BadForm, FormProblem, shown
 from spillover.model.units import DAY
 
 MOST_TOLD: Final = 20
-"""Wrong rows that are told; the rest are counted."""
+"""Problems to report; further ones are only counted."""
 MOST: Final = 10**6 * DAY
-"""Nanoseconds: no trace is longer, and every store could hold it."""
+"""Longest trace in nanoseconds; every store can hold such a time."""
 TENS: Final[tuple[int, ...]] = tuple([10**digits for digits in range(40)])
-"""By the number of digits behind the point."""
+"""Powers of ten, by the number of decimals."""
 MOST_UNITS: Final = 10**9
-"""GPUs, CPUs or nodes of one job."""
+"""Largest number of GPUs, CPUs or nodes of one job."""
 
 
 class Wrong(ValueError):
-    """A value that is none; the message says what would be."""
+    """An invalid value; the message says what is valid."""
 
 
 class WrongRow(Wrong):
-    """A row that is none as a whole, whatever stands in its columns."""
+    """A row that is invalid as a whole, not in one column."""
 
 
 class Rows:
-    """The rows of one file that are wrong."""
+    """Collects the invalid rows of one file."""
 
     __slots__ = ("left_out", "more", "problems", "skip", "source")
 
     def __init__(self, source: str, *, skip: bool) -> None:
         self.source = source
         self.skip = skip
-        """Whether wrong rows are left out and counted."""
+        """Whether to skip and count invalid rows."""
         self.left_out = 0
         self.problems: list[FormProblem] = []
         self.more = 0
-        """Problems beyond those that are told."""
+        """Problems beyond those to report."""
 
     def wrong(self, line: int, *problems: tuple[str, str]) -> None:
-        """Note one row with its problems, each the column and what is wrong."""
+        """Record an invalid row with its problems, each a column and a message."""
         self.left_out += 1
         for column, message in problems:
             if len(self.problems) < MOST_TOLD:
@@ -49,16 +49,16 @@ class Rows:
                 self.more += 1
 
     def check(self) -> None:
-        """Raise if there are wrong rows that are not to be skipped."""
+        """Raise BadForm if there are invalid rows that may not be skipped."""
         if self.problems and not self.skip:
             advice = FormProblem(
-                self.source, None, "", "nothing was simulated; --skip-bad leaves such rows out"
+                self.source, None, "", "nothing was simulated; use --skip-bad to skip such rows"
             )
             raise BadForm([*self.problems, advice], self.more)
 
 
 class Memo(dict[str, int]):
-    """Converts each distinct text once: most columns have few of them."""
+    """Converts each distinct text once, because most columns have few distinct values."""
 
     __slots__ = ("_convert",)
 
@@ -72,12 +72,12 @@ class Memo(dict[str, int]):
 
 
 def refuse(source: str, message: str) -> BadForm:
-    """The error for a file of which no row can be read."""
+    """Return the error for a file that cannot be read at all."""
     return BadForm([FormProblem(source, None, "", message)])
 
 
 def times(unit: int) -> Callable[[str], int]:
-    """Reads a time that counts in this many nanoseconds; exact, and rounded only below one."""
+    """Return a parser of times in this unit (nanoseconds); exact, and rounded only below a nanosecond."""
 
     def read(text: str) -> int:
         before, _, after = text.partition(".")
@@ -85,7 +85,7 @@ def times(unit: int) -> Callable[[str], int]:
         if digits.isdigit() and len(digits) < len(TENS):
             value, rest = divmod(int(digits) * unit, base := TENS[len(after)])
             value += 2 * rest >= base
-        else:  # with an exponent, a sign, or no number at all
+        else:  # an exponent, a sign, or no number at all
             number = _decimal(text)
             if number < 0:
                 raise Wrong(f"{shown(text)} is less than 0")
@@ -98,7 +98,7 @@ def times(unit: int) -> Callable[[str], int]:
 
 
 def whole(text: str) -> int:
-    """A count of things that cannot be halved; `4.0` is 4, nothing is 0."""
+    """Parse a whole number; `4.0` is 4, an empty text 0."""
     if text.isdigit() and len(text) < 10:
         return int(text)
     if not text:
@@ -110,19 +110,19 @@ def whole(text: str) -> int:
 
 
 def milli(text: str) -> int:
-    """A count in thousandths, rounded up; nothing is 0."""
+    """Parse a number in thousandths, rounded up; an empty text is 0."""
     if text.isdigit() and len(text) < 10:
         return int(text) * 1000
     return _up(_bounded(text, MOST_UNITS) * 1000) if text else 0
 
 
 def scaled(unit: int) -> Callable[[str], int]:
-    """Reads an amount that counts in this many bytes, rounded up; nothing is 0."""
+    """Return a parser of amounts in this unit (bytes), rounded up; an empty text is 0."""
     return lambda text: _up(_bounded(text, 2**40) * unit) if text else 0
 
 
 def _bounded(text: str, most: int) -> Decimal:
-    """A number from 0."""
+    """Parse a number from 0 to `most`."""
     number = _decimal(text)
     if not 0 <= number <= most:
         raise Wrong(f"{shown(text)} is not a number from 0 to {most}")
@@ -130,7 +130,7 @@ def _bounded(text: str, most: int) -> Decimal:
 
 
 def _decimal(text: str) -> Decimal:
-    """A number in digits."""
+    """Parse a finite decimal number."""
     if not text.strip():
         raise Wrong("is missing")
     try:
@@ -143,5 +143,5 @@ def _decimal(text: str) -> Decimal:
 
 
 def _up(number: Decimal) -> int:
-    """The next integer that is not smaller."""
+    """Round up to an integer."""
     return int(number.to_integral_value(ROUND_CEILING))

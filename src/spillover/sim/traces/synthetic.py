@@ -1,7 +1,8 @@
-"""Jobs that are made up by a recipe.
+"""Generates synthetic jobs from a recipe.
 
-Arrivals, runtimes, sizes and users are drawn from dice of their own: a change of one leaves the others as they were. Times are
-whole milliseconds, so that the last digit of a logarithm, in which machines differ, does not show.
+Arrivals, runtimes, sizes and users have separate random generators, so that a change of one leaves the others
+unchanged. Times are whole milliseconds, so that the last digit of a logarithm, which differs between machines, has no
+effect.
 """
 
 from bisect import bisect
@@ -22,7 +23,7 @@ _MS: Final = 10**6
 
 
 def make_trace(recipe: Recipe, fleet: Fleet, seed: int, *, skip_bad: bool = False) -> Trace:
-    """The jobs of a recipe; the same for the same recipe, fleet and seed."""
+    """Generate the jobs of a recipe; the result depends only on recipe, fleet and seed."""
     bodies = _resampled(recipe, seed, skip_bad=skip_bad) if recipe.like else _drawn(recipe, seed)
     gap = HOUR / recipe.rate if recipe.rate else _gap(recipe, bodies, fleet)
     dice = dice_of(seed, "arrivals")
@@ -32,7 +33,7 @@ def make_trace(recipe: Recipe, fleet: Fleet, seed: int, *, skip_bad: bool = Fals
         submit = round(clock / _MS) * _MS
         if submit > MOST:
             raise refused(
-                "the last job would come after more than a million days; make fewer, or a higher load"
+                "the last job would arrive after more than a million days; use fewer jobs or a higher load"
             )
         jobs.append(
             TraceJob(
@@ -53,7 +54,7 @@ def make_trace(recipe: Recipe, fleet: Fleet, seed: int, *, skip_bad: bool = Fals
 
 
 def _drawn(recipe: Recipe, seed: int) -> list[TraceJob]:
-    """Runtimes and sizes one by one; times of submission come later."""
+    """Draw runtimes, sizes and users independently; submission times come later."""
     runtimes, sizes, users = (dice_of(seed, what) for what in ("runtimes", "sizes", "users"))
     names = [f"u{number + 1}" for number in range(recipe.users)]
     upto = list(accumulate(1 / (number + 1) for number in range(recipe.users)))
@@ -76,7 +77,7 @@ def _drawn(recipe: Recipe, seed: int) -> list[TraceJob]:
 
 
 def _resampled(recipe: Recipe, seed: int, *, skip_bad: bool) -> list[TraceJob]:
-    """Jobs of another trace, each drawn on its own with all that it is."""
+    """Draw whole jobs of another trace."""
     like = read_trace(recipe.like or "", skip_bad=skip_bad).jobs
     dice = dice_of(seed, "like")
     most = recipe.max_runtime or MOST // 2
@@ -85,20 +86,27 @@ def _resampled(recipe: Recipe, seed: int, *, skip_bad: bool) -> list[TraceJob]:
 
 
 def _cut(job: TraceJob, most: int) -> TraceJob:
-    """A job that runs no longer than it may."""
+    """Cut the runtime of a job to a limit."""
     if job.runtime <= most:
         return job
     sizes = (job.gpus, job.cpus, job.nodes, job.memory)
     return TraceJob("", 0, most, *sizes, job.user, job.project, job.walltime)
 
 
+def _no_load(requested: str | None) -> str:
+    """Return why jobs have no load, given the resource that they request; None is neither GPUs nor CPUs."""
+    rate = "so load has no meaning; set rate=... (jobs per hour)"
+    if requested is None:
+        return f"the jobs request neither GPUs nor CPUs, {rate}"
+    return f"the jobs request {requested}, but --owned has none, {rate}, or add {requested} to --owned"
+
+
 def _gap(recipe: Recipe, bodies: Sequence[TraceJob], fleet: Fleet) -> float:
-    """Nanoseconds between arrivals so that the jobs are this load on the owned machines."""
-    by_gpu = fleet.node.gpu > 0 and any(body.gpus for body in bodies)
-    if not by_gpu and not (fleet.limits_cpu and any(body.cpus for body in bodies)):
-        raise refused(
-            "the jobs use nothing that --owned states, so they are no load; write rate=12 for jobs an hour"
-        )
+    """Return the mean nanoseconds between arrivals that give the load of the recipe on owned machines."""
+    gpus, cpus = any(body.gpus for body in bodies), any(body.cpus for body in bodies)
+    by_gpu = fleet.node.gpu > 0 and gpus
+    if not by_gpu and not (fleet.limits_cpu and cpus):
+        raise refused(_no_load("GPUs" if gpus else "CPUs" if cpus else None))
     each = fleet.node.gpu if by_gpu else fleet.node.cpu
     work = sum((body.gpus if by_gpu else body.cpus) * body.runtime for body in bodies)
     return work / (len(bodies) * fleet.count * each * (recipe.load or 1.0))

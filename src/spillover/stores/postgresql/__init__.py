@@ -1,1 +1,1 @@
-"""Journal, election and archive in a PostgreSQL database, for several servers."""
+"""Implements the store in a PostgreSQL database, for several servers."""

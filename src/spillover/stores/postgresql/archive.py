@@ -1,4 +1,4 @@
-"""Ended jobs in PostgreSQL."""
+"""Stores ended jobs in PostgreSQL."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -30,7 +30,7 @@ _FORGET_COSTS: Final = "DELETE FROM costs WHERE job = ANY($1::text[])"
 
 
 class PostgresqlArchive:
-    """Ended jobs in the database."""
+    """The archive in the database."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
@@ -80,7 +80,7 @@ class PostgresqlArchive:
                 list({project for project, _ in keys}),
             )
         found = ((job.project, job.key, job) for job in map(finished_from, map(tuple, rows)))
-        # The newest comes last and stays.
+        # The newest job comes last and wins.
         return {
             (project, key): job for project, key, job in found if key is not None and (project, key) in wanted
         }

@@ -1,6 +1,7 @@
-"""Two connections to PostgreSQL, one to write and one to read, each opened anew after it failed.
+"""Keeps two connections to PostgreSQL, one to write and one to read, and reopens each after a failure.
 
-The server ends a transaction whose client fell silent, so a stopped leader cannot keep its lock on the epoch from a successor.
+PostgreSQL ends a transaction whose client is silent. So a stopped leader cannot keep the lock on the epoch from its
+successor.
 """
 
 import asyncio
@@ -18,14 +19,14 @@ SCHEMA: Final = "spillover"
 """The namespace of our tables."""
 CONNECT_S: Final = 10.0
 COMMAND_S: Final = 60.0
-"""A statement that takes longer hangs."""
+"""Seconds after which a statement counts as hanging."""
 COMMON: Final = {
     "search_path": SCHEMA,
     "application_name": "spillover",
 }
 WRITING: Final = {
     **COMMON,
-    "synchronous_commit": "on",  # whatever the server's default: what returned is on its disk
+    "synchronous_commit": "on",  # whatever the default of the server: a commit that returned is on its disk
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "5s",
 }
@@ -49,11 +50,11 @@ class Line:
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[asyncpg.Connection]:
-        """The connection for a while; any failure but our own refusals costs it."""
+        """Yield the connection; drop it after any failure except our own refusals."""
         async with self._turn:
             try:
                 if self._closed:
-                    raise asyncpg.InterfaceError("the store is closed")  # noqa: TRY301 - told like other failures
+                    raise asyncpg.InterfaceError("the store is closed")  # noqa: TRY301 - reported like other failures
                 if self._connection is None or self._connection.is_closed():
                     self._connection = await asyncpg.connect(
                         self._url,
@@ -68,11 +69,11 @@ class Line:
                 self._drop()
                 raise self._failing(error) from error
             except BaseException:
-                self._drop()  # what a cancelled statement left behind is not known
+                self._drop()  # the state after a cancelled statement is unknown
                 raise
 
     async def close(self) -> None:
-        """Say good-bye."""
+        """Close the connection."""
         async with self._turn:
             self._closed = True
             connection, self._connection = self._connection, None
@@ -102,13 +103,13 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[asyncpg.Connection]:
-        """A transaction; raises Unwritable when it cannot be done."""
+        """Run a transaction; raise Unwritable if it fails."""
         async with self._writing.use() as connection, _within(connection.transaction()):
             yield connection
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[asyncpg.Connection]:
-        """One view of the data; raises Unreadable when there is none."""
+        """Open a consistent view of the data; raise Unreadable if that fails."""
         async with (
             self._reading.use() as connection,
             _within(connection.transaction(isolation="repeatable_read", readonly=True)),
@@ -123,7 +124,7 @@ class PostgresDatabase:
 
 @asynccontextmanager
 async def _within(transaction: Transaction) -> AsyncIterator[None]:
-    """Commit at the end, and roll back on our own refusals; any other failure drops the connection, and waits for no answer."""
+    """Commit at the end, or roll back on our own refusals; other failures drop the connection instead."""
     await transaction.start()
     try:
         yield
@@ -135,14 +136,14 @@ async def _within(transaction: Transaction) -> AsyncIterator[None]:
 
 
 def public_name(url: str) -> str:
-    """Where the data are, without the password."""
+    """Return the location of the data, without the password."""
     parts = urlsplit(url)
     host = parts.hostname or "localhost"
     return f"postgresql://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
 
 def _cause(error: Exception) -> str:
-    """What went wrong, on one line."""
+    """Return the cause of an error, on one line."""
     text = " ".join(str(error).split())
     if isinstance(error, TimeoutError):
         return text or "it did not answer in time"

@@ -1,4 +1,4 @@
-"""Who leads, on PostgreSQL: a row whose counter rises while the holder lives."""
+"""Elects the leader on PostgreSQL, with a row whose counter increases while the holder is alive."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ class PostgresqlElection:
         self._database = database
         self._watch = Watch(term, monotonic)
         self._epoch = 0
-        """The last one that this contender took; 0 if it never did."""
+        """The last epoch that this contender took; 0 if none."""
 
     async def campaign(self, name: str, url: str) -> int | Holder:
         """See Election."""

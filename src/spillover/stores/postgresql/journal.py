@@ -1,4 +1,7 @@
-"""The journal in PostgreSQL. Every write locks the row of the epoch first, so that it is either before a takeover or fenced by it."""
+"""Stores the journal in PostgreSQL.
+
+Every write locks the row of the epoch first, so that it either precedes a takeover or is fenced by it.
+"""
 
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from typing import Any, Final
@@ -31,7 +34,7 @@ from spillover.stores.rows import (
 )
 from spillover.stores.tail import PAGE_BYTES, read_records, read_tail
 
-# The inner query bounds the rows, the outer one the bytes, but lets at least one row through.
+# The inner query limits the rows, and the outer one the bytes, but returns at least one row.
 _PAGE: Final = """
 SELECT first, last, at, epoch, body FROM (
     SELECT *, sum(octet_length(body)) OVER (ORDER BY first) - octet_length(body) AS ahead FROM (
@@ -51,12 +54,12 @@ _SETTLE: Final = (
 
 
 class PostgresqlJournal:
-    """History in the database."""
+    """The journal in the database."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self._settled = 0
-        """The epoch in which nothing is staged, as far as its leader knows; 0 if that is to be found out."""
+        """The epoch in which the leader knows that nothing is staged; 0 if that must be checked."""
 
     async def append(self, after: int, batch: Batch, epoch: int) -> int:
         """See Journal."""
@@ -66,12 +69,11 @@ class PostgresqlJournal:
             await fence(connection, epoch)
             tip = await connection.fetchval(LAST)
             if tip > after:
+                # A retry of a write whose answer was lost finds its own batch.
                 there = await connection.fetchrow(
                     "SELECT first, last, at, epoch, body FROM batches WHERE first = $1", after + 1
                 )
-                if (
-                    there is not None and tuple(there) == row
-                ):  # a retry of what was written, though the answer was lost
+                if there is not None and tuple(there) == row:
                     return last
             check_tip(tip, after)
             if batch.events:
@@ -209,21 +211,22 @@ class PostgresqlJournal:
         return gone
 
     async def close(self) -> None:
-        """Close the connections, for all ports on them."""
+        """Close the connections, for all ports that share them."""
         await self._database.close()
 
     async def _compact_some(self, upto: int, epoch: int) -> int:
-        """Forget some of what may be forgotten; 0 when nothing is left to forget."""
+        """Delete some of the old events; return 0 when none are left to delete."""
         async with self._database.write() as connection:
             await fence(connection, epoch)
-            # The archive needs no bound of its own: a job is in it before the event that drops the job from the state, so
-            # what the checkpoint no longer holds is archived.
+            # The archive needs no bound of its own. A job is archived before the event that removes it from the state,
+            # so every job that the checkpoint lacks is archived.
             bound = min(upto, await connection.fetchval(CHECKPOINT))
             oldest = await connection.fetchval(OLDEST)
             end = await connection.fetchval("SELECT last FROM batches WHERE first = $1", oldest)
             if end is None or end > bound:
                 return 0
-            # Batches are in order and apart: of the two newest that begin within the bound, at least one ends within it.
+            # Batches are in order and do not overlap. Of the two newest that begin within the bound, at least one ends
+            # within it.
             whole = await connection.fetchval(
                 "SELECT max(last) FROM "
                 "(SELECT last FROM batches WHERE first <= $1 ORDER BY first DESC LIMIT 2) AS newest WHERE last <= $1",
@@ -242,13 +245,13 @@ class PostgresqlJournal:
         return int(whole - oldest + 1)
 
     async def _settle(self, epoch: int) -> None:
-        """Bring what was staged for the last checkpoint to its place, and drop what was staged for none."""
+        """Move records that were staged for the last checkpoint to their place, and drop those of an unfinished one."""
         while self._settled != epoch:
             if not await self._settle_some(epoch):
                 self._settled = epoch
 
     async def _settle_some(self, epoch: int) -> bool:
-        """The same with some of it; whether more is left."""
+        """Do this for some of them; return whether more are left."""
         async with self._database.write() as connection:
             await fence(connection, epoch)
             some = await connection.fetch(
@@ -281,10 +284,10 @@ async def _put_staged(
 
 
 async def fence(connection: asyncpg.Connection, epoch: int) -> None:
-    """Raise Fenced unless the epoch is the store's, and keep it so until the transaction ends."""
+    """Raise Fenced unless the store has this epoch, and lock it until the transaction ends."""
     check_epoch(await connection.fetchval("SELECT epoch FROM leader FOR UPDATE"), epoch)
 
 
 def count_of(status: str) -> int:
-    """How many rows a statement changed, as its status tells."""
+    """Return how many rows a statement changed, from its status."""
     return int(status.rpartition(" ")[2])

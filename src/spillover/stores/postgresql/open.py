@@ -15,7 +15,7 @@ from spillover.stores.store import TERM, Store
 async def open_postgresql(
     url: str, term: float = TERM, monotonic: Callable[[], float] = time.monotonic
 ) -> Store:
-    """Create, upgrade or just open the data; a database that cannot be written is opened for reading only."""
+    """Create, upgrade or open the data; open a database that cannot be written for reading only."""
     database = PostgresDatabase(url)
     try:
         try:
@@ -36,7 +36,7 @@ async def open_postgresql(
 
 
 async def postgresql_journal(url: str) -> PostgresqlJournal:
-    """The journal of a database, to be read: nothing is created or upgraded."""
+    """Open the journal of a database for reading, without creating or upgrading anything."""
     database = PostgresDatabase(url)
     try:
         await require_current(database)
@@ -47,7 +47,7 @@ async def postgresql_journal(url: str) -> PostgresqlJournal:
 
 
 async def postgresql_version(url: str) -> int:
-    """The version of the data in a database; raises Unreadable if it cannot be asked, or has none."""
+    """Return the version of the data in a database; raise Unreadable if there is none."""
     database = PostgresDatabase(url)
     try:
         return await stored_version(database)

@@ -1,6 +1,7 @@
-"""The tables of the PostgreSQL store, and how an older database gets them. They mean what those of SQLite mean.
+"""Defines the tables of the PostgreSQL store, and upgrades older databases.
 
-`meta` keeps its form in all versions, so that any version can say that another one is needed.
+The tables mean the same as those of SQLite. `meta` has the same form in all versions, so that any version can tell
+which one the data need.
 """
 
 from typing import Any, Final
@@ -18,7 +19,7 @@ from spillover.stores.rows import (
 )
 from spillover.stores.upgrade import batches_from_v0, finished_from_v0, refuse_newer
 
-# Two servers may create the tables at once; any number will do that no other program takes.
+# Lock for creating the tables, because two servers may do so at once. The number only has to be unused.
 _CREATING: Final = 0x5B111
 _META: Final = "CREATE TABLE meta (name text PRIMARY KEY, value bigint NOT NULL);"
 _RECORDS: Final = """
@@ -109,7 +110,7 @@ PUT_FINISHED: Final = (
 
 
 async def prepare(database: PostgresDatabase) -> None:
-    """Create the tables, or bring older ones up to date, in one transaction."""
+    """Create the tables, or upgrade older ones, in one transaction."""
     async with database.write() as connection:
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _CREATING)
         version = await _version(connection)
@@ -127,26 +128,26 @@ async def prepare(database: PostgresDatabase) -> None:
 
 
 async def require_current(database: PostgresDatabase) -> None:
-    """Raise unless the data can be read as they are."""
+    """Raise unless the data are readable as they are."""
     version = await stored_version(database)
     refuse_newer(version, database.name)
     if version < SCHEMA_VERSION:
         raise Unreadable(
-            f"data in {database.name} are of version {version} and must be upgraded, but cannot be written"
+            f"the data in {database.name} have version {version} and need an upgrade, but cannot be written"
         )
 
 
 async def stored_version(database: PostgresDatabase) -> int:
-    """The version of the data; raises if there are none."""
+    """Return the version of the data; raise Unreadable if there are none."""
     async with database.read() as connection:
         version = await _version(connection)
     if version is None:
-        raise Unreadable(f"there are no data in {database.name}")
+        raise Unreadable(f"there is no data in {database.name}")
     return version
 
 
 async def _version(connection: Any) -> int | None:
-    """The version of a database; None for an empty one."""
+    """Return the version of a database; None for an empty one."""
     if await connection.fetchval("SELECT to_regclass($1)", f"{SCHEMA}.meta") is None:
         return None
     return int(await connection.fetchval("SELECT value FROM meta WHERE name = 'version'"))
@@ -163,7 +164,7 @@ async def _create(connection: asyncpg.Connection) -> None:
 
 
 async def _upgrade_from_0(connection: asyncpg.Connection) -> None:
-    """See the upgrade module for what version 0 was."""
+    """Upgrade from version 0, which the upgrade module describes."""
     for table in ("meta", "blobs", "archive"):
         await connection.execute(
             f"ALTER TABLE {table} RENAME TO {table}_v0; ALTER INDEX {table}_pkey RENAME TO {table}_v0_pkey"
@@ -193,7 +194,7 @@ async def _upgrade_from_0(connection: asyncpg.Connection) -> None:
 
 
 async def _add_costs(connection: asyncpg.Connection) -> None:
-    """Version 2: what each attempt cost, and members in the order of their index."""
+    """Upgrade to version 2: add the cost of each attempt, and sort members by their index."""
     await connection.execute(_COSTS + _REORDERED)
     last = ""
     statement = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive WHERE job > $1 ORDER BY job LIMIT $2"  # noqa: S608 - constants

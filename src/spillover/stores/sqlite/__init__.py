@@ -1,1 +1,1 @@
-"""Journal, election and archive in one SQLite file."""
+"""Implements the store in one SQLite file."""

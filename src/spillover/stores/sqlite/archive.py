@@ -1,4 +1,4 @@
-"""Ended jobs in SQLite."""
+"""Stores ended jobs in SQLite."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -33,7 +33,7 @@ _SELECT: Final = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive"  # noqa: S
 
 
 class SqliteArchive:
-    """Ended jobs in the file."""
+    """The archive in the file."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
@@ -65,7 +65,7 @@ class SqliteArchive:
     async def find(self, prefix: str, limit: int, project: str | None = None) -> list[JobId]:
         """See Archive."""
         members = "" if "." in prefix else "AND member = 0"
-        # The plus keeps the order from being taken from an index: few ids start so, many are newer.
+        # The plus keeps SQLite from using an index for the order. Few ids have the prefix, but many are newer.
         statement = (
             f"SELECT job FROM archive WHERE job >= ? AND job < ? {members} AND project = ifnull(?, project) "  # noqa: S608 - constants
             "ORDER BY +number DESC, +job LIMIT ?"
@@ -79,7 +79,7 @@ class SqliteArchive:
         """See Archive."""
 
         def work(connection: apsw.Connection) -> dict[ProjectKey, Finished]:
-            # By the index of keys: few projects use the same one.
+            # Uses the index of keys, because few projects share a key.
             statement = f"{_SELECT} WHERE project = ? AND key = ? ORDER BY +number DESC, +job LIMIT 1"
             found = ((key, connection.execute(statement, key).fetchone()) for key in keys)
             return {key: finished_from(row) for key, row in found if row is not None}

@@ -1,4 +1,4 @@
-"""One database file, with the thread that writes to it and the thread that reads from it."""
+"""Manages one database file, with a thread that writes and a thread that reads."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,16 +17,16 @@ FILE: Final = "spill.db"
 
 
 class SqliteDatabase:
-    """Where all work on one file goes. Readers never wait for the writer, nor it for them."""
+    """One database file. Readers and the writer never wait for each other."""
 
     def __init__(self, folder: Path, vfs: str | None = None, *, untouched: bool = False) -> None:
-        """`untouched` is for those who only read, and leave nothing behind."""
+        """`untouched` is for programs that only read, and must leave nothing behind."""
         self.folder = folder
         self._path = folder / FILE
         self._on_close: Callable[[], None] = lambda: None
         self._reading = Reading(self._path, vfs, untouched=untouched)
         self._writer = SqliteThread("sqlite-writer", lambda: open_writer(self._path, vfs), self._unwritable)
-        # What is read was written by us: a value of another kind, or no text, is a damage that SQLite does not see.
+        # We wrote what we read. A value of the wrong type, or invalid text, is damage that SQLite does not detect.
         self._reader = SqliteThread(
             "sqlite-reader",
             self._reading.open,
@@ -36,7 +36,7 @@ class SqliteDatabase:
         )
 
     async def open(self) -> None:
-        """Create or upgrade the data; data that cannot be written are opened for reading only."""
+        """Create or upgrade the data; open data that cannot be written for reading only."""
         try:
             await self._try_open()
         except BaseException:
@@ -44,24 +44,25 @@ class SqliteDatabase:
             raise
 
     async def write(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Do something on the writing thread; raises Unwritable when the file cannot be written."""
+        """Run work on the writing thread; raise Unwritable if the file cannot be written."""
         if self._reader.connected and not self._writer.connected:
-            # Connections of one process share the index of the log: one that could not be written stays so while it is used.
+            # Connections of one process share the index of the log. One that was opened as read-only stays so while it
+            # is in use.
             await self._reader.disconnect()
         return await self._writer.run(work)
 
     async def read(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Do something on the reading thread; raises Unreadable when the file cannot be read."""
+        """Run work on the reading thread; raise Unreadable if the file cannot be read."""
         return await self._reader.run(work)
 
     async def close(self) -> None:
-        """End both threads. The writer is the last to go: it puts the log into the file and removes it."""
+        """End both threads, the writer last, because it moves the log into the file and removes it."""
         await self._reader.close()
         await self._writer.close()
         self._on_close()
 
     def on_close(self, call: Callable[[], None]) -> None:
-        """Have something else let go after the file is closed."""
+        """Call a function after the file is closed."""
         self._on_close = call
 
     async def _try_open(self) -> None:

@@ -1,12 +1,13 @@
-"""Who leads, on SQLite: a row, and a lock on a file that dies with its process.
+"""Elects the leader on SQLite, with a row and a file lock that ends with its process.
 
-Whoever gets the lock of a holder that had it knows that the holder is gone, and takes over at once: a killed server restarts
-without waiting. A holder that is only stopped keeps the lock; once its row has not changed for a term, another takes a new epoch
-without the lock (`locked` = 0 says so, or its own missing lock would look like its death) and gets the lock when it can.
+A contender that gets the file lock of a holder knows that the holder is gone, and takes over at once. So a killed
+server restarts without waiting. A holder that is only stopped keeps the lock. When its row has not changed for a term,
+another server takes a new epoch without the lock, and gets the lock when it can. Meanwhile `locked` is 0. Otherwise the
+lock that it lacks would look like its death.
 
-A holder that is stopped in the very middle of a commit also keeps the database's own lock, which nobody can take from it. Once its
-term is over, whoever wants to lead kills it, if the file of the lock says surely which process that is; else others hear Unwritable
-until somebody continues or kills it. PostgreSQL ends such a transaction by itself.
+A holder that is stopped in the middle of a commit also keeps the lock of the database, which no other process can
+release. After its term, a contender kills it, if the lock file identifies the process beyond doubt. If not, other
+servers get Unwritable until a person continues or kills it. PostgreSQL ends such a transaction by itself.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ LOCK_FILE: Final = "leader.lock"
 
 
 class Row(Struct, frozen=True):
-    """What the store says about the lead."""
+    """The row about the lead."""
 
     epoch: int
     holder: str | None
@@ -43,26 +44,26 @@ class Row(Struct, frozen=True):
 
 
 class Lock:
-    """A lock on a file; the system lets it go when the process ends, however it ends."""
+    """A lock on a file. The system releases it when the process ends, however it ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._handle: int | None = None
-        """None while we do not have it. Children do not inherit it."""
+        """None while we do not have the lock. Children do not inherit it."""
 
     @property
     def held(self) -> bool:
-        """Whether it is ours."""
+        """Return whether we have the lock."""
         return self._handle is not None
 
     def take(self) -> bool:
-        """Get it if it is free."""
+        """Take the lock if it is free; return whether we have it."""
         if self._handle is not None:
             return True
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with contextlib.suppress(OSError):  # of a full disk: the lock is what counts
+            with contextlib.suppress(OSError):  # a full disk must not prevent the lock
                 sign(handle)
         except BlockingIOError:
             os.close(handle)
@@ -74,14 +75,14 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Let it go, if it is ours."""
+        """Release the lock, if we have it."""
         handle, self._handle = self._handle, None
         if handle is not None:
             os.close(handle)
 
 
 class SqliteElection:
-    """One contender for the lead. Its work runs on the writing thread, so nothing here happens twice at once."""
+    """One contender for the lead. Its work runs on the writing thread, so nothing here runs concurrently."""
 
     def __init__(self, database: SqliteDatabase, term: float, monotonic: Callable[[], float]) -> None:
         self.term = term
@@ -89,7 +90,7 @@ class SqliteElection:
         self._watch = Watch(term, monotonic)
         self._lock = Lock(database.folder / LOCK_FILE)
         self._epoch = 0
-        """The last one that this contender took; 0 if it never did."""
+        """The last epoch that this contender took; 0 if none."""
 
     async def campaign(self, name: str, url: str) -> int | Holder:
         """See Election."""
@@ -109,19 +110,19 @@ class SqliteElection:
         return None if row.holder is None else _holder(row)
 
     def release(self) -> None:
-        """Let the lock go without a word: what the end of the process would do."""
+        """Release the lock without resigning, as the end of the process would."""
         self._lock.release()
 
     def _campaign(self, connection: apsw.Connection, name: str, url: str) -> int | Holder:
-        row = _row(connection)  # a look needs no lock of the database, so that one who waits disturbs nobody
+        row = _row(connection)  # reading needs no database lock, so waiting contenders disturb nobody
         if self._lock.held and row.epoch != self._epoch:
-            self._lock.release()  # somebody took over while we were stopped
+            self._lock.release()  # another server took over while we were stopped
         if not self._may_lead(row):
             return _holder(row)
         try:
             return self._take_over(connection, row, name, url)
         except apsw.BusyError:
-            # Without its lock, we know of the holder only that its term is over.
+            # Without its lock, we know only that the holder's term is over.
             if self._lock.held or not row.locked or row.epoch == self._epoch:
                 raise
             if not end_if_stopped(self._lock.path):
@@ -129,21 +130,21 @@ class SqliteElection:
         return self._take_over(connection, row, name, url)
 
     def _kept_by_holder(self, row: Row) -> Unwritable:
-        """Why nothing can be written though nobody leads."""
+        """Return why the database cannot be written although nobody leads."""
         holder = holder_of(self._lock.path)
         here = holder is not None and holder.boot == boot_id()
         who = f"process {holder.pid}" if holder is not None and here else row.holder
         return Unwritable(
-            f"cannot write {self._database.folder}: {who}, which led until its term was over, may hold the lock of the database; "
-            "if it does not go on by itself, continue it (kill -CONT) or end it (kill -KILL)"
+            f"cannot write {self._database.folder}: {who}, the leader until its term ended, may hold the "
+            "database lock; if it hangs, continue it (kill -CONT) or kill it (kill -KILL)"
         )
 
     def _take_over(self, connection: apsw.Connection, row: Row, name: str, url: str) -> int | Holder:
-        """Take a new epoch, unless somebody was faster."""
+        """Take a new epoch, unless another server was faster."""
         try:
             with transaction(connection):
                 now = _row(connection)
-                if now != row:  # somebody was faster
+                if now != row:  # another server was faster
                     self._lock.release()
                     return _holder(now)
                 epoch = row.epoch + 1
@@ -158,11 +159,12 @@ class SqliteElection:
         return epoch
 
     def _may_lead(self, row: Row) -> bool:
-        """Whether the holder is known to be gone, or silent for a term; if it is gone, we have its lock."""
+        """Return whether the holder is gone or silent for a term; if it is gone, we now have its lock."""
         if self._lock.take():
             if row.holder is None or row.locked or row.epoch == self._epoch:
                 return True
-            self._lock.release()  # the holder never had it: it may live, and takes the lock when it renews
+            # The holder never had it; it may be alive, and takes the lock when it renews.
+            self._lock.release()
         return row.epoch == self._epoch or self._watch.expired(row.epoch, row.renewal)
 
     def _renew(self, connection: apsw.Connection, epoch: int) -> bool:
@@ -194,5 +196,5 @@ def _row(connection: apsw.Connection) -> Row:
 
 
 def _holder(row: Row) -> Holder:
-    """Who leads; a lock without a name is somebody's who is about to."""
+    """Return the leader. A lock without a name belongs to a server that is about to lead."""
     return Holder(name=row.holder or "a server that is starting", url=row.url, epoch=row.epoch)

@@ -1,4 +1,4 @@
-"""Looks at a database file without changing it: of which version it is, and what SQLite itself finds wrong with it."""
+"""Examines a database file without changing it: its version, and damage that SQLite finds."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -15,23 +15,23 @@ from spillover.stores.sqlite.worker import cause
 
 T = TypeVar("T")
 MOST: Final = 20
-"""Lines of what is wrong; one damaged page can lead to thousands."""
+"""Most lines of damage to report. One damaged page can cause thousands."""
 _TITLE: Final = "*** in database main ***"
 _STEPS: Final = 100_000
-"""Instructions of SQLite between two calls that say that it goes on."""
+"""Instructions of SQLite between two calls that show progress."""
 
 
 def version(folder: Path) -> int:
-    """The version of the data; raises Unreadable, or NoData if there are none."""
+    """Return the version of the data; raise Unreadable, or NoData if there are none."""
     with closing(_open(folder)) as connection:
         found = _guarded(folder, lambda: version_of(connection))
     if found is None:
-        raise NoData(f"there are no data in {folder}")
+        raise NoData(f"there is no data in {folder}")
     return found
 
 
 def integrity(folder: Path, going_on: Callable[[], None]) -> list[str]:
-    """What SQLite finds wrong with the whole file; nothing as a rule. Raises Moved if a server was started meanwhile."""
+    """Return the damage that SQLite finds in the file; raise Moved if a server started meanwhile."""
     reading = Reading(folder / FILE, untouched=True, require=_anything)
     with closing(_guarded(folder, reading.open)) as connection:
 
@@ -46,8 +46,8 @@ def integrity(folder: Path, going_on: Callable[[], None]) -> list[str]:
             return [" ".join(str(line).removeprefix(_TITLE).split()) for (line,) in rows]
 
         found = _guarded(folder, lines)
-    if found != ["ok"] and reading.stale():  # what was read as a file that nobody changes was changed
-        raise Moved("a server was started while the data were read")
+    if found != ["ok"] and reading.stale():  # the file was read as unchanging, but has changed
+        raise Moved("a server started while the data was read")
     return [] if found == ["ok"] else found
 
 
@@ -56,7 +56,7 @@ def _open(folder: Path) -> apsw.Connection:
 
 
 def _anything(connection: apsw.Connection, folder: Path) -> None:
-    """Whatever version it is; the file itself must be one of SQLite."""
+    """Accept any version, but require a valid SQLite file."""
     del folder
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
 

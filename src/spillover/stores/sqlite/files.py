@@ -1,13 +1,14 @@
-"""How the database file is opened: for writing, and, where that is impossible, for reading all the same.
+"""Opens the database file for writing, or for reading even where writing is impossible.
 
-Write-ahead logging with synchronous FULL: a commit returns when it is on the disk, and is seen by readers only then. Reading a
-write-ahead log needs its index (`-shm`), a file that SQLite wants to create or to write; where it cannot, these are tried in turn:
+Uses write-ahead logging with synchronous FULL: a commit returns when it is on the disk, and readers see it only then.
+Reading a write-ahead log needs its index (`-shm`), a file that SQLite wants to create or write. Where it cannot, these
+ways are tried in turn:
 
-1. read-only, with the index of a writer that lives or was killed;
-2. the same with the index left alone, its content rebuilt in memory (a full disk);
-3. as an immutable file, if there is no log: then nobody has it open for writing and it holds everything.
+1. read-only, with the index of a writer that is alive or was killed;
+2. the same, but with the index rebuilt in memory and the file left alone (for a full disk);
+3. as an immutable file, if there is no log: then no process has it open for writing, and it is complete.
 
-Whoever only looks, as `spill doctor` does, tries them the other way round, so that no log or index is left behind.
+Programs that only look, such as `spill doctor`, try them in reverse order, so that they leave no log or index behind.
 """
 
 import os
@@ -24,13 +25,13 @@ from spillover.ports.journal import Unreadable
 from spillover.stores.sqlite.schema import NoData, prepare, require_current
 
 BUSY_MS: Final = 5_000
-"""How long to wait for another writer; commits take milliseconds, an upgrade of old data a few seconds."""
+"""Milliseconds to wait for another writer. Commits take milliseconds, an upgrade of old data a few seconds."""
 LOG_BYTES: Final = 64 << 20
-"""A log that one huge batch blew up is cut back to this."""
+"""Bytes to which a log is truncated after a huge batch."""
 
 
 def open_writer(path: Path, vfs: str | None) -> apsw.Connection:
-    """Open for writing: create the file, or bring an older one up to date."""
+    """Open for writing; create the file, or upgrade an older one."""
     if not path.parent.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         _sync_folder(path.parent.parent)
@@ -49,15 +50,15 @@ def open_writer(path: Path, vfs: str | None) -> apsw.Connection:
 
 
 def _require_writable(connection: apsw.Connection) -> None:
-    """Refuse a connection that SQLite made for reading only, and would keep so when the file can be written again."""
+    """Refuse a connection that SQLite opened as read-only. It would stay so when the file is writable again."""
     if connection.readonly("main"):
         raise apsw.ReadOnlyError("the file is read-only")
 
 
 class Reading:
-    """Opens for reading, whatever it takes; `untouched` leaves the folder as it is, if that is possible at all.
+    """Opens the file for reading, in any way that works. `untouched` leaves the folder as it is, if possible.
 
-    `require` raises for data that are not to be read.
+    `require` raises for data that must not be read.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Reading:
         self._immutable = False
 
     def open(self) -> apsw.Connection:
-        """The first of the ways that works."""
+        """Open the file in the first way that works."""
         failed: Exception | None = None
         for options in self._ways():
             try:
@@ -87,11 +88,11 @@ class Reading:
                 self._immutable = "immutable" in options
                 return connection
         if not self._path.exists():
-            raise NoData(f"there are no data in {self._path.parent}")
+            raise NoData(f"there is no data in {self._path.parent}")
         raise Unreadable(f"cannot read {self._path}: {failed}") from failed
 
     def stale(self) -> bool:
-        """Whether the file was opened as one that nobody changes, and now somebody does."""
+        """Return whether the file was opened as immutable, but now has a writer."""
         return self._immutable and not self._nobody_writes()
 
     def _ways(self) -> list[str]:
@@ -112,7 +113,7 @@ class Reading:
         return connection
 
     def _nobody_writes(self) -> bool:
-        """A writer has a log; an empty one may be left behind by a try to write where nothing can be written."""
+        """Return whether there is no writer: no log, or an empty one that a failed write left on a read-only disk."""
         try:
             left = self._log.stat().st_size
         except OSError:
@@ -121,7 +122,7 @@ class Reading:
 
 
 def _keep_a_log(connection: apsw.Connection) -> None:
-    """Turn write-ahead logging on; for this alone SQLite does not wait while others do the same on a new file."""
+    """Turn on write-ahead logging. SQLite does not wait here while others do the same on a new file, so retry."""
     give_up = time.monotonic() + BUSY_MS / 1000
     while True:
         try:
@@ -145,7 +146,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """All or nothing, and the only writer from its beginning."""
+    """Run a transaction that excludes other writers from its start."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -1,4 +1,4 @@
-"""The journal in SQLite: a batch of events is one row, and an append is one transaction."""
+"""Stores the journal in SQLite. A batch of events is one row, and an append is one transaction."""
 
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from functools import partial
@@ -41,12 +41,12 @@ _PAGE: Final = (
 
 
 class SqliteJournal:
-    """History in the file."""
+    """The journal in the file."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
         self._settled = 0
-        """The epoch in which nothing is staged, as far as its leader knows; 0 if that is to be found out."""
+        """The epoch in which the leader knows that nothing is staged; 0 if that must be checked."""
 
     async def append(self, after: int, batch: Batch, epoch: int) -> int:
         """See Journal."""
@@ -133,18 +133,18 @@ class SqliteJournal:
         return gone
 
     async def _settle(self, epoch: int) -> None:
-        """Bring what was staged for the last checkpoint to its place, and drop what was staged for none."""
+        """Move records that were staged for the last checkpoint to their place, and drop those of an unfinished one."""
         while self._settled != epoch:
             if not await self._database.write(lambda connection: _settle(connection, epoch)):
                 self._settled = epoch
 
     async def close(self) -> None:
-        """Close the file, for all ports on it."""
+        """Close the file, for all ports that share it."""
         await self._database.close()
 
 
 def one(connection: apsw.Connection, statement: str) -> int:
-    """The only value of a statement, a number; raises as SQLite does for a damaged file if it is none."""
+    """Return the only value of a statement, a number; raise CorruptError if it is none."""
     value = connection.execute(statement).get
     if not isinstance(value, int):
         raise apsw.CorruptError(f"{statement} is {value!r}")
@@ -152,7 +152,7 @@ def one(connection: apsw.Connection, statement: str) -> int:
 
 
 def fence(connection: apsw.Connection, epoch: int) -> None:
-    """Raise Fenced unless the epoch is the store's; within a transaction."""
+    """Raise Fenced unless the store has this epoch. Call it within a transaction."""
     check_epoch(one(connection, "SELECT epoch FROM leader"), epoch)
 
 
@@ -165,7 +165,7 @@ def _append(connection: apsw.Connection, row: BatchRow, blobs: Sequence[tuple[by
             there = connection.execute(
                 "SELECT first, last, at, epoch, body FROM batches WHERE first = ?", (first,)
             )
-            if there.fetchone() == row:  # a retry of what was written, though the answer was lost
+            if there.fetchone() == row:  # a retry of a write whose answer was lost
                 return last
         check_tip(tip, first - 1)
         if last >= first:
@@ -179,23 +179,23 @@ def _append(connection: apsw.Connection, row: BatchRow, blobs: Sequence[tuple[by
 
 
 def _load(connection: apsw.Connection) -> Loaded:
-    with connection:  # one view of the data
+    with connection:  # one consistent view
         checkpoint, count = one(connection, CHECKPOINT), one(connection, COUNT)
         last = one(connection, LAST)
     return Loaded(checkpoint=checkpoint, count=count, last=last)
 
 
 def _records(connection: apsw.Connection, kind: str, key: str, rows: int) -> tuple[int, list[Record]]:
-    """Some records behind a kind and a key, and the checkpoint that they are of."""
+    """Return some records after a kind and a key, and their checkpoint."""
     found: list[Any] = []
-    with connection:  # one view of the data
+    with connection:  # one consistent view
         checkpoint = one(connection, CHECKPOINT)
         found += connection.execute(OVERLAID if one(connection, STAGED) else RECORDS, (kind, key, rows))
     return checkpoint, found
 
 
 def _page(connection: apsw.Connection, due: int, end: int, rows: int) -> list[BatchRow]:
-    """Batches from the one that holds revision `due` on, as many as make a page."""
+    """Return one page of batches, from the one that holds revision `due` on."""
     page: list[BatchRow] = []
     size = 0
     for row in connection.execute(_PAGE, (due, end, rows)):
@@ -237,7 +237,7 @@ def _put_staged(connection: apsw.Connection, records: Mapping[tuple[str, str], b
 
 
 def _settle(connection: apsw.Connection, epoch: int) -> bool:
-    """Bring some of what was staged to its place, or drop it if it belongs to no checkpoint; whether more is left."""
+    """Move some staged records to their place, or drop unfinished ones; return whether more are left."""
     with transaction(connection):
         fence(connection, epoch)
         some = list(
@@ -274,7 +274,7 @@ def _index(connection: apsw.Connection, mentions: Mentions, epoch: int) -> None:
 
 def _mentioned(connection: apsw.Connection, mark: int, after: int) -> list[int]:
     rows: list[Any] = []
-    with connection:  # one view of the data
+    with connection:  # one consistent view
         oldest = one(connection, OLDEST)
         rows += connection.execute(
             "SELECT first, body FROM mentions WHERE bucket = ? AND last > ? ORDER BY first",
@@ -284,18 +284,19 @@ def _mentioned(connection: apsw.Connection, mark: int, after: int) -> list[int]:
 
 
 def _compact(connection: apsw.Connection, upto: int, epoch: int) -> int:
-    """Forget some of what may be forgotten; 0 when nothing is left to forget."""
+    """Delete some of the old events; return 0 when none are left to delete."""
     with transaction(connection):
         fence(connection, epoch)
-        # The archive needs no bound of its own: a job is in it before the event that drops the job from the state, so what
-        # the checkpoint no longer holds is archived.
+        # The archive needs no bound of its own. A job is archived before the event that removes it from the state, so
+        # every job that the checkpoint lacks is archived.
         bound = min(upto, one(connection, CHECKPOINT))
         oldest = one(connection, OLDEST)
         end = connection.execute("SELECT last FROM batches WHERE first = ?", (oldest,)).get
         if end is None or end > bound:
             return 0
         bound = min(bound, max(int(end), oldest + STEP_EVENTS))
-        # Batches are in order and apart: of the two newest that begin within the bound, at least one ends within it.
+        # Batches are in order and do not overlap. Of the two newest that begin within the bound, at least one ends
+        # within it.
         newest = "SELECT last FROM batches WHERE first <= ?1 ORDER BY first DESC LIMIT 2"
         whole = f"SELECT max(last) FROM ({newest}) WHERE last <= ?1"  # noqa: S608 - a constant
         upto = int(connection.execute(whole, (bound,)).get)
@@ -319,13 +320,13 @@ def _blobs(connection: apsw.Connection, digests: Sequence[bytes]) -> dict[bytes,
 
 
 def _loose(connection: apsw.Connection, keep: Container[bytes], first: bytes, end: bytes) -> list[bytes]:
-    """Blobs of a range of digests that nothing seems to need."""
+    """Return the blobs in a range of digests that seem unused."""
     found = connection.execute(f"SELECT digest {LOOSE} AND digest >= ? AND digest < ?", (first, end))
     return [digest for (digest,) in found if digest not in keep]
 
 
 def _forget_blobs(connection: apsw.Connection, digests: Sequence[bytes], epoch: int) -> int:
-    """Drop those that are still not needed."""
+    """Delete those blobs that are still unused."""
     with transaction(connection):
         fence(connection, epoch)
         before = connection.total_changes()

@@ -1,8 +1,8 @@
-"""Which process has the lock of the lead, and the end of one that was stopped with the database locked.
+"""Identifies the process that holds the lock of the lead, and kills one that stopped with the database locked.
 
-A process that is stopped in the very middle of a commit keeps the database's own lock, which nobody can take from it. Once its
-term is over it does not lead any more, and nothing of what it acknowledged is lost if it ends: so a successor may end it, if it is
-surely that process, and surely stopped.
+A process that is stopped in the middle of a commit keeps the lock of the database, which no other process can release.
+After its term it no longer leads, and its end loses nothing that it acknowledged. So a successor may kill it, if it is
+certainly that process, and certainly stopped.
 """
 
 import logging
@@ -19,32 +19,32 @@ from spillover.ports.clock import boot_id
 log = logging.getLogger(__name__)
 
 STOPPED: Final = b"T"
-"""The state of a process that a signal stopped; one that a debugger stopped is somebody's who looks at it."""
+"""State of a process that a signal stopped. A process stopped by a debugger has another, and is left alone."""
 PATIENCE_MS: Final = 5_000
-"""How long to wait for a process that was killed to be gone."""
+"""Milliseconds to wait for a killed process to disappear."""
 MOST: Final = 200
-"""Bytes of what the file of a lock says."""
+"""Most bytes to read of a lock file."""
 
 
 class LockHolder(Struct, frozen=True):
-    """A process, told from all others of its number."""
+    """A process, distinguished from all others with the same pid."""
 
     pid: int
     birth: int
-    """When it was made, in clock ticks since its machine started."""
+    """When it started, in clock ticks since its machine started."""
     boot: str
-    """What that start of the machine is known by."""
+    """Boot id of the machine."""
 
 
 def sign(handle: int) -> None:
-    """Write into the file of a lock that this process has it."""
+    """Write into a lock file that this process holds the lock."""
     _, birth = _state_of(os.getpid()) or (b"", 0)
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.getpid()} {birth} {boot_id()}\n".encode(), 0)
 
 
 def holder_of(path: Path) -> LockHolder | None:
-    """Who signed the file of a lock last; None if nobody did, as before there were signatures."""
+    """Return the process that last signed a lock file; None if there is none, as in older releases."""
     try:
         with path.open("rb") as file:
             pid, birth, boot = file.read(MOST).decode("ascii").split()
@@ -54,19 +54,19 @@ def holder_of(path: Path) -> LockHolder | None:
 
 
 def end_if_stopped(path: Path) -> bool:
-    """Kill the process that has a lock, if it surely is stopped; whether it is gone. Its term must be over."""
+    """Kill the holder of a lock if it is certainly stopped; return whether it is gone. Its term must be over."""
     holder = holder_of(path)
     if holder is None or holder.boot != boot_id():
         return False
     try:
-        process = os.pidfd_open(holder.pid)  # from here on its number is nobody else's
+        process = os.pidfd_open(holder.pid)  # from here on its pid cannot be reused
     except OSError:
         return False
     try:
         if _state_of(holder.pid) != (STOPPED, holder.birth) or not _has_open(holder.pid, path):
             return False
         log.warning(
-            "killing process %d, a server that was stopped while it wrote: its term is over, and it keeps others from writing",
+            "killing process %d, a server that stopped while writing; its term is over, and it blocks other writers",
             holder.pid,
         )
         signal.pidfd_send_signal(process, signal.SIGKILL)
@@ -79,7 +79,7 @@ def end_if_stopped(path: Path) -> bool:
 
 
 def _state_of(pid: int) -> tuple[bytes, int] | None:
-    """The state of a process, and when it was made; None if there is none."""
+    """Return the state and the start time of a process; None if there is none."""
     try:
         words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return words[0], int(words[19])
@@ -88,10 +88,10 @@ def _state_of(pid: int) -> tuple[bytes, int] | None:
 
 
 def _has_open(pid: int, path: Path) -> bool:
-    """Whether a process has a file open."""
+    """Return whether a process has a file open."""
     try:
         wanted = path.stat()
-        for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - names are all that is wanted
+        for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - only names are needed
             try:
                 found = os.stat(f"/proc/{pid}/fd/{number}")  # noqa: PTH116 - likewise
             except OSError:

@@ -1,8 +1,8 @@
-"""Reads SQLite's write-ahead log as its file format says, to see whether something in the middle of it was damaged.
+"""Reads SQLite's write-ahead log by its file format, to detect damage in the middle of it.
 
-SQLite takes a log up to the first frame whose checksum is wrong, as after a loss of power, and says nothing: what follows that frame is as
-if it had never been committed. Every commit here is brought to the disk before the next begins, so a commit that follows a damaged frame was
-acknowledged once, and is lost.
+SQLite reads a log up to the first frame with a wrong checksum, as after a power failure, and reports nothing. Later
+frames are treated as if they were never committed. Here every commit is synced before the next one begins. So a commit
+after a damaged frame was acknowledged once, and is lost.
 """
 
 import struct
@@ -15,12 +15,12 @@ _HEADER: Final = struct.Struct(">8I")
 _FRAME: Final = struct.Struct(">6I")
 """Page, pages of the file after a commit or 0, two salts, two checksums."""
 _MAGIC: Final = {0x377F0682: "<", 0x377F0683: ">"}
-"""With the order of bytes by which checksums are made."""
+"""Magic numbers, with the byte order of the checksums."""
 _MASK: Final = 0xFFFFFFFF
 
 
 def lost_commits(log: Path, going_on: Callable[[], None] = lambda: None) -> int:
-    """Commits in a log that nobody writes to which a damaged frame before them hides; 0 as a rule."""
+    """Count the commits after a damaged frame in a log that has no writer; usually 0."""
     with log.open("rb") as file:
         head = file.read(_HEADER.size)
         if len(head) < _HEADER.size:
@@ -30,13 +30,13 @@ def lost_commits(log: Path, going_on: Callable[[], None] = lambda: None) -> int:
         if order is None or not 512 <= page <= 65536:
             return 0
         if _checksum(order, head[:24], (0, 0)) != (first, second):
-            return 0  # it was never begun: SQLite begins another
+            return 0  # the header is invalid, so SQLite starts a new log
         sums, damaged, lost = (first, second), False, 0
         while len(frame := file.read(_FRAME.size + page)) == _FRAME.size + page:
             going_on()
             _, commits, *its_salts, one, two = _FRAME.unpack_from(frame)
             if its_salts != salts:
-                break  # left over from before the log was begun anew
+                break  # left from before the log was restarted
             if not damaged:
                 sums = _checksum(order, frame[_FRAME.size :], _checksum(order, frame[:8], sums))
                 damaged = sums != (one, two)

@@ -17,7 +17,7 @@ async def open_sqlite(
     monotonic: Callable[[], float] = time.monotonic,
     vfs: str | None = None,
 ) -> Store:
-    """Create, upgrade or just open the data; `vfs` names another way to the disk, for tests of its faults."""
+    """Create, upgrade or open the data. `vfs` names another SQLite file layer, for tests of disk faults."""
     database = SqliteDatabase(folder, vfs)
     await database.open()
     election = SqliteElection(database, term, monotonic)
@@ -26,5 +26,5 @@ async def open_sqlite(
 
 
 def sqlite_journal(folder: Path) -> SqliteJournal:
-    """The journal of a data folder, to be read: nothing is created, upgraded or locked."""
+    """Open the journal of a data folder for reading, without creating, upgrading or locking anything."""
     return SqliteJournal(SqliteDatabase(folder, untouched=True))

@@ -1,6 +1,6 @@
-"""The tables of the SQLite store, and how an older file gets them.
+"""Defines the tables of the SQLite store, and upgrades older files.
 
-`meta` keeps its form in all versions, so that any version can say that another one is needed.
+`meta` has the same form in all versions, so that any version can tell which one the data need.
 """
 
 from pathlib import Path
@@ -21,10 +21,10 @@ from spillover.stores.upgrade import batches_from_v0, finished_from_v0, refuse_n
 TABLES: Final = """
 CREATE TABLE leader (
     epoch INTEGER NOT NULL,
-    holder TEXT,                -- NULL when nobody leads
+    holder TEXT,                -- NULL without a leader
     url TEXT NOT NULL,
-    renewal INTEGER NOT NULL,   -- rises while the holder lives
-    locked INTEGER NOT NULL     -- whether the holder has the lock file, so that a free one means its death
+    renewal INTEGER NOT NULL,   -- the holder increases it at each renewal
+    locked INTEGER NOT NULL     -- 1 if the holder locks a file: once that is free, the holder is dead
 );
 CREATE TABLE batches (
     first INTEGER PRIMARY KEY,
@@ -35,7 +35,7 @@ CREATE TABLE batches (
 );
 CREATE TABLE blobs (
     digest BLOB PRIMARY KEY,
-    revision INTEGER NOT NULL,  -- the newest one that named it
+    revision INTEGER NOT NULL,  -- of the newest event that uses it
     body BLOB NOT NULL
 );
 CREATE TABLE archive (
@@ -52,7 +52,7 @@ CREATE TABLE archive (
     spec BLOB NOT NULL,
     body BLOB NOT NULL
 );
--- Lists leave members out, so the indexes they use do too; `submitted` is there so that `since` needs no row.
+-- Listings leave members out, and so do their indexes. `submitted` answers `since` from the index alone.
 CREATE INDEX archive_all ON archive (number DESC, length(job), job);
 CREATE INDEX archive_jobs ON archive (number DESC, job, submitted) WHERE member = 0;
 CREATE INDEX archive_state ON archive (state, number DESC, job, submitted) WHERE member = 0;
@@ -67,7 +67,7 @@ CREATE INDEX archive_spec ON archive (spec);
 COSTS: Final = """
 CREATE TABLE costs (
     job TEXT NOT NULL,
-    at INTEGER NOT NULL,        -- when the attempt was over
+    at INTEGER NOT NULL,        -- end of the attempt
     project TEXT NOT NULL,
     owner TEXT NOT NULL,
     cluster TEXT NOT NULL,
@@ -108,31 +108,31 @@ PUT_COST: Final = f"INSERT INTO costs VALUES ({', '.join('?' * len(COST_COLUMNS)
 
 
 class NoData(Unreadable):
-    """There is nothing to read: the tables were never created."""
+    """There is nothing to read, because the tables were never created."""
 
 
 def version_of(connection: apsw.Connection) -> int | None:
-    """The version of a file; None for an empty one."""
-    # Asked of the file itself: what the connection remembers of it may be older than what another process made of it.
+    """Return the version of a file; None for an empty one."""
+    # Query the file itself. The cached schema of the connection may be older than a change by another process.
     if connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'meta'").get is None:
         return None
     return int(connection.execute("SELECT value FROM meta WHERE name = 'version'").get)
 
 
 def require_current(connection: apsw.Connection, folder: Path) -> None:
-    """Raise unless the file can be read as it is."""
+    """Raise unless the file is readable as it is."""
     version = version_of(connection)
     if version is None:
-        raise NoData(f"there are no data in {folder}")
+        raise NoData(f"there is no data in {folder}")
     refuse_newer(version, folder)
     if version < SCHEMA_VERSION:
         raise Unreadable(
-            f"data in {folder} are of version {version} and must be upgraded, but cannot be written"
+            f"the data in {folder} have version {version} and need an upgrade, but cannot be written"
         )
 
 
 def prepare(connection: apsw.Connection, folder: Path) -> None:
-    """Create the tables, or bring older ones up to date, in one transaction."""
+    """Create the tables, or upgrade older ones, in one transaction."""
     if version_of(connection) == SCHEMA_VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -165,7 +165,7 @@ def _create(connection: apsw.Connection) -> None:
 
 
 def _upgrade_from_0(connection: apsw.Connection) -> None:
-    """See the upgrade module for what version 0 was."""
+    """Upgrade from version 0, which the upgrade module describes."""
     for table in ("meta", "blobs", "archive"):
         connection.execute(f"ALTER TABLE {table} RENAME TO {table}_v0")
     connection.execute(FIRST_TABLES.splitlines()[1] + TABLES)
@@ -192,7 +192,7 @@ def _upgrade_from_0(connection: apsw.Connection) -> None:
 
 
 def _add_costs(connection: apsw.Connection) -> None:
-    """Version 2: what each attempt cost, and members in the order of their index."""
+    """Upgrade to version 2: add the cost of each attempt, and sort members by their index."""
     connection.execute(COSTS + REORDERED)
     rows = connection.execute(f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive")  # noqa: S608 - constants
     connection.executemany(PUT_COST, (cost for row in rows for cost in cost_rows([finished_from(row)])))

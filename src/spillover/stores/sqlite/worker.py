@@ -1,7 +1,7 @@
-"""A thread with a connection of its own: SQLite waits for the disk, the event loop must not.
+"""Runs SQLite in a thread with its own connection, because SQLite waits for the disk and the event loop must not.
 
-What is asked is done in order. After an error the connection is given up and opened anew by the next call, so that a disk which has
-room again, or a folder which became writable, needs no restart.
+Work runs in order. After an error the connection is closed, and the next call opens it again. So a disk that has space
+again, or a folder that became writable, needs no restart.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class SqliteThread:
-    """One thread, one connection."""
+    """One thread with one connection."""
 
     def __init__(
         self,
@@ -34,29 +34,31 @@ class SqliteThread:
         self._failing = failing
         self._stale = stale
         self._fatal: tuple[type[Exception], ...] = (apsw.Error, OSError, *damaged)
-        """After these the connection is not used again: of SQLite, of the system, and of work that meets what nobody wrote there."""
+        """Errors after which the connection is not reused: of SQLite, of the system, and of work that reads impossible
+        data.
+        """
         self._connection: apsw.Connection | None = None
         """None before the first call and after an error."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._closed = False
 
     async def run(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Do something with the connection, off the event loop."""
+        """Run work with the connection, off the event loop."""
         if self._closed:
             raise self._failing(apsw.ConnectionClosedError("the store is closed"))
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, work)
 
     @property
     def connected(self) -> bool:
-        """Whether the last call left a connection that can be used."""
+        """Return whether the last call left a usable connection."""
         return self._connection is not None
 
     async def disconnect(self) -> None:
-        """Give the connection up; the next call opens it anew."""
+        """Close the connection. The next call opens it again."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
 
     async def close(self) -> None:
-        """Finish what was asked and end the thread."""
+        """Finish all queued work and end the thread."""
         if not self._closed:
             self._closed = True
             await self.disconnect()
@@ -69,7 +71,7 @@ class SqliteThread:
             if self._connection is None:
                 self._connection = self._opening()
             return work(self._connection)
-        except apsw.BusyError as error:  # nothing is wrong with this connection
+        except apsw.BusyError as error:  # the connection itself is fine
             raise self._failing(error) from error
         except self._fatal as error:
             self._drop()
@@ -82,7 +84,7 @@ class SqliteThread:
 
 
 def cause(error: Exception, folder: Path) -> str:
-    """Why SQLite or the system refused, in words that tell what to do."""
+    """Return why SQLite or the system refused, in words that show what to do."""
     match error:
         case apsw.BusyError():
             return "another process holds its lock"
@@ -91,17 +93,17 @@ def cause(error: Exception, folder: Path) -> str:
         case apsw.ReadOnlyError():
             return "it is read-only"
         case apsw.NotADBError() | apsw.CorruptError():
-            return "it is damaged or not a database of Spillover"
+            return "it is damaged or not a Spillover database"
         case OSError():
             return error.strerror or str(error)
         case apsw.Error():
             return _guess(folder) or str(error)
         case _:
-            return f"it is damaged: it holds what cannot be there ({error})"
+            return f"it is damaged: it holds impossible data ({error})"
 
 
 def _guess(folder: Path) -> str | None:
-    """What is wrong with the folder, where SQLite only says that input or output failed; None if nothing can be seen."""
+    """Return what is wrong with the folder, where SQLite reports only an I/O error; None if nothing is visible."""
     try:
         system = os.statvfs(folder)
     except OSError as error:

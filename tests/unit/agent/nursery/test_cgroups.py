@@ -106,7 +106,7 @@ def test_less_memory_than_is_in_use_is_told_and_leaves_no_limit_behind(tree: Tre
         pid = spawn(slot, "/bin/sh", "-c", "sleep 1000 & wait")
         wait_until(lambda: len(slot.members()) >= 2, "two processes", 10)
         with pytest.raises(
-            TooLittle, match=r"^it asks for 5 bytes of memory, and [1-9]\d+ are in use before"
+            TooLittle, match=r"^it requests 5 bytes of memory, but [1-9]\d+ are in use before"
         ):
             slot.fit(5, 1000)
         for name in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"):

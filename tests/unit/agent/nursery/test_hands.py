@@ -143,7 +143,7 @@ def test_every_task_is_begun_or_given_back_and_never_both(pair: Pair) -> None:
         pair.give(key, key + 1)
         back += pair.hand.give_back([key + 1])
         if key % 100 == 0:
-            wait_until(partial(all_there, key + 2), f"the end of task {key}", 10)
+            wait_until(partial(all_there, key + 2), f"the end of task {key}", 10, 0.001)
     pair.agent.shutdown(socket.SHUT_WR)
     thread.join()
     assert sorted(begun + back) == list(range(20_000))

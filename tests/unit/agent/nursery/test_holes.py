@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from spillover.agent.files.output import BoundedOutput as Reader
 from spillover.agent.nursery.holes import BLOCK, BoundedFile
-from spillover.agent.output import BoundedOutput as Reader
 
 LIMIT = 8 * BLOCK
 

@@ -55,7 +55,7 @@ def test_null_is_the_same_as_nothing() -> None:
         (a_manifest({"envFrom": [{}]}), "envFrom"),
         (
             a_manifest({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}),
-            "volume 'v' that it does not have",
+            "volume 'v', which it does not define",
         ),
         (
             a_manifest(

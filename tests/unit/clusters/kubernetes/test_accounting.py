@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillover.clusters.kubernetes.accounting import seen_node, used_by
-from spillover.clusters.kubernetes.quantities import thousandths, whole
-from spillover.forms.pods import resources_of, totals_of
+from spillover.clusters.kubernetes.api.quantities import thousandths, whole
+from spillover.forms.jobs.pods import resources_of, totals_of
 from spillover.forms.problems import Findings
 from spillover.model.cluster import Taint
 from spillover.model.resources import Resources

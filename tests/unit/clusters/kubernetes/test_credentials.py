@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from spillover.clusters.kubernetes import credentials
-from spillover.clusters.kubernetes.credentials import Credential, Credentials, NoCredential
-from spillover.clusters.kubernetes.kubeconfig import Access, Program, User, Variable
+from spillover.clusters.kubernetes.api import credentials
+from spillover.clusters.kubernetes.api.credentials import Credential, Credentials, NoCredential
+from spillover.clusters.kubernetes.api.kubeconfig import Access, Program, User, Variable
 
 
 def of(user: User) -> Credentials:
@@ -110,8 +110,8 @@ async def test_a_program_may_say_a_certificate(tmp_path: Path) -> None:
     ("body", "why"),
     [
         ("sys.exit('first\\nlog in first')", "ended with 1: log in first"),
-        ("print('{}')", "does not say who we are"),
-        ("print('{\"status\": {}}')", "says neither a token nor a certificate"),
+        ("print('{}')", "printed no valid credentials"),
+        ("print('{\"status\": {}}')", "printed neither a token nor a certificate"),
     ],
 )
 async def test_a_program_that_does_not_know_is_told(tmp_path: Path, body: str, why: str) -> None:

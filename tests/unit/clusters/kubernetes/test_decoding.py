@@ -6,10 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from spillover.clusters.kubernetes.decoding import Decoding
-from spillover.clusters.kubernetes.mirror import Mirror
-from spillover.clusters.kubernetes.naming import labels_of, lease_of
-from spillover.clusters.kubernetes.objects import (
+from spillover.clusters.kubernetes.api.decoding import Decoding
+from spillover.clusters.kubernetes.api.objects import (
     UNREADABLE,
     KubeJob,
     KubeNode,
@@ -20,6 +18,8 @@ from spillover.clusters.kubernetes.objects import (
     moment_of,
     version_of,
 )
+from spillover.clusters.kubernetes.attempts.naming import labels_of, lease_of
+from spillover.clusters.kubernetes.mirror import Mirror
 from spillover.core.events import Lease, NodesSeen
 from spillover.core.proposals import Done, SeeCluster, SeeNodes
 from spillover.model.bounds import MOST_AMOUNT, MOST_RAN

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from spillover.clusters.kubernetes.jobs import Unrunnable, job_of
-from spillover.clusters.kubernetes.naming import epoch_of, lease_of, name_of
+from spillover.clusters.kubernetes.attempts.jobs import Unrunnable, job_of
+from spillover.clusters.kubernetes.attempts.naming import epoch_of, lease_of, name_of
 from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.core.events import Lease
 from spillover.model.files import File
@@ -134,10 +134,10 @@ def test_several_tasks_are_pods_with_an_index_each() -> None:
             "names no image",
         ),
         (PythonCall("a:b"), {}, "Python functions run on agents"),
-        (Shell("true"), {"outputs": ("out",)}, "files are not brought"),
-        (Shell("true"), {"inputs": (File("a", "d", 1),)}, "files are not brought"),
-        (Container("x", manifest="{"), {}, "not that of a Job"),
-        (Container("x", manifest='{"spec": {"template": {"spec": 1}}}'), {}, "not that of a Job"),
+        (Shell("true"), {"outputs": ("out",)}, "do not support `inputs`"),
+        (Shell("true"), {"inputs": (File("a", "d", 1),)}, "do not support `inputs`"),
+        (Container("x", manifest="{"), {}, "not a Job"),
+        (Container("x", manifest='{"spec": {"template": {"spec": 1}}}'), {}, "not a Job"),
     ],
 )
 def test_what_cannot_become_a_job_says_why(work: Work, fields: dict[str, Any], why: str) -> None:
@@ -236,14 +236,14 @@ def test_variables_of_a_manifest_stay_and_what_was_said_beside_it_stands_in_thei
 
 @pytest.mark.parametrize("part", ["none", ["x"], [{"name": "a"}], [{"image": "i", "env": [{}]}]])
 def test_a_manifest_whose_containers_make_no_sense_says_where(part: object) -> None:
-    with pytest.raises(Unrunnable, match=r"is not that of a Job: .*template\.spec\.containers"):
+    with pytest.raises(Unrunnable, match=r"is not a Job: .*template\.spec\.containers"):
         job(manifest(template=template(containers=part)))
 
 
 @pytest.mark.parametrize("metadata", [[1], {"labels": ["a"]}, {"annotations": {"a": 1}}])
 def test_a_manifest_whose_metadata_make_no_sense_says_where(metadata: object) -> None:
     whole = {"metadata": metadata, "spec": {"template": template()}}
-    with pytest.raises(Unrunnable, match=r"is not that of a Job: .*metadata"):
+    with pytest.raises(Unrunnable, match=r"is not a Job: .*metadata"):
         job(Container("perl", manifest=msgspec.json.encode(whole).decode()))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from spillover.clusters.kubernetes.kubeconfig import Access, NoAccess, Program, User, Variable, access_of
+from spillover.clusters.kubernetes.api.kubeconfig import Access, NoAccess, Program, User, Variable, access_of
 from spillover.clusters.kubernetes.opening import open_cluster
 from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.model.ids import ClusterName
@@ -127,12 +127,12 @@ def test_a_pod_reaches_its_own_cluster_by_its_service_account(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("document", "context", "why"),
     [
-        (a_kubeconfig(), "prod", "has no context 'prod'; it knows kind-onprem, others, robots"),
-        (a_kubeconfig(**{"current-context": ""}), None, "has no current context; name one with `context`"),
-        ({}, "x", "has no context 'x'; it knows none"),
-        (a_kubeconfig(clusters=[]), None, "names the cluster 'kind-onprem', which is not there"),
-        (a_kubeconfig(users=[]), None, "names the user 'kind-onprem', who is not there"),
-        (a_kubeconfig(cluster={"server": "nowhere"}), None, "has no address of a server; write https://"),
+        (a_kubeconfig(), "prod", "has no context 'prod'; known contexts: kind-onprem, others, robots"),
+        (a_kubeconfig(**{"current-context": ""}), None, "has no current context; set `context` to one of"),
+        ({}, "x", "has no context 'x'; known contexts: none"),
+        (a_kubeconfig(clusters=[]), None, "names the cluster 'kind-onprem', which the file does not define"),
+        (a_kubeconfig(users=[]), None, "names the user 'kind-onprem', which the file does not define"),
+        (a_kubeconfig(cluster={"server": "nowhere"}), None, "has no server address; write https://"),
         (a_kubeconfig(cluster={"certificate-authority-data": "%"}), None, "data that is not base64"),
         (
             a_kubeconfig(user={"username": "me", "password": "x"}),
@@ -144,7 +144,7 @@ def test_a_pod_reaches_its_own_cluster_by_its_service_account(tmp_path: Path) ->
         (
             a_kubeconfig(user={"exec": {"command": "x", "apiVersion": "v0"}}),
             "others",
-            "a program of v0; known",
+            "a program of v0; supported",
         ),
         (a_kubeconfig(user={"exec": {"command": "x", "interactiveMode": "Always"}}), "others", "a terminal"),
         (a_kubeconfig(clusters=3), None, "is not a kubeconfig: "),
@@ -165,7 +165,7 @@ def test_what_is_wrong_with_a_kubeconfig_is_told_in_one_line(
 def test_a_kubeconfig_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(NoAccess, match="there is no kubeconfig /nowhere"):
         access_of(options(kubeconfig="/nowhere"), {}, tmp_path)
-    with pytest.raises(NoAccess, match=r"no kubeconfig at .*\.kube/config; name one with `kubeconfig`"):
+    with pytest.raises(NoAccess, match=r"no kubeconfig at .*\.kube/config; set `kubeconfig`"):
         access_of(options(), {}, tmp_path)
     cluster = {"certificate-authority-data": "", "certificate-authority": "gone.pem"}
     with pytest.raises(NoAccess, match=r"gone\.pem, which cannot be read: No such file"):
@@ -175,7 +175,7 @@ def test_a_kubeconfig_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_without_the_package_that_it_needs_a_cluster_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("spillover.clusters.kubernetes.driver", "spillover.clusters.kubernetes.api"):
+    for name in ("spillover.clusters.kubernetes.driver", "spillover.clusters.kubernetes.api.requests"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     with pytest.raises(NoAccess, match=r"needs the package aiohttp.*pip install 'spillover\[kubernetes\]'"):
@@ -209,5 +209,5 @@ def test_who_vouches_for_a_cluster_may_be_named_in_any_letters(tmp_path: Path) -
 
 def test_a_proxy_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     path = written(tmp_path, a_kubeconfig(cluster={"proxy-url": "socks5://me:s3cret@proxy:1080"}))
-    with pytest.raises(NoAccess, match="a proxy-url of the kind 'socks5'; known are http and https"):
+    with pytest.raises(NoAccess, match="a proxy-url of scheme 'socks5'; use http or https"):
         access_of(options(kubeconfig=path), {}, tmp_path)

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from spillover.clusters.kubernetes.api.objects import KubeJob, KubeNode, Pod
+from spillover.clusters.kubernetes.attempts.naming import name_of
 from spillover.clusters.kubernetes.mirror import Mirror
-from spillover.clusters.kubernetes.naming import name_of
-from spillover.clusters.kubernetes.objects import KubeJob, KubeNode, Pod
 from spillover.core.events import Lease
 from spillover.core.proposals import Outcome
 from spillover.model.ids import JobId

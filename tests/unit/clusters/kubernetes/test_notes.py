@@ -1,6 +1,6 @@
 """What is noted about objects that were not heard of is kept, but not without end."""
 
-from spillover.clusters.kubernetes.notes import MOST_OBJECTS, Notes
+from spillover.clusters.kubernetes.attempts.notes import MOST_OBJECTS, Notes
 from tests.support.kubernetes import a_note
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from spillover.clusters.kubernetes.objects import Pod
-from spillover.clusters.kubernetes.reading import read
-from spillover.clusters.kubernetes.sightings import KnownObject, Sighting
+from spillover.clusters.kubernetes.api.objects import Pod
+from spillover.clusters.kubernetes.attempts.reading import read
+from spillover.clusters.kubernetes.attempts.sightings import KnownObject, Sighting
 from spillover.core.events import JobState, TaskEnd, Usage
 from spillover.core.proposals import Outcome
 from spillover.model.ids import NodeName
@@ -151,7 +151,7 @@ def test_a_volume_that_is_not_there_is_told_from_what_is_noted() -> None:
 
 def test_a_job_that_somebody_suspended_says_so() -> None:
     pending = seen(conditions=(a_condition("Suspended", message="Job suspended", since=4),)).pending
-    assert pending == Pending(Hindrance.REFUSED, "somebody has suspended its Job: Job suspended", when(4))
+    assert pending == Pending(Hindrance.REFUSED, "its Job is suspended: Job suspended", when(4))
 
 
 # --- how it ended
@@ -208,7 +208,7 @@ def test_the_end_of_pods_is_waited_for_as_it_may_be_heard_later_than_that_of_the
     assert ending(conditions=(COMPLETE,), settled=True).exit_code == 0
     lost = ending(settled=True)
     assert lost.outcome is Outcome.LOST
-    assert "its pods are gone" in lost.message
+    assert "its pods were deleted" in lost.message
     assert lost.finished == when(9)
 
 
@@ -252,7 +252,7 @@ def test_a_container_that_could_not_be_started_says_why() -> None:
     [
         ("Evicted", "The node was low on resource: memory.", "its node evicted it: The node was low"),
         ("NodeLost", "", "its node does not answer"),
-        ("OutOfcpu", "Node didn't have enough", "its node has no room after all, OutOfcpu"),
+        ("OutOfcpu", "Node didn't have enough", "its node had no capacity left, OutOfcpu"),
     ],
 )
 def test_a_pod_that_its_node_gave_up_is_lost(reason: str, message: str, words: str) -> None:
@@ -266,7 +266,7 @@ def test_a_pod_that_was_taken_away_is_lost() -> None:
     taken = a_condition("DisruptionTarget", "PreemptionByScheduler", "preempted to accommodate")
     told = ending(failed(a_container(terminated=ended(143)), conditions=[taken]))
     assert told.outcome is Outcome.LOST
-    assert told.message.startswith("its pod made way for one of higher priority: preempted")
+    assert told.message.startswith("its pod was preempted by one of higher priority: preempted")
 
 
 def test_a_pod_that_somebody_deleted_is_lost() -> None:
@@ -275,7 +275,7 @@ def test_a_pod_that_somebody_deleted_is_lost() -> None:
         ending(gone=(a_pod("Running", RUNNING),)),
     ):
         assert told.outcome is Outcome.LOST
-        assert "deleted by somebody else" in told.message
+        assert "deleted by someone else" in told.message
 
 
 def test_a_pod_that_was_restarted_too_often_and_deleted_by_its_job_failed_by_itself() -> None:
@@ -328,7 +328,7 @@ def test_pods_that_a_finalizer_keeps_are_named_and_run_no_more() -> None:
     held = ("example.com/hold", "foregroundDeletion")
     told = seen(failed(deleted=5, finalizers=held, name="p"), job=a_job(deleted=5))
     assert (told.going, told.vacant, told.ending) == (True, True, None)
-    assert told.held == "pod p is deleted and kept by its finalizers example.com/hold"
+    assert told.held == "pod p is being deleted but blocked by its finalizers example.com/hold"
     unbound = seen(a_pod(node="", deleted=5, finalizers=held, name="p"), job=a_job(deleted=5))
     assert (unbound.vacant, unbound.held) == (True, told.held)
 

@@ -7,17 +7,22 @@ from typing import Any
 
 import pytest
 
-from spillover.control import loop as loop_module
 from spillover.control.controllers import driving as driving_module
 from spillover.control.controllers.driving import Driving
 from spillover.control.controllers.removed import RemovedClusters
+from spillover.control.driving.drivers import Drivers
 from spillover.control.driving.ledger import Ledger
+from spillover.control.live import loop as loop_module
+from spillover.control.live.set_aside import surviving
+from spillover.control.views.clusters import cluster_view
+from spillover.control.views.jobs import why_view
 from spillover.core.events import JobState, Lease, SeenNode
-from spillover.core.jobs import Job
 from spillover.core.proposals import DRIVER, HandBack, Outcome, SetPolicies, StartEpoch
+from spillover.core.records.jobs import Job
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import Choice, PolicySet
+from spillover.model.reasons import NotStarting
 from spillover.model.resources import Resources
 from spillover.ports.cluster import Start
 from spillover.ports.commands import CommandError
@@ -291,3 +296,68 @@ async def test_a_cluster_that_is_driven_again_after_a_failure_asks_again_for_wha
             await hang.wait()
         async with running(asyncio.create_task(driving.run())):
             await until(lambda: driver.started, "its being asked for again")
+
+
+class Broken(Plain):
+    """A driver of which one method fails."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+
+    async def run(self, news: Callable[[], None]) -> None:
+        if self.what == "run":
+            raise ValueError("no such host")
+        await super().run(news)
+
+    def take(self) -> Changes:
+        if self.what == "take":
+            raise ValueError("no such host")
+        return super().take()
+
+    async def start(self, start: Start) -> Answer:
+        if self.what == "start":
+            raise ValueError("no such host")
+        return await super().start(start)
+
+
+@pytest.mark.parametrize("what", ["run", "take"])
+async def test_why_a_driver_failed_is_told_of_its_cluster_and_of_jobs_that_wait_for_it(what: str) -> None:
+    async with a_live_loop(NEVER) as live:
+        await live.loop.propose(StartEpoch(live.loop.epoch, (SPEC,), NEVER))
+        await live.submit(a_job("one"))
+        driving = Driving(live.loop, Broken(what), starts_of)
+        drivers = Drivers([driving])
+        assert drivers.problem(LAB) is None
+        work = surviving(driving.work, driving.run, live.loop.aside)
+        async with running(asyncio.create_task(work)):
+            await until(lambda: drivers.problem(LAB), "its failing")
+            told = "its driver failed, and the server retries: ValueError: no such host"
+            assert drivers.problem(LAB) == told
+            view = why_view(live.loop.engine, live.job("one"), live.loop.now(), problem=drivers.problem)
+            assert view.reason is not None
+            assert view.reason.message == f"lab has not answered yet: {told}"
+            assert view.clusters[0].reason == view.reason
+            (listed,) = [cluster_view(live.loop.state, SPEC, drivers.problem(LAB))]
+            assert (listed.state, listed.why) == ("PROVISIONING", told)
+    assert drivers.problem("elsewhere") is None
+
+
+async def test_why_a_driver_failed_to_start_a_job_is_told_of_the_job() -> None:
+    async with a_live_loop(NEVER) as live:
+        await live.loop.propose(StartEpoch(live.loop.epoch, (SPEC,), NEVER))
+        driver = Broken("start")
+        driving = Driving(live.loop, driver, starts_of)
+        drivers = Drivers([driving])
+        async with running(asyncio.create_task(driving.run())):
+            await until(lambda: live.loop.state.health(LAB) is ClusterHealth.READY, "its being ready")
+            await live.submit(a_job("one"))
+            await until(lambda: drivers.reason_of(live.job("one")), "its being told")
+            reason = drivers.reason_of(live.job("one"))
+            assert isinstance(reason, NotStarting)
+            assert (reason.what, reason.message) == ("unanswered", "ValueError: no such host")
+            driver.what = ""
+            live.clock.pass_by(seconds=10)
+            driver.see()
+            await until(lambda: driver.started, "its being asked for")
+            await until(lambda: drivers.reason_of(live.job("one")) is None, "nothing more being wrong")

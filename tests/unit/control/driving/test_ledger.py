@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from spillover.control.driving.attempts import LASTS
 from spillover.control.driving.drivers import Drivers
 from spillover.control.driving.ledger import LATE, DriverOrders, Ledger
-from spillover.control.views import why_view
+from spillover.control.views.jobs import why_view
 from spillover.core.events import JobState, Lease, SeenNode, TaskEnd, Usage
-from spillover.core.jobs import Running
 from spillover.core.proposals import (
     DRIVER,
     HandBack,
@@ -22,6 +21,7 @@ from spillover.core.proposals import (
     SeeNodes,
     Started,
 )
+from spillover.core.records.jobs import Running
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
@@ -197,7 +197,7 @@ def test_what_others_deleted_is_lost(bench: Bench) -> None:
     (result,) = bench.do().proposals
     assert isinstance(result, Result)
     assert result.outcome is Outcome.LOST
-    assert "deleted by somebody else" in result.message
+    assert "deleted by someone else" in result.message
     again = bench.world.job(lease.job)
     assert again.attempt == 2
 
@@ -312,7 +312,7 @@ def test_what_began_while_it_was_taken_away_is_lost(bench: Bench) -> None:
     bench.see(gone=(lease,))
     (result,) = bench.do().proposals
     assert isinstance(result, Result)
-    assert result.message == "it began while it was being taken away: so it says"
+    assert result.message == "it started while it was being withdrawn: so it says"
     assert bench.world.job(lease.job).attempt == 2
 
 
@@ -349,7 +349,7 @@ def test_a_quota_is_waited_for_and_then_the_job_goes_back(bench: Bench) -> None:
         orders = bench.do()
         if orders.proposals:
             break
-        bench.ledger.stir(lease.job for lease in orders.starts)
+        bench.ledger.recheck(lease.job for lease in orders.starts)
     assert isinstance(orders.proposals[0], HandBack)
     assert orders.proposals[0].because == "over quota"
 
@@ -446,7 +446,7 @@ def test_a_cancelled_job_whose_objects_somebody_keeps_gives_its_room_back_after_
     bench.world.cancel(lease.job)
     bench.note()
     bench.do()
-    kept = "pod p is deleted and kept by its finalizers example.com/hold"
+    kept = "pod p is being deleted but blocked by its finalizers example.com/hold"
     bench.see(Seen(lease, Stage.RUNNING, going=True, started=bench.now, vacant=True, held=kept))
     bench.do()
     assert bench.world.state_of(lease.job) is JobState.RUNNING
@@ -490,7 +490,15 @@ def test_why_says_who_keeps_what_was_deleted(bench: Bench) -> None:
     bench.world.cancel(lease.job)
     driving: Any = SimpleNamespace(driver=SimpleNamespace(cluster=CLUSTER), ledger=bench.ledger)
     job = bench.world.job(lease.job)
-    said = why_view(bench.world.engine, job, bench.now, told=Drivers([driving]).reason_of)
+    said = why_view(bench.world.engine, job, bench.now, cluster_reason=Drivers([driving]).reason_of)
     assert said.reason is not None
     assert said.reason.code == "stopping"
     assert said.reason.message == "is being stopped: cancel; on onprem its node n1 does not answer"
+
+
+def test_an_error_after_a_refusal_is_not_shown_as_a_refusal(bench: Bench) -> None:
+    lease = bench.job()
+    bench.ledger.answered(lease, Answer(Made.NOT_NOW, "over quota"), bench.now, bench.now)
+    assert bench.ledger.pending(lease) == Pending(Hindrance.REFUSED, "over quota", bench.now)
+    bench.ledger.answered(lease, Answer(Made.UNSENT, "connection refused"), bench.now, bench.now)
+    assert bench.ledger.pending(lease) == Pending(Hindrance.UNANSWERED, "connection refused", bench.now)

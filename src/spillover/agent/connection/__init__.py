@@ -1,0 +1,1 @@
+"""Connects an agent to its server and to other agents."""

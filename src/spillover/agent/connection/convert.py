@@ -1,0 +1,205 @@
+"""Converts between messages of the protocol and the agent's own types."""
+
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from spillover.agent.leases.values import (
+    Answered,
+    Grant,
+    NewTerms,
+    Phase,
+    Renewal,
+    Report,
+    Source,
+    Task,
+    TaskResult,
+    Welcome,
+)
+from spillover.core.events import Lease
+from spillover.core.proposals import Outcome, Verdict, Yield
+from spillover.model.files import File
+from spillover.model.ids import JobId, is_job_id
+from spillover.model.job import Argv, Container, PythonCall, Shell, Work
+from spillover.model.resources import Resources
+from spillover.model.units import MINUTE
+from spillover.wire import agents_pb2 as pb
+
+DEFAULT_LOST_AFTER: Final = 5 * MINUTE
+_OUTCOMES: Final = {
+    Outcome.EXITED: pb.EXITED,
+    Outcome.WALLTIME: pb.WALLTIME,
+    Outcome.STOPPED: pb.STOPPED,
+    Outcome.LOST: pb.LOST,
+    Outcome.NOT_STARTED: pb.NOT_STARTED,
+    Outcome.OUT_OF_MEMORY: pb.OUT_OF_MEMORY,
+    Outcome.UNKEPT: pb.UNKEPT,
+}
+_YIELDS: Final = {Yield.RELEASED: pb.RELEASED, Yield.STARTED: pb.STARTED, Yield.UNKNOWN: pb.UNKNOWN}
+_VERDICTS: Final = {
+    pb.ACCEPTED: Verdict.ACCEPTED,
+    pb.DUPLICATE: Verdict.DUPLICATE,
+    pb.FENCED: Verdict.FENCED,
+}
+
+
+class InvalidMessage(ValueError):
+    """The server sent something that the protocol does not allow."""
+
+
+def checked_job(job: str) -> JobId:
+    """Return a job id; raise InvalidMessage if it is none, because the id becomes part of file names."""
+    if not is_job_id(job):
+        raise InvalidMessage(f"the server named a job {job[:100]!r}, which is not an id")
+    return JobId(job)
+
+
+def lease_in(lease: pb.Lease) -> Lease:
+    """Decode a lease."""
+    return Lease(checked_job(lease.job), lease.attempt, lease.seq, lease.task)
+
+
+def lease_out(lease: Lease) -> pb.Lease:
+    """Encode a lease."""
+    return pb.Lease(job=lease.job, attempt=lease.attempt, seq=lease.seq, task=lease.task)
+
+
+def resources_out(amount: Resources) -> pb.Resources:
+    """Encode an amount of resources."""
+    return pb.Resources(cpu=amount.cpu, memory=amount.memory, gpu=amount.gpu)
+
+
+def grant_in(grant: pb.Grant) -> Grant:
+    """Decode a lease with its task, or with the peer that has the task."""
+    if grant.HasField("peer") and not grant.HasField("task"):
+        peer = grant.peer
+        source = Source(peer.address, peer.ticket, lease_in(peer.source), peer.digest)
+        return Grant(lease_in(grant.lease), source=source)
+    return Grant(lease_in(grant.lease), _task_in(grant.task.SerializeToString(deterministic=True)))
+
+
+@lru_cache(maxsize=128)
+def _task_in(body: bytes) -> Task:
+    """Decode a task. The cache saves decoding the same task for each member of an array."""
+    task = pb.Task.FromString(body)
+    need = Resources(task.resources.cpu, task.resources.memory, task.resources.gpu)
+    lost_after = task.lost_after or DEFAULT_LOST_AFTER
+    return Task(
+        _work_in(task),
+        need,
+        dict(task.env),
+        task.workdir,
+        task.walltime,
+        task.grace,
+        lost_after,
+        tuple([File(each.path, each.digest, each.size, each.executable) for each in task.inputs]),
+        tuple(task.outputs),
+        task.outputs_limit,
+    )
+
+
+def _work_in(task: pb.Task) -> Work:
+    """Decode what a task runs."""
+    match task.WhichOneof("work"):
+        case "shell":
+            return Shell(task.shell)
+        case "python":
+            call = task.python
+            try:
+                args: list[object] = msgspec.json.decode(call.args or b"[]", type=list)
+            except msgspec.DecodeError as error:
+                raise InvalidMessage(f"the server sent arguments that are not JSON: {error}") from None
+            return PythonCall(call.call, tuple(args), call.function, call.arguments, call.items, call.first)
+        case "container":
+            it = task.container
+            return Container(it.image, tuple(it.command), it.manifest.decode() or None)
+        case _:
+            return Argv(tuple(task.argv.words) or ("",))
+
+
+def held_out(held: tuple[tuple[Lease, Phase], ...]) -> list[pb.Held]:
+    """Encode the leases that a registration lists."""
+    return [pb.Held(lease=lease_out(lease), phase=pb.Phase.Name(phase.value)) for lease, phase in held]
+
+
+def welcome_in(reply: pb.RegisterReply) -> Welcome:
+    """Decode the answer to a registration."""
+    return Welcome(
+        epoch=reply.epoch,
+        incarnation=reply.incarnation,
+        keep=frozenset(map(lease_in, reply.keep)),
+        heartbeat=reply.heartbeat,
+        short_term=reply.short_term,
+        log_retention=reply.log_retention,
+        now=reply.now,
+        keep_output=reply.keep_output,
+        stream=reply.stream,
+        spread=reply.spread,
+    )
+
+
+def _terms_in(terms: pb.Terms) -> NewTerms:
+    return NewTerms(terms.number, terms.heartbeat, terms.short_term)
+
+
+def renewal_in(reply: pb.HeartbeatReply) -> Renewal:
+    """Decode the answer to a heartbeat."""
+    return Renewal(
+        epoch=reply.epoch,
+        fenced=reply.fenced,
+        stops=tuple((lease_in(order.lease), order.kill) for order in reply.stops),
+        drain=reply.drain,
+        revoked=tuple(map(lease_in, reply.revoked)),
+        yields=tuple((lease_in(order.lease), order.ticket) for order in reply.yields),
+        overdue=frozenset(lease_in(order.lease) for order in reply.stops if order.overdue),
+        terms=_terms_in(reply.terms) if reply.HasField("terms") else None,
+    )
+
+
+def report_out(report: Report, now: int) -> pb.ReportRequest:
+    """Encode a report. Times become ages, because the clocks of agent and server differ."""
+    return pb.ReportRequest(
+        incarnation=report.incarnation,
+        started=[
+            pb.StartedTask(lease=lease_out(lease), age=max(0, now - at)) for lease, at in report.started
+        ],
+        results=[_result_out(result, now) for result in report.results],
+        released=[lease_out(lease) for lease in report.released],
+        leaving=report.leaving,
+        yielded=[
+            pb.Yielded(lease=lease_out(lease), answer=_YIELDS[answer]) for lease, answer in report.yielded
+        ],
+    )
+
+
+def _result_out(result: TaskResult, now: int) -> pb.TaskResult:
+    """Encode the result of one task."""
+    return pb.TaskResult(
+        lease=lease_out(result.lease),
+        outcome=_OUTCOMES[result.outcome],
+        exit_code=result.exit_code,
+        signal=result.signal,
+        ran=result.usage.ran,
+        cpu=result.usage.cpu,
+        peak_memory=result.usage.peak_memory,
+        age=max(0, now - result.ended),
+        message=result.message,
+        value=result.value,
+        value_digest=result.value_digest,
+        outputs=result.outputs,
+    )
+
+
+def answered_in(reply: pb.ReportReply) -> Answered:
+    """Decode the answer to a report."""
+    return Answered(
+        epoch=reply.epoch,
+        fenced=reply.fenced,
+        verdicts=tuple(
+            (lease_in(answer.lease), _VERDICTS.get(answer.verdict, Verdict.FENCED))
+            for answer in reply.results
+        ),
+        started=tuple(map(lease_in, reply.started)),
+        yielded=tuple(map(lease_in, reply.yielded)),
+    )

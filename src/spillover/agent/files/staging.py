@@ -1,0 +1,484 @@
+"""Moves the files of tasks: inputs into a folder before a task starts, outputs to the server after it ended.
+
+A task with files starts under its lease like any other task, and the agent reports the start when its process exists.
+The task holds its capacity while its inputs arrive, so that it can start as soon as they are complete. The agent
+reports the end when the outputs are on the server. Inputs are copies from the agent's cache, or clones where the file
+system supports them, because a task may change its files.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from spillover.agent.files.cache import Files, Unfetched
+from spillover.agent.files.output import flattened
+from spillover.agent.leases.values import Exit, Task
+from spillover.agent.nursery.clock import boottime
+from spillover.agent.runners.port import Sight
+from spillover.agent.tasks.outlasting import outlast
+from spillover.agent.tasks.process import ProcessEnded, Spawned
+from spillover.core.events import Lease
+from spillover.forms.jobs.matching import Folder
+from spillover.model.files import KEPT_STREAMS, MOST_FILES, File, clash, wrong_path
+from spillover.model.job import Argv
+from spillover.model.resources import Resources
+from spillover.model.units import MINUTE, SECOND, format_duration, format_memory
+from spillover.ports.blobs import digest_of
+
+AT_ONCE: Final = 8
+"""Files of one task that move at the same time."""
+AHEAD: Final = 4
+"""Most waiting tasks whose inputs are fetched ahead."""
+OUTPUTS_LIMIT: Final = 1 << 30
+"""Most bytes of outputs if the server sets no limit."""
+UPLOAD_SPARE: Final = 10 * MINUTE
+"""Nanoseconds that an upload of outputs may take, beyond `lost_after` and the time at the rate below."""
+UPLOAD_RATE: Final = 128 << 10
+"""Bytes per second, the slowest upload that is still allowed."""
+NO_FILES: Final = Task(Argv(("",)), Resources())
+"""Stands for a task with no files except its output streams."""
+_FICLONE: Final = 0x40049409
+_encode = msgspec.json.Encoder().encode
+log = logging.getLogger("spillover.agent")
+
+
+class _Phase(Enum):
+    """Progress of a task with files."""
+
+    FETCHING = "fetching"
+    RUNNING = "running"
+    COLLECTING = "collecting"
+
+
+class _Stage:
+    """A task with files."""
+
+    def __init__(self, task: Task, folder: Path) -> None:
+        self.task = task
+        self.folder = folder
+        self.phase = _Phase.FETCHING
+        self.work: asyncio.Task[None] | None = None
+        """Moves its files at present; None while the task runs."""
+
+
+class Actors(NamedTuple):
+    """The callbacks of a stage."""
+
+    start: Callable[[Lease, Task, int], None]
+    """Runs a task whose inputs are complete."""
+    signal: Callable[[Lease, Task, bool], None]
+    """Terminates or kills a running task."""
+    seen: Callable[[Sequence[Sight]], None]
+    """Receives the end of a task when its files are uploaded."""
+    moving: Callable[[Lease, bool], None]
+    """Receives whether files of a task move, while it has no process."""
+    wrote: Callable[[Lease], Sequence[tuple[str, Path]]] = lambda _: ()
+    """Returns output streams that the server should keep, each with the path under which it is listed."""
+    exited: Callable[[Lease, Exit], None] = lambda _, __: None
+    """Receives how the process of a task ended, before its files are uploaded."""
+
+
+class Staging:
+    """All tasks with files."""
+
+    def __init__(self, folder: Path, files: Files, actors: Actors) -> None:
+        self._folder = folder
+        self._files = files
+        self._actors = actors
+        self._stages: dict[Lease, _Stage] = {}
+        self._ahead: set[asyncio.Task[None]] = set()
+        self._over: set[Lease] = set()
+        """Tasks whose end is being reported, with nothing left to upload."""
+
+    def open(self) -> None:
+        """Delete what an earlier run left."""
+        if self._folder.exists():
+            _remove(self._folder)
+
+    def start(self, lease: Lease, task: Task, slot: int) -> None:
+        """Run a task, immediately if it has no files."""
+        if not task.inputs and not task.outputs:
+            self._actors.start(lease, task, slot)
+            return
+        name = f"{lease.job}.{lease.attempt}.{lease.task}.{lease.seq}"
+        stage = self._stages[lease] = _Stage(task, self._folder / name)
+        self._move(lease, stage, self._bring(lease, stage, slot), _unstarted)
+
+    def signal(self, lease: Lease, task: Task, *, kill: bool) -> None:
+        """Terminate or kill a task. Outputs of a terminated task are still uploaded, those of a killed task are not."""
+        stage = self._stages.get(lease)
+        if stage is None or stage.phase is _Phase.RUNNING:
+            self._actors.signal(lease, task, kill)
+        elif stage.work is not None and (kill or stage.phase is _Phase.FETCHING):
+            stage.work.cancel()
+
+    def hold_back_ends(self, seen: Sequence[Sight]) -> Sequence[Sight]:
+        """Return what was seen, without the ends of tasks whose files must be uploaded first."""
+        self._stage_writers(seen)
+        if not self._stages or not any(what.lease in self._stages for what in seen):
+            return seen
+        rest: list[Sight] = []
+        for what in seen:
+            stage = self._stages.get(what.lease)
+            if stage is None or isinstance(what, Spawned):
+                rest.append(what)
+            elif isinstance(what, ProcessEnded):
+                stage.phase = _Phase.COLLECTING
+                self._actors.exited(what.lease, what.end)
+                late = partial(_late, stage.task, what.end)
+                self._move(what.lease, stage, self._collect(what.lease, stage, what.end), late)
+            else:
+                del self._stages[what.lease]
+                stage.work = asyncio.create_task(asyncio.to_thread(_remove, stage.folder))
+                rest.append(what)
+        return rest
+
+    def _stage_writers(self, seen: Sequence[Sight]) -> None:
+        """Create stages for ended tasks whose output streams the server should keep."""
+        for what in seen:
+            if (
+                isinstance(what, ProcessEnded)
+                and what.lease not in self._stages
+                and what.lease not in self._over
+                and self._actors.wrote(what.lease)
+            ):
+                self._stages[what.lease] = _Stage(NO_FILES, self._folder / "none")
+
+    def prefetch(self, task: Task) -> None:
+        """Fetch the inputs of a waiting task, unless too many fetches are running."""
+        if len(self._ahead) < AHEAD:
+            ahead = asyncio.create_task(self._fetch_ahead(task))
+            self._ahead.add(ahead)
+            ahead.add_done_callback(self._ahead.discard)
+
+    async def close(self) -> None:
+        """Cancel all transfers."""
+        work = [*self._ahead, *(stage.work for stage in self._stages.values() if stage.work is not None)]
+        for each in work:
+            each.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+
+    def _move(
+        self, lease: Lease, stage: _Stage, work: Coroutine[Any, Any, None], stopped: Callable[[], Exit]
+    ) -> None:
+        """Start to move files of a task."""
+
+        def done(work: "asyncio.Task[None]") -> None:
+            # A transfer that has begun ends its task itself, even when cancelled. This one was cancelled before it
+            # began.
+            if work.cancelled():
+                self._end(lease, stage, stopped())
+
+        self._actors.moving(lease, True)
+        stage.work = asyncio.create_task(work)
+        stage.work.add_done_callback(done)
+
+    # --- inputs
+
+    async def _bring(self, lease: Lease, stage: _Stage, slot: int) -> None:
+        """Fetch the inputs of a task, then start it."""
+        try:
+            why = await self._fetch(stage)
+        except asyncio.CancelledError:
+            self._end(lease, stage, _unstarted())
+            return
+        except Exception as error:  # a bug here must not keep the agent from reporting the end
+            log.exception("cannot fetch the inputs of %s", lease.job)
+            why = f"cannot fetch its inputs: {error}"
+        if not why:
+            stage.phase, stage.work = _Phase.RUNNING, None
+            self._actors.moving(lease, False)
+            self._actors.start(lease, replace(stage.task, workdir=str(stage.folder)), slot)
+            return
+        self._end(lease, stage, Exit(boottime(), spawned=False, message=why))
+
+    async def _fetch(self, stage: _Stage) -> str:
+        """Put all inputs into the folder; return the problem, or an empty string."""
+        inputs = stage.task.inputs
+        if (twice := clash(file.path for file in inputs)) is not None:
+            return f"input {twice!r} is listed twice"
+        try:
+            await _whole(stage.folder.mkdir, mode=0o700, parents=True)
+            gate = asyncio.Semaphore(AT_ONCE)
+            async with asyncio.TaskGroup() as group:
+                for file in inputs:
+                    group.create_task(self._put(file, stage.folder, gate))
+        except OSError as error:
+            return f"cannot create its folder: {error.strerror or error}"
+        except BaseExceptionGroup as errors:
+            failed = errors.subgroup(Unfetched)
+            if failed is None:
+                raise _first(errors) from None
+            return str(_first(failed))
+        return ""
+
+    async def _put(self, file: File, folder: Path, gate: asyncio.Semaphore) -> None:
+        """Put one input where the task expects it."""
+        wrong = wrong_path(file.path)
+        if wrong is not None:
+            raise Unfetched(f"input {file.path[:100]!r} {wrong}")
+        async with gate:
+            try:
+                async with self._files.held(file.digest) as path:
+                    await _whole(_copy, path, folder / file.path, executable=file.executable)
+            except Unfetched as error:
+                raise Unfetched(f"input {file.path}: {error}") from None
+            except OSError as error:
+                raise Unfetched(f"input {file.path}: {error.strerror or error}") from None
+
+    async def _fetch_ahead(self, task: Task) -> None:
+        """Fetch the inputs of a waiting task into the cache."""
+        for file in task.inputs:
+            await self._files.prefetch(file.digest)
+
+    # --- outputs
+
+    async def _collect(self, lease: Lease, stage: _Stage, end: Exit) -> None:
+        """Upload the outputs of a task, then report its end."""
+        streams = self._actors.wrote(lease)
+        if end.spawned and not end.lost and (stage.task.outputs or streams):
+            try:
+                end = await self._upload_all(stage, end, streams)
+            except asyncio.CancelledError:
+                end = _late(stage.task, end)
+            except Exception as error:  # a bug here must not keep the agent from reporting the end
+                log.exception("cannot upload the outputs of %s", lease.job)
+                end = _unkept(end, f"the upload failed: {error}")
+        self._end(lease, stage, end)
+
+    async def _upload_all(self, stage: _Stage, end: Exit, streams: Sequence[tuple[str, Path]]) -> Exit:
+        """Upload all outputs that fit, within a time limit; return the end of the task, with any problem."""
+        task = stage.task
+        limit = task.outputs_limit or OUTPUTS_LIMIT
+        paths, problem = await asyncio.to_thread(_outputs, stage.folder, task.outputs, limit)
+        size = await asyncio.to_thread(
+            _size, [*(stage.folder / path for path in paths), *dict(streams).values()]
+        )
+        most = upload_time(size, task.lost_after)
+        try:
+            async with asyncio.timeout(most / SECOND):
+                return await self._upload(stage, end, streams, paths, problem)
+        except TimeoutError:
+            if not task.outputs:
+                return end  # the server only lacks the streams, and that is no failure
+            return _unkept(end, f"the upload took longer than {format_duration(most)}")
+
+    async def _upload(
+        self,
+        stage: _Stage,
+        end: Exit,
+        streams: Sequence[tuple[str, Path]],
+        paths: Sequence[str],
+        problem: str,
+    ) -> Exit:
+        """Upload these outputs and the list of them."""
+        gate = asyncio.Semaphore(AT_ONCE)
+        files = await asyncio.gather(*(self._take(stage.folder, path, gate) for path in paths))
+        kept = [file for file in files if isinstance(file, File)]
+        problem = problem or next((each for each in files if isinstance(each, str)), "")
+        kept += [file for name, path in streams if (file := await self._keep(name, path)) is not None]
+        if kept:
+            try:
+                end = replace(end, outputs=await self._files.upload(_encode(kept)))
+            except Unfetched as error:
+                problem = str(error)
+        return _unkept(end, problem) if problem else end
+
+    async def _take(self, folder: Path, path: str, gate: asyncio.Semaphore) -> File | str:
+        """Upload one output; return the problem if that fails."""
+        source = folder / path
+        async with gate:
+            try:
+                found = await asyncio.to_thread(os.stat, source)
+                digest = await asyncio.to_thread(digest_of, source)
+                await self._files.upload(source, digest)
+            except Unfetched as error:
+                return f"{path}: {error}"
+            except OSError as error:
+                return f"{path}: {error.strerror or error}"
+        return File(path, digest, found.st_size, bool(found.st_mode & stat.S_IXUSR))
+
+    async def _keep(self, name: str, path: Path) -> File | None:
+        """Upload an output stream without its holes; return None if that fails, which does not fail the task."""
+        flat = path
+        try:
+            flat = await asyncio.to_thread(flattened, path)
+            digest = await asyncio.to_thread(digest_of, flat)
+            await self._files.upload(flat, digest)
+            return File(name, digest, flat.stat().st_size, executable=False)
+        except (Unfetched, OSError) as error:
+            log.warning("the server did not store output %s: %s", path, error)
+            return None
+        finally:
+            if flat != path:
+                flat.unlink(missing_ok=True)
+
+    def _end(self, lease: Lease, stage: _Stage, end: Exit) -> None:
+        """Report the end of a task, and delete its folder."""
+        del self._stages[lease]
+        self._over.add(lease)
+        cleaning = asyncio.create_task(asyncio.to_thread(_remove, stage.folder))
+        self._ahead.add(cleaning)
+        cleaning.add_done_callback(self._ahead.discard)
+        self._actors.seen([ProcessEnded(lease, end)])
+        self._over.discard(lease)
+
+
+async def _whole(work: Callable[..., None], *args: Any, **more: Any) -> None:
+    """Run work in a thread, and when cancelled wait for it to end."""
+    # A thread cannot be cancelled. Left alone, it would create files after the folder was deleted.
+    working = asyncio.create_task(asyncio.to_thread(work, *args, **more))
+    try:
+        await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await outlast(working)
+        raise
+
+
+def _unstarted() -> Exit:
+    """Return the end of a task that was stopped while its inputs were on their way."""
+    return Exit(boottime(), spawned=False, message="stopped before it started")
+
+
+def _late(task: Task, end: Exit) -> Exit:
+    """Return the end of a task that was killed while its outputs were being uploaded."""
+    if end.spawned and not end.lost and task.outputs:
+        return _unkept(end, "there was no time to upload them")
+    return end
+
+
+def _unkept(end: Exit, problem: str) -> Exit:
+    """Return the end of a task that lost outputs. Even with exit code 0 it counts as failed."""
+    said = f"{end.message}; {problem}" if end.message else problem
+    return replace(end, message=said, unkept=end.code == 0)
+
+
+def upload_time(size: int, lost_after: int) -> int:
+    """Return how long an upload may take, in nanoseconds, so that a stalled one does not hold its lease for ever."""
+    return lost_after + UPLOAD_SPARE + size * SECOND // UPLOAD_RATE
+
+
+def _size(paths: Iterable[Path]) -> int:
+    """Return the total size of the files that exist, in bytes."""
+    total = 0
+    for path in paths:
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size
+    return total
+
+
+def _outputs(folder: Path, patterns: Iterable[str], limit: int) -> tuple[list[str], str]:
+    """Return the sorted paths of all outputs that fit, and a problem with the others."""
+    problem = ""
+
+    def odd(path: str, why: str) -> None:
+        nonlocal problem
+        problem = problem or f"{path!r} {why}"
+
+    looking = Folder(folder, odd)
+    found: set[str] = set()
+    for path in (path for pattern in patterns for path in looking.files(pattern)):
+        if path in KEPT_STREAMS:
+            continue  # the server would mistake it for an output stream of the task
+        if path not in found and len(found) == MOST_FILES:
+            problem = f"there are more than {MOST_FILES:,} files; pack them into one"
+            break
+        found.add(path)
+    paths = sorted(found)
+    fitting: list[str] = []
+    total = 0
+    for path in paths:
+        with contextlib.suppress(OSError):
+            size = (folder / path).stat().st_size
+            if total + size > limit:
+                problem = (
+                    f"{path} has {format_memory(size)}, which makes {format_memory(total + size)} in total; "
+                    f"the maximum is {format_memory(limit)} (files.max_outputs of the server)"
+                )
+                continue
+            total += size
+            fitting.append(path)
+    return fitting, problem
+
+
+def _copy(source: Path, target: Path, *, executable: bool) -> None:
+    """Copy a file, as a clone where the file system supports that."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with source.open("rb") as old, open(os.open(target, flags, 0o700 if executable else 0o600), "wb") as new:  # noqa: PTH123
+        try:
+            fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
+        except OSError:
+            shutil.copyfileobj(old, new, 1 << 20)
+
+
+def _remove(folder: Path) -> None:
+    """Delete a folder, whatever a task did to it.
+
+    Inner folders are moved up to this one before their content is listed. So neither the depth of the tree nor the
+    length of a path can stop the deletion, as they would stop a recursive one.
+    """
+    progress = True
+    while progress:
+        progress = False
+        for entry in _entries(folder):
+            if not _is_folder(entry):
+                progress |= _try(os.unlink, entry)
+                continue
+            for inner in _entries(entry.path):
+                if _is_folder(inner):
+                    _restore_access(inner.path)
+                    _try(os.rename, inner, folder / secrets.token_hex(16))
+                else:
+                    _try(os.unlink, inner)
+            progress |= _try(os.rmdir, entry)
+    _try(os.rmdir, folder)
+
+
+def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
+    """List a folder, even if a task removed its permissions; return nothing if it cannot be read."""
+    _restore_access(folder)
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
+
+
+def _restore_access(folder: Path | str) -> None:
+    """Restore our permissions on a folder."""
+    _try(os.chmod, folder, 0o700)
+
+
+def _try(change: Callable[..., None], *what: Any) -> bool:
+    """Try a change; return whether it succeeded."""
+    try:
+        change(*what)
+    except OSError:
+        return False
+    return True
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first single error of a group."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

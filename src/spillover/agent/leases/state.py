@@ -1,0 +1,493 @@
+"""Decides which leases an agent holds and what it does with them. Other modules carry the decisions out.
+
+Every method takes the monotonic time and returns instructions. Each drops expired leases before it starts anything. So
+an agent that was suspended for an hour, and wakes up in the middle of a message, cannot run a lease that it no longer
+holds.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from spillover.agent.leases.reporting import PendingReports
+from spillover.agent.leases.room import Room
+from spillover.agent.leases.terms import RunningTask, TaskTerms
+from spillover.agent.leases.timers import Due, Timers
+from spillover.agent.leases.values import (
+    Answered,
+    Exit,
+    Fetch,
+    ForgetResult,
+    Grant,
+    Instruction,
+    Phase,
+    Prefetch,
+    Recall,
+    Reconnect,
+    Renewal,
+    Report,
+    Signal,
+    Source,
+    StartTask,
+    Task,
+    TaskResult,
+    Welcome,
+)
+from spillover.agent.leases.yielding import Yielding
+from spillover.core.events import Lease
+from spillover.core.proposals import Outcome
+from spillover.model.bounds import plain
+from spillover.model.resources import Resources
+from spillover.model.units import SECOND
+
+FAREWELL_GRACE: Final = 3 * SECOND
+"""Longest grace of a task, in nanoseconds, when the agent itself stops."""
+
+
+class AgentState:
+    """Leases, capacity and terms of one agent."""
+
+    def __init__(
+        self, capacity: Resources, unanswered: Iterable[TaskResult] = (), devices: tuple[str, ...] = ()
+    ) -> None:
+        self.room = Room(capacity, devices)
+        self.epoch = 0
+        """The highest epoch of any server so far."""
+        self.incarnation: int | None = None
+        """Of the current registration; None from sending a registration until its answer."""
+        self.keep_output = False
+        """Whether the server wants a copy of what tasks print."""
+        self.draining = False
+        self.leaving = False
+        """Whether the agent itself was asked to stop."""
+        self.waiting: dict[Lease, Task] = {}
+        """Unstarted tasks, in order of arrival."""
+        self.fetching: dict[Lease, Source] = {}
+        """Leases taken over from other agents, whose task has not arrived yet."""
+        self._yielding = Yielding()
+        self.running: dict[Lease, RunningTask] = {}
+        self._reports = PendingReports(unanswered, self._yielding)
+        self.results = self._reports.results
+        """Results without an answer, in order of arrival."""
+        self._released = self._reports.released
+        self._named: tuple[Lease, ...] = ()
+        self._terms = TaskTerms()
+        self._timers = Timers()
+        self._plenty = 0
+        """Number of leases held when the last grants came."""
+        self._vacant = False
+        """Whether a task ended since the last report and left capacity unused."""
+        self._now = 0
+        """Monotonic time of the current call."""
+
+    @property
+    def heartbeat(self) -> int:
+        """Nanoseconds between two heartbeats."""
+        return self._terms.heartbeat
+
+    @property
+    def terms_number(self) -> int:
+        """The number of the last terms that the server sent."""
+        return self._terms.number
+
+    @property
+    def patience(self) -> int:
+        """Nanoseconds that the answer to a heartbeat may take."""
+        return self._terms.patience()
+
+    # --- messages from the server
+
+    def register(self, now: int) -> tuple[tuple[tuple[Lease, Phase], ...], list[Instruction]]:
+        """Return the leases to list in a registration, and invalidate all earlier streams."""
+        out = self._renewable(now)
+        self.incarnation = None
+        self._yielding.forget()  # a registration does not list these leases, which gives them up
+        held = [(lease, Phase.WAITING) for lease in self._unstarted()]
+        held += [(lease, Phase.RUNNING) for lease in self.running]
+        held += [(lease, Phase.ENDED) for lease in self.results]
+        self._named = tuple(lease for lease, _ in held)
+        return tuple(held), out
+
+    def registered(self, now: int, sent: int, welcome: Welcome) -> list[Instruction]:
+        """Process the answer to a registration that was sent at `sent`."""
+        if welcome.epoch < self.epoch:
+            return [*self._renewable(now), self._stale(welcome.epoch)]
+        self.epoch = welcome.epoch
+        self.incarnation = welcome.incarnation
+        self._terms.take(0, welcome.heartbeat, welcome.short_term)
+        self.keep_output = welcome.keep_output
+        self.draining = False
+        self._terms.renew(sent, self.running.values())
+        out: list[Instruction] = []
+        for lease in self._named:
+            if lease in welcome.keep:
+                continue
+            # Another agent may run it by now, so it gets no grace. A result is still sent, and the server judges it.
+            self.waiting.pop(lease, None)
+            self.fetching.pop(lease, None)
+            if lease in self.running:
+                out += self._stop(now, lease, Outcome.STOPPED, "the server gave up this lease", kill=True)
+        self._named = ()
+        self._reports.again()
+        return out + self._renewable(now) + self._fill()
+
+    def granted(self, now: int, incarnation: int, epoch: int, grants: Sequence[Grant]) -> list[Instruction]:
+        """Process leases that arrived on the stream of a registration."""
+        out = self._renewable(now)
+        if incarnation != self.incarnation:
+            # A stream older than the last registration; the server counts these leases as not delivered.
+            return out
+        if epoch < self.epoch:
+            return [*out, self._stale(epoch)]
+        self.epoch = epoch
+        void = not self._terms.begun or self._terms.over(now, self._terms.short)
+        for grant in grants:
+            lease = grant.lease
+            if (
+                lease in self.waiting
+                or lease in self.running
+                or lease in self.results
+                or lease in self.fetching
+            ):
+                continue
+            if void or self.draining or self.leaving or self._yielding.refuses(lease):
+                self._released[lease] = None
+                continue
+            # A new lease for a task means that the old one is void.
+            older = self.room.holder(lease)
+            if older is not None:
+                out += self._stop(now, older, Outcome.LOST, "a newer lease replaced it", kill=True)
+            self._released.pop(lease, None)
+            self._terms.add_term(self._terms.short)
+            if grant.task is not None:
+                self._take(now, lease, grant.task)
+            elif grant.source is not None:
+                self.fetching[lease] = grant.source
+                out.append(Fetch(lease, grant.source))
+        self._plenty = len(self.waiting) + len(self.running)
+        return out + self._fill() + self._ahead(grants)
+
+    def _ahead(self, grants: Sequence[Grant]) -> list[Instruction]:
+        """Prefetch the inputs of tasks that must wait."""
+        return [
+            Prefetch(grant.task)
+            for grant in grants
+            if grant.task is not None and grant.task.inputs and grant.lease in self.waiting
+        ]
+
+    def _take(self, now: int, lease: Lease, task: Task) -> None:
+        """Add a task to those waiting, or fail it if it can never fit here."""
+        if task.need.fits(self.room.capacity):
+            self.waiting[lease] = task
+        else:
+            message = f"needs {task.need}, but this agent has {self.room.capacity}"
+            self.results[lease] = TaskResult(lease, Outcome.NOT_STARTED, now, message=message)
+
+    def renewed(self, now: int, sent: int, renewal: Renewal) -> list[Instruction]:
+        """Process the answer to a heartbeat that was sent at `sent`."""
+        if renewal.epoch < self.epoch:
+            return [*self._renewable(now), self._stale(renewal.epoch)]
+        self.epoch = renewal.epoch
+        if renewal.fenced:
+            return self.fenced(now)
+        if (terms := renewal.terms) is not None:
+            self._terms.take(terms.number, terms.heartbeat, terms.short_term)
+        self._terms.renew(sent, self.running.values())
+        out = self._renewable(now)
+        for lease, kill in renewal.stops:
+            if self._drop(lease):
+                message = "stopped before it started"
+                self.results[lease] = TaskResult(lease, Outcome.STOPPED, now, message=message)
+            elif (run := self.running.get(lease)) is not None:
+                overdue = lease in renewal.overdue
+                if not (overdue and run.exited):
+                    out += self._stop(
+                        now, lease, Outcome.STOPPED, "stopped on request", kill=kill, overdue=overdue
+                    )
+        self.draining = renewal.drain
+        for lease, ticket in renewal.yields:
+            started = lease in self.running or lease in self.results
+            held = lease in self.waiting or lease in self.fetching or lease in self._released
+            out += self._yielding.answer(lease, ticket, started=started, held=held)
+            self._drop(lease)
+        self._hand_back(renewal.revoked)
+        if renewal.drain:
+            self._hand_back(self._unstarted())
+        self._reports.again()
+        return out + self._fill()
+
+    def fenced(self, now: int) -> list[Instruction]:
+        """Kill all tasks, because a newer registration replaced this one and they run without a lease."""
+        self.incarnation = None
+        self._hand_back(self._unstarted())
+        out: list[Instruction] = []
+        for lease in self.running:
+            out += self._stop(now, lease, Outcome.LOST, "the agent was fenced", kill=True)
+        return [*out, Reconnect("fenced by the server", fenced=True)]
+
+    def _stale(self, epoch: int) -> Reconnect:
+        """Reject an answer of a server that no longer leads."""
+        return Reconnect(f"rejected a server of epoch {epoch}; epoch {self.epoch} has started")
+
+    # --- messages from peers
+
+    def fetched(self, now: int, lease: Lease, task: Task) -> list[Instruction]:
+        """Add a task that arrived from a peer or from the server."""
+        out = self._renewable(now)
+        if self.fetching.pop(lease, None) is not None:
+            self._take(now, lease, task)
+        return out + self._fill()
+
+    def unfetched(self, now: int, lease: Lease) -> list[Instruction]:
+        """Give back a lease whose task cannot be fetched, so that another agent can run it."""
+        out = self._renewable(now)
+        if lease in self.fetching:
+            self._hand_back((lease,))
+        return out
+
+    # --- events of processes
+
+    def started(self, now: int, lease: Lease, at: int) -> list[Instruction]:
+        """Record that the process of a lease started at `at`."""
+        out = self._renewable(now)
+        run = self.running.get(lease)
+        if run is None:
+            return out
+        run.started = at
+        self._reports.started(lease)
+        if run.task.walltime:
+            self._timers.set(at + run.task.walltime, lease, Due.WALLTIME, self.running)
+        return out
+
+    def ended(self, now: int, lease: Lease, end: Exit) -> list[Instruction]:
+        """Record the end of a task: its process and all children are gone, or no process could be created."""
+        run = self.running.pop(lease, None)
+        if run is None:
+            return self._renewable(now)
+        free = self.room.free
+        self.room.leave(lease, run.task, now)
+        self._reports.ended(lease)
+        _spare(run, end)
+        outcome = run.cause or _outcome_of(end)
+        message = plain(end.message) or run.why
+        if outcome is Outcome.LOST and not end.spawned:
+            self._released[lease] = None  # it never started, so another agent can run it
+            return self._renewable(now) + self._fill()
+        self.results[lease] = TaskResult(
+            lease,
+            outcome,
+            end.ended,
+            end.code,
+            end.signal,
+            end.usage,
+            message,
+            end.value,
+            end.value_digest,
+            end.outputs,
+        )
+        if end.spawned and end.usage.ran:
+            self.room.chains.learn(run.task, end.usage.ran)
+        out = self._renewable(now) + self._fill()
+        self._vacant = self._vacant or self.room.free != free
+        return out
+
+    def moving(self, lease: Lease, moving: bool) -> None:
+        """Record whether files of a task are being fetched or uploaded."""
+        if (run := self.running.get(lease)) is not None:
+            run.moving = moving
+
+    def exited(self, lease: Lease, end: Exit) -> None:
+        """Record that the process of a lease ended. `ended` follows when its outputs are uploaded."""
+        if (run := self.running.get(lease)) is not None:
+            run.exited = True
+            _spare(run, end)
+
+    def returned(self, now: int, leases: Iterable[Lease]) -> list[Instruction]:
+        """Put recalled tasks, which did not begin in their slot, back in front of the others."""
+        out = self._renewable(now)
+        back: dict[Lease, Task] = {}
+        for lease in leases:
+            run = self.running.pop(lease, None)
+            if run is None:
+                continue
+            self.room.leave(lease, run.task, now)
+            if run.cause is not None:
+                self.results[lease] = TaskResult(lease, run.cause, now, message=run.why)
+            else:
+                back[lease] = run.task
+        self.waiting = back | self.waiting
+        if self.leaving or self.draining:
+            self._hand_back(tuple(back))
+        return out + self._fill()
+
+    # --- reports to the server
+
+    def news(self) -> bool:
+        """Return whether there is something to report now."""
+        return self._reports.news(self.incarnation, leaving=self.leaving)
+
+    def must_report_now(self) -> bool:
+        """Return whether to report at once: little work is left, capacity is free, or a peer waits."""
+        few = 2 * (len(self.waiting) + len(self.running)) <= self._plenty
+        return few or self._vacant or bool(self._yielding.answers)
+
+    def report(self, now: int) -> tuple[Report | None, list[Instruction]]:
+        """Return what is ready to report, if no report is in flight."""
+        out = self._renewable(now)
+        self._vacant = False
+        return self._reports.report(self.incarnation, self.running, leaving=self.leaving), out
+
+    def reported(self, now: int, answer: Answered) -> list[Instruction]:
+        """Process the answer to the report in flight."""
+        report = self._reports.over()
+        if report is None or answer.epoch < self.epoch:
+            self._reports.again()
+            return [*self._renewable(now), *([self._stale(answer.epoch)] if report else [])]
+        self.epoch = answer.epoch
+        out: list[Instruction] = [
+            ForgetResult(lease, verdict) for lease, verdict in self._reports.heard(report, answer)
+        ]
+        for lease in answer.started:
+            if (run := self.running.get(lease)) is not None:
+                run.acknowledged = True
+        if answer.fenced and report.incarnation == self.incarnation:
+            return out + self.fenced(now)
+        return out + self._renewable(now)
+
+    def unreported(self) -> None:
+        """Make everything in the report in flight ready again, because no answer came."""
+        self._reports.over()
+        self._reports.again()
+
+    # --- time
+
+    def tick(self, now: int) -> list[Instruction]:
+        """Act on everything that is due."""
+        out = self._renewable(now)
+        for lease, due in self._timers.ring(now):
+            if (run := self.running.get(lease)) is None:
+                continue
+            if due is Due.KILL:
+                if run.cause is not None:
+                    out += self._stop(now, lease, Outcome.STOPPED, "", kill=True, overdue=run.overdue)
+            elif run.cause is None and not run.moving:
+                out += self._stop(
+                    now, lease, Outcome.WALLTIME, "reached its walltime", kill=False, overdue=True
+                )
+        out += [Recall(lease) for lease in self.room.chains.stuck(now) if lease in self.running]
+        return out + self._fill()
+
+    def wake(self) -> int | None:
+        """Return when to call `tick` at the latest; None if nothing becomes due by itself."""
+        times = [self._timers.soonest(), self.room.chains.wake()]
+        unstarted = bool(self.waiting or self.fetching)
+        if unstarted or self.running:
+            times.append(self._terms.soonest(self.running.values(), unstarted=unstarted))
+        return min((time for time in times if time is not None), default=None)
+
+    def drain(self, now: int) -> list[Instruction]:
+        """Start nothing more, and let running tasks end, because the agent will stop after them."""
+        out = self._renewable(now)
+        self.leaving = True
+        self._hand_back(self._unstarted())
+        return out
+
+    def leave(self, now: int) -> list[Instruction]:
+        """Start nothing more, and terminate running tasks, because the agent stops."""
+        out = self.drain(now)
+        for lease in self.running:
+            out += self._stop(now, lease, Outcome.STOPPED, "the agent was told to stop", kill=False)
+            self._timers.set(now + FAREWELL_GRACE, lease, Due.KILL, self.running)
+        return out
+
+    def _renewable(self, now: int) -> list[Instruction]:
+        """Drop and kill what was not renewed in time. Every method does this first."""
+        self._now = now
+        terms = self._terms
+        if not terms.due(now):
+            return []
+        out: list[Instruction] = []
+        if terms.over(now, terms.short):
+            self._hand_back(self._unstarted())
+        for lease, run in self.running.items():
+            if terms.over(now, terms.of(run)):
+                out += self._stop(
+                    now, lease, Outcome.LOST, "its lease could not be renewed in time", kill=True
+                )
+        terms.swept(now, self.running.values())
+        return out
+
+    # --- helpers
+
+    def _fill(self) -> list[Instruction]:
+        """Start waiting tasks in order of arrival while there is room.
+
+        A small task does not overtake a large one. The server decides the order, and tasks arrive in it.
+        """
+        out: list[Instruction] = []
+        while self.waiting and not self.leaving:
+            lease, task = next(iter(self.waiting.items()))
+            if self.room.holder(lease) is not None:
+                break
+            if self._terms.over(self._now, self._terms.lasts(task)):
+                self._hand_back((lease,))  # it would be killed as soon as it runs, which costs an attempt
+                continue
+            if (entered := self.room.enter(lease, task, self._now)) is None:
+                break
+            task, slot = entered
+            del self.waiting[lease]
+            self.running[lease] = RunningTask(task)
+            self._terms.add_term(min(self._terms.lasts(task), self._terms.short))
+            out.append(StartTask(lease, task, slot))
+        return out
+
+    def _hand_back(self, leases: Iterable[Lease]) -> None:
+        """Give back leases that have not started."""
+        for lease in leases:
+            if self._drop(lease):
+                self._released[lease] = None
+
+    def _unstarted(self) -> tuple[Lease, ...]:
+        """Return the leases that wait or whose task is being fetched."""
+        return (*self.waiting, *self.fetching)
+
+    def _drop(self, lease: Lease) -> bool:
+        """Remove a lease that has not started; return False if there is none."""
+        waited = self.waiting.pop(lease, None) is not None
+        return self.fetching.pop(lease, None) is not None or waited
+
+    def _stop(
+        self, now: int, lease: Lease, cause: Outcome, why: str, *, kill: bool, overdue: bool = False
+    ) -> list[Instruction]:
+        """Terminate or kill a running task. Its result names the first cause."""
+        run = self.running[lease]
+        if run.cause is None:
+            run.cause, run.why, run.stopped = cause, why, now
+            run.overdue = overdue
+        elif not overdue:
+            run.overdue = False  # the task itself must go, and not only its process
+        if run.killed or (run.terminated and not kill):
+            return []
+        if kill or not run.task.grace:
+            run.killed = True
+            return [Signal(lease, kill=True)]
+        run.terminated = True
+        self._timers.set(now + run.task.grace, lease, Due.KILL, self.running)
+        return [Signal(lease, kill=False)]
+
+
+def _spare(run: RunningTask, end: Exit) -> None:
+    """Cancel a stop for walltime or deadline if the process ended before it. Its exit then decides."""
+    if run.overdue and end.spawned and end.ended <= run.stopped:
+        run.cause, run.why, run.overdue = None, "", False
+        run.terminated = run.killed = False
+
+
+def _outcome_of(end: Exit) -> Outcome:
+    """Return the outcome of a task that nothing stopped."""
+    if end.lost:
+        return Outcome.LOST
+    if end.out_of_memory:
+        return Outcome.OUT_OF_MEMORY
+    if end.unkept:
+        return Outcome.UNKEPT
+    return Outcome.EXITED if end.spawned else Outcome.NOT_STARTED

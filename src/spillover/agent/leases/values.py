@@ -1,0 +1,244 @@
+"""Defines what the parts of an agent pass to each other: leases with their tasks, exits, results, instructions.
+
+These are plain values, independent of the protocol and the operating system, so that tests of `state.py` need nothing
+else.
+"""
+
+from enum import IntEnum
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from spillover.core.events import Lease, Usage
+from spillover.core.proposals import Outcome, Verdict, Yield
+from spillover.model.files import File
+from spillover.model.job import Work
+from spillover.model.resources import Resources
+from spillover.model.units import MINUTE, SECOND
+
+
+class Phase(IntEnum):
+    """Progress of a lease. The numbers are those of the protocol."""
+
+    WAITING = 0
+    RUNNING = 1
+    ENDED = 2
+
+
+class Task(Struct, frozen=True):
+    """What to run under a lease, and its limits."""
+
+    work: Work
+    need: Resources
+    env: dict[str, str] = {}
+    workdir: str = "/"
+    walltime: int = 0
+    """Nanoseconds; 0 is no limit."""
+    grace: int = 10 * SECOND
+    """Nanoseconds between TERM and KILL; 0 kills at once."""
+    lost_after: int = 5 * MINUTE
+    """Nanoseconds that the task outlasts an unreachable server once its start is acknowledged."""
+    inputs: tuple[File, ...] = ()
+    """Files to put into the task's own folder, in which it runs, before it starts."""
+    outputs: tuple[str, ...] = ()
+    """Paths and patterns below that folder, of files to upload when the task ended."""
+    outputs_limit: int = 0
+    """Most bytes of all outputs together; 0 if the server sets no limit."""
+
+
+class Source(Struct, frozen=True):
+    """Where to fetch the task of a lease that was taken over from another agent."""
+
+    address: str
+    """HOST:PORT of that agent."""
+    ticket: bytes
+    """The proof that this agent may read the task."""
+    lease: Lease
+    """The lease under which that agent had the task."""
+    digest: bytes = b""
+    """SHA-256 of the task, see `wire.tasks`; empty if the server sends none."""
+
+
+class Grant(Struct, frozen=True):
+    """A lease with its task, or with the source of the task."""
+
+    lease: Lease
+    task: Task | None = None
+    source: Source | None = None
+
+
+class Welcome(Struct, frozen=True):
+    """The answer to a registration."""
+
+    epoch: int
+    incarnation: int
+    keep: frozenset[Lease]
+    """Those of the listed leases that the agent still holds."""
+    heartbeat: int
+    """Nanoseconds between two heartbeats."""
+    short_term: int
+    """Nanoseconds that a lease lasts without an acknowledged start."""
+    log_retention: int = 0
+    """Nanoseconds for which output is kept; 0 is for ever."""
+    now: int = 0
+    """The server's time in nanoseconds UTC; 0 if it sends none."""
+    keep_output: bool = False
+    """Whether the server wants a copy of the output of every ended task."""
+    stream: bool = False
+    """Whether the server takes heartbeats on the stream on which it sends leases."""
+    spread: int = 0
+    """Nanoseconds over which agents spread their reconnects, each at a random time, after a server outage."""
+
+
+class NewTerms(Struct, frozen=True):
+    """Terms that replace those of the registration."""
+
+    number: int
+    """Sent back in heartbeats, so that the server knows which terms the agent uses."""
+    heartbeat: int
+    short_term: int
+
+
+class Renewal(Struct, frozen=True):
+    """The answer to a heartbeat."""
+
+    epoch: int
+    fenced: bool = False
+    stops: tuple[tuple[Lease, bool], ...] = ()
+    """Leases to stop, and whether to kill them without grace."""
+    drain: bool = False
+    revoked: tuple[Lease, ...] = ()
+    yields: tuple[tuple[Lease, bytes], ...] = ()
+    """Leases that another agent wants, each with the ticket for its task."""
+    overdue: frozenset[Lease] = frozenset()
+    """Those of `stops` whose walltime or deadline has passed. If the process has exited, its files are still uploaded.
+    """
+    terms: NewTerms | None = None
+    """New terms; None keeps the current ones."""
+
+
+class Exit(Struct, frozen=True):
+    """How a process ended, as the operating system reported it."""
+
+    ended: int
+    """Monotonic nanoseconds."""
+    spawned: bool = True
+    """False if no process was created, because that failed or because the task was stopped first."""
+    code: int | None = None
+    """None after a signal."""
+    signal: int | None = None
+    usage: Usage = Usage()
+    message: str = ""
+    value: bytes = b""
+    """What a call returned or raised, if small."""
+    value_digest: str = ""
+    """Digest of the blob with that value, if it is large."""
+    lost: bool = False
+    """Whether it ended through no fault of its own, with a process that it shared."""
+    out_of_memory: bool = False
+    """Whether it was killed for using more memory than it requested."""
+    outputs: str = ""
+    """Digest of the list of uploaded files; empty if there are none."""
+    unkept: bool = False
+    """Whether it exited with 0 but not all of its outputs could be uploaded."""
+
+
+class TaskResult(Struct, frozen=True):
+    """How a task ended. The agent keeps it until the server has answered."""
+
+    lease: Lease
+    outcome: Outcome
+    ended: int
+    """Monotonic nanoseconds; negative if the task ended before the machine started."""
+    exit_code: int | None = None
+    signal: int | None = None
+    usage: Usage = Usage()
+    message: str = ""
+    value: bytes = b""
+    value_digest: str = ""
+    outputs: str = ""
+    """As in `Exit`."""
+
+
+class Report(Struct, frozen=True):
+    """One message with everything that was ready to report."""
+
+    incarnation: int
+    started: tuple[tuple[Lease, int], ...]
+    """Each with the monotonic time of its start."""
+    results: tuple[TaskResult, ...]
+    released: tuple[Lease, ...]
+    leaving: bool = False
+    """Whether the agent is stopping and wants no more work."""
+    yielded: tuple[tuple[Lease, Yield], ...] = ()
+    """Answers about leases that other agents want."""
+
+
+class Answered(Struct, frozen=True):
+    """The answer to a report."""
+
+    epoch: int
+    fenced: bool
+    verdicts: tuple[tuple[Lease, Verdict], ...]
+    started: tuple[Lease, ...]
+    yielded: tuple[Lease, ...] = ()
+    """Leases whose yield answers are durable."""
+
+
+class StartTask(Struct, frozen=True):
+    """Create a process, or have an existing one make a call."""
+
+    lease: Lease
+    task: Task
+    slot: int = -1
+    """Tasks of one slot share capacity and run one after the other; -1 for a task with capacity of its own."""
+
+
+class Recall(Struct, frozen=True):
+    """Return a task that was queued behind others and has not begun."""
+
+    lease: Lease
+
+
+class Prefetch(Struct, frozen=True):
+    """Fetch the inputs of a waiting task."""
+
+    task: Task
+
+
+class Signal(Struct, frozen=True):
+    """Send TERM or KILL to all processes of a task. If it has none yet, create none."""
+
+    lease: Lease
+    kill: bool
+
+
+class ForgetResult(Struct, frozen=True):
+    """Delete a result that the server has answered."""
+
+    lease: Lease
+    verdict: Verdict
+
+
+class HandOver(Struct, frozen=True):
+    """Let the holder of this ticket fetch the task of a lease that was given up."""
+
+    lease: Lease
+    ticket: bytes
+
+
+class Fetch(Struct, frozen=True):
+    """Fetch the task of a lease that was taken over."""
+
+    lease: Lease
+    source: Source
+
+
+class Reconnect(Struct, frozen=True):
+    """End this registration and register again; if fenced, after all tasks have stopped."""
+
+    why: str
+    fenced: bool = False
+
+
+Instruction: TypeAlias = Prefetch | StartTask | Recall | Signal | ForgetResult | HandOver | Fetch | Reconnect

@@ -1,0 +1,171 @@
+"""Combines what runs the tasks of an agent: nurseries, runners for other kinds of work, and staging of files."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from spillover.agent.files.cache import Files
+from spillover.agent.files.staging import Actors, Staging
+from spillover.agent.leases.values import Exit, Task
+from spillover.agent.nursery.clock import boottime
+from spillover.agent.options import AgentOptions
+from spillover.agent.runners.dispatch import Runners
+from spillover.agent.runners.loading import load as load_runners
+from spillover.agent.runners.port import Returned, RunnerContext, RunnerOffer, Sight
+from spillover.agent.runtime import AgentRuntime
+from spillover.agent.tasks.isolation import Isolation
+from spillover.agent.tasks.process import DIED, ProcessEnded, Processes, Seen, Spawned, stem_of
+from spillover.core.events import Lease
+from spillover.model.files import KEPT_STREAMS
+
+READY_THREADS: Final = 64
+"""Most tasks for which the nurseries prepare at the start. They add threads when needed."""
+
+
+class TaskRunners:
+    """Runs tasks for the agent's runtime, and reports to it; see `runtime.TaskRunner`."""
+
+    def __init__(self, options: AgentOptions, files: Files, runtime: AgentRuntime) -> None:
+        self._options = options
+        self._files = files
+        self._runtime = runtime
+        self._launched: dict[Lease, Callable[[Seen], None]] = {}
+        """Processes that runners launched for themselves, with the receivers of their events."""
+        self._processes = self._new_processes()
+        self._runners = self._new_runners()
+        self._staging = self._new_staging()
+
+    async def open_processes(self) -> Isolation:
+        """Start the nurseries; return the isolation in use."""
+        await self._processes.open()
+        return self._processes.isolation
+
+    async def open_runners(self) -> RunnerOffer:
+        """Open all runners and the staging of files; return what the runners offer."""
+        self._files.open()
+        await asyncio.to_thread(self._staging.open)
+        return await self._runners.open()
+
+    async def close(self) -> None:
+        """End everything that is left."""
+        await self._staging.close()
+        await self._runners.close()
+        self._files.close()
+        await self._processes.close()
+
+    # --- the port of the runtime
+
+    def start(self, lease: Lease, task: Task, slot: int) -> None:
+        """See TaskRunner."""
+        self._staging.start(lease, task, slot)
+
+    def prefetch(self, task: Task) -> None:
+        """See TaskRunner."""
+        self._staging.prefetch(task)
+
+    def recall(self, lease: Lease, task: Task) -> None:
+        """See TaskRunner."""
+        self._runners.recall(lease, task)
+
+    def signal(self, lease: Lease, task: Task, *, kill: bool) -> None:
+        """See TaskRunner."""
+        self._staging.signal(lease, task, kill=kill)
+
+    async def name_output(self, lease: Lease, task: Task) -> None:
+        """See TaskRunner."""
+        await self._runners.name_output(lease, task)
+
+    # --- events of tasks
+
+    def _seen(self, seen: Sequence[Sight]) -> None:
+        """Pass starts and ends of tasks on, without ends of tasks whose files must be uploaded first."""
+        self._runtime.seen(self._staging.hold_back_ends(seen))
+
+    def _made(self, seen: list[Sight]) -> None:
+        """Pass starts and ends of processes on, to the runner that launched them or as those of tasks."""
+        if not self._launched:
+            self._seen(seen)
+            return
+        now = boottime()
+        own = [what for what in seen if what.lease not in self._launched]
+        for what in seen:
+            if (tell := self._launched.get(what.lease)) is None:
+                continue
+            if isinstance(what, Returned):
+                message = DIED if what.lost else "the system allows no more threads"
+                what = ProcessEnded(what.lease, Exit(now, spawned=False, message=message, lost=what.lost))  # noqa: PLW2901
+            if not isinstance(what, Spawned):
+                del self._launched[what.lease]
+            tell(what)
+        if own:
+            self._seen(own)
+
+    def _launch(self, lease: Lease, task: Task, seen: Callable[[Seen], None] | None) -> None:
+        """Start a process for a runner."""
+        if seen is not None:
+            self._launched[lease] = seen
+        self._processes.start(lease, task)
+
+    # --- construction
+
+    def _new_processes(self) -> Processes:
+        """Create the nurseries' owner, without starting it."""
+        options = self._options
+        return Processes(
+            options.folder,
+            options.cluster,
+            self._made,
+            isolation=options.isolation,
+            output_limit=options.output_limit,
+            threads=max(1, min(READY_THREADS, options.capacity.cpu // 1000)),
+        )
+
+    def _new_runners(self) -> Runners:
+        """Create the runners."""
+
+        async def name_output(lease: Lease) -> None:
+            await self._processes.name_output(lease)
+
+        options = self._options
+        context = RunnerContext(
+            folder=options.folder,
+            cluster=options.cluster,
+            capacity=options.capacity,
+            seen=self._seen,
+            launch=self._launch,
+            signal=lambda lease, kill: self._processes.signal(lease, kill=kill),
+            name_output=name_output,
+            files=self._files,
+            output_limit=options.output_limit,
+            settings=options.settings,
+        )
+        return Runners(context, load_runners(context), self._start_process, self._recall_process)
+
+    def _start_process(self, lease: Lease, task: Task, slot: int) -> None:
+        """Start a process for a task."""
+        self._processes.start(lease, task, slot)
+
+    def _recall_process(self, lease: Lease) -> None:
+        """Take back a task whose process was not started yet."""
+        self._processes.recall(lease)
+
+    def _new_staging(self) -> Staging:
+        """Create the staging of files."""
+        actors = Actors(
+            start=self._runners.start,
+            signal=lambda lease, task, kill: self._runners.signal(lease, task, kill=kill),
+            seen=self._seen,
+            moving=self._runtime.state.moving,
+            wrote=self._wrote,
+            exited=self._runtime.state.exited,
+        )
+        return Staging(self._options.folder / "work", self._files, actors)
+
+    def _wrote(self, lease: Lease) -> Sequence[tuple[str, Path]]:
+        """Return the output files of a task that the server wants, each with the path to list it under."""
+        if not self._runtime.state.keep_output:
+            return ()
+        stem = stem_of(self._options.folder / "output", lease.job, lease.attempt, lease.task)
+        files = zip(KEPT_STREAMS, (Path(f"{stem}.out"), Path(f"{stem}.err")), strict=True)
+        return [(name, path) for name, path in files if path.exists()]

@@ -1,0 +1,1 @@
+"""Formats tables, progress and values for output."""

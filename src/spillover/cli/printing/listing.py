@@ -1,0 +1,68 @@
+"""Formats jobs as table rows, the same in every command that lists them."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from spillover.cli.printing.output import Cell, Column, Row
+from spillover.cli.printing.shown import ENDED, NOTHING, STYLES, between, duration, money
+
+if TYPE_CHECKING:
+    from spillover.wire.api import JobView
+
+COLUMNS: Final = (
+    Column("JOB"),
+    Column("NAME", gives=True),
+    Column("STATE"),
+    Column("AGE", right=True),
+    Column("RAN", right=True),
+    Column("COST", right=True),
+    Column("WHERE, WHY", gives=True),
+)
+
+
+def rows(jobs: Iterable["JobView"]) -> list[Row]:
+    """Return one row for each job."""
+    return [_row(job) for job in jobs]
+
+
+def _row(job: "JobView") -> Row:
+    return (
+        job.id,
+        job.name,
+        Cell(job.state, STYLES.get(job.state, "")),
+        duration(between(job.submitted_at, None)),
+        duration(between(job.started_at, job.finished_at)),
+        money(job.cost) if job.cost else NOTHING,
+        place_and_reason(job),
+    )
+
+
+def place(job: "JobView") -> str:
+    """Return cluster and node, as far as they are known."""
+    return "/".join(part for part in (job.cluster, job.node) if part)
+
+
+def place_and_reason(job: "JobView") -> str:
+    """Describe where a job is, with the progress of an array and the reason why it waits or failed."""
+    parts = [place(job)]
+    if job.array is not None and job.state not in ENDED:
+        parts.append(progress(job.array.counts, job.array.size))
+    if job.reason is not None and job.state != "SUCCEEDED":
+        parts.append(job.reason.message)
+    return ": ".join(part for part in parts if part) or NOTHING
+
+
+def progress(counts: dict[str, int], size: int) -> str:
+    """Describe the progress of an array."""
+    return f"{size} members, " + ", ".join(f"{n} {state.lower()}" for state, n in counts.items() if n)
+
+
+def outcome(job: "JobView") -> str:
+    """Describe the end of a job in one line."""
+    why = f": {job.reason.message}" if job.reason is not None else ""
+    return f"{job.id} ({job.name}) is {job.state}{why}"
+
+
+def has_run(job: "JobView") -> bool:
+    """Tell whether a job may have output; one whose program does not exist has an exit code but no start."""
+    return job.started_at is not None or job.exit_code is not None

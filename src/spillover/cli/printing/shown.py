@@ -1,0 +1,82 @@
+"""Formats values for people: durations, times, money, resources."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from spillover.model.units import MONEY, SECOND, format_duration, format_money
+
+NOTHING: Final = "-"
+"""Shown where there is no value."""
+
+STYLES: Final = {
+    "HELD": "magenta",
+    "QUEUED": "yellow",
+    "PLACED": "cyan",
+    "RUNNING": "bold cyan",
+    "SUCCEEDED": "green",
+    "FAILED": "bold red",
+    "CANCELLED": "bright_black",
+    "TIMED_OUT": "red",
+}
+"""Style of each state on a terminal."""
+
+_SOURCES: Final = {
+    "estimate": "its own estimate",
+    "walltime": "its walltime",
+    "history": "jobs like it",
+    "default": "the default",
+}
+"""Describes the source of an expected runtime."""
+
+ENDED: Final = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT"})
+STATES: Final = tuple(STYLES)
+
+
+def duration(seconds: float | None) -> str:
+    """Format seconds in their two largest units."""
+    return NOTHING if seconds is None else format_duration(max(0, round(seconds * 10) * (SECOND // 10)))
+
+
+def money(amount: float | None, currency: str = "") -> str:
+    """Format an amount of money; omit `currency` where it is clear."""
+    return NOTHING if amount is None else format_money(round(amount * MONEY), currency)
+
+
+def moment(time: str | None) -> datetime | None:
+    """Parse an RFC 3339 time."""
+    return None if time is None else datetime.fromisoformat(time)
+
+
+def between(first: str | None, last: str | None) -> float | None:
+    """Return the seconds between two times; up to now if the second is None."""
+    since = moment(first)
+    return None if since is None else ((moment(last) or datetime.now(UTC)) - since).total_seconds()
+
+
+def local(time: str | None) -> str:
+    """Format a time in the local time zone, to the second."""
+    when = moment(time)
+    return NOTHING if when is None else when.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def expected(seconds: float | None, source: str | None) -> str:
+    """Format an expected runtime with its source; empty if unknown."""
+    told = f" ({_SOURCES[source]})" if source in _SOURCES else ""
+    return "" if seconds is None else duration(seconds) + told
+
+
+def resources(amounts: Mapping[str, float]) -> str:
+    """Format CPUs, memory and GPUs."""
+    from spillover.model.resources import Resources  # noqa: PLC0415 - heavy, and neither help nor completion shows any
+
+    return str(
+        Resources(
+            round(amounts.get("cpu", 0) * 1000), round(amounts.get("memory", 0)), round(amounts.get("gpu", 0))
+        )
+    )
+
+
+def number(value: float) -> str:
+    """Format a number without trailing zeros."""
+    return f"{value:.3f}".rstrip("0").rstrip(".")

@@ -1,0 +1,1 @@
+"""Client of the Kubernetes API server: requests, objects, watches and credentials."""

@@ -1,0 +1,1 @@
+"""Creates, observes and ends attempts as Jobs of `batch/v1`."""

@@ -1,0 +1,143 @@
+"""Derives what the driver reports of an attempt: its stage, its nodes, what delays it, and how it ended."""
+
+from typing import Final
+
+from spillover.clusters.kubernetes.accounting import used_by
+from spillover.clusters.kubernetes.api.objects import KubeEvent, moment_of, said
+from spillover.clusters.kubernetes.attempts.endings import ending_of
+from spillover.clusters.kubernetes.attempts.sightings import NO_INDEX, KnownObject, Sighting
+from spillover.core.events import Lease
+from spillover.forms.jobs.pods import GPU
+from spillover.model.ids import NodeName
+from spillover.model.resources import Resources
+from spillover.ports.driver import Hindrance, Pending, Seen, Stage
+
+_NO_IMAGE: Final = frozenset(
+    (
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    )
+)
+_NO_CONTAINER: Final = frozenset(
+    (
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+        "CreatePodSandboxError",
+        "ConfigPodSandboxError",
+        "PreCreateHookError",
+        "PostStartHookError",
+    )
+)
+_OF_KUBERNETES: Final = frozenset(("foregroundDeletion", "orphan", "batch.kubernetes.io/job-tracking"))
+"""Finalizers that Kubernetes removes itself."""
+NOTED: Final = {"FailedCreate": Hindrance.REFUSED, "FailedMount": Hindrance.CONFIG}
+"""Reasons of Kubernetes events to read, because the objects do not show these problems."""
+
+
+def read(lease: Lease, known: KnownObject, gpu: str = GPU) -> Seen:
+    """Return an attempt as the driver reports it."""
+    job = known.job
+    ending = ending_of(known)
+    started = min([time for each in known.pods if (time := each.started) is not None], default=None)
+    ran = started is not None or (job is not None and bool(job.status.succeeded or job.status.failed))
+    stage = Stage.ENDED if ending is not None else Stage.RUNNING if ran else Stage.PENDING
+    living = [each for each in known.living if each.pod.spec.node_name]
+    going = job is None or job.metadata.deletion_timestamp is not None
+    return Seen(
+        lease,
+        stage,
+        going,
+        started,
+        tuple([NodeName(each.pod.spec.node_name) for each in living]),
+        () if ending is not None else _uses(living, gpu),
+        _pending(known) if stage is Stage.PENDING else None,
+        ending,
+        going and not any(_may_run(each) for each in known.living),
+        _held(known) if going else "",
+        tuple(sorted({each.index for each in known.pods if each.started is not None} - {NO_INDEX})),
+    )
+
+
+def _may_run(living: Sighting) -> bool:
+    """Return whether a pod that has not ended may run: a scheduler binds no pod that is being deleted."""
+    return bool(living.pod.spec.node_name) or living.pod.metadata.deletion_timestamp is None
+
+
+def _held(known: KnownObject) -> str:
+    """Return what blocks the deletion of objects; empty if nothing is known."""
+    words = [
+        f"its node {each.pod.spec.node_name} does not answer"
+        for each in known.living
+        if each.pod.spec.node_name in known.silent
+    ]
+    pods = [each.pod.metadata for each in known.pods if each.there and not (each.lives and _may_run(each))]
+    for kind, meta in (
+        ("Job", known.job.metadata if known.job is not None else None),
+        *(("pod", each) for each in pods),
+    ):
+        foreign = [name for name in meta.finalizers if name not in _OF_KUBERNETES] if meta is not None else []
+        if meta is not None and foreign:
+            words.append(
+                f"{kind} {meta.name} is being deleted but blocked by its finalizers {', '.join(foreign)}"
+            )
+    return said("; ".join(dict.fromkeys(words)))
+
+
+def _uses(living: list[Sighting], gpu: str) -> tuple[tuple[NodeName, Resources], ...]:
+    """Return what pods use of each node."""
+    uses: dict[NodeName, Resources] = {}
+    for each in living:
+        node, used = NodeName(each.pod.spec.node_name), used_by(each.pod, gpu)
+        uses[node] = uses[node] + used if node in uses else used
+    return tuple(uses.items())
+
+
+def _pending(known: KnownObject) -> Pending | None:
+    """Return what keeps an attempt from starting; None if nothing does."""
+    suspended = known.condition("Suspended")
+    if suspended is not None:
+        since = suspended.last_transition_time
+        why = said(f"its Job is suspended: {suspended.message}")
+        return Pending(Hindrance.REFUSED, why, moment_of(since) if since is not None else 0)
+    for each in known.living:
+        if found := _hindered(each):
+            return found
+    for note in reversed(known.notes):
+        if note.reason == "FailedMount" or not known.living:
+            return _noted(note)
+    return None
+
+
+def _hindered(each: Sighting) -> Pending | None:
+    """Return what keeps a pod from starting, from its status."""
+    made = each.pod.metadata.creation_timestamp
+    since = moment_of(made) if made is not None else 0
+    scheduled = each.condition("PodScheduled")
+    if scheduled is not None and scheduled.last_transition_time is not None:
+        since = moment_of(scheduled.last_transition_time)
+    if scheduled is not None and scheduled.status == "False":
+        words = scheduled.message or scheduled.reason or "its pod has no node yet"
+        return Pending(Hindrance.UNSCHEDULABLE, said(words), since)
+    for one in each.containers:
+        waiting = one.state.waiting
+        if waiting is None:
+            continue
+        why = Hindrance.IMAGE if waiting.reason in _NO_IMAGE else Hindrance.CONFIG
+        if waiting.reason in _NO_IMAGE or waiting.reason in _NO_CONTAINER:
+            return Pending(why, said(f"{waiting.reason}: {waiting.message}"), since)
+    return None
+
+
+def _noted(note: KubeEvent) -> Pending:
+    """Return what keeps an attempt from starting, from a Kubernetes event."""
+    why = NOTED[note.reason]
+    if "error looking up service account" in note.message:
+        why = Hindrance.CONFIG
+    message = note.message.removeprefix("Error creating: ")
+    return Pending(why, said(message), moment_of(note.began) if note.began is not None else 0)

@@ -1,0 +1,268 @@
+"""Sends leases and wake-ups to agents, once the events behind them are durable.
+
+The sender records at once, in the order of events, under which registration it granted a lease. The message follows
+after it has read the spec. If the agent has registered again by then, the lease is void.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import structlog
+from msgspec.structs import replace
+
+from spillover.control.agents.tickets import Tickets
+from spillover.control.live.loop import RETRY, Loop
+from spillover.control.live.specs import Specs
+from spillover.core.events import (
+    AgentDraining,
+    AgentForgotten,
+    AgentRegistered,
+    AgentResumed,
+    AnyEvent,
+    ClusterRemoved,
+    CostHeld,
+    JobPlaced,
+    JobStopping,
+    Lease,
+    LeaseMoved,
+    LeasesRevoked,
+    MemberPlaced,
+    StealAsked,
+    TokenRevoked,
+    Usage,
+)
+from spillover.core.proposals import Outcome, Refusal, Result, unusable
+from spillover.core.records.jobs import Job, Placed, Running
+from spillover.model.hosts import is_loopback
+from spillover.model.ids import ClusterName, JobId, NodeKey, member_id
+from spillover.model.job import JobSpec
+from spillover.ports.cluster import Agents, Peer, Start, Unsendable
+from spillover.ports.commands import CommandError
+from spillover.ports.journal import StoreError
+
+log = structlog.get_logger()
+
+WORK: Final = "runner"
+
+
+class _Grant(NamedTuple):
+    """A lease that is not sent yet."""
+
+    node: str
+    incarnation: int
+    lease: Lease
+    spec: bytes
+    cluster: ClusterName
+    limit: int | None = None
+    """Nanoseconds that the job may run, as its cap pays for no more; None keeps its own walltime."""
+    source: tuple[str, Lease] | None = None
+    """The agent that held the lease before, and its lease; None if the lease was not moved."""
+
+
+class LeaseSender:
+    """Turns durable events into messages, in their order."""
+
+    def __init__(self, loop: Loop, agents: Agents, specs: Specs, tickets: Tickets | None = None) -> None:
+        self._loop = loop
+        self._tickets = tickets or Tickets()
+        self._agents = agents
+        self._specs = specs
+        self._incarnations: dict[str, int] = {}
+        self._grants: list[_Grant] = []
+        self._failed: list[Result] = []
+        """Results that end jobs whose leases cannot be sent."""
+        self._later: dict[JobId, _Grant] = {}
+        """Leases that are set aside after an unexpected error, by job."""
+        self._news = asyncio.Event()
+        loop.listen(self._see)
+
+    async def run(self) -> None:
+        """Send granted leases, until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._loop.aside.pause(WORK)):
+                    await self._news.wait()
+            self._news.clear()
+            grants, self._grants = self._grants + self._due(), []
+            try:
+                await self._hand_out(grants)
+            except (StoreError, CommandError) as error:  # the leases are granted already, and can wait
+                log.warning("cannot hand out leases; will retry", error=str(error))
+                await asyncio.sleep(RETRY)
+                self._grants = grants + self._grants
+                self._news.set()
+            except BaseException:
+                self._grants = grants + self._grants
+                self._news.set()
+                raise
+            if self._failed:
+                await self._end()
+
+    def _due(self) -> list[_Grant]:
+        """Take the leases to try again now out of those set aside, and drop void ones."""
+        due: list[_Grant] = []
+        for each, grant in list(self._later.items()):
+            job = self._loop.state.jobs.get(each)
+            if job is None or job.lease != grant.lease or type(job.phase) is not Placed:
+                self._loop.aside.done(WORK, each)
+            elif self._loop.aside.waits(WORK, each):
+                continue
+            else:
+                due.append(grant)
+            del self._later[each]
+        return due
+
+    def _see(self, _: int, events: Sequence[AnyEvent]) -> None:  # noqa: C901, PLR0912 - one case for each event
+        """Record which agents to send leases to, and wake those that have other orders."""
+        for event in events:
+            match event:
+                case JobPlaced():
+                    lease = Lease(event.job, event.attempt, event.seq)
+                    self._grant(f"{event.cluster}/{event.node}", event.cluster, lease, event.job)
+                case MemberPlaced():
+                    lease = Lease(member_id(event.array, event.index), 1, event.seq)
+                    self._grant(f"{event.cluster}/{event.node}", event.cluster, lease, event.array)
+                case LeaseMoved():
+                    self._move(event)
+                case StealAsked():
+                    self._agents.wake(f"{event.cluster}/{event.node}")
+                case CostHeld():
+                    self._limit(event)
+                case AgentRegistered():
+                    node = f"{event.cluster}/{event.node}"
+                    self._incarnations[node] = event.incarnation
+                    self._agents.activate(node, event.incarnation)
+                case AgentDraining() | AgentResumed():
+                    self._agents.wake(f"{event.cluster}/{event.node}")
+                case AgentForgotten():
+                    self._incarnations.pop(f"{event.cluster}/{event.node}", None)
+                    self._agents.close(f"{event.cluster}/{event.node}")
+                case ClusterRemoved():
+                    for node in [each for each in self._incarnations if each.startswith(f"{event.cluster}/")]:
+                        del self._incarnations[node]
+                        self._agents.close(node)
+                case TokenRevoked():
+                    self._agents.end(event.token)
+                case JobStopping():
+                    self._wake(event.job)
+                case LeasesRevoked():
+                    for each in event.jobs:
+                        self._wake(each)
+                case _:
+                    pass
+        if self._grants:
+            self._news.set()
+
+    def _grant(self, node: str, cluster: ClusterName, lease: Lease, spec_of: JobId) -> None:
+        job = self._loop.state.jobs.get(spec_of)
+        if job is not None and node in self._incarnations:
+            self._grants.append(_Grant(node, self._incarnations[node], lease, job.spec, cluster))
+
+    def _move(self, event: LeaseMoved) -> None:
+        """Grant a lease to the agent that it moved to."""
+        job = self._loop.state.jobs.get(event.job)
+        node = f"{event.cluster}/{event.thief}"
+        if job is None or node not in self._incarnations:
+            return
+        lease = Lease(event.job, event.attempt, event.seq)
+        hold = job.extra.hold
+        source = f"{event.cluster}/{event.node}", Lease(event.job, event.attempt, event.seq - 1)
+        incarnation, limit = self._incarnations[node], None if hold is None else hold.limit
+        self._grants.append(_Grant(node, incarnation, lease, job.spec, event.cluster, limit, source))
+
+    def _limit(self, event: CostHeld) -> None:
+        """Limit the leases just granted to a job to the runtime that its cap pays for."""
+        at = len(self._grants) - 1
+        while event.limit is not None and at >= 0 and self._grants[at].lease.job == event.job:
+            self._grants[at] = self._grants[at]._replace(limit=event.limit)
+            at -= 1
+
+    def _wake(self, job_id: JobId) -> None:
+        """Make the agents of a job send a heartbeat now, to fetch their orders."""
+        job = self._loop.state.jobs.get(job_id)
+        if job is not None and isinstance(job.phase, Placed | Running):
+            for node in dict.fromkeys(task.node for task in job.tasks if task.lives):
+                self._agents.wake(f"{job.phase.cluster}/{node}")
+
+    async def _hand_out(self, grants: list[_Grant]) -> None:
+        """Send leases with their specs to their agents."""
+        specs = await self._specs.get([grant.spec for grant in grants])
+        if not self._loop.leads():
+            raise self._loop.unavailable()
+        starts: dict[tuple[str, int], list[Start]] = {}
+        for grant in grants:
+            if grant.spec not in specs:
+                self._fail(grant.node, Unsendable(grant.lease, "its spec is missing from the store"))
+                self._loop.aside.done(WORK, grant.lease.job)
+                continue
+            try:
+                spec, peer = _limited(specs[grant.spec], grant.limit), self._peer(grant)
+            except Exception as error:  # noqa: BLE001 - no error may affect other jobs
+                self._loop.aside.put(WORK, grant.lease.job, error)
+                self._later[grant.lease.job] = grant
+                continue
+            if self._loop.aside:
+                self._loop.aside.done(WORK, grant.lease.job)
+            start = Start(grant.lease, spec, grant.cluster, peer)
+            starts.setdefault((grant.node, grant.incarnation), []).append(start)
+        for (node, incarnation), each in starts.items():
+            for unsendable in self._agents.start(node, incarnation, each):
+                self._fail(node, unsendable)
+
+    def _peer(self, grant: _Grant) -> Peer | None:
+        """Return the agent from which to fetch the task of a moved lease; None if the server must send it."""
+        if grant.source is None:
+            return None
+        node, lease = grant.source
+        contact = self._agents.contact(node)
+        if contact is None or not contact.connected or not contact.peer:
+            return None
+        thief = self._agents.contact(grant.node)
+        if is_loopback(contact.peer) and not (thief is not None and is_loopback(thief.peer)):
+            return None  # the two may be on different machines
+        return Peer(contact.peer, self._tickets.ticket(lease), lease)
+
+    async def starts(self, jobs: Sequence[Job]) -> list[Start]:
+        """Return what placed jobs run, for their agent or driver."""
+        specs = await self._specs.get([job.spec for job in jobs])
+        return [
+            Start(
+                job.lease,
+                _limited(specs[job.spec], job.extra.hold.limit if job.extra.hold is not None else None),
+                job.phase.cluster,
+            )
+            for job in jobs
+            if job.spec in specs and isinstance(job.phase, Placed)
+        ]
+
+    def _fail(self, node: str, unsendable: Unsendable) -> None:
+        """End a job whose lease can never be sent; otherwise cycles would place it again, forever."""
+        lease, why = unsendable.lease, unsendable.why[:500]
+        log.error("cannot hand out a job", job=lease.job, agent=node, error=why)
+        self._failed.append(Result(NodeKey(node), lease, Outcome.NOT_STARTED, None, None, Usage(), 0, why))
+
+    async def _end(self) -> None:
+        """Report that jobs could not start; the engine ignores void leases."""
+        try:
+            replies = await self._loop.propose(*self._failed)
+        except CommandError as error:  # the store cannot be written now
+            log.warning("cannot end jobs that cannot be handed out; will retry", error=error.message)
+            await asyncio.sleep(RETRY)
+            self._news.set()
+            return
+        failed, self._failed = self._failed, []
+        refused = [
+            unusable(result, reply.message)
+            for result, reply in zip(failed, replies, strict=True)
+            if isinstance(reply, Refusal) and result.outcome is not Outcome.UNUSABLE
+        ]
+        if refused:
+            self._failed = refused
+            self._news.set()
+
+
+def _limited(spec: JobSpec, limit: int | None) -> JobSpec:
+    """Return a spec whose walltime is the limit; the spec itself if the limit is None."""
+    return spec if limit is None else replace(spec, terms=replace(spec.terms, walltime=limit))

@@ -1,0 +1,1 @@
+"""The running server: one engine, its journal, its clock and its gate."""

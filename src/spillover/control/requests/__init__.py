@@ -1,0 +1,1 @@
+"""Requests of users: submit jobs, change them, ask what would happen."""

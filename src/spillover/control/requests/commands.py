@@ -1,0 +1,542 @@
+"""Carries out requests of users for the HTTP API. Every answer passes the gate."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Iterable, Sequence
+from copy import copy
+from typing import Any, Final, Self
+
+import msgspec
+from msgspec import Struct, field, structs
+
+from spillover import __version__
+from spillover.control.agents.administration import act_on_agents
+from spillover.control.driving.drivers import Drivers
+from spillover.control.live.loop import Loop
+from spillover.control.live.slices import slices
+from spillover.control.live.specs import Specs
+from spillover.control.requests import dry_run as forecasting
+from spillover.control.requests import whatif
+from spillover.control.requests.files import JobFiles
+from spillover.control.requests.limits import Gauge
+from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of, is_among
+from spillover.control.requests.policies import PolicyRequests
+from spillover.control.requests.projects import OwnHistory, budgets_of, forms_of, jobs_of
+from spillover.control.requests.submitting import Submitting
+from spillover.control.requests.tokens import Tokens
+from spillover.control.views import jobs as views
+from spillover.control.views.changes import Watching
+from spillover.control.views.clusters import agent_view, cluster_view
+from spillover.control.views.costs import budget_views, cost_report
+from spillover.control.views.history import history
+from spillover.control.views.listing import list_jobs
+from spillover.control.views.output import OutputReading
+from spillover.control.views.overview import (
+    Pace,
+    clock_view,
+    cost_an_hour,
+    head_of_queue,
+    longest_first,
+    placed_jobs,
+)
+from spillover.control.views.past import past_jobs
+from spillover.control.views.results import results_of
+from spillover.control.views.tasks import task_view, tasks_of
+from spillover.core.events import AnyEvent, JobEnded, MembersDropped
+from spillover.core.proposals import Act, Change, Refusal, SetPriority
+from spillover.core.records.jobs import Ended, Job
+from spillover.core.state import State
+from spillover.deciding.engine import Engine
+from spillover.forms.jobs.reading import JobForm, to_doc
+from spillover.model.budget import CostBy
+from spillover.model.ids import ClusterName, JobId
+from spillover.model.units import SECOND, format_time
+from spillover.ports.archive import Archive, Finished
+from spillover.ports.blobs import GIB, BlobError
+from spillover.ports.callers import Caller
+from spillover.ports.cluster import Agents
+from spillover.ports.commands import (
+    ClusterAdministration,
+    CommandError,
+    ErrorKind,
+    JobChanges,
+    JobQuery,
+    Span,
+    refused,
+)
+from spillover.ports.journal import Journal
+from spillover.wire.api import (
+    Action,
+    AgentAction,
+    AgentNames,
+    AgentView,
+    BudgetView,
+    ClockView,
+    ClusterAction,
+    ClusterNames,
+    ClusterRequest,
+    ClusterView,
+    ConfigOutcome,
+    ConfigRequest,
+    CostReport,
+    EventView,
+    FilesView,
+    Forecasts,
+    Ids,
+    JobDetail,
+    JobPage,
+    JobView,
+    NewToken,
+    Overview,
+    PastJob,
+    PolicyOutcome,
+    PolicyPatch,
+    PolicyRecord,
+    PolicyView,
+    ResultPage,
+    ResultsAsked,
+    ServerView,
+    SetAsideView,
+    TokenRequest,
+    TokenView,
+    WhatIf,
+    WhatIfView,
+    WhyView,
+)
+
+MOST_ASIDE: Final = 100
+"""Most entries of set-aside work in an overview."""
+AGENTS: Final = 500
+"""Agents to convert before other work runs."""
+
+
+class Parts(Struct, frozen=True):
+    """What commands need."""
+
+    loop: Loop
+    journal: Journal
+    archive: Archive
+    agents: Agents
+    specs: Specs
+    lookup: Lookup
+    submitting: Submitting
+    currency: str = "USD"
+    tokens: Tokens | None = None
+    """None if the server does not store tokens."""
+    files: JobFiles | None = None
+    """None if the server does not store files."""
+    gauge: Gauge | None = None
+    """None if nothing is limited."""
+    drivers: Drivers = field(default_factory=Drivers)
+    """External clusters."""
+    clusters: ClusterAdministration | None = None
+    """Adds, drains and removes clusters; None if the server cannot change them."""
+
+
+class LiveCommands:
+    """Implements `spillover.ports.commands`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._loop = parts.loop
+        self._lookup = parts.lookup
+        self._reading = OutputReading(parts.loop, parts.lookup, parts.agents, parts.files, parts.drivers)
+        self._policies = PolicyRequests(parts.loop)
+        self._pace = Pace(parts.loop)
+        self._waiting: dict[JobId, list[asyncio.Future[None]]] = {}
+        self._submitting = parts.submitting
+        self._project: str | None = None
+        """The only project that the caller may see; None means all."""
+        self._token = ""
+        """Id of the caller's token; empty for the server's own."""
+        self._loop.listen(self._see)
+
+    def of(self, caller: Caller) -> Self:
+        """Return the commands for a caller, who may be limited to a project."""
+        if caller.project == self._project and (self._parts.gauge is None or caller.token == self._token):
+            return self
+        lookup = self._lookup.within(caller.project)
+        limited = copy(self)
+        limited._project = caller.project  # noqa: SLF001 - a copy of this object
+        limited._token = caller.token  # noqa: SLF001 - a copy of this object
+        limited._lookup = lookup  # noqa: SLF001 - a copy of this object
+        limited._reading = OutputReading(  # noqa: SLF001 - a copy of this object
+            self._loop, lookup, self._parts.agents, self._parts.files, self._parts.drivers
+        )
+        limited._submitting = self._submitting.within(lookup)  # noqa: SLF001 - a copy of this object
+        return limited
+
+    # --- submitting and changing
+
+    async def submit(self, jobs: Sequence[JobForm], user: str) -> tuple[str, ...]:
+        """Submit all of these jobs or none; return their ids in the same order."""
+        if self._parts.gauge is not None:
+            self._parts.gauge.submit(self._token, len(jobs))
+        return await self._submitting.submit(forms_of(jobs, self._project), user)
+
+    async def forecast(self, jobs: Sequence[JobForm], user: str) -> Forecasts:
+        """Return where and when these jobs would start, without submitting them."""
+        jobs = forms_of(jobs, self._project)
+        ids, tried = await self._submitting.trial(jobs, user)
+        return forecasting.forecasts(ids, jobs, tried, self._project)
+
+    async def act(self, action: Action, who: str) -> Ids:
+        """Cancel, hold, release or requeue jobs, all or none."""
+        act = Act(action.act)
+        ids: list[JobId] = []
+        for ref in action.jobs:
+            found = await self._lookup.find(ref)
+            if isinstance(found, Finished) and act is Act.CANCEL:
+                continue  # cancelling an ended job changes nothing
+            ids.append(await self._lookup.live(ref))
+        if ids:
+            (reply,) = await self._loop.propose(Change(act, tuple(ids), who))
+            if isinstance(reply, Refusal):
+                raise refused(reply)
+        return Ids(list(ids))
+
+    async def set_priority(self, ref: str, priority: int, who: str) -> Ids:
+        """Change the priority of a job that is not placed."""
+        job = await self._lookup.live(ref)
+        (reply,) = await self._loop.propose(SetPriority(job, priority, who))
+        if isinstance(reply, Refusal):
+            raise refused(reply)
+        return Ids([job])
+
+    async def act_on_agents(self, action: AgentAction, who: str) -> AgentNames:
+        """Drain, resume or forget agents."""
+        return await act_on_agents(self._loop, action, who)
+
+    async def add_cluster(self, request: ClusterRequest, who: str) -> ClusterView:
+        """Add a cluster."""
+        await self._administration.add(request, who)
+        state = (await self._loop.read()).state
+        return cluster_view(state, state.clusters[ClusterName(request.cluster["name"])])
+
+    async def act_on_clusters(self, action: ClusterAction, who: str) -> ClusterNames:
+        """Drain, resume or remove clusters."""
+        return await self._administration.act(action, who)
+
+    async def configure(self, request: ConfigRequest, who: str) -> ConfigOutcome:
+        """Read the configuration again."""
+        return await self._administration.configure(request, who)
+
+    @property
+    def _administration(self) -> ClusterAdministration:
+        if self._parts.clusters is None:
+            raise CommandError(ErrorKind.CONFLICT, "this server cannot change its clusters at runtime")
+        return self._parts.clusters
+
+    async def set_policy(self, patch: PolicyPatch, who: str) -> PolicyOutcome:
+        """Change the policies, or tell what that would change."""
+        return await self._policies.change(patch, who)
+
+    # --- reading
+
+    async def jobs(self, query: JobQuery) -> JobPage:
+        """Return a page of jobs, newest submission first."""
+        if self._project is not None:
+            if query.project not in {None, self._project}:
+                return JobPage([], None)
+            query = structs.replace(query, project=self._project)
+        return await list_jobs(self._loop, self._parts.archive, query, self._project)
+
+    async def job(self, ref: str) -> JobDetail:
+        """Return one job with its details."""
+        found = await self._lookup.find(ref)
+        view = await self._view(found)
+        digest = found.array.spec if isinstance(found, PendingMember) else found.spec
+        spec = (await self._parts.specs.get([digest])).get(digest)
+        if spec is not None and spec.digests and self._parts.files is not None:
+            with contextlib.suppress(BlobError):  # show the job anyway
+                await self._parts.files.give(spec.digests, self._project)
+        usage: tuple[int, int, int] | None = None
+        if isinstance(found, Finished):
+            usage = found.usage
+        elif isinstance(found, Job) and isinstance(found.phase, Ended):
+            used = found.phase.usage
+            usage = (used.ran, used.cpu, used.peak_memory)
+        of = tasks_of(found)
+        fields: dict[str, Any] = structs.asdict(view)
+        return JobDetail(
+            **fields,
+            spec={} if spec is None else to_doc(spec),
+            ran_s=None if usage is None or view.started_at is None else usage[0] / SECOND,
+            cpu_s=None if usage is None or view.started_at is None else usage[1] / SECOND,
+            peak_memory=None if usage is None or view.started_at is None else usage[2],
+            set_aside=[each for each in self._set_aside(self._loop.engine) if each.subject == id_of(found)],
+            tasks=[task_view(each) for each in of.tasks],
+            task_counts=of.counts,
+        )
+
+    async def why(self, ref: str) -> WhyView:
+        """Return why a job is in its state."""
+        found = await self._lookup.find(ref)
+        engine = await self._loop.read()
+        if isinstance(found, Finished):
+            return views.finished_why(found, engine.policies.chosen.unknown_runtime)
+        job = found.array if isinstance(found, PendingMember) else found
+        told = self._parts.drivers.reason_of
+        view = views.why_view(engine, job, self._loop.now(), self._project, told, self._problem)
+        return structs.replace(view, id=found.id)
+
+    async def what_if(self, ref: str, asked: WhatIf) -> WhatIfView:
+        """Return what would happen to a job under an assumption, without changing anything."""
+        found = await self._lookup.find(ref)
+        if isinstance(found, Finished):
+            raise CommandError(ErrorKind.CONFLICT, f"{id_of(found)} has ended; there is nothing to predict")
+        return await whatif.answer(
+            self._loop, found.array if isinstance(found, PendingMember) else found, asked, self._project
+        )
+
+    async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - a timeout is an answer here
+        """Return a job once it has ended, or as it is after `timeout` seconds."""
+        found = await self._lookup.find(ref)
+        if isinstance(found, PendingMember) or (
+            isinstance(found, Job) and not isinstance(found.phase, Ended)
+        ):
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            job = found.id
+            self._waiting.setdefault(job, []).append(future)
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(timeout):
+                        await future
+            finally:
+                waiting = self._waiting.get(job, [])
+                if future in waiting:
+                    waiting.remove(future)
+                if not waiting:
+                    self._waiting.pop(job, None)
+            found = await self._lookup.find(job)
+        return await self._view(found)
+
+    async def results(self, ref: str, asked: ResultsAsked) -> ResultPage:
+        """Return how jobs ended and what they returned."""
+        found = await self._lookup.find(ref)
+        page = await results_of(self._loop, self._parts.archive, self._parts.specs, found, asked)
+        if self._parts.files is not None:
+            digests = [each.value_digest for each in page.results if each.value_digest is not None]
+            await self._parts.files.give(digests, self._project)
+        return page
+
+    async def output(
+        self, ref: str, *, attempt: int | None, task: int, stderr: bool, offset: int, follow: bool
+    ) -> AsyncIterator[bytes]:
+        """Stream what a task wrote, from an offset; with `follow`, until the job ends."""
+        return await self._reading.output(
+            ref, attempt=attempt, task=task, stderr=stderr, offset=offset, follow=follow
+        )
+
+    async def files(self, ref: str, attempt: int | None) -> FilesView:
+        """Return the output files of an attempt."""
+        found = await self._lookup.find(ref)
+        if self._parts.files is None:
+            return FilesView(id_of(found), None, [], [])
+        return await self._parts.files.brought_back(found, attempt, self._project)
+
+    async def events(self, after: int | None, follow: bool, job: str | None) -> AsyncIterator[EventView]:
+        """Stream events after a revision."""
+        found = await self._lookup.find(job) if job is not None else None
+        wanted = None if found is None else id_of(found)
+        own = OwnHistory(self._lookup) if self._project is not None else None
+        views_of = history(self._loop, self._parts.journal, after, follow, wanted, own)
+        async with contextlib.aclosing(views_of) as lines:
+            async for view in lines:
+                yield view
+
+    async def watch(
+        self, after: int | None, jobs: Sequence[str], project: str | None
+    ) -> AsyncIterator[JobChanges]:
+        """Stream state changes of jobs."""
+        if project is not None and self._project not in {None, project}:
+            raise CommandError(
+                ErrorKind.FORBIDDEN, f"your token is limited to project {self._project!r}, not {project!r}"
+            )
+        wanted = project or self._project
+        lookup = self._lookup.within(wanted)
+        watching = Watching(self._loop, self._parts.journal, lookup, whole=wanted is None)
+        async with contextlib.aclosing(watching.changes(after, jobs)) as changes:
+            async for each in changes:
+                yield each
+
+    async def clusters(self) -> list[ClusterView]:
+        """Return all clusters."""
+        return self._clusters((await self._loop.read()).state)
+
+    def _clusters(self, state: State) -> list[ClusterView]:
+        return [cluster_view(state, spec, self._problem(spec.name)) for spec in state.facts.clusters]
+
+    def _problem(self, cluster: str) -> str | None:
+        """Return why a cluster cannot be opened, or why its driver failed; None if all is well."""
+        administration = self._parts.clusters
+        found = None if administration is None else administration.problem(cluster)
+        return found or self._parts.drivers.problem(cluster)
+
+    async def agents(self) -> list[AgentView]:
+        """Return all agents."""
+        shown: list[AgentView] = []
+        async for keys in slices(list((await self._loop.read()).state.agents), AGENTS):
+            state = (await self._loop.read()).state
+            shown += self._agents(state, [key for key in keys if key in state.agents])
+        return shown
+
+    def _agents(self, state: State, keys: Iterable[str]) -> list[AgentView]:
+        now, mono = self._loop.now(), self._loop.time.monotonic()
+        shown = []
+        for key in keys:
+            node = state.agents[key]
+            contact = self._parts.agents.contact(key)
+            heard_at = now - (mono - contact.heard) if contact is not None else None
+            shown.append(agent_view(state, node, contact, heard_at))
+        return shown
+
+    async def overview(self, running: int, queued: int, agents: int) -> Overview:
+        """Return a summary; its cost depends on what is shown and what runs, not on the length of the queue."""
+        engine = await self._loop.read()
+        state, reasons = (
+            engine.state,
+            views.Reasons(engine, self._project, self._parts.drivers.reason_of, self._problem),
+        )
+        placed = jobs_of(placed_jobs(state), self._project)
+        aside = self._set_aside(engine)
+        return Overview(
+            at=format_time(self._loop.now()),
+            server=self._server(state),
+            ended_a_minute=self._pace.ended(),
+            cost_an_hour=views.money(cost_an_hour(state, placed)),
+            clusters=self._clusters(state),
+            agents=self._agents(state, itertools.islice(state.agents, agents)),
+            agents_in_all=len(state.agents),
+            running=[views.job_view(engine, job, reasons) for job in longest_first(placed, running)],
+            running_in_all=len(placed),
+            queued=[
+                views.job_view(engine, job, reasons) for job in head_of_queue(engine, queued, self._project)
+            ],
+            set_aside=aside[:MOST_ASIDE],
+            set_aside_in_all=len(aside),
+        )
+
+    def _set_aside(self, engine: Engine) -> list[SetAsideView]:
+        """Return the work that is set aside; for a project, only that of its jobs."""
+        found = views.set_aside_views(engine, self._loop.aside, self._loop.now(), self._loop.time.monotonic())
+        jobs = engine.state.jobs
+        return [
+            each
+            for each in found
+            if self._project is None
+            or ((job := jobs.get(JobId(each.subject))) is not None and job.kind.project == self._project)
+        ]
+
+    async def clock(self) -> ClockView:
+        """Return whether the server follows the machine's clock."""
+        return clock_view(self._loop)
+
+    async def accept_clock(self, who: str) -> ClockView:
+        """Follow the machine's clock although it jumped too far to be trusted."""
+        view = clock_view(self._loop)
+        if view.state != "held":
+            raise CommandError(ErrorKind.CONFLICT, f"there is nothing to accept: {view.message}")
+        await self._loop.accept_clock(who)
+        return clock_view(self._loop)
+
+    async def server(self) -> ServerView:
+        """Return the server's own state."""
+        return self._server((await self._loop.read()).state)
+
+    def _server(self, state: State) -> ServerView:
+        clock = clock_view(self._loop)
+        return ServerView(
+            version=__version__,
+            epoch=self._loop.epoch,
+            leader=not self._loop.lost_lead.is_set(),
+            writable=self._loop.problem is None,
+            message=self._loop.problem,
+            currency=self._parts.currency,
+            revision=self._loop.gate.durable,
+            queued=state.queued,
+            running=state.running,
+            policy=msgspec.to_builtins(state.facts.policies),
+            max_inputs=GIB if self._parts.files is None else self._parts.files.max_inputs,
+            max_outputs=GIB if self._parts.files is None else self._parts.files.max_outputs,
+            clock=None if clock.state == "followed" else clock.message,
+        )
+
+    def past(self, span: Span) -> AsyncIterator[PastJob]:
+        """Stream ended jobs in the form that a backtest reads."""
+        return past_jobs(self._loop, self._parts.archive, span, self._project)
+
+    async def costs(self, by: CostBy, since: int | None) -> CostReport:
+        """Return costs by project, user, cluster, day, week or month."""
+        return await cost_report(
+            self._loop, self._parts.archive, by, since, self._parts.currency, self._project
+        )
+
+    async def budgets(self) -> list[BudgetView]:
+        """Return all budgets in their current period."""
+        state = (await self._loop.read()).state
+        return budgets_of(budget_views(state, self._loop.now()), self._project)
+
+    async def policy(self) -> PolicyView:
+        """Return the policies in use."""
+        return await self._policies.show()
+
+    async def policy_history(self) -> list[PolicyRecord]:
+        """Return the last policy changes, newest first."""
+        return await self._policies.history()
+
+    async def create_token(self, request: TokenRequest, who: str) -> NewToken:
+        """Create a token; return its secret, which cannot be read later."""
+        return await self._tokens.create(request, who)
+
+    async def tokens(self) -> list[TokenView]:
+        """Return all tokens, newest first."""
+        return await self._tokens.all()
+
+    async def revoke_token(self, token: str, who: str) -> None:
+        """Revoke a token."""
+        await self._tokens.revoke(token, who)
+
+    @property
+    def _tokens(self) -> Tokens:
+        if self._parts.tokens is None:
+            raise CommandError(ErrorKind.UNAVAILABLE, "this server does not store tokens")
+        return self._parts.tokens
+
+    def ready(self) -> str | None:
+        """Return None if the server accepts work, else why it does not."""
+        return self._loop.problem
+
+    # --- helpers
+
+    async def _view(self, found: Found) -> JobView:
+        """Return a job as a list shows it; a pending member of an array looks like a job."""
+        engine = await self._loop.read()
+        reasons = views.Reasons(engine, self._project, self._parts.drivers.reason_of, self._problem)
+        match found:
+            case Finished():
+                return views.finished_view(found, engine.policies.chosen.unknown_runtime)
+            case PendingMember():
+                return views.pending_member(views.job_view(engine, found.array, reasons), found.id)
+            case Job():
+                return views.job_view(engine, found, reasons)
+
+    def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
+        """Wake callers that wait for jobs that have ended."""
+        if not self._waiting:
+            return
+        for event in events:
+            match event:
+                case JobEnded():
+                    self._wake(event.job)
+                case MembersDropped():
+                    for job in [each for each in self._waiting if is_among(each, event)]:
+                        self._wake(job)
+                case _:
+                    pass
+
+    def _wake(self, job: JobId) -> None:
+        for future in self._waiting.pop(job, ()):
+            if not future.done():
+                future.set_result(None)

@@ -1,0 +1,178 @@
+"""Finds the job that a user means by an id, a unique prefix, or a unique name; live or archived."""
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from spillover.control.live.loop import Loop
+from spillover.core.deciders.changes import pending_member
+from spillover.core.events import MembersDropped
+from spillover.core.records.jobs import Job
+from spillover.core.state import START, State
+from spillover.model import ranges
+from spillover.model.ids import JobId, is_name, member_id, split_member
+from spillover.ports.archive import Archive, Finished, Query
+from spillover.ports.commands import CommandError, ErrorKind
+
+
+class PendingMember(Struct, frozen=True):
+    """A member of an array that is not a separate job yet."""
+
+    array: Job
+    index: int
+
+    @property
+    def id(self) -> JobId:
+        """Its id once it is placed."""
+        return member_id(self.array.id, self.index)
+
+
+Found: TypeAlias = Job | Finished | PendingMember
+
+
+def id_of(found: Found) -> JobId:
+    """Return the id of a found job."""
+    return found.job if isinstance(found, Finished) else found.id
+
+
+def project_of(found: Found) -> str:
+    """Return the project of a found job."""
+    if isinstance(found, Finished):
+        return found.project
+    return (found.array if isinstance(found, PendingMember) else found).kind.project
+
+
+class Lookup:
+    """Finds jobs in the state and the archive."""
+
+    def __init__(self, loop: Loop, archive: Archive, project: str | None = None) -> None:
+        self._loop = loop
+        self._archive = archive
+        self.project = project
+        """The only project to search; None means all."""
+
+    def within(self, project: str | None) -> "Lookup":
+        """Return a lookup that is limited to a project."""
+        return Lookup(self._loop, self._archive, project)
+
+    async def knows(self, job: JobId) -> bool:
+        """Return whether a job with this full id exists."""
+        return await self._exact(job) is not None
+
+    async def find(self, ref: str) -> Found:
+        """Return the job that a reference means; raise CommandError if none or several match."""
+        if not is_name(ref):  # some stores do not accept every text
+            raise _unknown(ref)
+        found = await self._exact(JobId(ref))
+        if found is not None:
+            return found
+        array, dot, index = ref.rpartition(".")
+        if dot and is_index(index) and (member := await self._member(array, int(index))) is not None:
+            return member
+        return await self._guess(ref)
+
+    async def live(self, ref: str) -> JobId:
+        """Return the id of a job that can still be changed; raise CommandError if it is archived."""
+        found = await self.find(ref)
+        if isinstance(found, Finished):
+            raise CommandError(
+                ErrorKind.CONFLICT, f"{found.job} has ended ({found.state}) and cannot be changed"
+            )
+        return found.id
+
+    async def _exact(self, job_id: JobId) -> Found | None:
+        """Return the job with a full id; None if there is none."""
+        state = (await self._loop.read()).state
+        found: Found | None
+        if (job := state.jobs.get(job_id)) is not None:
+            found = job
+        elif (member := pending_member(state, job_id)) is not None:
+            found = PendingMember(*member)
+        else:
+            found = await self._archive.get(job_id)
+        return found if found is not None and self._is_ours(project_of(found)) else None
+
+    def _is_ours(self, project: str) -> bool:
+        """Return whether this lookup covers a project."""
+        return self.project is None or project == self.project
+
+    async def _member(self, array: str, index: int) -> Found | None:
+        """Return a member of an array that is given by prefix or name; None if there is none."""
+        try:
+            found = await self._exact(JobId(array)) or await self._guess(array)
+        except CommandError as error:
+            if error.kind is ErrorKind.UNKNOWN:
+                return None
+            raise
+        member = await self._exact(member_id(id_of(found), index))
+        if member is None and is_array(found):
+            message = f"{member_id(id_of(found), index)} is not a member of the array, or was dropped before it started"
+            raise CommandError(ErrorKind.UNKNOWN, message)
+        return member
+
+    async def _guess(self, ref: str) -> Job | Finished:
+        """Return the job that matches a prefix or a name; raise CommandError if none or several do."""
+        state = (await self._loop.read()).state
+        prefix = ref if len(ref) >= START else None
+        found: dict[str, Job | None] = {}
+        for job in _candidates(state, ref, self.project):
+            if self._is_ours(job.kind.project):
+                found[job.id] = job
+                if len(found) > 1:
+                    raise _ambiguous(ref, list(found))
+        archived = await self._archive.find(prefix, 2, self.project) if prefix is not None else []
+        named = await self._archive.list(Query(name=ref, project=self.project, limit=2))
+        for each in (*archived, *(row.job for row in named)):
+            found.setdefault(each, None)
+        if len(found) > 1:
+            raise _ambiguous(ref, list(found))
+        if not found:
+            raise _unknown(ref)
+        ((job_id, live),) = found.items()
+        row = None if live is not None else await self._archive.get(JobId(job_id))
+        result = live if live is not None else row
+        if result is None:
+            raise _unknown(ref)
+        return result
+
+
+def _unknown(ref: str) -> CommandError:
+    """Return the error for a reference that matches no job."""
+    short = f"; a prefix needs at least {START} letters" if len(ref) < START else ""
+    return CommandError(ErrorKind.UNKNOWN, f"there is no job {ref[:80]!r}{short}; `spill ls` lists jobs")
+
+
+def _candidates(state: State, ref: str, project: str | None) -> Iterator[Job]:
+    """Yield jobs in the state that match by id prefix or name; members, named as their array, match by id alone."""
+    if len(ref) >= START:
+        yield from (state.jobs[each] for each in state.starting(ref))
+    array, dot, _ = ref.partition(".")
+    if dot:
+        members = state.members.get(JobId(array), ())
+        yield from (state.jobs[each] for each in members if each.startswith(ref))
+    yield from (state.jobs[each] for each in state.called(ref, project))
+
+
+def is_array(found: Found) -> bool:
+    """Return whether a job is an array."""
+    if isinstance(found, Finished):
+        return found.array is not None
+    return isinstance(found, Job) and found.extra.members is not None
+
+
+def is_index(text: str) -> bool:
+    """Return whether a text can be the index of a member."""
+    return text.isascii() and text.isdigit() and len(text) < 12
+
+
+def _ambiguous(ref: str, ids: list[str]) -> CommandError:
+    return CommandError(
+        ErrorKind.AMBIGUOUS, f"{ref!r} matches several jobs, such as {ids[0]} and {ids[1]}; use the id"
+    )
+
+
+def is_among(job: JobId, dropped: MembersDropped) -> bool:
+    """Return whether a job is among the dropped members, of which there may be a million."""
+    member = split_member(job)
+    return member is not None and member[0] == dropped.array and ranges.contains(dropped.members, member[1])

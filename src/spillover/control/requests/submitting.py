@@ -1,0 +1,246 @@
+"""Turns job forms into proposals: draws ids, resolves names in `after`, and looks up keys in the archive."""
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from typing import NamedTuple, Self
+
+from msgspec import structs
+
+from spillover.control.live.loop import TRIES, Loop
+from spillover.control.live.specs import Specs
+from spillover.control.requests.files import JobFiles
+from spillover.control.requests.limits import Gauge
+from spillover.control.requests.lookup import Lookup, PendingMember
+from spillover.control.requests.whatif import on_snapshot
+from spillover.core.deciders.submissions import key_taken
+from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, Submit, Submitted
+from spillover.deciding.whatif import Trial, try_jobs
+from spillover.forms.jobs.reading import JobForm
+from spillover.model.ids import ID_BITS, JobId, job_id
+from spillover.model.job import JobSpec, On, Terms
+from spillover.model.units import format_duration, format_moment
+from spillover.ports.archive import Archive, Finished, ProjectKey
+from spillover.ports.commands import CommandError, ErrorKind, refused
+from spillover.wire.api import FieldProblem
+from spillover.wire.journal import encode_spec, encode_value
+
+_LIMITS = {RefusalKind.FULL: "queued", RefusalKind.PROJECT_FULL: "queued_per_project"}
+
+
+def draw_id() -> JobId:
+    """Return a random, unique job id that cannot be guessed."""
+    return job_id(secrets.randbits(ID_BITS))
+
+
+class _Earlier(NamedTuple):
+    """Jobs of earlier submissions under the keys of this one."""
+
+    archived_count: int | None
+    """How many jobs had been archived when the state was read; None if no job has a key."""
+    live: frozenset[ProjectKey]
+    """Projects and keys of jobs in the state."""
+    archived: Mapping[ProjectKey, Finished]
+    """Jobs in the archive."""
+
+    def row_of(self, form: JobForm) -> Finished | None:
+        """Return the archived job under the key of a form."""
+        return None if form.key is None else self.archived.get((form.spec.project, form.key))
+
+    def is_live(self, form: JobForm) -> bool:
+        """Return whether a live job has the key of a form."""
+        return form.key is not None and (form.spec.project, form.key) in self.live
+
+
+class _Draft(NamedTuple):
+    """A job of a submission, before the names in its `after` are resolved."""
+
+    at: int
+    """Its position in the submission."""
+    form: JobForm
+    job: JobId
+    spec: JobSpec
+    digest: bytes
+    body: bytes
+    signature: bytes
+
+
+class Submitting:
+    """Submits job forms, or tries them in a dry run."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        archive: Archive,
+        lookup: Lookup,
+        specs: Specs,
+        *,
+        lost_after: int = Terms().lost_after,
+        least_lost_after: int = 0,
+        draw: Callable[[], JobId] = draw_id,
+        files: JobFiles | None = None,
+        gauge: Gauge | None = None,
+    ) -> None:
+        self._loop = loop
+        self._gauge = gauge
+        """None if nothing is limited."""
+        self._archive = archive
+        self._lookup = lookup
+        self._specs = specs
+        self._lost_after = lost_after
+        self._least_lost_after = least_lost_after
+        """Nanoseconds; agents end tasks that they cannot renew one heartbeat before `lost_after`."""
+        self._draw = draw
+        self._files = files
+        """None if jobs cannot have files."""
+
+    def within(self, lookup: Lookup) -> Self:
+        """Return the same for a caller who can see only some jobs."""
+        limited = copy(self)
+        limited._lookup = lookup  # noqa: SLF001 - a copy of this object
+        return limited
+
+    async def submit(self, forms: Sequence[JobForm], user: str) -> tuple[str, ...]:
+        """Submit all of these jobs or none; return their ids."""
+        if self._files is not None:
+            await self._files.check(forms, self._lookup.project)
+        last: Refusal | None = None
+        for _ in range(TRIES):
+            blobs: dict[bytes, bytes] = {}
+            proposal, known = await self._proposal(forms, user, blobs)
+            if self._gauge is not None:
+                proposal = structs.replace(proposal, bounds=self._gauge.bounds)
+            (reply,) = await self._loop.propose(proposal, blobs=blobs)
+            match reply:
+                case Submitted(jobs):
+                    taken = iter(jobs)
+                    return tuple(known[at] if at in known else next(taken) for at in range(len(forms)))
+                case Refusal(RefusalKind.STALE):
+                    last = reply
+                case Refusal(kind) if self._gauge is not None and kind in _LIMITS:
+                    raise self._gauge.full(_LIMITS[kind], reply.message)
+                case Refusal():
+                    raise refused(reply)
+        raise refused(last or Refusal(RefusalKind.STALE, "try again"))
+
+    async def trial(self, forms: Sequence[JobForm], user: str) -> tuple[list[JobId | str], Trial]:
+        """Return what would happen to these jobs, without submitting them."""
+        proposal, known = await self._proposal(forms, user, {})
+        now = self._loop.now()
+        tried = await on_snapshot(self._loop, lambda snapshot: try_jobs(snapshot, now, proposal))
+        if isinstance(tried, Refusal):
+            raise refused(tried)
+        fresh = iter(proposal.jobs)
+        return [known[at] if at in known else next(fresh).job for at in range(len(forms))], tried
+
+    async def _proposal(
+        self, forms: Sequence[JobForm], user: str, blobs: dict[bytes, bytes]
+    ) -> tuple[Submit, dict[int, str]]:
+        """Return the proposal, and by position the ids of jobs that the archive has under their keys."""
+        earlier = await self._earlier(forms)
+        known: dict[int, str] = {}
+        names: dict[str, list[Dependency]] = {}
+        drafts: list[_Draft] = []
+        problems: list[FieldProblem] = []
+        for at, form in enumerate(forms):
+            row = earlier.row_of(form)
+            draft = self._draft(at, form, self._draw() if row is None else row.job)
+            problems += self._time_problems(draft, earlier)
+            if row is None:
+                drafts.append(draft)
+                same = Dependency(draft.job)
+            else:
+                known[at] = _same(row, form, draft.signature)
+                same = Dependency(row.job, On.SUCCESS, row.state == "SUCCEEDED")
+            names.setdefault(form.spec.name, []).append(same)
+        new = [await self._new_job(draft, names, problems) for draft in drafts]
+        if problems:
+            raise CommandError(ErrorKind.INVALID, problems[0].message, problems)
+        for draft in drafts:
+            blobs[draft.digest] = draft.body
+            self._specs.keep(draft.digest, draft.spec, len(draft.body))
+        return Submit(tuple(new), user, earlier.archived_count), known
+
+    async def _earlier(self, forms: Sequence[JobForm]) -> "_Earlier":
+        """Look up the keys of a submission: which of them are taken by a live job, and which by an archived one."""
+        keys = [(form.spec.project, form.key) for form in forms if form.key is not None]
+        if not keys:
+            return _Earlier(None, frozenset(), {})
+        state = (await self._loop.read()).state
+        # Read this count before the archive. By it the engine notices a job under one of the keys that is archived
+        # meanwhile, and refuses the proposal as stale.
+        archived_count = state.facts.archived
+        live = frozenset(each for each in keys if state.keys.find(*each) is not None)
+        return _Earlier(archived_count, live, await self._archive.keyed(keys))
+
+    def _draft(self, at: int, form: JobForm, job: JobId) -> "_Draft":
+        """Complete the spec of a job and encode it."""
+        spec = self._completed(form.spec)
+        digest, body = encode_spec(spec)
+        signature = _signature(digest, form) if form.key is not None else b""
+        return _Draft(at, form, job, spec, digest, body, signature)
+
+    def _time_problems(self, draft: "_Draft", earlier: "_Earlier") -> Iterator[FieldProblem]:
+        """Yield times of a job that make no sense on this server, now."""
+        spec, form = draft.spec, draft.form
+        if spec.terms.lost_after < self._least_lost_after:
+            least = format_duration(self._least_lost_after)
+            message = f"{spec.name}: lost_after is less than three heartbeats; write {least} or more"
+            yield FieldProblem(f"jobs[{draft.at}].spec.lost_after", message)
+        # A submission that repeats a known key is answered with the existing job, even after its deadline.
+        if spec.deadline is None or earlier.is_live(form) or earlier.row_of(form) is not None:
+            return
+        if spec.deadline <= (now := self._loop.now()):
+            until, here = format_moment(spec.deadline), format_moment(now)
+            message = f"{spec.name}: its deadline {until} has passed (the server's time is {here}); write a later one"
+            yield FieldProblem(f"jobs[{draft.at}].spec.deadline", message)
+
+    async def _new_job(
+        self, draft: "_Draft", names: dict[str, list[Dependency]], problems: list[FieldProblem]
+    ) -> NewJob:
+        """Resolve the jobs in `after`; append those that cannot be waited for to the problems."""
+        form = draft.form
+        after: list[Dependency] = []
+        for place, wanted in enumerate(form.after):
+            try:
+                after.append(await self._dependency(wanted.ref, names, wanted.on))
+            except CommandError as error:
+                message = f"{form.spec.name}: {error.message}"
+                problems.append(FieldProblem(f"jobs[{draft.at}].spec.after[{place}].job", message))
+        return NewJob(draft.job, draft.spec, draft.digest, tuple(after), form.key, draft.signature)
+
+    def _completed(self, spec: JobSpec) -> JobSpec:
+        """Return a spec with this server's defaults."""
+        default = Terms().lost_after
+        if self._lost_after == default or spec.terms.lost_after != default:
+            return spec
+        return structs.replace(spec, terms=structs.replace(spec.terms, lost_after=self._lost_after))
+
+    async def _dependency(self, ref: str, names: dict[str, list[Dependency]], on: On) -> Dependency:
+        """Return the job that an `after` refers to: in the same submission first, then any job."""
+        same = names.get(ref, [])
+        if len(same) > 1:
+            raise CommandError(ErrorKind.AMBIGUOUS, f"{ref!r} names {len(same)} jobs of this submission")
+        if same:
+            return structs.replace(same[0], on=on)
+        found = await self._lookup.find(ref)
+        if isinstance(found, Finished):
+            return Dependency(found.job, on, found.state == "SUCCEEDED")
+        if isinstance(found, PendingMember):
+            raise CommandError(
+                ErrorKind.CONFLICT,
+                f"{found.id} has not been placed yet; run after its array {found.array.id} instead",
+            )
+        return Dependency(found.id, on)
+
+
+def _signature(digest: bytes, form: JobForm) -> bytes:
+    """Return what distinguishes two submissions under one key."""
+    return digest + encode_value([(wanted.ref, wanted.on.value) for wanted in form.after])
+
+
+def _same(row: Finished, form: JobForm, signature: bytes) -> str:
+    """Return the id of an archived job with the same key; raise CommandError if that is a different job."""
+    if row.body != signature:
+        raise CommandError(ErrorKind.CONFLICT, key_taken(form.key, row.job))
+    return row.job

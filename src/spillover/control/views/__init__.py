@@ -1,0 +1,1 @@
+"""Answers to users: jobs, clusters, costs, history and output."""

@@ -1,0 +1,98 @@
+"""Shows clusters and agents in the form of the API."""
+
+from collections.abc import Sequence
+
+from spillover.control.views.jobs import amounts, money, when
+from spillover.core.records.clusters import Condition
+from spillover.core.records.jobs import Running
+from spillover.core.records.nodes import Node
+from spillover.core.state import State
+from spillover.model.cluster import ClusterLife, ClusterSpec
+from spillover.model.resources import Resources
+from spillover.model.units import SECOND
+from spillover.ports.cluster import Contact
+from spillover.wire.api import AgentView, ClusterView
+
+
+def agent_view(state: State, node: Node, contact: Contact | None, heard_at: int | None) -> AgentView:
+    """Return an agent in the form of the API."""
+    running = sum(type(state.jobs[each].phase) is Running for each in node.jobs)
+    return AgentView(
+        name=node.name,
+        cluster=node.cluster,
+        state=node.status,
+        capacity=amounts(node.capacity),
+        used=amounts(node.used),
+        running=running,
+        leased=len(node.held),
+        offers=list(node.offers),
+        labels=node.labels,
+        heartbeat_at=when(heard_at) if contact is not None else None,
+        ahead=len(node.ahead),
+        load=contact.load / 1000 if contact is not None else None,
+        stolen_in=node.taken,
+        stolen_out=node.given,
+        drained_by=node.drained or None,
+    )
+
+
+def cluster_view(state: State, spec: ClusterSpec, problem: str | None = None) -> ClusterView:
+    """Return a cluster in the form of the API; `problem` is why it cannot be opened."""
+    life = state.lives[spec.name]
+    nodes = [node for node in state.nodes.values() if node.cluster == spec.name]
+    ready = [node for node in nodes if node.status == "ready"]
+    capacity, used, foreign = Resources(), Resources(), Resources()
+    for node in ready:
+        capacity, used = capacity + node.capacity, used + node.used
+        foreign = foreign if node.foreign is None else foreign + node.foreign
+    price, condition = spec.price, state.conditions.get(spec.name)
+    since = None if life.life is ClusterLife.READY else life.since
+    if condition is not None:
+        since = condition.since
+    more = {} if price.node is None else {"node_hour": money(price.node.hour)}
+    if price.egress_gb:
+        more["egress_gb"] = money(price.egress_gb)
+    return ClusterView(
+        name=spec.name,
+        kind=spec.kind,
+        role=spec.role,
+        state=_cluster_state(life.life, nodes, ready)
+        if condition is None
+        else _external_state(life.life, condition),
+        agents=len(ready),
+        capacity=amounts(capacity),
+        used=amounts(used),
+        running=sum(type(state.jobs[each].phase) is Running for node in nodes for each in node.jobs),
+        price={
+            "cpu_hour": money(price.cpu_hour),
+            "memory_gib_hour": money(price.memory_gib_hour),
+            "gpu_hour": money(price.gpu_hour),
+            **more,
+        },
+        startup_s=spec.startup / SECOND,
+        billing={"step_s": spec.billing.step / SECOND, "minimum_s": spec.billing.minimum / SECOND},
+        node=None if price.node is None else amounts(price.node.resources),
+        gangs=spec.gangs,
+        foreign=amounts(foreign) if spec.external else {},
+        why=problem or (None if condition is None else condition.why or None),
+        since=when(since),
+        region=spec.region,
+        labels=spec.labels,
+        life=life.life,
+        configured=not life.form,
+        added_by=life.who or None,
+        drained_by=life.drained or None,
+        leaving=life.leaving,
+    )
+
+
+def _external_state(life: ClusterLife, condition: Condition) -> str:
+    """Return the state of an external cluster: DRAINING, or its health."""
+    return life.upper() if life is ClusterLife.DRAINING else condition.health.upper()
+
+
+def _cluster_state(life: ClusterLife, nodes: Sequence[Node], ready: Sequence[Node]) -> str:
+    """Return the state of a cluster of agents, from its lifecycle and its nodes."""
+    if life in {ClusterLife.DRAINING, ClusterLife.REQUESTED}:
+        return life.upper()
+    return "READY" if ready else "DEGRADED" if nodes else "PROVISIONING"

@@ -1,0 +1,73 @@
+"""Shows and archives tasks of gangs: counts by state, and a limited number of tasks in full."""
+
+from collections import Counter
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from spillover.control.requests.lookup import Found
+from spillover.core.events import Usage
+from spillover.core.records.jobs import Ended, Job
+from spillover.core.records.tasks import Gang, JobTask
+from spillover.model.units import SECOND, format_time
+from spillover.ports.archive import Finished
+from spillover.wire.api import TaskView
+
+MOST_SHOWN: Final = 1000
+"""Most tasks of one job in full; a gang may have a hundred times as many."""
+
+
+class ShownTasks(Struct, frozen=True, array_like=True):
+    """The tasks of a gang."""
+
+    counts: dict[str, int]
+    """Number of tasks in each state."""
+    tasks: list[JobTask]
+    """Up to MOST_SHOWN tasks by rank; those that succeeded are left out first."""
+
+
+_decoder: Final = msgspec.msgpack.Decoder(ShownTasks)
+
+
+def tasks_of(found: Found) -> ShownTasks:
+    """Return the tasks of the current or last attempt; empty if the job is not a gang."""
+    match found:
+        case Finished(tasks=tasks) if tasks is not None:
+            return _decoder.decode(tasks)
+        case Job() if found.extra.gang is not None:
+            return _shown(found.extra.gang)
+        case _:
+            return ShownTasks({}, [])
+
+
+def _shown(gang: Gang) -> ShownTasks:
+    counts = Counter([str(task.state) for task in gang.tasks])
+    first = sorted(gang.tasks, key=lambda task: task.state == "SUCCEEDED")[:MOST_SHOWN]
+    return ShownTasks(dict(counts), sorted(first, key=lambda task: task.rank))
+
+
+def kept(job: Job) -> bytes | None:
+    """Return the encoded tasks of an ended gang for the archive; None for other jobs."""
+    if job.extra.gang is None or not isinstance(job.phase, Ended):
+        return None
+    return msgspec.msgpack.encode(_shown(job.extra.gang))
+
+
+def task_view(task: JobTask) -> TaskView:
+    """Return a task in the form of the API."""
+    end = task.end
+    measured = None if end is None or end.usage == Usage() else end.usage
+    return TaskView(
+        rank=task.rank,
+        node=task.node,
+        state=task.state,
+        started_at=None if task.started is None else format_time(task.started),
+        finished_at=None if end is None else format_time(end.at),
+        exit_code=None if end is None else end.exit_code,
+        signal=None if end is None else end.signal,
+        ran_s=None if measured is None else measured.ran / SECOND,
+        cpu_s=None if measured is None else measured.cpu / SECOND,
+        peak_memory=None if measured is None else measured.peak_memory,
+        message=(end.message if end is not None else "") or None,
+    )

@@ -1,0 +1,1 @@
+"""What the state learns from ended jobs: runtimes, and the usage of each project."""

@@ -1,0 +1,89 @@
+"""Learns runtimes from ended jobs. The result follows from events and is part of the state.
+
+There is a sample for each user, name and shape. For new combinations, there are also coarser samples for each user and
+name, and for each user and shape. The coarser samples learn only from the first few jobs of each finer one. So a job
+that runs every minute does not outweigh all others, and a well-known job costs one addition.
+
+Samples learn from jobs that succeeded, and from jobs that reached their walltime, because those hold their capacity
+that long. Failed and cancelled jobs say little about others and do not count.
+"""
+
+from heapq import nsmallest
+from typing import Final
+
+from spillover.core.events import JobEnded, JobState
+from spillover.core.learned.samples import WINDOW, About, Sample
+from spillover.core.records.jobs import Job
+from spillover.core.state import State
+from spillover.model.job import Shape
+from spillover.model.units import DAY
+
+FEW: Final = 3
+"""Jobs that a sample needs before it is trusted."""
+MOST: Final = 365 * DAY
+"""Longest runtime that counts, in nanoseconds."""
+KEPT: Final = 10_000
+"""Samples to keep. Beyond that, those that have not learned for the longest time are dropped."""
+DROPPED: Final = KEPT // 8
+"""Samples to drop at once."""
+_TELLING: Final = frozenset({JobState.SUCCEEDED, JobState.TIMED_OUT})
+"""End states that samples learn from."""
+
+
+def learn(state: State, job: Job, event: JobEnded) -> None:
+    """Learn the runtime of an ended job, if it is useful for others."""
+    ran, ended = event.usage.ran, event.state
+    if ran <= 0 or ended not in _TELLING:
+        return
+    history, user, shape = state.history, job.user, job.kind.shape
+    if ran > MOST:
+        ran = MOST
+    state.facts.learned += 1
+    about: About = ("job", user, job.name, shape)
+    sample = history.get(about)
+    if sample is None:
+        sample = _begin(state, about)
+    _add(state, sample, ran)
+    if sample.count <= FEW:
+        for about in (("name", user, job.name, None), ("shape", user, "", shape)):
+            _add(state, history.get(about) or _begin(state, about), ran)
+        if len(history) > KEPT:
+            _forget(state, nsmallest(DROPPED, history.values(), key=_age))
+
+
+def predict(state: State, user: str, name: str, shape: Shape) -> int | None:
+    """Predict the runtime of a job in nanoseconds from the most similar ones; None if there are too few."""
+    history = state.history
+    for about in (("job", user, name, shape), ("name", user, name, None), ("shape", user, "", shape)):
+        sample = history.get(about)
+        if sample is not None and sample.count >= FEW:
+            return max(1, sample.mean)
+    return None
+
+
+def _begin(state: State, about: About) -> Sample:
+    """Create an empty sample."""
+    state.facts.sampled += 1
+    sample = Sample(str(state.facts.sampled), about)
+    state.history[about] = state.samples[sample.key] = sample
+    return sample
+
+
+def _add(state: State, sample: Sample, ran: int) -> None:
+    """Add a runtime to a sample."""
+    sample.count += 1
+    sample.total += ran
+    sample.used = state.facts.learned
+    if sample.count >= 2 * WINDOW:
+        sample.halve()
+    state.dirty["history"][sample.key] = None
+
+
+def _age(sample: Sample) -> tuple[int, int]:
+    return sample.used, int(sample.key)
+
+
+def _forget(state: State, dropped: list[Sample]) -> None:
+    for sample in dropped:
+        del state.history[sample.about], state.samples[sample.key]
+        state.dirty["history"][sample.key] = None

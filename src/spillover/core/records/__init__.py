@@ -1,0 +1,1 @@
+"""The records of the state: jobs, tasks, nodes, clusters, money."""

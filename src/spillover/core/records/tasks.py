@@ -1,0 +1,111 @@
+"""Tasks of an attempt. An attempt has one task, or several that start together: a gang.
+
+Each task has a rank, a node and an end. A job with one task stores it in its phase, because there may be a million of
+them. Only gangs have records for tasks. `Job.tasks` returns the tasks of both. `deciding_end` alone defines how the end
+of a gang follows from the ends of its tasks.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spillover.core.events import JobState, Outcome, TaskEnd, Usage
+from spillover.model.ids import NodeName
+from spillover.model.job import Shape
+from spillover.model.resources import Resources
+
+
+class JobTask(Struct, frozen=True, array_like=True, gc=False):
+    """One task of an attempt."""
+
+    rank: int
+    node: NodeName
+    state: JobState = JobState.PLACED
+    """PLACED, RUNNING, or how it ended."""
+    started: int | None = None
+    """Nanoseconds UTC; None if it was never reported as running."""
+    end: TaskEnd | None = None
+    """None until it ends."""
+
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended, and so holds resources."""
+        return self.end is None
+
+
+class Gang(Struct, array_like=True, gc=False):
+    """The tasks of an attempt that has several."""
+
+    tasks: list[JobTask]
+    """By rank."""
+    live: int
+    """The number of tasks that have not ended."""
+
+    def start(self, ranks: Iterable[int], at: int) -> None:
+        """Mark tasks as running."""
+        for rank in ranks:
+            self.tasks[rank] = replace(self.tasks[rank], state=JobState.RUNNING, started=at)
+
+    def finish(self, end: TaskEnd) -> None:
+        """Record the end of a task."""
+        self.tasks[end.rank] = replace(self.tasks[end.rank], state=end.state, end=end)
+        self.live -= 1
+
+    def bind(self, nodes: Sequence[NodeName]) -> None:
+        """Set the nodes of live tasks, by rank."""
+        for task, node in zip(tuple(self.tasks), nodes, strict=True):
+            if task.lives and task.node != node:
+                self.tasks[task.rank] = replace(task, node=node)
+
+
+def gang_on(nodes: Sequence[NodeName]) -> Gang:
+    """Return a gang that was just placed on these nodes, by rank."""
+    return Gang([JobTask(rank, node) for rank, node in enumerate(nodes)], len(nodes))
+
+
+def asked_by(shape: Shape, rank: int) -> Resources:
+    """Return the request of a task. The last task of a gang may ask for less."""
+    return shape.resources if shape.rest is None or rank != shape.tasks - 1 else shape.rest
+
+
+def deciding_end(ends: Iterable[TaskEnd]) -> TaskEnd:
+    """Return the end that decides how a gang ended, once all of its tasks have ended.
+
+    The first task that failed decides. Tasks that were stopped decide only if no other failed, because one failure
+    stops the rest. If all succeeded, the last one decides.
+    """
+    by_time = sorted(ends, key=lambda end: (end.at, end.rank))
+    failed = [end for end in by_time if end.state is not JobState.SUCCEEDED]
+    by_itself = [end for end in failed if end.outcome not in _TOLD_TO]
+    return (by_itself or failed or by_time[-1:])[0]
+
+
+_TOLD_TO: Final = frozenset({Outcome.STOPPED})
+
+
+def usage_of(ends: Sequence[TaskEnd]) -> Usage:
+    """Return the usage of a gang: the longest runtime, the CPU time of all tasks, and the highest peak memory.
+
+    Each task has the full walltime of the job. So a gang costs no more than its hold, whenever its tasks began.
+    """
+    used = [end.usage for end in ends]
+    return Usage(
+        max(each.ran for each in used), sum(each.cpu for each in used), max(each.peak_memory for each in used)
+    )
+
+
+ENDED_AS: Final = {
+    Outcome.WALLTIME: JobState.TIMED_OUT,
+    Outcome.STOPPED: JobState.CANCELLED,
+    Outcome.RELEASED: JobState.CANCELLED,
+}
+"""The state of a task by its outcome. For EXITED, the exit code decides; all other outcomes are failures."""
+
+
+def state_of_end(outcome: Outcome, exit_code: int | None) -> JobState:
+    """Return the state of a task that ended with this outcome."""
+    if outcome is Outcome.EXITED and exit_code == 0:
+        return JobState.SUCCEEDED
+    return ENDED_AS.get(outcome, JobState.FAILED)

@@ -1,0 +1,1 @@
+"""Reads jobs from job files, scripts, options and Kubernetes manifests, and writes them back."""

@@ -1,0 +1,129 @@
+"""Finds the files of a folder that match a path or pattern, without ever leaving the folder.
+
+`*`, `?` and `[...]` match within a name, `**` any number of folders. Hidden names match only patterns that start with a
+dot. A folder stands for all files below it. Symbolic links are followed if they lead into the same folder. Links to
+folders are followed only where the pattern names them: `**` and whole folders skip them, because they would find the
+same files again. Sockets, pipes and the like are ignored.
+"""
+
+import fnmatch
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from spillover.model.files import MOST_PATH, is_pattern, wrong_path
+
+_ANY: Final = "**"
+MOST_DEPTH: Final = 200
+"""Most levels of folders; deeper trees are mistakes or attacks."""
+
+
+class Folder:
+    """A folder to search."""
+
+    def __init__(self, root: Path, odd: Callable[[str, str], None]) -> None:
+        self._root = os.path.realpath(root)
+        self._odd = odd
+        """Called with each matching path that cannot be used, and the reason."""
+        self._looked: set[tuple[str, int]] = set()
+        """Visited folders, each with the length of the remaining pattern."""
+
+    def files(self, pattern: str) -> Iterator[str]:
+        """Yield the paths of all matching files, each once, in order."""
+        seen: set[str] = set()
+        self._looked.clear()
+        for path in self._match("", pattern.split("/"), (self._root,)):
+            if path in seen:
+                continue
+            seen.add(path)
+            wrong = wrong_path(path)
+            if wrong is None:
+                yield path
+            else:
+                self._odd(path.encode(errors="replace").decode(), wrong)
+
+    def _match(self, base: str, parts: Sequence[str], chain: tuple[str, ...]) -> Iterator[str]:
+        """Yield files below a folder that match the rest of a pattern; `chain` holds the real folders on the way."""
+        part, rest = parts[0], parts[1:]
+        if (base, len(parts)) in self._looked:
+            return
+        self._looked.add((base, len(parts)))
+        if part == _ANY:
+            if not rest:
+                yield from self._below(base, chain)
+                return
+            yield from self._match(base, rest, chain)
+            for name in self._names(base):
+                if name.startswith(".") or self._is_link(base + name):
+                    continue
+                if (inner := self._enter(base + name, chain)) is not None:
+                    yield from self._match(f"{base}{name}/", parts, inner)
+            return
+        for name in self._names(base) if is_pattern(part) else [part]:
+            if is_pattern(part) and not _like(name, part):
+                continue
+            if not rest:
+                yield from self._take(base + name, chain)
+            elif (inner := self._enter(base + name, chain)) is not None:
+                yield from self._match(f"{base}{name}/", rest, inner)
+
+    def _take(self, path: str, chain: tuple[str, ...]) -> Iterator[str]:
+        """Yield a path that matched, or all files below it."""
+        if not self._inside(path):
+            return
+        if os.path.isfile(os.path.join(self._root, path)):  # noqa: PTH113, PTH118 - False for what cannot be accessed
+            yield path
+        elif (inner := self._enter(path, chain)) is not None:
+            yield from self._below(f"{path}/", inner)
+
+    def _below(self, base: str, chain: tuple[str, ...]) -> Iterator[str]:
+        """Yield all files below a folder."""
+        for name in self._names(base):
+            whole = os.path.join(self._root, base, name)  # noqa: PTH118
+            if not (self._is_link(base + name) and os.path.isdir(whole)):  # noqa: PTH112
+                yield from self._take(base + name, chain)
+
+    def _is_link(self, path: str) -> bool:
+        return os.path.islink(os.path.join(self._root, path))  # noqa: PTH114, PTH118
+
+    def _enter(self, path: str, chain: tuple[str, ...]) -> tuple[str, ...] | None:
+        """Return the chain into a folder; None if it is not a folder, or is in the chain already."""
+        whole = os.path.join(self._root, path)  # noqa: PTH118 - keeps names that are not UTF-8
+        if not os.path.isdir(whole) or not self._inside(path):  # noqa: PTH112
+            return None
+        if len(chain) > MOST_DEPTH or len(os.fsencode(path)) > MOST_PATH:
+            self._odd(path, "is nested too deeply")
+            return None
+        real = os.path.realpath(whole)
+        return None if real in chain else (*chain, real)
+
+    def _inside(self, path: str) -> bool:
+        """Return whether a path leads into this folder; report it if not."""
+        real = os.path.realpath(os.path.join(self._root, path))  # noqa: PTH118
+        if real == self._root or real.startswith(self._root.rstrip("/") + "/"):
+            return True
+        self._odd(path, "is a symbolic link to outside the folder")
+        return False
+
+    def _names(self, base: str) -> list[str]:
+        """Return the sorted names in a folder; nothing if it is unreadable."""
+        try:
+            return sorted(os.listdir(os.path.join(self._root, base)))  # noqa: PTH118, PTH208
+        except OSError:
+            return []
+
+
+def _like(name: str, part: str) -> bool:
+    """Return whether a name matches a part of a pattern."""
+    if name.startswith(".") and not part.startswith("."):
+        return False
+    return re.fullmatch(fnmatch.translate(part), name) is not None
+
+
+def fixed(pattern: str) -> str:
+    """Return the folder that holds all matches of a pattern, with a trailing slash; empty for the root."""
+    parts = pattern.split("/")
+    at = next((at for at, part in enumerate(parts) if is_pattern(part)), len(parts) - 1)
+    return "".join(f"{part}/" for part in parts[:at])

@@ -1,0 +1,312 @@
+"""Converts a decoded job file to the model, and checks its meaning.
+
+Every submission passes through here, so a typical small job must take only a few microseconds: quantities and shapes
+are cached, and nothing is copied without need.
+"""
+
+import re
+from functools import lru_cache
+from posixpath import basename, join
+from typing import Final
+
+from msgspec import Struct, msgpack
+
+from spillover.forms.jobs.arrays import ArrayError, parse_array
+from spillover.forms.jobs.inputs import Unpacked, read_files
+from spillover.forms.jobs.where import constrained
+from spillover.forms.jobs.work import check_text, work_of
+from spillover.forms.problems import Findings, shown
+from spillover.forms.quantities import (
+    MOST_CPU,
+    MOST_GRACE,
+    MOST_LOST_AFTER,
+    check_name,
+    duration,
+    money,
+    quantity,
+    read_cpu,
+    read_memory,
+    read_other,
+    read_words,
+)
+from spillover.model.files import File
+from spillover.model.ids import is_name
+from spillover.model.job import (
+    Argv,
+    Burst,
+    Container,
+    JobSpec,
+    On,
+    OnFailure,
+    PythonCall,
+    Range,
+    Retry,
+    Shape,
+    Shell,
+    Terms,
+    Work,
+)
+from spillover.model.resources import Others, Resources
+from spillover.model.units import parse_time
+from spillover.wire.jobfile import Metadata, ResourcesDoc, SpecDoc
+
+MOST_JOB: Final = 1 << 20
+"""Most bytes of a job's work, variables and file list, because they are sent with every task."""
+
+_NOT_NAME = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
+_DEFAULT_TERMS: Final = Terms()
+_ONE_CPU: Final = ResourcesDoc()
+_COMMAND: Final = ("command",)
+_PYTHON: Final = ("python",)
+_FILES: Final = ("files",)
+_COMMAND_FILES: Final = ("command", "files")
+_FILES_PYTHON: Final = ("files", "python")
+_encoder: Final = msgpack.Encoder()
+
+
+class AfterRef(Struct, frozen=True):
+    """A job to wait for, as the user named it."""
+
+    ref: str
+    """Id, prefix of an id, or name."""
+    on: On = On.SUCCESS
+
+
+class JobForm(Struct, frozen=True):
+    """A submitted job, with references that are not resolved yet."""
+
+    spec: JobSpec
+    after: tuple[AfterRef, ...] = ()
+    key: str | None = None
+    """Idempotency key; None if every submission is a new job."""
+    unpacked: tuple[Unpacked, ...] = ()
+    """Inputs that the client must still find; the server accepts none."""
+
+
+def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | None = None) -> JobForm | None:
+    """Convert a document to a job; None if a problem was added to `found`."""
+    before = len(found.found)
+    work, needs = work_of(doc, found)
+    name = meta.name if meta.name is not None else default_name(work)
+    _check_names(name, meta, doc, found)
+    shape = _shape(doc, needs, found)
+    if doc.where is not None or doc.container is not None:
+        shape = constrained(shape, doc, found)
+    terms = _terms(doc, found)
+    after = tuple(_after(doc, found)) if doc.after else ()
+    deadline = _time(doc.deadline, "deadline", found)
+    not_before = _time(doc.not_before, "not_before", found)
+    if deadline is not None and not_before is not None and not_before >= deadline:
+        found.add(("spec", "deadline"), "must be later than `not_before`")
+    if meta.labels:
+        _check_labels(meta.labels, found)
+    if doc.env:
+        _check_env(doc.env, found)
+    if doc.workdir is not None:
+        check_text(doc.workdir, ("spec", "workdir"), found)
+    files, unpacked, outputs = read_files(doc, found) if doc.inputs or doc.outputs else ((), (), ())
+    array = _array(doc.array, found)
+    if doc.key is not None and not doc.key.isprintable():
+        found.add(("spec", "key"), "contains characters that cannot be printed")
+    if work is None or len(found.found) > before or not _fits(work, doc.env, files, found):
+        return None
+    spec = JobSpec(
+        work=work,
+        name=name,
+        project=meta.project,
+        queue=doc.queue,
+        shape=shape,
+        terms=terms,
+        labels=meta.labels,
+        env=doc.env,
+        workdir=_workdir(doc.workdir, directory),
+        priority=doc.priority,
+        deadline=deadline,
+        not_before=not_before,
+        array=array,
+        after=tuple(f"{one.ref} {one.on}" for one in after),
+        inputs=files,
+        outputs=outputs,
+    )
+    return JobForm(spec, after, doc.key, unpacked)
+
+
+def default_name(work: Work | None) -> str:
+    """Return the name of a job without one."""
+    match work:
+        case Shell(run=run):
+            words = (word for word in run[:256].split() if "=" not in word)
+            return clean_name(next(words, ""))
+        case Argv(command=command):
+            return clean_name(command[0])
+        case PythonCall(call=call):
+            return clean_name(call.partition(":")[2] or "call")
+        case Container(image=image):
+            return clean_name(basename(image).partition("@")[0].partition(":")[0])
+    return "job"
+
+
+@lru_cache(maxsize=1024)
+def clean_name(word: str) -> str:
+    """Turn a word, or the file name of a path, into a valid name."""
+    return _NOT_NAME.sub("-", basename(word)[:256]).strip("._-")[:63].rstrip("._-") or "job"
+
+
+def _check_names(name: str, meta: Metadata, doc: SpecDoc, found: Findings) -> None:
+    """Check the names of the job, its project and its queue."""
+    if meta.name is not None:
+        check_name(name, ("metadata", "name"), found)
+    if meta.project != "default":
+        check_name(meta.project, ("metadata", "project"), found)
+    if doc.queue != "default":
+        check_name(doc.queue, ("spec", "queue"), found)
+
+
+def _shape(doc: SpecDoc, implied: tuple[str, ...], found: Findings) -> Shape:
+    """Return what the job asks of machines."""
+    asked = doc.resources
+    needs = implied
+    if doc.needs:
+        needs = tuple(sorted({*implied, *read_words(doc.needs, ("spec", "needs"), found)}))
+    runs = _runs(doc)
+    if asked is _ONE_CPU or (
+        asked.memory is None
+        and type(asked.cpu) is int
+        and 0 < asked.cpu <= MOST_CPU // 1000
+        and not asked.other
+    ):
+        return _shared_shape(int(asked.cpu) * 1000, 0, asked.gpu, needs, doc.tasks, doc.burst, runs)
+    path = ("spec", "resources")
+    cpu = read_cpu(asked.cpu, (*path, "cpu"), found, 0 if asked.gpu else 1)
+    memory = 0 if asked.memory is None else read_memory(asked.memory, (*path, "memory"), found)
+    other = read_other(asked.other, (*path, "other"), found) if asked.other else ()
+    return _shared_shape(cpu or 0, memory or 0, asked.gpu, needs, doc.tasks, doc.burst, runs, other)
+
+
+def _runs(doc: SpecDoc) -> tuple[str, ...]:
+    """Return what a cluster must be able to run; containers are a need instead."""
+    if doc.container is not None:
+        return _FILES if doc.inputs or doc.outputs else ()
+    if doc.inputs or doc.outputs:
+        return _FILES_PYTHON if doc.python is not None else _COMMAND_FILES
+    return _PYTHON if doc.python is not None else _COMMAND
+
+
+@lru_cache(maxsize=4096)
+def _shared_shape(
+    cpu: int,
+    memory: int,
+    gpu: int,
+    needs: tuple[str, ...],
+    tasks: int,
+    burst: str,
+    runs: tuple[str, ...],
+    other: Others = (),
+) -> Shape:
+    """Return one shared shape for all jobs that have it."""
+    return Shape(Resources(cpu, memory, gpu, other), needs, tasks, Burst(burst), None, runs)
+
+
+def _terms(doc: SpecDoc, found: Findings) -> Terms:
+    """Read time limits, cost limit and retries."""
+    walltime = estimate = max_cost = None
+    grace, lost_after = _DEFAULT_TERMS.grace, _DEFAULT_TERMS.lost_after
+    if doc.walltime is not None:
+        walltime = duration(doc.walltime, ("spec", "walltime"), found, least=1)
+    if doc.estimate is not None:
+        estimate = duration(doc.estimate, ("spec", "estimate"), found, least=1)
+        if estimate is not None and walltime is not None and estimate > walltime:
+            found.add(("spec", "estimate"), f"{shown(doc.estimate)} is longer than the walltime")
+    if doc.grace is not None:
+        grace = duration(doc.grace, ("spec", "grace"), found, most=MOST_GRACE) or 0
+    if doc.lost_after is not None:
+        lost_after = (
+            duration(doc.lost_after, ("spec", "lost_after"), found, least=1, most=MOST_LOST_AFTER) or 0
+        )
+    if doc.max_cost is not None:
+        max_cost = money(doc.max_cost, ("spec", "max_cost"), found)
+    retry = Retry(doc.retry.exit, doc.retry.lost)
+    data = 0 if doc.data is None else read_memory(doc.data, ("spec", "data"), found) or 0
+    failure = OnFailure(doc.on_cluster_failure)
+    terms = Terms(walltime, estimate, grace, lost_after, retry, max_cost, data, failure)
+    return _DEFAULT_TERMS if terms == _DEFAULT_TERMS else terms
+
+
+def _time(value: str | None, name: str, found: Findings) -> int | None:
+    """Read a time; None if it is missing or invalid."""
+    if value is None:
+        return None
+    return quantity(parse_time, value, ("spec", name), found)
+
+
+def _array(value: str | int | None, found: Findings) -> tuple[Range, ...]:
+    """Read the ranges of an array."""
+    if value is None:
+        return ()
+    path = ("spec", "array")
+    if isinstance(value, int):
+        found.add(
+            path, f"{shown(value)} is ambiguous (an index, or a number of members); write 1-{shown(value)}"
+        )
+        return ()
+    try:
+        return parse_array(value)
+    except ArrayError as error:
+        found.add(path, str(error))
+        return ()
+
+
+def _after(doc: SpecDoc, found: Findings) -> list[AfterRef]:
+    """Read the jobs to wait for, without duplicates."""
+    seen: dict[str, AfterRef] = {}
+    for at, one in enumerate(doc.after):
+        ref, on = (one, On.SUCCESS) if isinstance(one, str) else (one.job, On(one.on))
+        if not is_name(ref):
+            found.add(("spec", "after", at), f"{shown(ref)} is not a job name or id")
+        elif ref in seen:
+            found.add(("spec", "after", at), f"lists {shown(ref)} twice; remove one")
+        seen[ref] = AfterRef(ref, on)
+    return list(seen.values())
+
+
+def _check_labels(labels: dict[str, str], found: Findings) -> None:
+    """Check that labels are short and printable."""
+    for name, value in labels.items():
+        if not name or len(name) > 256 or not name.isprintable():
+            found.add(
+                ("metadata", "labels", name), "is not a valid label name; write 1 to 256 printable characters"
+            )
+        if len(value) > 1024 or not value.isprintable():
+            found.add(
+                ("metadata", "labels", name), "has an invalid value; write up to 1024 printable characters"
+            )
+
+
+def _check_env(env: dict[str, str], found: Findings) -> None:
+    """Check that names and values are valid for a process."""
+    for name, value in env.items():
+        if not name or "=" in name or " " in name or not name.isprintable():
+            message = f"{shown(name)} is not a valid variable name; write it without `=` and spaces"
+            found.add(("spec", "env", name), message)
+        else:
+            check_text(name, ("spec", "env", name), found)
+        check_text(value, ("spec", "env", name), found)
+
+
+def _fits(work: Work, env: dict[str, str], files: tuple[File, ...], found: Findings) -> bool:
+    """Return whether a job is small enough to send; add a problem if not."""
+    size = len(_encoder.encode((work, env, files) if files else (work, env)))
+    if size > MOST_JOB:
+        tenths = -(-size * 10 // MOST_JOB)  # round up, so that a job that is too large never shows as 1.0 MiB
+        found.add(
+            ("spec",),
+            f"the job has {tenths // 10}.{tenths % 10} MiB; the maximum is 1 MiB; put data in files",
+        )
+    return size <= MOST_JOB
+
+
+def _workdir(workdir: str | None, directory: str | None) -> str:
+    """Return the working directory, relative to where the job was submitted."""
+    if workdir is None or workdir in {".", ""}:
+        return directory or "."
+    return join(directory, workdir) if directory else workdir

@@ -1,0 +1,257 @@
+"""The options of a job as flags: one table for `spill run` and for `#SPILL` lines of scripts."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec import Struct
+
+from spillover.forms.problems import BadForm, FormProblem, shown
+from spillover.wire.jobfile import API_VERSION
+
+
+class OptionKind(StrEnum):
+    """The kind of value that a flag takes."""
+
+    TEXT = "text"
+    """One word; quantities stay as written."""
+    NUMBER = "number"
+    """One whole number."""
+    LIST = "list"
+    """A word; repeatable."""
+    PAIRS = "pairs"
+    """`NAME=VALUE`; repeatable."""
+
+
+class Option(Struct, frozen=True):
+    """A flag, and the field of the job file that it sets."""
+
+    flag: str
+    """With its dashes."""
+    path: tuple[str, ...]
+    """Path of the field in the job file."""
+    metavar: str
+    help: str
+    kind: OptionKind = OptionKind.TEXT
+
+    @property
+    def dest(self) -> str:
+        """Name of the parsed value, as argparse derives it."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be given more than once."""
+        return self.kind in {OptionKind.LIST, OptionKind.PAIRS}
+
+
+OPTIONS: Final = (
+    Option(
+        "--name", ("metadata", "name"), "NAME", "name of the job (default: the first word of the command)"
+    ),
+    Option("--project", ("metadata", "project"), "NAME", "project that pays for the job (default: default)"),
+    Option("--queue", ("spec", "queue"), "NAME", "name of the queue (default: default)"),
+    Option("--cpu", ("spec", "resources", "cpu"), "N", "CPUs of each task: 2, 1.5 or 500m (default: 1)"),
+    Option("--memory", ("spec", "resources", "memory"), "SIZE", "memory of each task: 512Mi, 2Gi"),
+    Option("--gpu", ("spec", "resources", "gpu"), "N", "GPUs of each task (default: 0)", OptionKind.NUMBER),
+    Option("--tasks", ("spec", "tasks"), "N", "tasks that start together (default: 1)", OptionKind.NUMBER),
+    Option("--walltime", ("spec", "walltime"), "TIME", "time limit, such as 90s, 10m or 1h30m"),
+    Option("--estimate", ("spec", "estimate"), "TIME", "expected runtime (default: walltime)"),
+    Option("--deadline", ("spec", "deadline"), "WHEN", "latest end, such as 2027-01-31T18:00:00Z"),
+    Option("--not-before", ("spec", "not_before"), "WHEN", "earliest start, such as 2027-01-30T00:00:00Z"),
+    Option(
+        "--priority",
+        ("spec", "priority"),
+        "N",
+        "jobs with a higher priority go first (default: 0)",
+        OptionKind.NUMBER,
+    ),
+    Option("--burst", ("spec", "burst"), "auto|never|always", "whether the job may run on rented capacity"),
+    Option("--max-cost", ("spec", "max_cost"), "AMOUNT", "the most the job may cost on rented capacity"),
+    Option(
+        "--egress",
+        ("spec", "data"),
+        "SIZE",
+        "data transferred out of a rented cluster when the job ends: 20G",
+    ),
+    Option(
+        "--need",
+        ("spec", "needs"),
+        "WORD",
+        "word that the machine must offer, such as gpu:a100; repeatable",
+        OptionKind.LIST,
+    ),
+    Option(
+        "--cluster",
+        ("spec", "where", "cluster"),
+        "NAME",
+        "cluster that the job may run on; repeatable (default: any)",
+        OptionKind.LIST,
+    ),
+    Option(
+        "--avoid",
+        ("spec", "where", "avoid"),
+        "NAME",
+        "cluster that the job must not run on; repeatable",
+        OptionKind.LIST,
+    ),
+    Option(
+        "--region",
+        ("spec", "where", "region"),
+        "NAME",
+        "region that the job may run in; repeatable (default: any)",
+        OptionKind.LIST,
+    ),
+    Option(
+        "--where",
+        ("spec", "where", "labels"),
+        "NAME=VALUE",
+        "label that the cluster must have; repeatable",
+        OptionKind.PAIRS,
+    ),
+    Option("--env", ("spec", "env"), "NAME=VALUE", "environment variable; repeatable", OptionKind.PAIRS),
+    Option(
+        "--workdir", ("spec", "workdir"), "DIR", "working directory of the job (default: the current folder)"
+    ),
+    Option(
+        "--retry-exit",
+        ("spec", "retry", "exit"),
+        "N",
+        "retries after an exit code other than 0 (default: 0)",
+        OptionKind.NUMBER,
+    ),
+    Option(
+        "--retry-lost",
+        ("spec", "retry", "lost"),
+        "N",
+        "retries after its machine was lost (default: 3)",
+        OptionKind.NUMBER,
+    ),
+    Option(
+        "--on-cluster-failure",
+        ("spec", "on_cluster_failure"),
+        "wait|requeue|cancel",
+        "what to do when its cluster fails (default: wait)",
+    ),
+    Option(
+        "--lost-after",
+        ("spec", "lost_after"),
+        "TIME",
+        "how long the job keeps running while the server is unreachable",
+    ),
+    Option("--grace", ("spec", "grace"), "TIME", "time between TERM and KILL (default: 10s)"),
+    Option("--array", ("spec", "array"), "RANGES", "submit an array with these indexes: 1-100 or 1-10,20"),
+    Option(
+        "--after",
+        ("spec", "after"),
+        "JOB[:any]",
+        "job that must succeed (with :any, end) first; repeatable",
+        OptionKind.LIST,
+    ),
+    Option(
+        "--input",
+        ("spec", "inputs"),
+        "PATH[:AS]",
+        "file, folder or pattern to copy to where the job runs; repeatable",
+        OptionKind.LIST,
+    ),
+    Option(
+        "--output",
+        ("spec", "outputs"),
+        "PATH",
+        "file, folder or pattern to copy back when the job has ended; repeatable",
+        OptionKind.LIST,
+    ),
+    Option("--key", ("spec", "key"), "TEXT", "idempotency key: repeated submissions create one job"),
+    Option(
+        "--label", ("metadata", "labels"), "NAME=VALUE", "label of your choice; repeatable", OptionKind.PAIRS
+    ),
+)
+
+BY_FLAG: Final[Mapping[str, Option]] = {option.flag: option for option in OPTIONS}
+_BY_PATH = {".".join(option.path): option.flag for option in OPTIONS}
+
+
+def doc_from_options(
+    values: Mapping[str, str | Sequence[str] | None], work: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the job file for parsed flags (by `Option.dest`) and the fields of the work; raise BadForm."""
+    doc: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "Job", "metadata": {}, "spec": dict(work)}
+    problems: list[FormProblem] = []
+    for option in OPTIONS:
+        given = values.get(option.dest)
+        if given is None or (option.repeatable and not given):
+            continue
+        try:
+            _put(doc, option.path, _value(option, given))
+        except ValueError as error:
+            problems.append(FormProblem("", None, option.flag, str(error)))
+    if problems:
+        raise BadForm(problems)
+    return doc
+
+
+def as_flags(error: BadForm) -> BadForm:
+    """Return the same problems with flags in place of paths, where a flag set the field."""
+    return BadForm([_renamed(problem) for problem in error.problems], error.more)
+
+
+def _renamed(problem: FormProblem) -> FormProblem:
+    """Return a problem with its flag in place of its path."""
+    for path, flag in _BY_PATH.items():
+        if problem.path == path or problem.path.startswith((f"{path}.", f"{path}[")):
+            return FormProblem(problem.source, problem.line, flag, problem.message)
+    return problem
+
+
+def _value(option: Option, given: str | Sequence[str]) -> object:
+    """Return the field value for a flag; raise ValueError with advice."""
+    words = [given] if isinstance(given, str) else list(given)
+    match option.kind:
+        case OptionKind.TEXT:
+            return words[-1]
+        case OptionKind.NUMBER:
+            return _number(words[-1])
+        case OptionKind.PAIRS:
+            return dict(_pair(word) for word in words)
+        case OptionKind.LIST if option.flag == "--after":
+            return [_after(word) for word in words]
+        case OptionKind.LIST if option.flag == "--input":
+            return [_input(word) for word in words]
+        case OptionKind.LIST:
+            return words
+
+
+def _number(word: str) -> int:
+    """Parse a whole number."""
+    digits = word.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise ValueError(f"{shown(word)} is not a whole number")
+    return int(word)
+
+
+def _pair(word: str) -> tuple[str, str]:
+    """Parse a name and its value."""
+    name, equals, value = word.partition("=")
+    if not equals or not name:
+        raise ValueError(f"{shown(word)} is not NAME=VALUE")
+    return name, value
+
+
+def _after(word: str) -> dict[str, str]:
+    """Parse a job to wait for."""
+    job, _, on = word.partition(":")
+    return {"job": job, "on": on or "success"}
+
+
+def _input(word: str) -> str | dict[str, str]:
+    """Parse an input, with its destination if there is one."""
+    path, colon, to = word.partition(":")
+    return {"path": path, "as": to} if colon else path
+
+
+def _put(doc: dict[str, Any], path: tuple[str, ...], value: object) -> None:
+    """Set a field, and create the mappings around it."""
+    for name in path[:-1]:
+        doc = doc.setdefault(name, {})
+    doc[path[-1]] = value

@@ -1,0 +1,105 @@
+"""Reads which clusters and nodes a job asks for."""
+
+from functools import lru_cache
+from typing import Final
+
+from msgspec.structs import replace
+
+from spillover.forms.problems import Findings, Path, shown
+from spillover.forms.quantities import check_name
+from spillover.model.admission import PODS
+from spillover.model.job import Burst, Shape
+from spillover.model.where import Where
+from spillover.wire.jobfile import SpecDoc, WhereDoc, Words
+
+MOST_LENGTH: Final = 256
+"""Most characters of a region, a kind, a label or its value."""
+PATH: Final[Path] = ("spec", "where")
+BURST: Final = {"owned": Burst.NEVER, "rented": Burst.ALWAYS}
+"""What a role means for renting. A job that asks for rented capacity does not wait for owned capacity."""
+
+
+def constrained(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
+    """Add the clusters and nodes that a document asks for to a shape."""
+    manifest = doc.container.manifest if doc.container is not None else None
+    if doc.where is None and manifest is None:
+        return shape
+    where, rules = read_where(doc.where, found) if doc.where is not None else None, None
+    burst, runs = shape.burst, shape.runs
+    if where is not None and where.role:
+        burst = BURST[where.role]
+        if shape.burst not in {Burst.AUTO, burst}:
+            message = f"{where.role} conflicts with `burst: {shape.burst}`; remove one of them"
+            found.add((*PATH, "role"), message)
+    if manifest is not None:
+        from spillover.forms.jobs.pods import POD, beyond_engines, check_metadata, read_manifest, rules_of  # noqa: PLC0415 - few jobs need it
+
+        path: Path = ("spec", "container", "manifest")
+        read = read_manifest(manifest, path, found)
+        if read is not None:
+            check_metadata(read, path, found)
+            rules = rules_of(read.spec.pod, (*path, *POD), found)
+            runs = tuple(sorted({*runs, PODS})) if beyond_engines(read.spec) else runs
+    if where is None and rules is None and runs == shape.runs:
+        return shape
+    return _shared(replace(shape, burst=burst, where=where, rules=rules, runs=runs))
+
+
+def read_where(doc: WhereDoc, found: Findings) -> Where | None:
+    """Read constraints on clusters; None if there are none."""
+    clusters, avoid = _names(doc.cluster, "cluster", found), _names(doc.avoid, "avoid", found)
+    for name in clusters:
+        if name in avoid:
+            found.add((*PATH, "avoid"), f"{shown(name)} is also listed in `cluster`; remove one")
+    for name, value in doc.labels.items():
+        _check((*PATH, "labels", name), name, found)
+        _check((*PATH, "labels", name), value or "-", found)
+    where = Where(
+        doc.role or "",
+        _texts(doc.kind, "kind", found),
+        clusters,
+        _texts(doc.region, "region", found),
+        tuple(sorted(doc.labels.items())),
+        avoid,
+    )
+    return None if where == Where() else where
+
+
+def where_doc(where: Where) -> dict[str, object]:
+    """Return constraints on clusters as a user would write them."""
+    lists = {"kind": where.kinds, "cluster": where.clusters, "region": where.regions, "avoid": where.avoid}
+    doc: dict[str, object] = {"role": where.role} if where.role else {}
+    doc |= {name: words[0] if len(words) == 1 else list(words) for name, words in lists.items() if words}
+    return doc | ({"labels": dict(where.labels)} if where.labels else {})
+
+
+@lru_cache(maxsize=4096)
+def _shared(shape: Shape) -> Shape:
+    """Return one shared shape for all jobs that have it."""
+    return shape
+
+
+def _names(words: Words, field: str, found: Findings) -> tuple[str, ...]:
+    """Read names of clusters, sorted and without duplicates."""
+    names = [words] if isinstance(words, str) else words
+    for at, name in enumerate(names):
+        check_name(name, _place(words, field, at), found)
+    return tuple(sorted(set(names)))
+
+
+def _texts(words: Words, field: str, found: Findings) -> tuple[str, ...]:
+    """Read words, sorted and without duplicates."""
+    texts = [words] if isinstance(words, str) else words
+    for at, text in enumerate(texts):
+        _check(_place(words, field, at), text, found)
+    return tuple(sorted(set(texts)))
+
+
+def _place(words: Words, field: str, at: int) -> Path:
+    return (*PATH, field) if isinstance(words, str) else (*PATH, field, at)
+
+
+def _check(path: Path, text: str, found: Findings) -> None:
+    """Add a problem if a text is empty, too long or unprintable."""
+    if not text or len(text) > MOST_LENGTH or not text.isprintable():
+        found.add(path, f"{shown(text)} is not valid; write 1 to {MOST_LENGTH} printable characters")

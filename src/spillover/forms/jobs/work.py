@@ -1,0 +1,164 @@
+"""Reads the work of a job: exactly one of a shell line, a command, a Python call or a container."""
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from spillover.forms.problems import Findings, Path, shown
+from spillover.model.files import is_digest
+from spillover.model.job import Argv, Container, PythonCall, Shell, Work
+from spillover.wire.jobfile import ContainerDoc, PythonDoc, SpecDoc
+
+WORKS: Final = ("run", "command", "python", "container")
+"""Fields of a spec that define the work."""
+
+MOST_WORD: Final = 131_071
+"""Most bytes of one argument or variable on Linux."""
+
+MOST_DEPTH: Final = 64
+"""Most levels of nesting."""
+
+_CALL = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
+
+
+def work_of(doc: SpecDoc, found: Findings) -> tuple[Work | None, tuple[str, ...]]:
+    """Return the work and the needs that it implies; None and problems in `found` if it is invalid."""
+    given = [
+        name
+        for name, value in zip(WORKS, (doc.run, doc.command, doc.python, doc.container), strict=True)
+        if value is not None
+    ]
+    if len(given) > 1:
+        names = " and ".join(f"`{name}`" for name in given)
+        found.add(("spec", given[1]), f"{names} exclude each other; keep one")
+        return None, ()
+    if doc.run is not None:
+        return _shell(doc.run, found), ()
+    if doc.command is not None:
+        return _argv(doc.command, found), ()
+    if doc.python is not None:
+        return _python(doc.python, found), ("python",)
+    if doc.container is not None:
+        return _container(doc.container, found), ("container",)
+    found.add(("spec",), "has nothing to run; add `run`, `command`, `python` or `container`")
+    return None, ()
+
+
+def check_text(text: str, path: Path, found: Findings) -> None:
+    """Add a problem if a process cannot receive a text."""
+    if "\0" in text:
+        found.add(path, "contains a NUL character")
+    if len(text) > MOST_WORD // 4 or not text.isascii():
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError:
+            found.add(path, f"{shown(text)} is not UTF-8 text")
+            return
+        if size > MOST_WORD:
+            found.add(path, f"has {size} bytes; the maximum for one argument or variable is {MOST_WORD}")
+
+
+def check_plain(value: object, path: Path, found: Findings) -> None:
+    """Add a problem for everything that is not plain data: text, numbers, booleans, None, lists and mappings."""
+    if len(path) > MOST_DEPTH:
+        found.add(path[:4], f"is nested deeper than {MOST_DEPTH} levels")
+        return
+    if isinstance(value, list | tuple):
+        for at, item in enumerate(value):
+            check_plain(item, (*path, at), found)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if isinstance(name, str):
+                check_plain(item, (*path, name), found)
+            else:
+                found.add(path, f"the key {shown(name)} is not text; write it in quotes")
+    else:
+        _check_scalar(value, path, found)
+
+
+def _check_scalar(value: object, path: Path, found: Findings) -> None:
+    """Add a problem if a scalar would not survive JSON."""
+    match value:
+        case None | bool():
+            pass
+        case str():
+            if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+                found.add(path, f"{shown(value)} is not UTF-8 text")
+        case int():
+            if not -(2**63) <= value < 2**63:
+                found.add(path, f"{shown(value)} is too large")
+        case float():
+            if not abs(value) < float("inf"):
+                found.add(path, f"{value} is not a finite number")
+        case _:
+            found.add(path, f"a {type(value).__name__} is not plain data")
+
+
+def _shell(run: str, found: Findings) -> Work | None:
+    """Read a shell line."""
+    if not run.strip():
+        found.add(("spec", "run"), "is empty; write a command")
+        return None
+    check_text(run, ("spec", "run"), found)
+    return Shell(run)
+
+
+def _argv(command: list[str], found: Findings) -> Work | None:
+    """Read a program and its arguments."""
+    path = ("spec", "command")
+    if not command or not command[0]:
+        found.add(path, "is empty; write a command")
+        return None
+    _check_words(command, path, found)
+    return Argv(tuple(command))
+
+
+def _python(doc: PythonDoc, found: Findings) -> Work:
+    """Read a Python function and its arguments."""
+    path = ("spec", "python")
+    if (doc.call is None) == (doc.function is None):
+        found.add(path, "needs either `call` or `function`")
+    if doc.call is not None:
+        if _CALL.fullmatch(doc.call) is None:
+            found.add((*path, "call"), f"{shown(doc.call)} is not a function; write module:function")
+        for name in ("arguments", "items"):
+            if getattr(doc, name):
+                found.add((*path, name), "is only allowed with `function`; use `args` with `call`")
+    elif doc.args:
+        found.add((*path, "args"), "is only allowed with `call`; use `arguments` with `function`")
+    for name, digest in (("function", doc.function), ("items", doc.items)):
+        if digest is not None and not is_digest(digest):
+            found.add((*path, name), f"{shown(digest)} is not a SHA-256; write 64 hexadecimal digits")
+    check_plain(doc.args, (*path, "args"), found)
+    return PythonCall(
+        doc.call or "", tuple(doc.args), doc.function or "", doc.arguments, doc.items or "", doc.first
+    )
+
+
+def _container(doc: ContainerDoc, found: Findings) -> Work:
+    """Read an image and its command."""
+    path = ("spec", "container")
+    # The container engine would take a leading dash for an option.
+    if doc.image.startswith("-") or any(letter.isspace() for letter in doc.image) or len(doc.image) > 1000:
+        found.add((*path, "image"), f"{shown(doc.image)} is not a valid image name")
+    check_text(doc.image, (*path, "image"), found)
+    _check_words(doc.command, (*path, "command"), found)
+    if doc.manifest is None:
+        return Container(doc.image, tuple(doc.command))
+    before = len(found.found)
+    check_plain(doc.manifest, (*path, "manifest"), found)
+    whole = len(found.found) == before
+    return Container(doc.image, tuple(doc.command), manifest_text(doc.manifest) if whole else None)
+
+
+def manifest_text(manifest: dict[str, Any]) -> str:
+    """Return a manifest as JSON, always the same for the same content."""
+    return msgspec.json.encode(manifest, order="deterministic").decode()
+
+
+def _check_words(words: list[str], path: Path, found: Findings) -> None:
+    """Check that a process can receive these words."""
+    for at, word in enumerate(words):
+        if "\0" in word or len(word) > MOST_WORD // 4 or not word.isascii():
+            check_text(word, (*path, at), found)

@@ -1,0 +1,137 @@
+"""Converts a job back to the document that reads as the same job, to show or send it."""
+
+from base64 import b64encode
+from typing import Any
+
+import msgspec
+
+from spillover.forms.jobs.arrays import format_array
+from spillover.forms.jobs.inputs import Unpacked
+from spillover.forms.jobs.meaning import JobForm
+from spillover.forms.jobs.where import where_doc
+from spillover.model.files import File
+from spillover.model.job import (
+    Argv,
+    Burst,
+    Container,
+    JobSpec,
+    OnFailure,
+    PythonCall,
+    Retry,
+    Shell,
+    Terms,
+    Work,
+)
+from spillover.model.units import MONEY, format_time, write_duration, write_memory
+from spillover.wire.jobfile import API_VERSION
+
+_TERMS = Terms()
+_RETRY = Retry()
+
+
+def to_doc(job: JobForm | JobSpec) -> dict[str, Any]:
+    """Return the job file of a job."""
+    spec, key, unpacked = (job.spec, job.key, job.unpacked) if isinstance(job, JobForm) else (job, None, ())
+    metadata: dict[str, Any] = {"name": spec.name, "project": spec.project}
+    if spec.labels:
+        metadata["labels"] = dict(spec.labels)
+    body = _work(spec.work) | _surroundings(spec) | _terms(spec.terms)
+    if key is not None:
+        body["key"] = key
+    if inputs := [*(_packed(file) for file in spec.inputs), *(_unpacked(each) for each in unpacked)]:
+        body["inputs"] = inputs
+    if spec.outputs:
+        body["outputs"] = list(spec.outputs)
+    return {"apiVersion": API_VERSION, "kind": "Job", "metadata": metadata, "spec": body}
+
+
+def _work(work: Work) -> dict[str, Any]:
+    """Return the field that defines the work."""
+    match work:
+        case Shell():
+            return {"run": work.run}
+        case Argv():
+            return {"command": list(work.command)}
+        case PythonCall():
+            return {"python": _python(work)}
+        case Container():
+            container: dict[str, Any] = {"image": work.image}
+            if work.command:
+                container["command"] = list(work.command)
+            if work.manifest is not None:
+                container["manifest"] = msgspec.json.decode(work.manifest)
+            return {"container": container}
+
+
+def _python(work: PythonCall) -> dict[str, Any]:
+    """Return a Python function and its arguments."""
+    if work.call:
+        return {"call": work.call, "args": list(work.args)}
+    python: dict[str, Any] = {"function": work.function}
+    if work.arguments:
+        python["arguments"] = b64encode(work.arguments).decode()
+    if work.items:
+        python |= {"items": work.items, "first": work.first}
+    return python
+
+
+def _packed(file: File) -> dict[str, Any]:
+    """Return an input with a digest."""
+    entry: dict[str, Any] = {"path": file.path, "digest": file.digest, "size": file.size}
+    return entry | {"executable": True} if file.executable else entry
+
+
+def _unpacked(entry: Unpacked) -> dict[str, Any] | str:
+    """Return an input as the user wrote it."""
+    return entry.path if entry.to is None else {"path": entry.path, "as": entry.to}
+
+
+def _surroundings(spec: JobSpec) -> dict[str, Any]:
+    """Return where, when and with what the job runs."""
+    cpu, memory, gpu = spec.shape.resources.cpu, spec.shape.resources.memory, spec.shape.resources.gpu
+    resources: dict[str, Any] = {"cpu": cpu // 1000 if cpu % 1000 == 0 else cpu / 1000}
+    if memory:
+        resources["memory"] = write_memory(memory)
+    if gpu:
+        resources["gpu"] = gpu
+    if spec.shape.resources.other:
+        resources["other"] = dict(spec.shape.resources.other)
+    body: dict[str, Any] = {"workdir": spec.workdir, "resources": resources, "queue": spec.queue}
+    implied = {PythonCall: "python", Container: "container"}.get(type(spec.work))
+    needs = [word for word in spec.shape.needs if word != implied]
+    after = [one.partition(" ") for one in spec.after]
+    optional: dict[str, Any] = {
+        "env": dict(spec.env),
+        "tasks": spec.shape.tasks if spec.shape.tasks != 1 else None,
+        "priority": spec.priority,
+        "burst": str(spec.shape.burst) if spec.shape.burst is not Burst.AUTO else None,
+        "needs": needs,
+        "where": None if spec.shape.where is None else where_doc(spec.shape.where),
+        "deadline": None if spec.deadline is None else format_time(spec.deadline),
+        "not_before": None if spec.not_before is None else format_time(spec.not_before),
+        "array": format_array(spec.array),
+        "after": [{"job": ref, "on": on} for ref, _, on in after],
+    }
+    return body | {name: value for name, value in optional.items() if value}
+
+
+def _terms(terms: Terms) -> dict[str, Any]:
+    """Return time limits, cost limit and retries, without default values."""
+    body: dict[str, Any] = {}
+    if terms.walltime is not None:
+        body["walltime"] = write_duration(terms.walltime)
+    if terms.estimate is not None:
+        body["estimate"] = write_duration(terms.estimate)
+    if terms.grace != _TERMS.grace:
+        body["grace"] = write_duration(terms.grace)
+    if terms.lost_after != _TERMS.lost_after:
+        body["lost_after"] = write_duration(terms.lost_after)
+    if terms.retry != _RETRY:
+        body["retry"] = {"exit": terms.retry.exit, "lost": terms.retry.lost}
+    if terms.max_cost is not None:
+        body["max_cost"] = terms.max_cost / MONEY
+    if terms.data:
+        body["data"] = write_memory(terms.data)
+    if terms.on_cluster_failure is not OnFailure.WAIT:
+        body["on_cluster_failure"] = str(terms.on_cluster_failure)
+    return body

@@ -1,0 +1,1 @@
+"""Results of simulations as numbers, tables and pictures."""

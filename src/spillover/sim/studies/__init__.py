@@ -1,0 +1,1 @@
+"""Runs studies: sweeps over policies, and back-tests of real history."""

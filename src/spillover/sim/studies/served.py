@@ -1,0 +1,124 @@
+"""Converts clusters, budgets and policies of a server into the input of a simulation."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from spillover.forms.policystring import read_policies
+from spillover.forms.problems import BadForm, FormProblem
+from spillover.model.budget import EVERY, Budget, Of, Per
+from spillover.model.cluster import Billing, ClusterSpec, NodeClass, Price, Role
+from spillover.model.ids import ClusterName, NodeName
+from spillover.model.policy import PolicySet
+from spillover.model.resources import Resources
+from spillover.model.units import MONEY, SECOND, parse_time
+from spillover.sim.setting import FleetMachine, Site
+from spillover.wire.api import AgentView, BudgetView, ClusterView, PolicyRecord
+
+
+class Ruling(Struct, frozen=True):
+    """The policies that really decided."""
+
+    first: PolicySet
+    """In effect when the first job came."""
+    changes: tuple[tuple[int, PolicySet], ...] = ()
+    """Later changes with their times (nanoseconds UTC), in order of time."""
+
+    @property
+    def last(self) -> PolicySet:
+        """The policies at the end."""
+        return self.changes[-1][1] if self.changes else self.first
+
+
+def site_from(clusters: Sequence[ClusterView], agents: Sequence[AgentView]) -> Site:
+    """Return the clusters of a server with their current machines."""
+    machines = [
+        FleetMachine(
+            ClusterName(one.cluster),
+            NodeName(one.name),
+            _resources(one.capacity),
+            tuple(sorted(one.offers)),
+        )
+        for one in agents
+        if one.state != "lost"
+    ]
+    return Site(tuple(map(_cluster, clusters)), tuple(machines))
+
+
+def budgets_from(views: Sequence[BudgetView]) -> tuple[Budget, ...]:
+    """Return the configured budgets; the server lists a budget for everyone once for each spender."""
+    found = (
+        Budget(Of(one.of), EVERY if one.every else one.name, Per(one.per), _millionths(one.limit))
+        for one in views
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def ruling_from(now: str, records: Sequence[PolicyRecord], begin: int, end: int) -> Ruling:
+    """Return the policies over a span, from the current ones and the changes before, newest first."""
+    changes: list[tuple[int, PolicySet]] = []
+    first = now
+    for record in records:
+        at = parse_time(record.at)
+        if at <= begin:
+            break
+        first = record.before
+        if at < end:
+            changes.append((at, _known(record.after)))
+    return Ruling(_known(first), tuple(reversed(changes)))
+
+
+def _known(line: str) -> PolicySet:
+    """Parse policies of the past; refuse those that are not installed here."""
+    try:
+        return read_policies(line)
+    except BadForm as error:
+        (first, *_) = error.problems
+        advice = "name the closest available policy with --really"
+        raise BadForm(
+            [
+                FormProblem(
+                    "",
+                    None,
+                    "",
+                    f"{line} was in effect then, but is not available here: {first.message}; {advice}",
+                )
+            ]
+        ) from None
+
+
+def _cluster(view: ClusterView) -> ClusterSpec:
+    """Convert a cluster."""
+    price = view.price
+    node = None
+    if view.node is not None:
+        node = NodeClass("node", _resources(view.node), _millionths(price.get("node_hour", 0)))
+    return ClusterSpec(
+        ClusterName(view.name),
+        view.kind,
+        Role(view.role),
+        Price(
+            _millionths(price.get("cpu_hour", 0)),
+            _millionths(price.get("memory_gib_hour", 0)),
+            _millionths(price.get("gpu_hour", 0)),
+            node,
+            _millionths(price.get("egress_gb", 0)),
+        ),
+        Billing(
+            round(view.billing.get("step_s", 1) * SECOND), round(view.billing.get("minimum_s", 0) * SECOND)
+        ),
+        view.gangs,
+        round(view.startup_s * SECOND),
+    )
+
+
+def _resources(amounts: dict[str, float]) -> Resources:
+    """Convert resources from the units of the API."""
+    return Resources(
+        round(amounts.get("cpu", 0) * 1000), round(amounts.get("memory", 0)), round(amounts.get("gpu", 0))
+    )
+
+
+def _millionths(amount: float) -> int:
+    """Convert an amount of money from the unit of the API."""
+    return round(amount * MONEY)

@@ -1,0 +1,163 @@
+"""Bodies about clusters and agents, and about the configuration that names them."""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import Meta, Struct, field
+
+from spillover.wire.api.jobs import Time
+
+
+class AgentView(Struct, frozen=True):
+    """One agent."""
+
+    name: str
+    cluster: str
+    state: str
+    """`ready`, `draining`, `lost`, or `unobserved` if it has not registered since this server started."""
+    capacity: dict[str, float]
+    used: dict[str, float]
+    running: int
+    leased: int
+    """Leases that it holds, including running ones."""
+    offers: list[str]
+    labels: dict[str, str]
+    heartbeat_at: Time | None
+    """Time of the last heartbeat; null if there was none since this server started."""
+    ahead: int = 0
+    """How many of its leases are prefetched."""
+    load: float | None = None
+    """Processes that run or wait for a CPU on its machine, as last reported; null if not since this server started."""
+    stolen_in: int = 0
+    """Number of leases that it took over from other agents."""
+    stolen_out: int = 0
+    """Number of leases that other agents took over from it."""
+    drained_by: str | None = None
+    """Who drained it; null if nobody did, or it was resumed."""
+
+
+class AgentAction(Struct, frozen=True, forbid_unknown_fields=True):
+    """An action on agents."""
+
+    act: Literal["drain", "resume", "forget"]
+    """`drain`: start no more tasks there; `resume`: start tasks again; `forget`: remove a lost agent."""
+    agents: Annotated[list[str], Meta(min_length=1, max_length=1000)]
+    """Names, or CLUSTER/NAME where clusters have agents of the same name."""
+
+
+class AgentNames(Struct, frozen=True):
+    """Agents that the action changed."""
+
+    agents: list[str]
+    """Each as CLUSTER/NAME."""
+
+
+JobsThere: TypeAlias = Literal["finish", "move", "cancel"]
+
+"""What to do with jobs on a removed cluster: let them end, requeue them, or cancel them."""
+
+
+class ClusterRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A cluster to add."""
+
+    cluster: dict[str, Any]
+    """An entry of `clusters`, as in spill.yaml."""
+    check: bool = True
+    """Whether to refuse a cluster that is not reachable now."""
+
+
+class ClusterAction(Struct, frozen=True, forbid_unknown_fields=True):
+    """An action on clusters."""
+
+    act: Literal["drain", "resume", "remove"]
+    """`drain`: start no more jobs there; `resume`: start jobs again; `remove`: drain and remove it."""
+    clusters: Annotated[list[str], Meta(min_length=1, max_length=1000)]
+    jobs: JobsThere = "finish"
+    """With `remove`: what to do with jobs there."""
+
+
+class ClusterNames(Struct, frozen=True):
+    """Clusters that the action changed."""
+
+    clusters: list[str]
+
+
+class ConfigRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A request to reload the configuration."""
+
+    dry_run: bool = False
+    """Whether to only report what would change."""
+    jobs: JobsThere = "finish"
+    """What to do with jobs on clusters that the file no longer has."""
+
+
+class ConfigChange(Struct, frozen=True):
+    """One difference between the configuration file and the running server."""
+
+    what: str
+    """`cluster NAME`, `policy`, `budgets`, or the name of a setting."""
+    change: str
+    """`added`, `changed`, `removed`, `kept` (though not in the file), or `restart` (needs one)."""
+    text: str
+
+
+class ConfigOutcome(Struct, frozen=True):
+    """What reloading the configuration changed, or would change."""
+
+    changes: list[ConfigChange]
+    done: bool
+    """False for a dry run."""
+
+
+class ClusterView(Struct, frozen=True):
+    """One cluster."""
+
+    name: str
+    kind: str
+    role: str
+    state: str
+    agents: int
+    """How many agents, or nodes of an external cluster, are ready."""
+    capacity: dict[str, float]
+    used: dict[str, float]
+    """Used by our jobs."""
+    running: int
+    price: dict[str, float]
+    """Price of one hour of a CPU, a GiB and a GPU; if set, also of a `node` and of a GB of egress."""
+    startup_s: float = 0.0
+    """Seconds between renting a machine and starting jobs on it."""
+    billing: dict[str, float] = field(default_factory=dict)
+    """`step_s` and `minimum_s`: how usage is rounded before it is priced."""
+    node: dict[str, float] | None = None
+    """Resources of a machine that is rented whole; null if each resource has its price."""
+    gangs: bool = False
+    """Whether it runs jobs with several tasks."""
+    foreign: dict[str, float] = field(default_factory=dict)
+    """Used by others, as far as known; empty for agents."""
+    why: str | None = None
+    """What is wrong, as an error message; null if nothing is."""
+    since: Time | None = None
+    """When it entered this state; null if it is not watched."""
+    region: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    life: str = "ready"
+    """`requested`, `connecting`, `ready`, `draining` or `unreachable`."""
+    configured: bool = True
+    """Whether the configuration names it. If not, it was added at run time, or is being removed."""
+    added_by: str | None = None
+    """Who added it at run time; null if it came from the configuration."""
+    drained_by: str | None = None
+    """Who drained it; null if nobody did."""
+    leaving: str | None = None
+    """While it is being removed, what happens to its jobs: `finish`, `move` or `cancel`; else null."""
+
+
+class AgentsAddress(Struct, frozen=True):
+    """The address that agents connect to."""
+
+    host: str | None
+    """Null for the host of this request."""
+    port: int
+    cluster: str | None = None
+    """Cluster to join by default: that of the token, or the only one; null if there are several."""
+    clusters: list[str] = field(default_factory=list)
+    """All clusters that agents may join with this token."""

@@ -1,0 +1,376 @@
+"""Bodies about jobs: submissions, lists, reasons, what-ifs, results and files."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
+
+from spillover.wire.jobfile import JobDoc, Quantity
+
+Time = str
+
+Ref = Annotated[str, Meta(min_length=1, max_length=100)]
+
+"""An id, a unique prefix of one, or a unique name."""
+
+
+class Jobs(Struct, frozen=True, forbid_unknown_fields=True):
+    """Jobs to submit together, all or none."""
+
+    jobs: Annotated[list[JobDoc], Meta(extra_json_schema={"minItems": 1, "maxItems": 100_000})]
+
+
+class ReasonView(Struct, frozen=True):
+    """Why a job is in its state."""
+
+    code: str
+    message: str
+    never: bool
+    """True if waiting does not help: no known cluster could ever run the job, or its budget can never pay for it."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """Fields that depend on the code."""
+
+
+class ArrayView(Struct, frozen=True):
+    """The number of members of an array in each state."""
+
+    size: int
+    counts: dict[str, int]
+
+
+class JobView(Struct, frozen=True):
+    """A job in a list."""
+
+    id: str
+    name: str
+    user: str
+    project: str
+    queue: str
+    state: str
+    cluster: str | None
+    node: str | None
+    attempt: int
+    reason: ReasonView | None
+    submitted_at: Time
+    started_at: Time | None
+    finished_at: Time | None
+    exit_code: int | None
+    signal: int | None
+    cost: float
+    estimate_s: float | None
+    priority: int = 0
+    resources: dict[str, float] = field(default_factory=dict)
+    """cpu (CPUs), memory (bytes) and gpu, of each task."""
+    placed_because: ReasonView | None = None
+    """Why the scheduler placed it there; null before it was placed."""
+    array: ArrayView | None = None
+    estimated_cost: float | None = None
+    """Expected cost on its cluster, else on the cheapest rented cluster; null if it cannot be rented or has ended."""
+    cost_at_walltime: float | None = None
+    """Highest possible cost: walltime, grace and 30 s to end. Caps hold this amount. Null without a walltime."""
+    held_cost: float | None = None
+    """Amount that caps hold for it while it runs; null if none."""
+    given_walltime_s: float | None = None
+    """Walltime that its cap allows; null if it has a walltime of its own, or no cap."""
+    estimate_from: str | None = None
+    """Source of the expected runtime: `estimate`, `walltime`, `history` or `default`."""
+    note: str | None = None
+    """A warning that it holds, or would hold, the rest of a budget because it has no walltime; usually null."""
+
+
+class SetAsideView(Struct, frozen=True):
+    """Work that failed with an unexpected error and that the server will retry."""
+
+    work: str
+    """The failed work: a controller such as `archiving`, `cycle` for scheduling, or an alarm such as `deadline`."""
+    subject: str
+    """The job it was for; empty if all work of this kind failed."""
+    reason: str
+    since: Time
+    tries: int
+    next_try: Time
+
+
+class TaskView(Struct, frozen=True):
+    """One task of a job with several tasks."""
+
+    rank: int
+    """From 0."""
+    node: str
+    state: str
+    """PLACED, RUNNING, or how it ended; CANCELLED if it was stopped, such as after another task failed."""
+    started_at: Time | None
+    finished_at: Time | None
+    exit_code: int | None
+    signal: int | None
+    ran_s: float | None
+    cpu_s: float | None
+    peak_memory: int | None
+    """Bytes."""
+    message: str | None = None
+    """A message about its end; null if there is none."""
+
+
+class JobDetail(JobView, frozen=True):
+    """A job with all details."""
+
+    spec: dict[str, Any] = field(default_factory=dict)
+    """The job file with defaults filled in."""
+    ran_s: float | None = None
+    cpu_s: float | None = None
+    peak_memory: int | None = None
+    """Bytes."""
+    set_aside: list[SetAsideView] = field(default_factory=list)
+    """Work for this job that failed and that the server will retry."""
+    tasks: list[TaskView] = field(default_factory=list)
+    """Tasks of the current or last attempt, by rank; empty for a single task. At most 1,000, unsuccessful ones first."""
+    task_counts: dict[str, int] = field(default_factory=dict)
+    """Number of its tasks in each state; empty for a single task."""
+
+
+class JobPage(Struct, frozen=True):
+    """A page of jobs, newest submission first."""
+
+    jobs: list[JobView]
+    next: str | None
+    """Cursor of the next page; null on the last page."""
+
+
+class PastJob(Struct, frozen=True):
+    """A finished job with the data that a simulation needs. Times are integers in nanoseconds, to avoid rounding."""
+
+    id: str
+    name: str
+    user: str
+    project: str
+    queue: str
+    priority: int
+    state: str
+    submitted_ns: int
+    """UTC, as are the other times."""
+    ready_ns: int
+    """When it became ready to be placed: not held, and without unfinished dependencies."""
+    started_ns: int | None
+    """Start of the last attempt; null if it never ran."""
+    finished_ns: int
+    ran_ns: int
+    """Runtime of the last attempt."""
+    attempt: int
+    cluster: str | None
+    node: str | None
+    cost: float
+    """Cost of all attempts."""
+    cpu_milli: int
+    """For each task, like memory (bytes) and GPUs."""
+    memory: int
+    gpu: int
+    tasks: int
+    needs: list[str]
+    burst: str
+    walltime_ns: int | None
+    estimate_ns: int | None
+    """As stated by its owner."""
+    predicted_ns: int | None
+    """Runtime predicted from similar jobs when it was submitted; null if not requested or unknown."""
+    deadline_ns: int | None
+    max_cost: float | None
+    data: int
+    """Bytes transferred out of the cluster at the end of each attempt."""
+
+
+class ClusterVerdict(Struct, frozen=True):
+    """Why a queued job does not start on one cluster."""
+
+    cluster: str
+    role: str
+    reason: ReasonView | None
+    """Null if the job could start there now."""
+
+
+class WhyView(Struct, frozen=True):
+    """Why a job is in its state, and what would change that."""
+
+    id: str
+    state: str
+    reason: ReasonView | None
+    sentence: str
+    """The whole explanation in one sentence."""
+    waiting_since: Time | None
+    waited_s: float | None
+    spills_at: Time | None
+    """When it may be rented; null if never, or already."""
+    spills_in_s: float | None
+    ahead: int | None
+    """Number of queued jobs before it."""
+    estimate_s: float | None
+    estimate_from: str | None
+    """`estimate`, `walltime`, `history` or `default`."""
+    clusters: list[ClusterVerdict]
+    estimated_cost: float | None = None
+    """As in the job."""
+    cost_at_walltime: float | None = None
+    """As in the job."""
+    ends_at: Time | None = None
+    """Expected end; null unless it is placed. A minute from now if it has run longer than expected."""
+    more_ahead: bool = False
+    """Whether more jobs than `ahead` may come before it: in a long queue, the server counts only the first 5,000."""
+
+
+class AmountsDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """Amounts of resources; a missing amount stays as it is."""
+
+    cpu: Quantity | None = None
+    """CPUs: 2, 1.5 or 500m."""
+    memory: Quantity | None = None
+    """Bytes: 512Mi, 2Gi, 2G."""
+    gpu: Annotated[int, Meta(ge=0, le=100_000)] | None = None
+
+
+class MachinesDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """Hypothetical machines of a cluster."""
+
+    cluster: str
+    count: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    resources: AmountsDoc = AmountsDoc()
+    """Of each machine; a missing amount is that of the cluster's largest machine."""
+
+
+class WhatIf(Struct, frozen=True, forbid_unknown_fields=True):
+    """Assumptions to test. The server changes nothing."""
+
+    resources: AmountsDoc | None = None
+    """Resources of each task of the job; null changes nothing."""
+    policy: Annotated[str, Meta(max_length=10_000)] | None = None
+    """Such as `wait=compute(0.1),order=priority`; other axes stay as they are. Null changes nothing."""
+    machines: Annotated[list[MachinesDoc], Meta(max_length=100)] = field(default_factory=list)
+
+
+class WhatIfView(Struct, frozen=True):
+    """What would happen to a job under the assumptions."""
+
+    sentence: str
+    """The answer in one sentence."""
+    starts: bool
+    """Whether it would start at once."""
+    cluster: str | None
+    """Where it would start; null if it would not."""
+    now: WhyView
+    """The explanation without the assumptions."""
+    then: WhyView
+    """The explanation under the assumptions."""
+
+
+class Ids(Struct, frozen=True):
+    """Jobs that were submitted or changed, in the order of the request."""
+
+    jobs: list[str]
+
+
+class Action(Struct, frozen=True, forbid_unknown_fields=True):
+    """An action on jobs, all or none."""
+
+    act: Literal["cancel", "hold", "release", "requeue"]
+    jobs: Annotated[list[Ref], Meta(min_length=1, max_length=100_000)]
+    """Ids, unique prefixes or unique names."""
+
+
+class ResultsAsked(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which results to get, and how long to wait for the first."""
+
+    members: Annotated[str, Meta(min_length=1, max_length=200_000)] | None = None
+    """Indexes of an array, such as `0-99,105`; null if the job is not an array."""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
+    timeout: Annotated[float, Meta(ge=0, le=60)] = 0.0
+    """Seconds to wait while none of them has ended."""
+
+
+class ResultView(Struct, frozen=True):
+    """How a job ended, and the value that a Python call returned."""
+
+    id: str
+    state: str
+    exit_code: int | None
+    signal: int | None
+    reason: ReasonView | None
+    value: bytes | None
+    """What it returned or raised, in Base64: plain data as JSON, else pickled; null if it is missing or large."""
+    value_digest: str | None
+    """Digest of the blob with the value if it is large; else null."""
+
+
+class ResultPage(Struct, frozen=True):
+    """Results of the jobs that have ended, by index."""
+
+    results: list[ResultView]
+
+
+class Patch(Struct, frozen=True, forbid_unknown_fields=True):
+    """Changes to a job that has not been placed."""
+
+    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
+
+
+class Forecast(Struct, frozen=True):
+    """Where and when a job would start, computed by the scheduler on its current state."""
+
+    name: str
+    cluster: str | None
+    """Where it would start now, or spill over to; null if unknown."""
+    node: str | None
+    """Null if it would not start now."""
+    starts_at: Time | None
+    """Now if there is room, else when it would spill over; null if unknown."""
+    reason: ReasonView
+    cost: float | None
+    """Estimated cost; null if its cluster is unknown."""
+    spills_at: Time | None
+    estimate_s: float | None
+    estimated_cost: float | None = None
+    """Expected cost where it would start, else on the cheapest rented cluster; null if it cannot be rented."""
+    cost_at_walltime: float | None = None
+    """Highest possible cost: walltime, grace and 30 s to end. Caps hold this amount. Null without a walltime."""
+    given_walltime_s: float | None = None
+    """Walltime that its cap would allow; null if it has a walltime of its own, or no cap."""
+    note: str | None = None
+    """A warning that it would hold the rest of a budget because it has no walltime; usually null."""
+
+
+class Forecasts(Struct, frozen=True):
+    """One forecast for each job, in the order of the request."""
+
+    jobs: list[Forecast]
+
+
+class FileView(Struct, frozen=True):
+    """One output file of a job."""
+
+    path: str
+    """Relative to its working directory."""
+    digest: str
+    """Digest of the blob with its content."""
+    size: int
+    executable: bool
+
+
+class FilesView(Struct, frozen=True):
+    """Output files of an attempt of a job."""
+
+    job: str
+    attempt: int | None
+    """Null if no attempt returned files."""
+    attempts: list[int]
+    """Attempts that returned files."""
+    files: list[FileView]
+
+
+class Digests(Struct, frozen=True, forbid_unknown_fields=True):
+    """Blobs, by the SHA-256 of their bytes."""
+
+    digests: Annotated[list[Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]], Meta(max_length=100_000)]
+
+
+class BlobKept(Struct, frozen=True):
+    """A blob that the server has stored."""
+
+    digest: str
+    fresh: bool
+    """False if the server had it already."""
