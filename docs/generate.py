@@ -191,7 +191,7 @@ def generated(text: str) -> str:
 
 
 def main() -> int:
-    """Write every page anew; says which ones changed."""
+    """Write every page, and print which ones changed."""
     for page in sorted(DOCS.rglob("*.md")):
         before = page.read_text()
         after = generated(before)
