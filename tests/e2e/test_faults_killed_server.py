@@ -23,9 +23,11 @@ EARLY = 6
 """Kills of a server that is still starting."""
 NEEDED = 40
 """Kills that must hit with submissions in flight and tasks running."""
-BURST = 60
-"""Submissions of each life of the server that are made while it is about to be killed."""
-CPUS = 32
+SPREAD = 60
+"""By how many submissions the time of a kill varies."""
+SHORT, LONG = 0.2, 3.0
+"""Seconds that a task takes. One in ten is long, so that some run whenever the server dies."""
+CPUS = 64
 SEED = 20270131
 
 CLUSTER = {
@@ -55,16 +57,16 @@ class Submitter(threading.Thread):
         try:
             with self._client:
                 for at in range(JOBS // CLIENTS):
-                    self._submit(f"{self._number}-{at}")
+                    self._submit(f"{self._number}-{at}", LONG if at % 10 == 0 else SHORT)
         except BaseException as error:  # noqa: BLE001 - told by the thread that waits for this one
             self.failure = error
 
-    def _submit(self, key: str) -> None:
+    def _submit(self, key: str, seconds: float) -> None:
         until = time.monotonic() + 120
         wait_until(self._allowed, "leave to submit", 120, every=0.005)
         while time.monotonic() < until:
             try:
-                [job] = self._client.submit(run=self._run, cpu="1", name="stamp", key=key)
+                [job] = self._client.submit(run=f"{self._run} {seconds}", cpu="1", name="stamp", key=key)
             except (Unreachable, Unavailable) as error:
                 if isinstance(error, Unreachable) and error.sent:
                     self.broken.append(time.monotonic())
@@ -76,7 +78,7 @@ class Submitter(threading.Thread):
 
 
 class Pace:
-    """Spreads the submissions over the lives of the server: each may take its share of them and a little more."""
+    """Spreads the submissions over the lives of the server: each takes its share, and what is in flight when it dies."""
 
     def __init__(self) -> None:
         self.limit = 0
@@ -92,6 +94,16 @@ class Pace:
         return self.taken() < self.limit
 
 
+def cut_after(killed: float, submitters: list[Submitter]) -> bool:
+    """Whether a submission was in flight at that time; its client may notice a moment later."""
+    until = killed + 1
+    while time.monotonic() < until:
+        if any(each.broken and each.broken[-1] >= killed for each in submitters):
+            return True
+        time.sleep(0.005)
+    return False
+
+
 def test_a_server_that_is_killed_50_times_loses_nothing_and_repeats_nothing(
     servers: Callable[..., ServerProcess], tmp_path: Path
 ) -> None:
@@ -99,7 +111,7 @@ def test_a_server_that_is_killed_50_times_loses_nothing_and_repeats_nothing(
     stamps = tmp_path / "stamps"
     server = servers(clusters=[CLUSTER]).up()
     [agent] = wait_until(server.agents, "the agent's start")
-    run = f"echo $SPILL_JOB_ID >> {stamps}; sleep 0.2"
+    run = f"echo $SPILL_JOB_ID >> {stamps}; sleep"
     pace = Pace()
     token = (server.data / "token").read_text().strip()
     submitters = [
@@ -112,28 +124,24 @@ def test_a_server_that_is_killed_50_times_loses_nothing_and_repeats_nothing(
     for submitter in submitters:
         submitter.start()
     for kill in range(KILLS):
-        share = JOBS * (kill + 1) // KILLS
+        share = JOBS * (kill + 1) // (KILLS + 1)  # the clients have jobs left at the last kill
         if kill in early:
             time.sleep(dice.uniform(0, 0.4))  # some moment of its start
         else:
             if kill:
                 server.await_ready()
-            pace.limit = share - BURST
+            pace.limit = share - SPREAD
             wait_until(server.tasks, "the start of tasks")
-            pace.limit = share
-            aim = (
-                share - BURST + dice.randrange(BURST - 2 * CLIENTS)
-            )  # all clients have more to submit by then
+            # No client pauses between submissions once it noticed this, so some are in flight whenever the kill comes.
+            pace.limit = JOBS
+            aim = share - dice.randrange(SPREAD - CLIENTS)
             wait_until(partial(pace.reached, aim), "submissions", every=0.001)
         killed = time.monotonic()
         server.kill()
-        running = bool(
-            server.tasks()
-        )  # they outlive the server; to look takes as long as many submissions do
+        running = bool(server.tasks())  # they outlive the server
+        pace.limit = share
         server.launch()
-        time.sleep(0.05)
-        cut = any(each.broken and each.broken[-1] >= killed for each in submitters)
-        hits += running and cut
+        hits += running and cut_after(killed, submitters)
     pace.limit = JOBS
     server.await_ready()
     for submitter in submitters:
