@@ -49,6 +49,24 @@ class OnFailure(StrEnum):
     CANCEL = "cancel"
 
 
+class OnTaskFailure(StrEnum):
+    """What happens to a gang when one of its tasks fails."""
+
+    FAIL = "fail"
+    """The other tasks are stopped, and the attempt fails."""
+    IGNORE = "ignore"
+    """The other tasks go on. The attempt fails only if all of them fail."""
+
+
+class OnTaskSuccess(StrEnum):
+    """What happens to a gang when its first task succeeds."""
+
+    WAIT = "wait"
+    """The other tasks go on until they end."""
+    END = "end"
+    """The other tasks are stopped, and the job has succeeded."""
+
+
 class Shell(Struct, frozen=True, tag="shell"):
     """A command line for /bin/sh."""
 
@@ -169,6 +187,10 @@ class Terms(Struct, frozen=True, array_like=True, gc=False):
     """Bytes that leave the cluster at the end of each attempt, for egress prices."""
     on_cluster_failure: OnFailure = OnFailure.WAIT
     """For external clusters. Tasks of an agent are lost when their leases expire."""
+    on_task_failure: OnTaskFailure = OnTaskFailure.FAIL
+    """For gangs on agents."""
+    on_task_success: OnTaskSuccess = OnTaskSuccess.WAIT
+    """For gangs on agents; only the success of the first task counts."""
 
 
 class JobSpec(Struct, frozen=True):

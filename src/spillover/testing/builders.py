@@ -6,7 +6,18 @@ from msgspec.structs import replace
 
 from spillover.core.proposals import Dependency, NewJob
 from spillover.model.ids import JobId
-from spillover.model.job import Burst, JobSpec, On, Range, Retry, Shape, Shell, Terms
+from spillover.model.job import (
+    Burst,
+    JobSpec,
+    On,
+    OnTaskFailure,
+    OnTaskSuccess,
+    Range,
+    Retry,
+    Shape,
+    Shell,
+    Terms,
+)
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
 from spillover.model.where import Rules, Where
@@ -91,6 +102,13 @@ class JobBuilder:
     def expected(self, *, minutes: float = 0, seconds: float = 0) -> Self:
         """Set the estimate."""
         return self.terms(estimate=int(minutes * MINUTE + seconds * SECOND))
+
+    def on_task(
+        self, *, failure: OnTaskFailure = OnTaskFailure.FAIL, success: OnTaskSuccess = OnTaskSuccess.WAIT
+    ) -> Self:
+        """Set what the failure of a task, or the success of the first one, means to the gang."""
+        self._terms = replace(self._terms, on_task_failure=failure, on_task_success=success)
+        return self
 
     def terms(
         self, *, estimate: int | None = None, walltime: int | None = None, retry: Retry | None = None

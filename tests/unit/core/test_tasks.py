@@ -42,7 +42,7 @@ from spillover.core.state import State
 from spillover.core.transitions import TERMINAL
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, split_task, task_key
-from spillover.model.job import Retry
+from spillover.model.job import OnTaskFailure, OnTaskSuccess, Retry
 from spillover.model.reasons import CancelledBy, CouldNotStart, Exited
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
@@ -56,12 +56,18 @@ GANGS = structs.replace(OWNED, gangs=True)
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
-def two_nodes(*, retry: Retry | None = None) -> World:
+def two_nodes(
+    *,
+    retry: Retry | None = None,
+    failure: OnTaskFailure = OnTaskFailure.FAIL,
+    success: OnTaskSuccess = OnTaskSuccess.WAIT,
+) -> World:
     """A gang of three on two nodes: ranks 0 and 1 on the first, 2 on the second."""
     w = World(load, clusters=(GANGS,))
     w.agent("n1", cpus=2)
     w.agent("n2", cpus=2)
-    w.submit(a_job("g").tasks(3).terms(retry=retry or Retry(0, 0)))
+    gang = a_job("g").tasks(3).terms(retry=retry or Retry(0, 0))
+    w.submit(gang.on_task(failure=failure, success=success))
     assert [(task.rank, task.node) for task in w.job("g").tasks] == [(0, "n1"), (1, "n1"), (2, "n2")]
     return w
 
@@ -232,6 +238,75 @@ def test_a_task_that_cannot_start_is_named_with_its_node() -> None:
     w.finish_task("g", 1, outcome=Outcome.STOPPED)
     (ended,) = w.happened(JobEnded)
     assert ended.why == CouldNotStart("no reason was given", "onprem/n2")
+
+
+def test_a_gang_that_one_node_cannot_prepare_goes_back_with_the_reason() -> None:
+    w = two_nodes(retry=Retry(0, 1))
+    for _ in range(2):
+        lease = w.job("g").lease_of(2)
+        failed = Result(NodeKey("onprem/n2"), lease, Outcome.NOT_STARTED, None, None, Usage(), 0, "disk full")
+        w.propose(failed)
+        (*_, stopping) = w.happened(JobStopping)
+        assert stopping.why is Stop.TASK_FAILED
+        w.finish_task("g", 0, outcome=Outcome.STOPPED, ran=0)
+        w.finish_task("g", 1, outcome=Outcome.STOPPED, ran=0)
+    (back,) = w.happened(JobRequeued)
+    assert (back.why, back.attempt, back.because) == (Back.UNPREPARED, 2, "disk full")
+    (ended,) = w.happened(JobEnded)
+    assert ended.why == CouldNotStart("disk full", "onprem/n2"), "it used up its retries"
+
+
+def test_a_gang_that_somebody_cancels_while_a_node_cannot_prepare_is_not_tried_again() -> None:
+    w = two_nodes(retry=Retry(0, 9))
+    w.cancel("g")
+    w.finish_task("g", 2, outcome=Outcome.NOT_STARTED)
+    w.finish_task("g", 0, outcome=Outcome.STOPPED, ran=0)
+    w.finish_task("g", 1, outcome=Outcome.STOPPED, ran=0)
+    assert len(list(w.happened(JobEnded))) == 1
+
+
+def test_a_gang_that_ignores_failures_goes_on_and_succeeds_by_the_others() -> None:
+    w = two_nodes(failure=OnTaskFailure.IGNORE)
+    w.start("g")
+    w.finish_task("g", 0, 7)
+    w.propose(Reclaim(NodeKey("onprem/n2"), (w.job("g").lease_of(2),)))
+    assert not list(w.happened(JobStopping))
+    w.finish_task("g", 1)
+    (ended,) = w.happened(JobEnded)
+    assert (ended.state, ended.rank, ended.exit_code) == ("SUCCEEDED", 1, 0)
+    assert states(w) == ["FAILED", "SUCCEEDED", "FAILED"]
+
+
+def test_a_gang_that_ignores_failures_fails_if_all_tasks_do() -> None:
+    w = two_nodes(failure=OnTaskFailure.IGNORE)
+    w.start("g")
+    for rank in (1, 0, 2):
+        w.finish_task("g", rank, 3 + rank)
+        w.wait(seconds=1)
+    (ended,) = w.happened(JobEnded)
+    assert (ended.state, ended.rank, ended.exit_code) == ("FAILED", 1, 4), "the first failure decides"
+
+
+def test_a_gang_that_ignores_failures_still_starts_as_a_whole_or_not_at_all() -> None:
+    w = two_nodes(failure=OnTaskFailure.IGNORE)
+    w.propose(HandBack(NodeKey("onprem/n2"), (w.job("g").lease_of(2),)))
+    (stopping,) = w.happened(JobStopping)
+    assert stopping.why is Stop.TASK_FAILED
+
+
+def test_a_gang_may_end_with_the_success_of_its_first_task() -> None:
+    w = two_nodes(success=OnTaskSuccess.END)
+    w.start("g")
+    w.finish_task("g", 2)
+    assert not list(w.happened(JobStopping)), "only the first task leads"
+    w.finish_task("g", 0)
+    (stopping,) = w.happened(JobStopping)
+    assert stopping.why is Stop.TASK_SUCCEEDED
+    w.cancel("g")
+    w.finish_task("g", 1, outcome=Outcome.STOPPED)
+    (ended,) = w.happened(JobEnded)
+    assert (ended.state, ended.rank, ended.why) == ("SUCCEEDED", 0, None)
+    assert states(w) == ["SUCCEEDED", "CANCELLED", "SUCCEEDED"]
 
 
 def test_a_gang_with_a_lost_task_is_tried_again_when_all_have_ended() -> None:

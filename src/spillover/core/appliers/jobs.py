@@ -57,6 +57,8 @@ from spillover.model import ranges
 from spillover.model.ids import task_key
 
 NOT_YET = Waiting(None)
+_USES_LOST = frozenset({Back.LOST, Back.UNPREPARED})
+"""Returns to the queue that use one of `retry.lost`."""
 
 
 def submitted(state: State, event: JobSubmitted) -> None:
@@ -230,7 +232,7 @@ def requeued(state: State, event: JobRequeued) -> None:
         money.settle(state, job, event.cost, event.at)
         money.note(job, event.cost, event.at)
     job.cost = event.cost
-    if event.why is Back.LOST:
+    if event.why in _USES_LOST:
         job.lost += 1
     elif event.why is Back.EXIT:
         job.exits += 1

@@ -1,13 +1,15 @@
 """Decides on gangs whose tasks report separately. A failed task stops the others, and the job ends with the last."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from spillover.core.deciders.endings import ITSELF, attempt_cost, elapsed
-from spillover.core.deciders.verdicts import again, released, verdict
+from spillover.core.deciders.verdicts import again, released, stop_of, verdict
 from spillover.core.events import (
     AnyEvent,
+    Back,
     JobEnded,
     JobRequeued,
     JobState,
@@ -19,8 +21,11 @@ from spillover.core.events import (
     Usage,
 )
 from spillover.core.records.jobs import Job, Placed, Running
-from spillover.core.records.tasks import Gang, JobTask, deciding_end, usage_of
+from spillover.core.records.tasks import Gang, JobTask, deciding_end, ends_gang, fails_gang, usage_of
 from spillover.core.state import State
+
+_BEFORE_START: Final = frozenset({Outcome.NOT_STARTED, Outcome.RELEASED, Outcome.LOST})
+"""Outcomes of tasks that may never have run."""
 
 
 def tasks_end(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> list[AnyEvent]:
@@ -34,9 +39,23 @@ def tasks_end(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> list
     events: list[AnyEvent] = [TasksEnded(job.id, now, job.attempt, job.seq, tuple(ends))]
     if gang.live == len(ends):
         return [*events, _conclusion(state, job, _all_ends(gang, ends), now)]
-    if phase.stopping is None and any(end.state is not JobState.SUCCEEDED for end in ends):
-        events.append(JobStopping(job.id, now, Stop.TASK_FAILED, ITSELF))
+    if phase.stopping is None and (why := _stops_others(job, ends)) is not None:
+        events.append(JobStopping(job.id, now, why, ITSELF))
     return events
+
+
+def _stops_others(job: Job, ends: Sequence[TaskEnd]) -> Stop | None:
+    """Return why the tasks that still run must stop when these have ended; None if they go on."""
+    if any(ends_gang(end, job.terms) for end in ends):
+        return Stop.TASK_SUCCEEDED
+    if any(fails_gang(end, job.terms) or _never_began(job, end) for end in ends):
+        return Stop.TASK_FAILED
+    return None
+
+
+def _never_began(job: Job, end: TaskEnd) -> bool:
+    """Return whether a task ended before any of its gang began: then the gang cannot start as a whole."""
+    return type(job.phase) is Placed and end.outcome in _BEFORE_START
 
 
 def given_up(state: State, job: Job, task: JobTask, now: int, because: str = "") -> TaskEnd:
@@ -56,6 +75,11 @@ def lost_task(state: State, job: Job, task: JobTask, now: int, because: str = ""
     return TaskEnd(task.rank, now, JobState.FAILED, Outcome.LOST, usage=Usage(ran), message=because)
 
 
+def _may_try_again(job: Job) -> bool:
+    """Return whether a gang that could not be prepared is tried again."""
+    return stop_of(job) is None and job.lost < job.terms.retry.lost
+
+
 def _all_ends(gang: Gang, last: Sequence[TaskEnd]) -> list[TaskEnd]:
     """Return the ends of all tasks of a gang, including the last ones."""
     return [*(task.end for task in gang.tasks if task.end is not None), *last]
@@ -63,9 +87,13 @@ def _all_ends(gang: Gang, last: Sequence[TaskEnd]) -> list[TaskEnd]:
 
 def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> JobRequeued | JobEnded:
     """Decide on a job all of whose tasks have ended."""
-    end, used = deciding_end(ends), usage_of(ends)
+    end, used = deciding_end(ends, job.terms), usage_of(ends)
     phase, outcome = job.phase, end.outcome or Outcome.EXITED
     began = type(phase) is Running or used.ran > 0
+    if outcome is Outcome.NOT_STARTED and not began and _may_try_again(job):
+        return JobRequeued(
+            job.id, now, Back.UNPREPARED, job.attempt + 1, job.seq + 1, job.cost, because=end.message
+        )
     if outcome is Outcome.RELEASED:
         if not began:
             back = released(job, now, end.message)

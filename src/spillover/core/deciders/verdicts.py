@@ -1,5 +1,7 @@
 """Decides what an outcome means for a job: a retry, or an end."""
 
+from typing import Final
+
 from spillover.core.deciders.endings import attempt_cost, elapsed
 from spillover.core.events import (
     Back,
@@ -28,6 +30,8 @@ from spillover.model.reasons import (
     ReportUnusable,
 )
 
+_BY_ITS_TASKS: Final = frozenset({Stop.TASK_FAILED, Stop.TASK_SUCCEEDED})
+
 
 def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
     """Return why to retry a job; None if it ends."""
@@ -53,9 +57,9 @@ def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
 
 
 def stop_of(job: Job) -> Stop | None:
-    """Return why a whole job is being stopped; None if not, or if a failed task only stops the others of its gang."""
+    """Return why a whole job is being stopped; None if not, or if one task only stops the others of its gang."""
     stopping = job.phase.stopping if isinstance(job.phase, Placed | Running) else None
-    return None if stopping is Stop.TASK_FAILED else stopping
+    return None if stopping in _BY_ITS_TASKS else stopping
 
 
 def verdict(  # noqa: C901, PLR0911 - one answer for each outcome
@@ -74,7 +78,7 @@ def verdict(  # noqa: C901, PLR0911 - one answer for each outcome
                 return JobState.TIMED_OUT, PastDeadline()
             case Stop.WALLTIME:
                 return JobState.TIMED_OUT, _past_walltime(job)
-            case Stop.REQUEUE | Stop.RETURN | Stop.TASK_FAILED:
+            case Stop.REQUEUE | Stop.RETURN | Stop.TASK_FAILED | Stop.TASK_SUCCEEDED:
                 pass
     if outcome is Outcome.LOST:
         return JobState.FAILED, LostTooOften(job.lost + 1, report.message if report is not None else because)

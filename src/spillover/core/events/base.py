@@ -36,6 +36,8 @@ class Stop(StrEnum):
     """Its wait policy returns it from rented capacity to the queue."""
     TASK_FAILED = "task_failed"
     """Another task of its gang failed."""
+    TASK_SUCCEEDED = "task_succeeded"
+    """The first task of its gang succeeded, and the job ends with that one."""
 
 
 class Outcome(StrEnum):
@@ -72,6 +74,8 @@ class Back(StrEnum):
     """A person asked for it."""
     RETURNED = "returned"
     """Its wait policy returned it from rented capacity; its wait starts again."""
+    UNPREPARED = "unprepared"
+    """A node could not prepare its task of the gang, so that no task started. It uses one of `retry.lost`."""
 
 
 class Unmoved(StrEnum):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from spillover.core.events import JobState, Outcome, TaskEnd, Usage
 from spillover.model.ids import NodeName
-from spillover.model.job import Shape
+from spillover.model.job import OnTaskFailure, OnTaskSuccess, Shape, Terms
 from spillover.model.resources import Resources
 
 
@@ -70,14 +70,36 @@ def asked_by(shape: Shape, rank: int) -> Resources:
     return shape.resources if shape.rest is None or rank != shape.tasks - 1 else shape.rest
 
 
-def deciding_end(ends: Iterable[TaskEnd]) -> TaskEnd:
+LEADER: Final = 0
+"""The rank whose success can end a gang."""
+_DEFAULTS: Final = Terms()
+
+
+def ends_gang(end: TaskEnd, terms: Terms) -> bool:
+    """Return whether the success of this task ends its gang."""
+    return (
+        end.rank == LEADER and end.state is JobState.SUCCEEDED and terms.on_task_success is OnTaskSuccess.END
+    )
+
+
+def fails_gang(end: TaskEnd, terms: Terms) -> bool:
+    """Return whether the failure of this task stops the others of its gang."""
+    return end.state is not JobState.SUCCEEDED and terms.on_task_failure is OnTaskFailure.FAIL
+
+
+def deciding_end(ends: Iterable[TaskEnd], terms: Terms = _DEFAULTS) -> TaskEnd:
     """Return the end that decides how a gang ended, once all of its tasks have ended.
 
     The first task that failed decides. Tasks that were stopped decide only if no other failed, because one failure
-    stops the rest. If all succeeded, the last one decides.
+    stops the rest. If all succeeded, the last one decides. The terms of the job can let successes decide instead.
     """
     by_time = sorted(ends, key=lambda end: (end.at, end.rank))
+    for end in by_time:
+        if ends_gang(end, terms):
+            return end
     failed = [end for end in by_time if end.state is not JobState.SUCCEEDED]
+    if terms.on_task_failure is OnTaskFailure.IGNORE and len(failed) < len(by_time):
+        return [end for end in by_time if end.state is JobState.SUCCEEDED][-1]
     by_itself = [end for end in failed if end.outcome not in _TOLD_TO]
     return (by_itself or failed or by_time[-1:])[0]
 
