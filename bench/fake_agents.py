@@ -11,6 +11,7 @@ import logging
 import secrets
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,7 @@ from spillover.agent.connection.finding import InFolder
 from spillover.agent.connection.link import Link
 from spillover.agent.files.output import Key, Outputs
 from spillover.agent.leases.state import AgentState
-from spillover.agent.leases.values import Exit, Instruction, Reconnect, StartTask
+from spillover.agent.leases.values import Exit, GangStart, Instruction, Reconnect, StartTask
 from spillover.core.events import Lease, Usage
 from spillover.model.resources import Resources
 from spillover.wire import agents_pb2 as pb
@@ -106,6 +107,9 @@ class FakeAgent:
             self._over += [each.lease for each in more if isinstance(each, StartTask)]
         self._over = []
         self.act([each for each in out if not isinstance(each, StartTask)])
+
+    def start_gangs(self, incarnation: int, epoch: int, starts: Sequence[GangStart]) -> Reconnect | None:
+        """Do nothing: it says that it runs no gangs."""
 
     def flush(self) -> None:
         """Do nothing: nothing is stored."""

@@ -16,6 +16,7 @@ from spillover.agent.tasks import gpus
 from spillover.agent.tasks.isolation import ISOLATIONS
 from spillover.agent.tasks.process import OUTPUT_LIMIT
 from spillover.forms.quantities import MOST_CPU, MOST_MEMORY, WORD_RULE, is_word
+from spillover.model.bounds import is_plain
 from spillover.model.hosts import is_loopback
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.resources import Resources
@@ -23,6 +24,8 @@ from spillover.model.units import SECOND, UnitError, format_memory, parse_cpu, p
 from spillover.wire.tasks import MOST_QUEUE
 
 DEFAULT_QUEUE = 256
+MOST_ADDRESS = 255
+"""Most characters of the name of a host."""
 
 
 class AgentOptions(Struct, frozen=True):
@@ -53,6 +56,8 @@ class AgentOptions(Struct, frozen=True):
     """Settings of runners, by name."""
     peers: Listening = Listening()
     """Where other agents fetch tasks that they took over from this one."""
+    address: str = ""
+    """Where tasks on other machines reach tasks of gangs here; empty uses the address that reaches the server."""
 
 
 class Defaults(NamedTuple):
@@ -129,6 +134,12 @@ def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     )
     parser.add_argument("--peer-key", type=Path, metavar="FILE", help="key of that certificate")
     parser.add_argument(
+        "--address",
+        default="",
+        metavar="HOST",
+        help="where other tasks of a gang reach those on this machine (default: its address towards the server)",
+    )
+    parser.add_argument(
         "--drain-timeout",
         default=defaults.drain,
         metavar="DURATION",
@@ -179,6 +190,8 @@ def read_options(given: argparse.Namespace, data: Path, finder: ServerFinder) ->
     limit = _quantity("--output-limit", given.output_limit, parse_memory, wrong, LEAST_LIMIT)
     cache = _quantity("--cache", given.cache, parse_memory, wrong)
     drain = _quantity("--drain-timeout", given.drain_timeout, parse_duration, wrong)
+    if not is_plain(given.address, MOST_ADDRESS) or " " in given.address:
+        wrong.append(f"--address {given.address[:80]!r} is not a host name or an IP address")
     wrong += [
         f"--label {label!r} is not KEY=VALUE"
         for label in given.label
@@ -212,6 +225,7 @@ def read_options(given: argparse.Namespace, data: Path, finder: ServerFinder) ->
         peers=peers,
         devices=devices,
         settings=settings,
+        address=given.address,
     )
 
 

@@ -17,12 +17,15 @@ from spillover.agent.files.output import Key, Outputs
 from spillover.agent.files.spool import Spool
 from spillover.agent.leases.state import FAREWELL_GRACE, AgentState
 from spillover.agent.leases.values import (
+    Discard,
     Exit,
     Fetch,
     ForgetResult,
+    GangStart,
     HandOver,
     Instruction,
     Prefetch,
+    Prepare,
     Recall,
     Reconnect,
     Signal,
@@ -56,6 +59,18 @@ class TaskRunner(Protocol):
 
     def prefetch(self, task: Task) -> None:
         """Fetch the inputs of a waiting task."""
+        ...
+
+    def prepare(self, lease: Lease, task: Task) -> None:
+        """Do everything that can be done before a task of a gang starts, and report `prepared` or `unprepared`."""
+        ...
+
+    def discard(self, lease: Lease) -> None:
+        """Delete what was prepared for a task that does not start."""
+        ...
+
+    def write_hosts(self, lease: Lease, hosts: Sequence[str]) -> str:
+        """Write the file of hosts of a task that is about to start; return its path. Raises OSError."""
         ...
 
     def recall(self, lease: Lease, task: Task) -> None:
@@ -129,12 +144,16 @@ class AgentRuntime:
         reconnect = None
         fetches: list[Fetch] = []
         running = self.state.running
-        for instruction in instructions:
+        for instruction in [*self.state.discarded(), *instructions]:
             match instruction:
                 case StartTask(lease, task, slot):
                     self._runner.start(lease, task, slot)
                 case Prefetch(task):
                     self._runner.prefetch(task)
+                case Prepare(lease, task):
+                    self._runner.prepare(lease, task)
+                case Discard(lease):
+                    self._runner.discard(lease)
                 case Recall(lease):
                     if (run := running.get(lease)) is not None:  # a runner may report its end at once
                         self._runner.recall(lease, run.task)
@@ -160,6 +179,35 @@ class AgentRuntime:
             self._link.ready()
         self._set_timer()
         return reconnect
+
+    # --- gangs
+
+    def start_gangs(self, incarnation: int, epoch: int, starts: Sequence[GangStart]) -> Reconnect | None:
+        """Start tasks of gangs that are prepared everywhere."""
+        now, state = self._monotonic(), self.state
+        ready: list[tuple[GangStart, dict[Lease, str]]] = []
+        for start in starts:
+            files: dict[Lease, str] = {}
+            for lease in state.prepared_for(start):
+                try:
+                    files[lease] = self._runner.write_hosts(lease, start.hosts)
+                except OSError as error:
+                    why = f"cannot write its file of hosts: {error.strerror or error}"
+                    self.unprepared(lease, why)
+            ready.append((start, files))
+        return self.act(state.start_gangs(now, incarnation, epoch, ready))
+
+    def prepared(self, lease: Lease, port: int) -> None:
+        """Process that a task of a gang can start at once."""
+        self.act(self.state.prepared(self._monotonic(), lease, port))
+
+    def unprepared(self, lease: Lease, why: str) -> None:
+        """Process that a task of a gang cannot be prepared."""
+        now = self._monotonic()
+        out = self.state.unprepared(now, lease, why)
+        self._keep(now, self._wall(), (lease,))
+        self._flush_soon()
+        self.act(out)
 
     # --- events of tasks
 
@@ -248,7 +296,7 @@ class AgentRuntime:
 
     def _held(self, key: Key) -> Lease | None:
         """Return the lease under which a task waits or runs here; None if there is none."""
-        leases = (*self.state.running, *self.state.waiting)
+        leases = (*self.state.running, *self.state.waiting, *self.state.preparing)
         return next((lease for lease in leases if (lease.job, lease.attempt, lease.task) == key), None)
 
     async def _name_output(self, lease: Lease) -> None:

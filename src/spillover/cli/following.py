@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
 from spillover.cli.aside import Aside
+from spillover.cli.merging import MOST_FOLLOWED, Labelled, tasks_of
 from spillover.cli.printing.listing import has_run, outcome
 from spillover.cli.printing.output import Output
 from spillover.cli.printing.shown import ENDED
@@ -26,9 +27,13 @@ _NEVER_RAN: Final = frozenset({"could_not_start", "dependency_failed"})
 
 def follow(out: Output, client: "Client", job: str) -> int:
     """Stream the output of a job until it ends; return its exit code."""
+    tasks = tasks_of(client.job(job).spec)
+    if tasks > MOST_FOLLOWED:
+        out.note(f"following the first {MOST_FOLLOWED} of {tasks} tasks; `spill logs {job}` has the rest")
     streams = [
-        _Stream(client, job, out.out.fileno(), stderr=False),
-        _Stream(client, job, out.err.fileno(), stderr=True),
+        _Stream(client, job, to.fileno(), (task, tasks), stderr=stderr)
+        for task in range(min(tasks, MOST_FOLLOWED))
+        for to, stderr in ((out.out, False), (out.err, True))
     ]
     with Aside() as aside:
         try:
@@ -106,19 +111,27 @@ def _patiently(out: Output, client: "Client", job: str, aside: Aside) -> "JobVie
 
 
 class _Stream(threading.Thread):
-    """Copies one output stream of a job to ours, through all of its attempts."""
+    """Copies one output stream of a task to ours, through all of its attempts; those of a gang get labels."""
 
-    def __init__(self, client: "Client", job: str, to: int, *, stderr: bool) -> None:
+    def __init__(self, client: "Client", job: str, to: int, which: tuple[int, int], *, stderr: bool) -> None:
+        """`which` is the number of the task, and how many tasks the job has."""
         super().__init__(daemon=True)  # a second Ctrl-C must not wait for this thread
         self.error: Exception | None = None
         """Why it stopped early; None if it did not."""
         self._client, self._job, self._to, self._stderr = client, job, to, stderr
+        self._task, self._tasks = which
 
     def run(self) -> None:
         """Copy until the job has ended."""
         try:
+            if self._tasks == 1:
+                for piece in self._pieces():
+                    _write(self._to, piece)
+                return
+            label = Labelled(self._task, self._tasks)
             for piece in self._pieces():
-                _write(self._to, piece)
+                _write(self._to, label.feed(piece))
+            _write(self._to, label.end())
         except BrokenPipeError:
             pass  # the reader closed the pipe; the job continues
         except Exception as error:  # noqa: BLE001 - the thread that waits for the job reports it
@@ -150,7 +163,9 @@ class _Stream(threading.Thread):
         from spillover.client import Refused  # noqa: PLC0415 - heavy
 
         try:
-            yield from self._client.logs(self._job, follow=True, stderr=self._stderr, attempt=attempt)
+            yield from self._client.logs(
+                self._job, follow=True, stderr=self._stderr, attempt=attempt, task=self._task
+            )
         except Refused as error:
             self.error = error
 

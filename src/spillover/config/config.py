@@ -127,6 +127,8 @@ class Config(Struct, frozen=True):
     """Nanoseconds between heartbeats of an agent; None to derive it from the number of agents."""
     forget_after: int = 7 * DAY
     """Nanoseconds for which an agent is lost before the server removes it; time without a server does not count."""
+    prepare_within: int = 10 * MINUTE
+    """Nanoseconds in which all agents of a gang must prepare its tasks; else it returns to the queue."""
     ahead: int = SECOND // 10
     """Nanoseconds of work that an agent prefetches."""
     stealing: bool = True

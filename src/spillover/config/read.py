@@ -193,6 +193,9 @@ def _understand(
     forget_after = duration(
         doc.agents.forget_after, ("agents", "forget_after"), found, least=MINUTE, most=MOST_FORGET_AFTER
     )
+    prepare_within = duration(
+        doc.agents.prepare_within, ("agents", "prepare_within"), found, least=SECOND, most=MOST_LOST_AFTER
+    )
     ahead = duration(doc.agents.ahead, ("agents", "ahead"), found, most=60 * SECOND)
     output_limit = read_memory(doc.agents.output_limit, ("agents", "output_limit"), found)
     if output_limit is not None and output_limit < LEAST_LIMIT:
@@ -221,6 +224,7 @@ def _understand(
         lost_after=lost_after,
         heartbeat=heartbeat,
         forget_after=forget_after or 0,
+        prepare_within=prepare_within or 0,
         ahead=ahead or 0,
         stealing=doc.agents.stealing,
         on_shutdown=OnShutdown(doc.agents.on_shutdown),

@@ -190,6 +190,13 @@ class Reclaim(Struct, frozen=True):
     leases: tuple[Lease, ...]
 
 
+class GangOverdue(Struct, frozen=True):
+    """Some nodes of a gang have not prepared their tasks in time, so that it could not start."""
+
+    lease: Lease
+    """Of its first task."""
+
+
 class AskSteal(Struct, frozen=True):
     """An idle agent could run a task that another agent has not started."""
 
@@ -432,6 +439,7 @@ Proposal: TypeAlias = (
     | Result
     | HandBack
     | Reclaim
+    | GangOverdue
     | AskSteal
     | Yielded
     | Drain

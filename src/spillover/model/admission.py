@@ -18,6 +18,8 @@ KUBERNETES: Final = "kubernetes"
 """The kind of clusters that run pods."""
 PODS: Final = "pods"
 """Work that only Kubernetes clusters support, and all of them do: several pods, or pods beyond one plain container."""
+TASK_RULES: Final = "task_rules"
+"""Work of gangs for which the job says what the end of one task means. A cluster that ends tasks itself cannot do it."""
 NAME: Final = "metadata.name"
 """The only field of a node that rules may ask for."""
 MOST_DIGITS: Final = 64

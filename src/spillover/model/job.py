@@ -147,7 +147,9 @@ class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     rest: Resources | None = None
     """Resources of the last task of a gang, if it asks for less than the others; None if all are equal."""
     runs: tuple[str, ...] = ()
-    """Work that a cluster must support, sorted: `command`, `files`, `pods`, `python` (`container` is in `needs`)."""
+    """Work that a cluster must support, sorted: `command`, `files`, `pods`, `python`, `task_rules` (`container` is in
+    `needs`).
+    """
     where: Where | None = None
     """What it asks of clusters; None is nothing."""
     rules: Rules | None = None

@@ -36,6 +36,19 @@ class Start(Struct, frozen=True):
     """Agent to fetch the task from; None if the message contains the task."""
 
 
+class GangStart(Struct, frozen=True):
+    """The word that all tasks of a gang are prepared, and may start."""
+
+    lease: Lease
+    """The lease of the first task; those of the others differ in their rank only."""
+    nodes: tuple[str, ...]
+    """Names of agents, by rank."""
+    hosts: tuple[str, ...]
+    """Where the tasks reach each other, by rank."""
+    port: int
+    """A port that was free on the host of rank 0."""
+
+
 class Unsendable(Struct, frozen=True):
     """A lease that can never be sent."""
 
@@ -54,6 +67,18 @@ class LeaseTerms(Struct, frozen=True):
 
 FIRST_TERMS: Final = LeaseTerms(2 * SECOND, 30 * SECOND)
 """Terms of an agent that got no others."""
+
+
+class GangHost(NamedTuple):
+    """What an agent can do for gangs."""
+
+    runs: bool = False
+    """Whether it prepares tasks of gangs before it starts them, which agents before 0.5 do not."""
+    address: str = ""
+    """Host where tasks on other machines reach tasks on this one; empty if unknown."""
+
+
+NO_GANGS: Final = GangHost()
 
 
 class Offer(NamedTuple):
@@ -82,6 +107,8 @@ class Contact(Struct, frozen=True):
     """The longest terms that the agent may be using."""
     left: bool = False
     """Whether its stream was open and has closed."""
+    address: str = ""
+    """Host where tasks on other machines reach tasks on this one; empty if unknown."""
 
 
 class OutputAsked(Struct, frozen=True):
@@ -108,6 +135,7 @@ class Agents(Protocol):
         peer: str = "",
         life: str = "",
         terms: LeaseTerms = FIRST_TERMS,
+        gangs: GangHost = NO_GANGS,
     ) -> None:
         """Prepare for a registration, so that leases can wait for the agent; others fetch its tasks at `peer`."""
         ...
@@ -145,6 +173,10 @@ class Agents(Protocol):
 
         If a newer registration is current, the leases are void: nothing is sent or returned.
         """
+        ...
+
+    def start_gang(self, node: str, start: GangStart) -> None:
+        """Let an agent start its tasks of a gang. If it is not connected, it asks again when it registers."""
         ...
 
     def end(self, token: str) -> None:

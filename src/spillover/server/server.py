@@ -110,6 +110,7 @@ class Server:
             config.heartbeat,
             tickets,
             keep_output=config.keep_output,
+            prepare_within=config.prepare_within,
         )
         self._files = FileKeeping(self.loop, self._specs, self._blobs, config.retention.jobs)
         self._archiving = Archiving(self.loop, store.archive, self._files.keep)

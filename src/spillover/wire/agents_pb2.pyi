@@ -82,7 +82,7 @@ class Held(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("protocol", "cluster", "name", "life", "capacity", "offers", "labels", "queue", "held", "epoch", "version", "pid", "peer", "number", "boot", "stream")
+    __slots__ = ("protocol", "cluster", "name", "life", "capacity", "offers", "labels", "queue", "held", "epoch", "version", "pid", "peer", "number", "boot", "stream", "address", "gangs")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -106,6 +106,8 @@ class RegisterRequest(_message.Message):
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    GANGS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     cluster: str
     name: str
@@ -122,7 +124,9 @@ class RegisterRequest(_message.Message):
     number: int
     boot: str
     stream: bool
-    def __init__(self, protocol: _Optional[int] = ..., cluster: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., offers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., queue: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., peer: _Optional[str] = ..., number: _Optional[int] = ..., boot: _Optional[str] = ..., stream: _Optional[bool] = ...) -> None: ...
+    address: str
+    gangs: bool
+    def __init__(self, protocol: _Optional[int] = ..., cluster: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., offers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., queue: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., peer: _Optional[str] = ..., number: _Optional[int] = ..., boot: _Optional[str] = ..., stream: _Optional[bool] = ..., address: _Optional[str] = ..., gangs: _Optional[bool] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("epoch", "incarnation", "keep", "heartbeat", "short_term", "log_retention", "session", "keep_output", "now", "stream", "spread")
@@ -157,7 +161,7 @@ class ListenRequest(_message.Message):
     def __init__(self, incarnation: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("shell", "argv", "python", "container", "env", "workdir", "resources", "walltime", "grace", "lost_after", "name", "inputs", "outputs", "outputs_limit")
+    __slots__ = ("shell", "argv", "python", "container", "env", "workdir", "resources", "walltime", "grace", "lost_after", "name", "inputs", "outputs", "outputs_limit", "tasks")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -179,6 +183,7 @@ class Task(_message.Message):
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
     shell: str
     argv: Argv
     python: PythonCall
@@ -193,7 +198,8 @@ class Task(_message.Message):
     inputs: _containers.RepeatedCompositeFieldContainer[File]
     outputs: _containers.RepeatedScalarFieldContainer[str]
     outputs_limit: int
-    def __init__(self, shell: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., python: _Optional[_Union[PythonCall, _Mapping]] = ..., container: _Optional[_Union[Container, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[int] = ..., grace: _Optional[int] = ..., lost_after: _Optional[int] = ..., name: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., outputs_limit: _Optional[int] = ...) -> None: ...
+    tasks: int
+    def __init__(self, shell: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., python: _Optional[_Union[PythonCall, _Mapping]] = ..., container: _Optional[_Union[Container, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[int] = ..., grace: _Optional[int] = ..., lost_after: _Optional[int] = ..., name: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., outputs_limit: _Optional[int] = ..., tasks: _Optional[int] = ...) -> None: ...
 
 class Argv(_message.Message):
     __slots__ = ("words",)
@@ -284,20 +290,38 @@ class OutputRead(_message.Message):
     def __init__(self, id: _Optional[int] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., task: _Optional[int] = ..., stderr: _Optional[bool] = ..., offset: _Optional[int] = ..., follow: _Optional[bool] = ..., stop: _Optional[bool] = ..., position: _Optional[int] = ...) -> None: ...
 
 class FromServer(_message.Message):
-    __slots__ = ("epoch", "grants", "reads", "heartbeat_now", "renewed", "welcome")
+    __slots__ = ("epoch", "grants", "reads", "heartbeat_now", "renewed", "welcome", "gangs")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     GRANTS_FIELD_NUMBER: _ClassVar[int]
     READS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_NOW_FIELD_NUMBER: _ClassVar[int]
     RENEWED_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
+    GANGS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     grants: _containers.RepeatedCompositeFieldContainer[Grant]
     reads: _containers.RepeatedCompositeFieldContainer[OutputRead]
     heartbeat_now: bool
     renewed: HeartbeatReply
     welcome: RegisterReply
-    def __init__(self, epoch: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., reads: _Optional[_Iterable[_Union[OutputRead, _Mapping]]] = ..., heartbeat_now: _Optional[bool] = ..., renewed: _Optional[_Union[HeartbeatReply, _Mapping]] = ..., welcome: _Optional[_Union[RegisterReply, _Mapping]] = ...) -> None: ...
+    gangs: _containers.RepeatedCompositeFieldContainer[GangStart]
+    def __init__(self, epoch: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., reads: _Optional[_Iterable[_Union[OutputRead, _Mapping]]] = ..., heartbeat_now: _Optional[bool] = ..., renewed: _Optional[_Union[HeartbeatReply, _Mapping]] = ..., welcome: _Optional[_Union[RegisterReply, _Mapping]] = ..., gangs: _Optional[_Iterable[_Union[GangStart, _Mapping]]] = ...) -> None: ...
+
+class GangStart(_message.Message):
+    __slots__ = ("job", "attempt", "seq", "nodes", "hosts", "port")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    seq: int
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    hosts: _containers.RepeatedScalarFieldContainer[str]
+    port: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., seq: _Optional[int] = ..., nodes: _Optional[_Iterable[str]] = ..., hosts: _Optional[_Iterable[str]] = ..., port: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("incarnation", "held", "running", "load", "wall", "terms", "introduction")
@@ -379,6 +403,14 @@ class StartedTask(_message.Message):
     age: int
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., age: _Optional[int] = ...) -> None: ...
 
+class PreparedTask(_message.Message):
+    __slots__ = ("lease", "port")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    port: int
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., port: _Optional[int] = ...) -> None: ...
+
 class TaskResult(_message.Message):
     __slots__ = ("lease", "outcome", "exit_code", "signal", "ran", "cpu", "peak_memory", "age", "message", "value", "value_digest", "outputs")
     LEASE_FIELD_NUMBER: _ClassVar[int]
@@ -408,20 +440,22 @@ class TaskResult(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., ran: _Optional[int] = ..., cpu: _Optional[int] = ..., peak_memory: _Optional[int] = ..., age: _Optional[int] = ..., message: _Optional[str] = ..., value: _Optional[bytes] = ..., value_digest: _Optional[str] = ..., outputs: _Optional[str] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("incarnation", "started", "results", "released", "leaving", "yielded")
+    __slots__ = ("incarnation", "started", "results", "released", "leaving", "yielded", "prepared")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     YIELDED_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     started: _containers.RepeatedCompositeFieldContainer[StartedTask]
     results: _containers.RepeatedCompositeFieldContainer[TaskResult]
     released: _containers.RepeatedCompositeFieldContainer[Lease]
     leaving: bool
     yielded: _containers.RepeatedCompositeFieldContainer[Yielded]
-    def __init__(self, incarnation: _Optional[int] = ..., started: _Optional[_Iterable[_Union[StartedTask, _Mapping]]] = ..., results: _Optional[_Iterable[_Union[TaskResult, _Mapping]]] = ..., released: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., leaving: _Optional[bool] = ..., yielded: _Optional[_Iterable[_Union[Yielded, _Mapping]]] = ...) -> None: ...
+    prepared: _containers.RepeatedCompositeFieldContainer[PreparedTask]
+    def __init__(self, incarnation: _Optional[int] = ..., started: _Optional[_Iterable[_Union[StartedTask, _Mapping]]] = ..., results: _Optional[_Iterable[_Union[TaskResult, _Mapping]]] = ..., released: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., leaving: _Optional[bool] = ..., yielded: _Optional[_Iterable[_Union[Yielded, _Mapping]]] = ..., prepared: _Optional[_Iterable[_Union[PreparedTask, _Mapping]]] = ...) -> None: ...
 
 class Answer(_message.Message):
     __slots__ = ("lease", "verdict")

@@ -246,6 +246,9 @@ class AgentsDoc(Struct, frozen=True, forbid_unknown_fields=True):
     forget_after: Annotated[
         Quantity, Meta(description="How long an agent is lost before the server removes it.")
     ] = "7d"
+    prepare_within: Annotated[
+        Quantity, Meta(description="How long the agents of a gang may take to prepare its tasks.")
+    ] = "10m"
     ahead: Annotated[Quantity, Meta(description="How much work an agent prefetches, in time.")] = "100ms"
     stealing: Annotated[
         bool, Meta(description="Whether idle agents take over tasks that busy agents have not started.")

@@ -205,6 +205,18 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
             description="What to do when its cluster fails: wait for the cluster, requeue the job, or cancel it."
         ),
     ] = "wait"
+    on_task_failure: Annotated[
+        Literal["fail", "ignore"],
+        Meta(
+            description="What to do when a task of several fails: stop the others, or let them go on until the last ends."
+        ),
+    ] = "fail"
+    on_task_success: Annotated[
+        Literal["wait", "end"],
+        Meta(
+            description="What to do when the first task of several succeeds: wait for the others, or stop them and succeed."
+        ),
+    ] = "wait"
     lost_after: Annotated[
         Quantity | None,
         Meta(description="How long a started task keeps running while the server is unreachable."),

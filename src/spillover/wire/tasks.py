@@ -37,6 +37,7 @@ MOST_REPORTED: Final = 10_000
 """Most entries of one kind in a report: five times what agents send."""
 MOST_HELD: Final = 100_000
 """Most leases that an agent may name when it registers."""
+MOST_PORT: Final = 65535
 MOST_CHUNK: Final = 1 << 20
 """Most bytes of output in one message: many times what agents send."""
 NO_LEASE: Final = Lease(JobId(""), 0, 0)
@@ -79,6 +80,8 @@ def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0) -> pb.
         lost_after=spec.terms.lost_after,
         name=spec.name,
     )
+    if spec.shape.tasks > 1:
+        task.tasks = spec.shape.tasks
     if spec.inputs or spec.outputs:
         task.inputs.extend(
             pb.File(path=one.path, digest=one.digest, size=one.size, executable=one.executable)
@@ -147,6 +150,11 @@ def _wrong(result: pb.TaskResult) -> str | None:
         if digest and not is_digest(digest):
             return f"{name} is {plain(digest, 80)!r}, which is not a SHA-256"
     return None
+
+
+def prepared_in(prepared: pb.PreparedTask) -> tuple[Lease, int]:
+    """Decode that a task of a gang is prepared, and its port."""
+    return lease_in(prepared.lease), prepared.port if prepared.port <= MOST_PORT else 0
 
 
 def yielded_in(node: NodeKey, yielded: pb.Yielded) -> Yielded:

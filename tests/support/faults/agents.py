@@ -21,6 +21,7 @@ from spillover.agent.options import AgentOptions
 from spillover.agent.runtime import AgentRuntime, Clocks
 from spillover.agent.tasks.process import Sight
 from spillover.core.events import Lease
+from spillover.core.records.tasks import LEADER
 from spillover.model.resources import Resources
 from spillover.wire import agents_pb2 as pb
 from tests.support.faults.hosts import MILLISECOND, Host
@@ -53,10 +54,11 @@ class _Spool(Spool):
 class _Hands:
     """Lets the machine of an agent run its tasks, until the agent is dead."""
 
-    def __init__(self, host: Host, machine: Machine, seen: Callable[[Sequence[Sight]], None]) -> None:
+    def __init__(self, host: Host, machine: Machine, runtime: AgentRuntime) -> None:
         self._host = host
         self._machine = machine
-        self._seen = seen
+        self._runtime = runtime
+        self._seen = runtime.seen
 
     def start(self, lease: Lease, task: Task, slot: int) -> None:
         """See Hands."""
@@ -65,6 +67,22 @@ class _Hands:
 
     def prefetch(self, task: Task) -> None:
         """Do nothing: these tasks have no files."""
+
+    def prepare(self, lease: Lease, task: Task) -> None:
+        """Prepare a task of a gang within a moment, or fail to, as its script says."""
+        script = self._machine.script_of(task)
+        if lease.attempt <= script.unprepared and lease.task == task.tasks - 1:
+            self._host.call_later(script.preparing, self._runtime.unprepared, lease, "no room on disk")
+        else:
+            port = 4000 if lease.task == LEADER else 0
+            self._host.call_later(script.preparing, self._runtime.prepared, lease, port)
+
+    def discard(self, lease: Lease) -> None:
+        """Do nothing: nothing was written."""
+
+    def write_hosts(self, lease: Lease, hosts: Sequence[str]) -> str:
+        """Return the name of a file that nobody reads."""
+        return f"{lease.job}.{lease.task}"
 
     def recall(self, lease: Lease, task: Task) -> None:
         """See Hands."""
@@ -139,18 +157,19 @@ class AgentLife:
             dice.uniform,
             lambda: 0,
             self.host.wall,
+            lambda _: plan.name,
         )
         transfers = ServerTransfers()
         self._peers = _Peers(self.host, network, runtime.fetched, runtime.unfetched, transfers)
         self._link = Link(runtime, self._introduction, options.finder, environment, transfers, self._peers)
-        runtime.begin(_Hands(self.host, machine, runtime.seen), self._peers, self._link)
+        runtime.begin(_Hands(self.host, machine, runtime), self._peers, self._link)
         self.host.create_task(self._live(), name=f"{plan.name} lives")
 
     @property
     def leases(self) -> set[Lease]:
         """Return all leases that it holds or must report on."""
         state = self._runtime.state
-        return {*state.waiting, *state.fetching, *state.running, *state.results}
+        return {*state.waiting, *state.fetching, *state.preparing, *state.running, *state.results}
 
     async def _live(self) -> None:
         """Run like `Agent.run`: first wait until the leftovers of an earlier process are gone."""

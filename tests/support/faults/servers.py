@@ -24,7 +24,7 @@ from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
-from spillover.ports.cluster import FIRST_TERMS, LeaseTerms
+from spillover.ports.cluster import FIRST_TERMS, NO_GANGS, GangHost, LeaseTerms
 from spillover.ports.commands import CommandError
 from spillover.ports.journal import Batch, Journal, StoreError, Unwritable
 from spillover.stores.memory import Shelf, open_memory
@@ -115,9 +115,10 @@ class _Hub(Hub):
         peer: str = "",
         life: str = "",
         terms: LeaseTerms = FIRST_TERMS,
+        gangs: GangHost = NO_GANGS,
     ) -> None:
         """See Hub."""
-        super().open(node, incarnation, monotonic, peer, life, terms)
+        super().open(node, incarnation, monotonic, peer, life, terms, gangs)
         self._checks.names.opened(incarnation, life)
 
 

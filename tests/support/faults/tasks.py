@@ -30,6 +30,10 @@ class Script(Struct, frozen=True):
     """Whether it ignores TERM."""
     tail: int = 0
     """Runtime in nanoseconds of every fourth array member; 0 means the same as the others."""
+    preparing: float = 0.0
+    """Seconds until a task of a gang is prepared."""
+    unprepared: int = 0
+    """Number of attempts in which the last task of a gang cannot be prepared."""
 
     def time(self, job: JobId) -> int:
         """Return how long a job runs."""
@@ -80,14 +84,19 @@ class Machine:
         self, lease: Lease, task: Task, slot: int, host: Host, seen: Callable[[Sequence[Sight]], None]
     ) -> None:
         """Create a process soon, or when earlier ones in its slot are gone."""
-        assert isinstance(task.work, Shell)
-        script = msgspec.json.decode(task.work.run, type=Script)
+        script = self.script_of(task)
         execution = Execution(lease, self.name, script, host, seen, self.universe.now, slot)
         assert lease not in self.executions, f"{lease} is started twice by {self.name}"
         first = not self._slot(execution)
         self.executions[lease] = execution
         if first:
             self._make_soon(execution)
+
+    @staticmethod
+    def script_of(task: Task) -> Script:
+        """Return what a task does."""
+        assert isinstance(task.work, Shell)
+        return msgspec.json.decode(task.work.run, type=Script)
 
     def recall(self, lease: Lease) -> None:
         """Return a task that still waits for others in its slot."""
@@ -170,4 +179,5 @@ class Machine:
 
 
 def _name(lease: Lease) -> str:
-    return f"{lease.job} attempt {lease.attempt} seq {lease.seq}"
+    rank = f" task {lease.task}" if lease.task else ""
+    return f"{lease.job} attempt {lease.attempt} seq {lease.seq}{rank}"

@@ -7,6 +7,7 @@ import msgspec
 
 from spillover.agent.leases.values import (
     Answered,
+    GangStart,
     Grant,
     NewTerms,
     Phase,
@@ -96,6 +97,18 @@ def _task_in(body: bytes) -> Task:
         tuple([File(each.path, each.digest, each.size, each.executable) for each in task.inputs]),
         tuple(task.outputs),
         task.outputs_limit,
+        task.tasks or 1,
+    )
+
+
+def gang_start_in(start: pb.GangStart) -> GangStart:
+    """Decode the word that a gang may start."""
+    if not 0 < len(start.nodes) == len(start.hosts):
+        raise InvalidMessage(
+            f"the server named {len(start.nodes)} nodes of a gang, and {len(start.hosts)} hosts"
+        )
+    return GangStart(
+        checked_job(start.job), start.attempt, start.seq, tuple(start.nodes), tuple(start.hosts), start.port
     )
 
 
@@ -170,6 +183,7 @@ def report_out(report: Report, now: int) -> pb.ReportRequest:
         yielded=[
             pb.Yielded(lease=lease_out(lease), answer=_YIELDS[answer]) for lease, answer in report.yielded
         ],
+        prepared=[pb.PreparedTask(lease=lease_out(lease), port=port) for lease, port in report.prepared],
     )
 
 

@@ -30,6 +30,8 @@ def introduce(options: AgentOptions, life: str, pid: int) -> pb.RegisterRequest:
         pid=pid,
         boot=boot_id(),
         stream=True,
+        address=options.address,
+        gangs=True,
     )
 
 

@@ -11,7 +11,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import grpc
@@ -23,8 +23,9 @@ from spillover.agent.connection.peers import Peers
 from spillover.agent.connection.transfers import ServerTransfers
 from spillover.agent.files.output import Outputs
 from spillover.agent.leases.state import AgentState
-from spillover.agent.leases.values import Instruction, Reconnect, Welcome
+from spillover.agent.leases.values import GangStart, Instruction, Reconnect, Welcome
 from spillover.agent.nursery.clock import boottime
+from spillover.agent.tasks.gangs import address_towards
 from spillover.wire import agents_pb2 as pb
 
 SLOW_DELAY: Final = 5.0
@@ -84,6 +85,10 @@ class LinkOwner(Protocol):
         """Carry out instructions, and return the one that ends the connection, if any."""
         ...
 
+    def start_gangs(self, incarnation: int, epoch: int, starts: Sequence[GangStart]) -> Reconnect | None:
+        """Start tasks of gangs; return the instruction that ends the connection, if any."""
+        ...
+
     def flush(self) -> None:
         """Write to disk what must be there before it is reported."""
         ...
@@ -109,6 +114,8 @@ class LinkEnvironment(NamedTuple):
     draw: Callable[[float, float], float] = random.uniform
     load: Callable[[], int] = _load
     wall: Callable[[], int] = time.time_ns
+    address: Callable[[str], str] = address_towards
+    """Returns the address of this machine as seen from a server."""
 
 
 class Link:
@@ -128,7 +135,7 @@ class Link:
         self._introduction = introduction
         self._finder = finder
         self._transfers = transfers or ServerTransfers()
-        self._dial, self._now, self._draw, self._load, self._wall = environment
+        self._dial, self._now, self._draw, self._load, self._wall, self._address = environment
         self._peers = peers
         self._heartbeat_now = asyncio.Event()
         self._ready = asyncio.Event()
@@ -181,7 +188,7 @@ class Link:
     def _longest_wait(self) -> float:
         """Return the most seconds that a reconnect may wait without risking the leases held here."""
         state = self._state
-        holds = state.running or state.waiting or state.fetching
+        holds = state.running or state.waiting or state.fetching or state.preparing
         return min(LONGEST_SPREAD, state.patience / 1e9) if holds else LONGEST_SPREAD
 
     async def drained(self) -> None:
@@ -228,6 +235,8 @@ class Link:
             epoch=self._state.epoch, held=convert.held_out(held), number=self.registrations
         )
         request.MergeFrom(self._introduction)
+        if not request.address:
+            request.address = await asyncio.to_thread(self._address, address)
         try:
             reply, stream = await self._introduce(calls, request)
         except TimeoutError:
@@ -311,6 +320,9 @@ class Link:
         self._act(self._state.granted(now, incarnation, message.epoch, grants))
         if self._peers is not None and self._state.waiting:
             self._peers.remember(zip(grants, message.grants, strict=True), self._state.waiting)
+        if message.gangs:
+            starts = [convert.gang_start_in(start) for start in message.gangs]
+            self._obey(self._worker.start_gangs(incarnation, message.epoch, starts))
         for read in message.reads:
             self._worker.outputs.request(read, self._chunks.put)
         if message.heartbeat_now:
@@ -413,7 +425,12 @@ class Link:
 
     def _act(self, instructions: list[Instruction]) -> None:
         """Carry out instructions; raise `Over` if one of them ends the connection."""
-        if (end := self._worker.act(instructions)) is not None:
+        self._obey(self._worker.act(instructions))
+
+    @staticmethod
+    def _obey(end: Reconnect | None) -> None:
+        """Raise `Over` if the connection must end."""
+        if end is not None:
             raise Over(end.why, fenced=end.fenced)
 
 

@@ -31,9 +31,10 @@ from spillover.agent.runners.port import Sight
 from spillover.agent.tasks.outlasting import outlast
 from spillover.agent.tasks.process import ProcessEnded, Spawned
 from spillover.core.events import Lease
+from spillover.core.records.tasks import LEADER
 from spillover.forms.jobs.matching import Folder
 from spillover.model.files import KEPT_STREAMS, MOST_FILES, File, clash, wrong_path
-from spillover.model.job import Argv
+from spillover.model.job import Argv, Shell
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND, format_duration, format_memory
 from spillover.ports.blobs import digest_of
@@ -59,6 +60,8 @@ class _Phase(Enum):
     """Progress of a task with files."""
 
     FETCHING = "fetching"
+    READY = "ready"
+    """Of a gang whose other tasks are not prepared yet."""
     RUNNING = "running"
     COLLECTING = "collecting"
 
@@ -89,6 +92,8 @@ class Actors(NamedTuple):
     """Returns output streams that the server should keep, each with the path under which it is listed."""
     exited: Callable[[Lease, Exit], None] = lambda _, __: None
     """Receives how the process of a task ended, before its files are uploaded."""
+    prepared: Callable[[Lease, str], None] = lambda _, __: None
+    """Receives that a task of a gang is prepared, or why it cannot be."""
 
 
 class Staging:
@@ -113,9 +118,39 @@ class Staging:
         if not task.inputs and not task.outputs:
             self._actors.start(lease, task, slot)
             return
+        stage = self._stages.get(lease)
+        if stage is not None:  # prepared before, as a part of a gang
+            stage.phase, stage.task = _Phase.RUNNING, task
+            self._actors.start(lease, replace(task, workdir=str(stage.folder)), slot)
+            return
+        stage = self._new_stage(lease, task)
+        self._move(lease, stage, self._bring(lease, stage, slot), _unstarted)
+
+    def _new_stage(self, lease: Lease, task: Task) -> _Stage:
+        """Return a stage with a folder of its own."""
         name = f"{lease.job}.{lease.attempt}.{lease.task}.{lease.seq}"
         stage = self._stages[lease] = _Stage(task, self._folder / name)
-        self._move(lease, stage, self._bring(lease, stage, slot), _unstarted)
+        return stage
+
+    def prepare(self, lease: Lease, task: Task) -> None:
+        """Fetch the inputs of a task of a gang, which starts later, and report when that is done."""
+        if not task.inputs and not task.outputs:
+            in_folder = isinstance(task.work, Shell | Argv)
+            missing = in_folder and not Path(task.workdir).is_dir()
+            why = f"its working directory {task.workdir} does not exist" if missing else ""
+            self._actors.prepared(lease, why)
+            return
+        stage = self._new_stage(lease, task)
+        stage.work = asyncio.create_task(self._prepare(lease, stage))
+
+    def discard(self, lease: Lease) -> None:
+        """Delete the files of a task that was prepared and does not start."""
+        stage = self._stages.pop(lease, None)
+        if stage is None:
+            return
+        if stage.work is not None:
+            stage.work.cancel()
+        self._clean(stage)
 
     def signal(self, lease: Lease, task: Task, *, kill: bool) -> None:
         """Terminate or kill a task. Outputs of a terminated task are still uploaded, those of a killed task are not."""
@@ -151,6 +186,7 @@ class Staging:
         for what in seen:
             if (
                 isinstance(what, ProcessEnded)
+                and what.lease.task == LEADER
                 and what.lease not in self._stages
                 and what.lease not in self._over
                 and self._actors.wrote(what.lease)
@@ -187,6 +223,18 @@ class Staging:
         stage.work.add_done_callback(done)
 
     # --- inputs
+
+    async def _prepare(self, lease: Lease, stage: _Stage) -> None:
+        """Fetch the inputs of a task of a gang."""
+        try:
+            why = await self._fetch(stage)
+        except Exception as error:  # a bug here must not keep the gang waiting
+            log.exception("cannot fetch the inputs of %s", lease.job)
+            why = f"cannot fetch its inputs: {error}"
+        stage.phase, stage.work = _Phase.READY, None
+        if why:
+            self.discard(lease)
+        self._actors.prepared(lease, why)
 
     async def _bring(self, lease: Lease, stage: _Stage, slot: int) -> None:
         """Fetch the inputs of a task, then start it."""
@@ -249,7 +297,7 @@ class Staging:
     async def _collect(self, lease: Lease, stage: _Stage, end: Exit) -> None:
         """Upload the outputs of a task, then report its end."""
         streams = self._actors.wrote(lease)
-        if end.spawned and not end.lost and (stage.task.outputs or streams):
+        if lease.task == LEADER and end.spawned and not end.lost and (stage.task.outputs or streams):
             try:
                 end = await self._upload_all(stage, end, streams)
             except asyncio.CancelledError:
@@ -330,11 +378,15 @@ class Staging:
         """Report the end of a task, and delete its folder."""
         del self._stages[lease]
         self._over.add(lease)
+        self._clean(stage)
+        self._actors.seen([ProcessEnded(lease, end)])
+        self._over.discard(lease)
+
+    def _clean(self, stage: _Stage) -> None:
+        """Delete the folder of a task."""
         cleaning = asyncio.create_task(asyncio.to_thread(_remove, stage.folder))
         self._ahead.add(cleaning)
         cleaning.add_done_callback(self._ahead.discard)
-        self._actors.seen([ProcessEnded(lease, end)])
-        self._over.discard(lease)
 
 
 async def _whole(work: Callable[..., None], *args: Any, **more: Any) -> None:

@@ -119,6 +119,8 @@ def _work_of(task: Task) -> Hashable | None:
     """Return the key under which the pace of a task is known; None if it cannot share a slot."""
     work = task.work
     kind = type(work)
+    if task.tasks > 1:
+        return None  # it starts with its gang, and not after another task
     if kind is PythonCall:
         return work.function or work.call  # type: ignore[union-attr] # its type was checked
     if (kind is Argv or kind is Shell) and not task.inputs and not task.outputs:

@@ -27,6 +27,8 @@ class PendingReports:
         """Starts to report. A result that comes first replaces the start."""
         self._unacknowledged: dict[Lease, None] = {}
         """Starts that were reported and not acknowledged. They are reported again after the next heartbeat."""
+        self.prepared: dict[Lease, int] = {}
+        """Prepared tasks of gangs to report, each with its port."""
         self._under_way: Report | None = None
         self._left: int | None = None
         """Incarnation under which the server knows that the agent is leaving; None if it does not know."""
@@ -44,7 +46,7 @@ class PendingReports:
         """Return whether there is something to report now."""
         if self._under_way is not None or incarnation is None:
             return False  # the answer to the report, or the next registration, asks again
-        other = self._starts or self.released or self._yielding.answers
+        other = self._starts or self.released or self._yielding.answers or self.prepared
         return bool(self.results or other or self._is_leaving_unreported(incarnation, leaving))
 
     def _is_leaving_unreported(self, incarnation: int, leaving: bool) -> bool:
@@ -65,11 +67,11 @@ class PendingReports:
         results = tuple(islice(self.results.values(), REPORT_LIMIT))
         released = tuple(islice(self.released, REPORT_LIMIT))
         yielded = tuple(islice(self._yielding.answers.items(), REPORT_LIMIT))
-        if not (
-            starts or results or released or yielded or self._is_leaving_unreported(incarnation, leaving)
-        ):
+        prepared = tuple(islice(self.prepared.items(), REPORT_LIMIT))
+        some = starts or results or released or yielded or prepared
+        if not (some or self._is_leaving_unreported(incarnation, leaving)):
             return None
-        self._under_way = Report(incarnation, tuple(starts), results, released, leaving, yielded)
+        self._under_way = Report(incarnation, tuple(starts), results, released, leaving, yielded, prepared)
         for lease, _ in starts:
             del self._starts[lease]
             self._unacknowledged[lease] = None
@@ -87,6 +89,8 @@ class PendingReports:
             self._unacknowledged.pop(lease, None)
         for lease in report.released:
             self.released.pop(lease, None)
+        for lease, _ in report.prepared:
+            self.prepared.pop(lease, None)
         self._yielding.acknowledged(answer.yielded)
         if report.leaving:
             self._left = report.incarnation

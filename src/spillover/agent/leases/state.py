@@ -8,19 +8,25 @@ holds.
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
+from spillover.agent.leases.gangs import gang_environment
 from spillover.agent.leases.reporting import PendingReports
 from spillover.agent.leases.room import Room
-from spillover.agent.leases.terms import RunningTask, TaskTerms
+from spillover.agent.leases.terms import PreparingTask, RunningTask, TaskTerms
 from spillover.agent.leases.timers import Due, Timers
 from spillover.agent.leases.values import (
     Answered,
+    Discard,
     Exit,
     Fetch,
     ForgetResult,
+    GangStart,
     Grant,
     Instruction,
     Phase,
     Prefetch,
+    Prepare,
     Recall,
     Reconnect,
     Renewal,
@@ -63,6 +69,11 @@ class AgentState:
         """Unstarted tasks, in order of arrival."""
         self.fetching: dict[Lease, Source] = {}
         """Leases taken over from other agents, whose task has not arrived yet."""
+        self.preparing: dict[Lease, PreparingTask] = {}
+        """Tasks of gangs that have capacity and wait until the whole gang is prepared."""
+        self._ports: dict[Lease, int] = {}
+        """Ports of all prepared tasks of gangs, until they end."""
+        self._discarded: list[Instruction] = []
         self._yielding = Yielding()
         self.running: dict[Lease, RunningTask] = {}
         self._reports = PendingReports(unanswered, self._yielding)
@@ -122,12 +133,13 @@ class AgentState:
             if lease in welcome.keep:
                 continue
             # Another agent may run it by now, so it gets no grace. A result is still sent, and the server judges it.
-            self.waiting.pop(lease, None)
-            self.fetching.pop(lease, None)
+            self._drop(lease)
             if lease in self.running:
                 out += self._stop(now, lease, Outcome.STOPPED, "the server gave up this lease", kill=True)
         self._named = ()
         self._reports.again()
+        # Another server may have to give the word for these gangs now, and does not know who is prepared.
+        self._reports.prepared |= self._ports
         return out + self._renewable(now) + self._fill()
 
     def granted(self, now: int, incarnation: int, epoch: int, grants: Sequence[Grant]) -> list[Instruction]:
@@ -144,6 +156,7 @@ class AgentState:
             lease = grant.lease
             if (
                 lease in self.waiting
+                or lease in self.preparing
                 or lease in self.running
                 or lease in self.results
                 or lease in self.fetching
@@ -154,7 +167,7 @@ class AgentState:
                 continue
             # A new lease for a task means that the old one is void.
             older = self.room.holder(lease)
-            if older is not None:
+            if older is not None and not self._drop(older):
                 out += self._stop(now, older, Outcome.LOST, "a newer lease replaced it", kill=True)
             self._released.pop(lease, None)
             self._terms.add_term(self._terms.short)
@@ -228,6 +241,38 @@ class AgentState:
         """Reject an answer of a server that no longer leads."""
         return Reconnect(f"rejected a server of epoch {epoch}; epoch {self.epoch} has started")
 
+    def start_gangs(
+        self, now: int, incarnation: int, epoch: int, starts: Iterable[tuple[GangStart, dict[Lease, str]]]
+    ) -> list[Instruction]:
+        """Start the tasks of gangs that are prepared everywhere, each with the path of its file of hosts."""
+        out = self._renewable(now)
+        if incarnation != self.incarnation:
+            return out
+        if epoch < self.epoch:
+            return [*out, self._stale(epoch)]
+        self.epoch = epoch
+        for start, files in starts:
+            for lease in self.prepared_for(start):
+                preparing = self.preparing.pop(lease)
+                task = replace(
+                    preparing.task,
+                    env=gang_environment(start, lease.task, preparing.task, files.get(lease, "")),
+                )
+                self.running[lease] = RunningTask(task)
+                self._terms.add_term(min(self._terms.lasts(task), self._terms.short))
+                out.append(StartTask(lease, task, preparing.slot))
+        return out
+
+    def prepared_for(self, start: GangStart) -> list[Lease]:
+        """Return the tasks of a gang that wait here for the word to start."""
+        return [
+            lease
+            for lease, preparing in self.preparing.items()
+            if (lease.job, lease.attempt, lease.seq) == (start.job, start.attempt, start.seq)
+            and preparing.port is not None
+            and lease.task < len(start.nodes)
+        ]
+
     # --- messages from peers
 
     def fetched(self, now: int, lease: Lease, task: Task) -> list[Instruction]:
@@ -245,6 +290,26 @@ class AgentState:
         return out
 
     # --- events of processes
+
+    def prepared(self, now: int, lease: Lease, port: int) -> list[Instruction]:
+        """Record that a task of a gang can start at once. A task of rank 0 comes with a free port."""
+        out = self._renewable(now)
+        if (preparing := self.preparing.get(lease)) is not None:
+            preparing.port = port
+            self._ports[lease] = self._reports.prepared[lease] = port
+        return out
+
+    def unprepared(self, now: int, lease: Lease, why: str) -> list[Instruction]:
+        """Give back the capacity of a task that cannot be prepared. The server then gives back the whole gang."""
+        out = self._renewable(now)
+        if lease in self.preparing and self._drop(lease):
+            self.results[lease] = TaskResult(lease, Outcome.NOT_STARTED, now, message=plain(why))
+        return out + self._fill()
+
+    def discarded(self) -> list[Instruction]:
+        """Take the instructions to delete what was prepared for tasks that do not start."""
+        discarded, self._discarded = self._discarded, []
+        return discarded
 
     def started(self, now: int, lease: Lease, at: int) -> list[Instruction]:
         """Record that the process of a lease started at `at`."""
@@ -265,6 +330,7 @@ class AgentState:
             return self._renewable(now)
         free = self.room.free
         self.room.leave(lease, run.task, now)
+        self._ports.pop(lease, None)
         self._reports.ended(lease)
         _spare(run, end)
         outcome = run.cause or _outcome_of(end)
@@ -328,7 +394,7 @@ class AgentState:
     def must_report_now(self) -> bool:
         """Return whether to report at once: little work is left, capacity is free, or a peer waits."""
         few = 2 * (len(self.waiting) + len(self.running)) <= self._plenty
-        return few or self._vacant or bool(self._yielding.answers)
+        return few or self._vacant or bool(self._yielding.answers) or bool(self._reports.prepared)
 
     def report(self, now: int) -> tuple[Report | None, list[Instruction]]:
         """Return what is ready to report, if no report is in flight."""
@@ -379,7 +445,7 @@ class AgentState:
     def wake(self) -> int | None:
         """Return when to call `tick` at the latest; None if nothing becomes due by itself."""
         times = [self._timers.soonest(), self.room.chains.wake()]
-        unstarted = bool(self.waiting or self.fetching)
+        unstarted = bool(self.waiting or self.fetching or self.preparing)
         if unstarted or self.running:
             times.append(self._terms.soonest(self.running.values(), unstarted=unstarted))
         return min((time for time in times if time is not None), default=None)
@@ -435,6 +501,10 @@ class AgentState:
                 break
             task, slot = entered
             del self.waiting[lease]
+            if task.tasks > 1:
+                self.preparing[lease] = PreparingTask(task, slot)
+                out.append(Prepare(lease, task))
+                continue
             self.running[lease] = RunningTask(task)
             self._terms.add_term(min(self._terms.lasts(task), self._terms.short))
             out.append(StartTask(lease, task, slot))
@@ -447,11 +517,17 @@ class AgentState:
                 self._released[lease] = None
 
     def _unstarted(self) -> tuple[Lease, ...]:
-        """Return the leases that wait or whose task is being fetched."""
-        return (*self.waiting, *self.fetching)
+        """Return the leases that wait, whose task is being fetched, or that are prepared."""
+        return (*self.waiting, *self.fetching, *self.preparing)
 
     def _drop(self, lease: Lease) -> bool:
         """Remove a lease that has not started; return False if there is none."""
+        if (preparing := self.preparing.pop(lease, None)) is not None:
+            self.room.leave(lease, preparing.task, self._now)
+            self._ports.pop(lease, None)
+            self._reports.prepared.pop(lease, None)
+            self._discarded.append(Discard(lease))
+            return True
         waited = self.waiting.pop(lease, None) is not None
         return self.fetching.pop(lease, None) is not None or waited
 

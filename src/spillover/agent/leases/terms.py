@@ -38,6 +38,16 @@ class RunningTask(Struct):
     """Whether its process has ended and its files are being uploaded."""
 
 
+class PreparingTask(Struct):
+    """A lease of a gang that holds its capacity and waits for the others of the gang."""
+
+    task: Task
+    """With its GPUs."""
+    slot: int
+    port: int | None = None
+    """A free port, or 0 unless its rank is 0; None until the task is prepared."""
+
+
 class TaskTerms:
     """When leases were last renewed, and when they expire."""
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Verdict, Yield
 from spillover.model.files import File
+from spillover.model.ids import JobId
 from spillover.model.job import Work
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
@@ -44,6 +45,8 @@ class Task(Struct, frozen=True):
     """Paths and patterns below that folder, of files to upload when the task ended."""
     outputs_limit: int = 0
     """Most bytes of all outputs together; 0 if the server sets no limit."""
+    tasks: int = 1
+    """Number of tasks of the job. If it is a gang, the agent prepares its tasks, and starts them all at one word."""
 
 
 class Source(Struct, frozen=True):
@@ -65,6 +68,20 @@ class Grant(Struct, frozen=True):
     lease: Lease
     task: Task | None = None
     source: Source | None = None
+
+
+class GangStart(Struct, frozen=True):
+    """The word that all tasks of a gang are prepared, and may start."""
+
+    job: JobId
+    attempt: int
+    seq: int
+    nodes: tuple[str, ...]
+    """Names of agents, by rank."""
+    hosts: tuple[str, ...]
+    """Where the tasks reach each other, by rank."""
+    port: int
+    """A port that was free on the host of rank 0."""
 
 
 class Welcome(Struct, frozen=True):
@@ -172,6 +189,8 @@ class Report(Struct, frozen=True):
     """Whether the agent is stopping and wants no more work."""
     yielded: tuple[tuple[Lease, Yield], ...] = ()
     """Answers about leases that other agents want."""
+    prepared: tuple[tuple[Lease, int], ...] = ()
+    """Prepared tasks of gangs, each with a free port; 0 unless its rank is 0."""
 
 
 class Answered(Struct, frozen=True):
@@ -192,6 +211,19 @@ class StartTask(Struct, frozen=True):
     task: Task
     slot: int = -1
     """Tasks of one slot share capacity and run one after the other; -1 for a task with capacity of its own."""
+
+
+class Prepare(Struct, frozen=True):
+    """Prepare a task of a gang, so that it can start at once when the others are prepared too."""
+
+    lease: Lease
+    task: Task
+
+
+class Discard(Struct, frozen=True):
+    """Delete what was prepared for a task that does not start."""
+
+    lease: Lease
 
 
 class Recall(Struct, frozen=True):
@@ -241,4 +273,6 @@ class Reconnect(Struct, frozen=True):
     fenced: bool = False
 
 
-Instruction: TypeAlias = Prefetch | StartTask | Recall | Signal | ForgetResult | HandOver | Fetch | Reconnect
+Instruction: TypeAlias = (
+    Prefetch | Prepare | Discard | StartTask | Recall | Signal | ForgetResult | HandOver | Fetch | Reconnect
+)

@@ -14,9 +14,11 @@ from spillover.agent.runners.dispatch import Runners
 from spillover.agent.runners.loading import load as load_runners
 from spillover.agent.runners.port import Returned, RunnerContext, RunnerOffer, Sight
 from spillover.agent.runtime import AgentRuntime
+from spillover.agent.tasks.gangs import HostFiles, free_port
 from spillover.agent.tasks.isolation import Isolation
 from spillover.agent.tasks.process import DIED, ProcessEnded, Processes, Seen, Spawned, stem_of
 from spillover.core.events import Lease
+from spillover.core.records.tasks import LEADER
 from spillover.model.files import KEPT_STREAMS
 
 READY_THREADS: Final = 64
@@ -32,6 +34,7 @@ class TaskRunners:
         self._runtime = runtime
         self._launched: dict[Lease, Callable[[Seen], None]] = {}
         """Processes that runners launched for themselves, with the receivers of their events."""
+        self._hosts = HostFiles(options.folder / "hosts")
         self._processes = self._new_processes()
         self._runners = self._new_runners()
         self._staging = self._new_staging()
@@ -44,6 +47,7 @@ class TaskRunners:
     async def open_runners(self) -> RunnerOffer:
         """Open all runners and the staging of files; return what the runners offer."""
         self._files.open()
+        self._hosts.open()
         await asyncio.to_thread(self._staging.open)
         return await self._runners.open()
 
@@ -64,6 +68,18 @@ class TaskRunners:
         """See TaskRunner."""
         self._staging.prefetch(task)
 
+    def prepare(self, lease: Lease, task: Task) -> None:
+        """See TaskRunner."""
+        self._staging.prepare(lease, task)
+
+    def discard(self, lease: Lease) -> None:
+        """See TaskRunner."""
+        self._staging.discard(lease)
+
+    def write_hosts(self, lease: Lease, hosts: Sequence[str]) -> str:
+        """See TaskRunner."""
+        return self._hosts.write(lease, hosts)
+
     def recall(self, lease: Lease, task: Task) -> None:
         """See TaskRunner."""
         self._runners.recall(lease, task)
@@ -78,8 +94,22 @@ class TaskRunners:
 
     # --- events of tasks
 
+    def _prepared(self, lease: Lease, why: str) -> None:
+        """Pass on that a task of a gang is prepared; the first task gets a port for the whole gang."""
+        port = 0
+        if not why and lease.task == LEADER:
+            try:
+                port = free_port()
+            except OSError as error:
+                why = f"it has no free port: {error.strerror or error}"
+        if why:
+            self._runtime.unprepared(lease, why)
+        else:
+            self._runtime.prepared(lease, port)
+
     def _seen(self, seen: Sequence[Sight]) -> None:
         """Pass starts and ends of tasks on, without ends of tasks whose files must be uploaded first."""
+        self._hosts.forget(what.lease for what in seen if not isinstance(what, Spawned))
         self._runtime.seen(self._staging.hold_back_ends(seen))
 
     def _made(self, seen: list[Sight]) -> None:
@@ -159,6 +189,7 @@ class TaskRunners:
             moving=self._runtime.state.moving,
             wrote=self._wrote,
             exited=self._runtime.state.exited,
+            prepared=self._prepared,
         )
         return Staging(self._options.folder / "work", self._files, actors)
 

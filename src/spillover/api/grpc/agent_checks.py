@@ -17,6 +17,8 @@ MOST_BOOT: Final = 100
 """Most characters of the boot id of a machine."""
 MOST_PEER: Final = 300
 """Most characters of the address where other agents reach an agent."""
+MOST_ADDRESS: Final = 255
+"""Most characters of the host where tasks of gangs reach those of an agent."""
 MOST_LIFE: Final = 100
 """Most characters of the id of an agent's run."""
 
@@ -41,6 +43,7 @@ def wrong_registration(request: pb.RegisterRequest) -> str | None:  # noqa: C901
         ("peer", request.peer, MOST_PEER),
         ("life", request.life, MOST_LIFE),
         ("boot", request.boot, MOST_BOOT),
+        ("address", request.address, MOST_ADDRESS),
     ):
         if not is_plain(text, most):
             return f"{name} is {text[:80]!r}; write at most {most} printable characters"
@@ -57,7 +60,7 @@ def wrong_registration(request: pb.RegisterRequest) -> str | None:  # noqa: C901
 
 def too_many(request: pb.ReportRequest) -> str | None:
     """Return which list of a report is too long; None if none is."""
-    for name in ("started", "results", "released", "yielded"):
+    for name in ("started", "results", "released", "yielded", "prepared"):
         count = len(getattr(request, name))
         if count > MOST_REPORTED:
             return f"{name} has {count} entries, of at most {MOST_REPORTED}; send several reports"

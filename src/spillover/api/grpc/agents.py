@@ -32,6 +32,7 @@ from spillover.wire.tasks import (
     chunk_in,
     lease_in,
     lease_out,
+    prepared_in,
     resources_in,
     result_in,
     started_in,
@@ -156,6 +157,8 @@ class AgentsService:
                 request.number,
                 request.boot,
                 request.stream,
+                request.address,
+                request.gangs,
             )
         )
         return pb.RegisterReply(
@@ -276,6 +279,7 @@ class AgentsService:
             [result_in(node, result) for result in request.results],
             [lease_in(lease) for lease in request.released],
             yielded=[yielded_in(node, yielded) for yielded in request.yielded],
+            prepared=[prepared_in(prepared) for prepared in request.prepared],
             leaving=request.leaving,
         )
         return pb.ReportReply(

@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING
 from spillover.cli import codes
 from spillover.cli.arguments import count, index
 from spillover.cli.command import Command, Context, add_connection, add_job
+from spillover.cli.merging import MOST_FOLLOWED, one_by_one, tasks_of, together
 from spillover.cli.printing.listing import has_run
 
 if TYPE_CHECKING:
@@ -24,36 +25,49 @@ def _configure(parser: ArgumentParser) -> None:
         "--attempt", type=count, metavar="N", help="output of this attempt (default: the last)"
     )
     parser.add_argument(
-        "--task", type=index, default=0, metavar="N", help="output of this task of a gang (default: 0)"
+        "--task",
+        type=index,
+        metavar="N",
+        help="output of this task of a gang (default: all tasks, each line behind the number of its task)",
     )
     add_connection(parser)
 
 
 def _run(args: Namespace, context: Context) -> int:
     with context.connect(args) as client:
-        pieces = client.logs(
-            args.job, follow=args.follow, stderr=args.stderr, attempt=args.attempt, task=args.task
-        )
+        pieces = _read(client, args, context, stderr=args.stderr, follow=args.follow)
         if not copy(pieces, sys.stdout.buffer):
             job = client.job(args.job)
             if not has_run(job) and job.attempt <= 1:
                 context.out.note(f"{job.id} has not run yet and has no output")
-            elif not args.stderr and _has_errors(client, args):
+            elif not args.stderr and any(_read(client, args, context, stderr=True, follow=False)):
                 where = f"for standard error, run `spill logs {args.job} --stderr{_which(args)}`"
                 context.out.note(f"{args.job} wrote nothing to standard output; {where}")
     return codes.OK
 
 
-def _has_errors(client: "Client", args: Namespace) -> bool:
-    """Tell whether a job wrote to its standard error."""
-    pieces = client.logs(args.job, follow=False, stderr=True, attempt=args.attempt, task=args.task)
-    return any(pieces)
+def _read(
+    client: "Client", args: Namespace, context: Context, *, stderr: bool, follow: bool
+) -> Iterable[bytes]:
+    """Return the output of one task, or of all tasks of a gang with the number of its task before each line."""
+
+    def read(task: int) -> Iterable[bytes]:
+        return client.logs(args.job, follow=follow, stderr=stderr, attempt=args.attempt, task=task)
+
+    tasks = 1 if args.task is not None else tasks_of(client.job(args.job).spec)
+    if tasks == 1:
+        return read(args.task or 0)
+    if follow and tasks > MOST_FOLLOWED:
+        context.out.note(
+            f"following the first {MOST_FOLLOWED} of {tasks} tasks; use --task N to follow another one"
+        )
+    return together(read, tasks) if follow else one_by_one(read, tasks)
 
 
 def _which(args: Namespace) -> str:
     """Return the options that select attempt and task."""
     attempt = "" if args.attempt is None else f" --attempt {args.attempt}"
-    return attempt + (f" --task {args.task}" if args.task else "")
+    return attempt + ("" if args.task is None else f" --task {args.task}")
 
 
 def copy(pieces: Iterable[bytes], out: IO[bytes]) -> bool:
@@ -71,6 +85,6 @@ COMMANDS = {
         "Print the standard output of a job, or with --stderr its standard error.",
         _configure,
         _run,
-        "spill logs train -f\nspill logs train --stderr --attempt 1",
+        "spill logs train -f\nspill logs train --stderr --attempt 1\nspill logs train --task 3",
     )
 }

@@ -14,7 +14,10 @@ from spillover.model.ids import ClusterName
 from spillover.model.job import JobSpec
 from spillover.ports.cluster import (
     FIRST_TERMS,
+    NO_GANGS,
     Contact,
+    GangHost,
+    GangStart,
     LeaseTerms,
     Offer,
     OutputAsked,
@@ -43,6 +46,9 @@ SILENT: Final = 30.0
 """Seconds without an answer after which a reader of output gives up."""
 
 
+TOO_OLD: Final = "its agent is of a release that cannot run gangs; upgrade it"
+
+
 class _Parcel(NamedTuple):
     """A lease that is ready to send."""
 
@@ -65,8 +71,10 @@ class Session:
         peer: str,
         life: str = "",
         terms: LeaseTerms = FIRST_TERMS,
+        gangs: GangHost = NO_GANGS,
     ) -> None:
         self.node = node
+        self.gangs = gangs
         self._lives_by = terms
         self._offer = Offer(0, terms)
         """The terms that the server last offered to the agent."""
@@ -84,6 +92,7 @@ class Session:
         self.token = ""
         """Id of the token that the agent registered with."""
         self._starts: deque[_Parcel] = deque()
+        self._gangs: list[pb.GangStart] = []
         self._reads: list[pb.OutputRead] = []
         self._nudge = False
         self._news = asyncio.Event()
@@ -120,6 +129,8 @@ class Session:
             task = tasks[same]
             if isinstance(task, str):
                 refused.append(Unsendable(start.lease, task))
+            elif task.tasks > 1 and not self.gangs.runs:
+                refused.append(Unsendable(start.lease, TOO_OLD))
             elif start.peer is not None:
                 peer = pb.Peer(
                     address=start.peer.address,
@@ -132,6 +143,21 @@ class Session:
                 self._starts.append(_Parcel(lease_out(start.lease), task, task.ByteSize()))
         self._news.set()
         return refused
+
+    def start_gang(self, start: GangStart) -> None:
+        """Let the agent start its tasks of a gang."""
+        lease = start.lease
+        self._gangs.append(
+            pb.GangStart(
+                job=lease.job,
+                attempt=lease.attempt,
+                seq=lease.seq,
+                nodes=start.nodes,
+                hosts=start.hosts,
+                port=start.port,
+            )
+        )
+        self._news.set()
 
     def read(self, read: pb.OutputRead) -> None:
         """Ask the agent to send output, or to stop sending it."""
@@ -164,15 +190,16 @@ class Session:
                     await self._news.wait()
                     continue
                 grants = self._next_grants()
+                gangs, self._gangs = self._gangs, []
                 reads, self._reads = self._reads, []
                 nudge, self._nudge = self._nudge, False
-                yield pb.FromServer(epoch=epoch, grants=grants, reads=reads, heartbeat_now=nudge)
+                yield pb.FromServer(epoch=epoch, grants=grants, gangs=gangs, reads=reads, heartbeat_now=nudge)
         finally:
             self.connected, self.left = False, True
 
     def _has_news(self) -> bool:
         """Return whether a message is due; none is once the session is fenced."""
-        return not self.fenced and bool(self._starts or self._reads or self._nudge)
+        return not self.fenced and bool(self._starts or self._gangs or self._reads or self._nudge)
 
     def _next_grants(self) -> list[pb.Grant]:
         """Take the leases that fit into one message; at least one, if any waits."""
@@ -234,9 +261,10 @@ class Hub:
         peer: str = "",
         life: str = "",
         terms: LeaseTerms = FIRST_TERMS,
+        gangs: GangHost = NO_GANGS,
     ) -> None:
         """Create a session for an agent that is about to register."""
-        self._opening[incarnation] = Session(node, incarnation, monotonic, peer, life, terms)
+        self._opening[incarnation] = Session(node, incarnation, monotonic, peer, life, terms, gangs)
 
     def activate(self, node: str, incarnation: int) -> None:
         """Make a durable registration the current one of its node."""
@@ -287,6 +315,7 @@ class Hub:
             session.life,
             session.terms,
             session.left,
+            session.gangs.address,
         )
 
     def is_silent(self, node: str, monotonic: int) -> bool:
@@ -307,6 +336,12 @@ class Hub:
         return [
             pb.Grant(lease=lease_out(lease), task=task) for lease, task in tasks if not isinstance(task, str)
         ]
+
+    def start_gang(self, node: str, start: GangStart) -> None:
+        """Let an agent start its tasks of a gang."""
+        session = self._sessions.get(node)
+        if session is not None:
+            session.start_gang(start)
 
     def wake(self, node: str) -> None:
         """Ask an agent for a heartbeat now."""

@@ -17,7 +17,6 @@ from spillover.wire.configfile import LocalAgentsDoc, LocalDoc
 
 _BY_THEMSELVES: Final = ("container", "python")
 """Offers that agents add themselves where they can run that work; jobs need them by their kind of work."""
-_CAN: Final = frozenset({Capability.COMMANDS, Capability.CONTAINERS, Capability.CALLS, Capability.FILES})
 
 
 class AgentsKind(ClusterKind):
@@ -28,9 +27,9 @@ class AgentsKind(ClusterKind):
     section: ClassVar[str | None] = None
 
     def capabilities(self, form: LocalAgentsDoc) -> frozenset[Capability]:
-        """Return all capabilities but gangs."""
+        """Return all capabilities."""
         del form
-        return _CAN
+        return frozenset(Capability)
 
     def check(self, form: LocalAgentsDoc, cluster: ClusterName) -> Sequence[Flaw]:
         """Return the problems of the local agents."""

@@ -23,6 +23,7 @@ from spillover.core.events import (
     AnyEvent,
     ClusterRemoved,
     CostHeld,
+    GangPlaced,
     JobPlaced,
     JobStopping,
     Lease,
@@ -105,7 +106,7 @@ class LeaseSender:
         due: list[_Grant] = []
         for each, grant in list(self._later.items()):
             job = self._loop.state.jobs.get(each)
-            if job is None or job.lease != grant.lease or type(job.phase) is not Placed:
+            if job is None or job.lease_of(grant.lease.task) != grant.lease or type(job.phase) is not Placed:
                 self._loop.aside.done(WORK, each)
             elif self._loop.aside.waits(WORK, each):
                 continue
@@ -121,6 +122,8 @@ class LeaseSender:
                 case JobPlaced():
                     lease = Lease(event.job, event.attempt, event.seq)
                     self._grant(f"{event.cluster}/{event.node}", event.cluster, lease, event.job)
+                case GangPlaced():
+                    self._grant_gang(event)
                 case MemberPlaced():
                     lease = Lease(member_id(event.array, event.index), 1, event.seq)
                     self._grant(f"{event.cluster}/{event.node}", event.cluster, lease, event.array)
@@ -159,6 +162,12 @@ class LeaseSender:
         job = self._loop.state.jobs.get(spec_of)
         if job is not None and node in self._incarnations:
             self._grants.append(_Grant(node, self._incarnations[node], lease, job.spec, cluster))
+
+    def _grant_gang(self, event: GangPlaced) -> None:
+        """Grant the leases of all tasks of a gang. No task starts before all are prepared, see `GangStarts`."""
+        for rank, node in enumerate(event.nodes):
+            lease = Lease(event.job, event.attempt, event.seq, rank)
+            self._grant(f"{event.cluster}/{node}", event.cluster, lease, event.job)
 
     def _move(self, event: LeaseMoved) -> None:
         """Grant a lease to the agent that it moved to."""

@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 from msgspec import Struct
 
+from spillover.control.agents.gangs import GangStarts
 from spillover.control.agents.lease_terms import lease_terms, spread
 from spillover.control.agents.registrations import Registrations
 from spillover.control.agents.tickets import Tickets
@@ -33,11 +34,13 @@ from spillover.core.proposals import (
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.model.ids import ClusterName, NodeKey, NodeName, split_task
 from spillover.model.resources import Resources
-from spillover.ports.cluster import Agents, LeaseTerms, Offer
+from spillover.model.units import MINUTE
+from spillover.ports.cluster import Agents, GangHost, LeaseTerms, Offer
 from spillover.ports.commands import CommandError, ErrorKind
 
 log = structlog.get_logger()
 
+PREPARE_WITHIN: Final = 10 * MINUTE
 TOGETHER: Final = 1.0
 """Seconds of registrations that one log entry sums up."""
 FEW: Final = 5
@@ -75,6 +78,10 @@ class Introduction(Struct, frozen=True):
     """Id of this boot of the machine; empty if unknown."""
     adapts: bool = False
     """Whether the agent accepts new lease terms later."""
+    address: str = ""
+    """Host where tasks on other machines reach tasks on this one; empty if unknown."""
+    gangs: bool = False
+    """Whether the agent prepares tasks of gangs before it starts them."""
 
 
 class AgentWelcome(Struct, frozen=True):
@@ -161,6 +168,7 @@ class AgentRequests:
         tickets: Tickets | None = None,
         *,
         keep_output: bool = False,
+        prepare_within: int = PREPARE_WITHIN,
     ) -> None:
         self._loop = loop
         self._keep_output = keep_output
@@ -171,6 +179,7 @@ class AgentRequests:
         self._incarnation = 0
         self._registrations = Registrations()
         self._arrivals = _Arrivals()
+        self.gangs = GangStarts(loop, agents, prepare_within)
 
     def terms(self, *, adapts: bool = True) -> LeaseTerms:
         """Return the lease terms for the current number of agents, without lost ones."""
@@ -202,7 +211,8 @@ class AgentRequests:
         self._incarnation = max(self._incarnation, self._loop.state.facts.incarnations) + 1
         incarnation = self._incarnation
         terms = self.terms(adapts=intro.adapts)
-        self._agents.open(key, incarnation, self._loop.time.monotonic(), intro.peer, intro.life, terms)
+        gangs = GangHost(intro.gangs, intro.address)
+        self._agents.open(key, incarnation, self._loop.time.monotonic(), intro.peer, intro.life, terms, gangs)
         proposal = Register(
             intro.cluster,
             intro.name,
@@ -308,6 +318,7 @@ class AgentRequests:
         released: list[Lease],
         *,
         yielded: Sequence[Yielded] = (),
+        prepared: Sequence[tuple[Lease, int]] = (),
         leaving: bool = False,
     ) -> Answers:
         """Accept what happened to tasks; an agent with an old registration repeats the report under its new one."""
@@ -329,6 +340,9 @@ class AgentRequests:
             each.lease for each, reply in zip(started, replies, strict=False) if isinstance(reply, Done)
         ]
         verdicts = await self._verdicts(results, replies[len(started) : len(started) + len(results)])
+        if prepared:
+            self.check_lead()
+            self.gangs.prepared(NodeKey(node_key), prepared)
         answered = [each.lease for each in yielded]
         return Answers(
             self._loop.epoch, fenced=False, verdicts=verdicts, started=acknowledged, yielded=answered

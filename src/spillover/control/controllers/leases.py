@@ -73,7 +73,7 @@ class Leases:
                     log.warning("cannot reclaim leases", error=error.message)
 
     async def look(self) -> None:
-        """Propose lost agents, expired leases and agents to forget."""
+        """Propose lost agents, expired leases, gangs that were not prepared in time, and agents to forget."""
         engine = await self._loop.read()
         state = engine.state
         now = self._loop.time.monotonic()
@@ -111,7 +111,7 @@ class Leases:
         elif self._delays_reclaims(expired, counted, now):
             reclaims = []
         forgets = self._outdated(state)
-        proposals = (*gone, *reclaims, *forgets)
+        proposals = (*gone, *reclaims, *self._requests.gangs.overdue(), *forgets)
         replies = await self._loop.propose(*proposals) if proposals else []
         await self._one_by_one(
             [each for each, reply in zip(proposals, replies, strict=True) if isinstance(reply, Refusal)]

@@ -13,6 +13,7 @@ from spillover.control.live.loop import Loop
 from spillover.control.live.subscribers import Subscription
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of, is_array
+from spillover.control.views.tasks import tasks_of
 from spillover.core.events import Lease
 from spillover.core.records.jobs import Ended, Job, Placed, Running
 from spillover.core.transitions import TERMINAL
@@ -82,7 +83,7 @@ class OutputReading:
         with self._loop.subscribers.to_jobs([job]) as news:
             while True:
                 found = await self._lookup.find(job)
-                home = _place(found, attempt) or home
+                home = _place(found, attempt, asked.lease.task) or home
                 complete = _over(found, attempt)
                 try:
                     async with aclosing(self._pieces(found, asked, home)) as pieces:
@@ -108,7 +109,7 @@ class OutputReading:
     ) -> AsyncGenerator[bytes, None]:
         """Stream the output of one attempt from saved files or from where it ran; raise OutputGone if neither works."""
         attempt = asked.lease.attempt
-        # Only the output of the first task is saved on external clusters.
+        # Only the output of the first task is saved.
         files = self._files if _over(found, attempt) and asked.lease.task == 0 else None
         if (
             files is not None
@@ -117,7 +118,7 @@ class OutputReading:
             async for piece in files.pieces(kept, asked.offset):
                 yield piece
             return
-        place = _place(found, attempt) or home
+        place = _place(found, attempt, asked.lease.task) or home
         if place is not None:
             await self._check_place(place)
             pieces = self._from(place, asked)
@@ -226,14 +227,15 @@ def _newest(found: Found) -> int:
     return last if _place(found, last) is not None else max(1, last - 1)
 
 
-def _place(found: Found, attempt: int) -> str | None:
-    """Return the node of an attempt; None before it is placed, and for earlier attempts, whose nodes are not stored."""
+def _place(found: Found, attempt: int, task: int = 0) -> str | None:
+    """Return the node of a task; None before it is placed, and for earlier attempts, whose nodes are not stored."""
     if isinstance(found, PendingMember) or attempt != found.attempt:
         return None
     at = found if isinstance(found, Finished) else found.phase
     match at:
         case Running() | Placed() | Ended() | Finished() if at.cluster is not None:
-            return f"{at.cluster}/{at.node}"
+            node = next((each.node for each in tasks_of(found).tasks if each.rank == task), None)
+            return f"{at.cluster}/{at.node if node is None else node}"
         case _:
             return None
 

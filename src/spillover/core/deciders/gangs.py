@@ -20,10 +20,20 @@ from spillover.core.events import (
     TasksEnded,
     Usage,
 )
+from spillover.core.proposals import Done, GangOverdue, Reply
 from spillover.core.records.jobs import Job, Placed, Running
-from spillover.core.records.tasks import Gang, JobTask, deciding_end, ends_gang, fails_gang, usage_of
+from spillover.core.records.tasks import (
+    LEADER,
+    Gang,
+    JobTask,
+    deciding_end,
+    ends_gang,
+    fails_gang,
+    usage_of,
+)
 from spillover.core.state import State
 
+TOO_LATE: Final = "not all of its nodes prepared their tasks in time"
 _BEFORE_START: Final = frozenset({Outcome.NOT_STARTED, Outcome.RELEASED, Outcome.LOST})
 """Outcomes of tasks that may never have run."""
 
@@ -75,6 +85,16 @@ def lost_task(state: State, job: Job, task: JobTask, now: int, because: str = ""
     return TaskEnd(task.rank, now, JobState.FAILED, Outcome.LOST, usage=Usage(ran), message=because)
 
 
+def overdue(state: State, proposal: GangOverdue, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Give back a gang that not all nodes have prepared in time; leave it alone if a task has started."""
+    job = state.jobs.get(proposal.lease.job)
+    if job is None or job.lease != proposal.lease or type(job.phase) is not Placed:
+        return [], Done()
+    if job.extra.gang is None or job.phase.stopping is not None:
+        return [], Done()
+    return [JobStopping(job.id, now, Stop.UNPREPARED, ITSELF)], Done()
+
+
 def _may_try_again(job: Job) -> bool:
     """Return whether a gang that could not be prepared is tried again."""
     return stop_of(job) is None and job.lost < job.terms.retry.lost
@@ -90,10 +110,12 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
     end, used = deciding_end(ends, job.terms), usage_of(ends)
     phase, outcome = job.phase, end.outcome or Outcome.EXITED
     began = type(phase) is Running or used.ran > 0
-    if outcome is Outcome.NOT_STARTED and not began and _may_try_again(job):
-        return JobRequeued(
-            job.id, now, Back.UNPREPARED, job.attempt + 1, job.seq + 1, job.cost, because=end.message
-        )
+    if not began and (why_not := _unprepared(job, end)) is not None:
+        if _may_try_again(job):
+            return JobRequeued(
+                job.id, now, Back.UNPREPARED, job.attempt + 1, job.seq + 1, job.cost, because=why_not
+            )
+        outcome, end = Outcome.NOT_STARTED, replace(end, message=why_not)
     if outcome is Outcome.RELEASED:
         if not began:
             back = released(job, now, end.message)
@@ -103,7 +125,9 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
     if end.state is not JobState.SUCCEEDED:
         why_back = again(job, outcome, end.exit_code)
         if why_back is not None:
-            return JobRequeued(job.id, now, why_back, job.attempt + 1, job.seq + 1, cost, because=end.message)
+            return JobRequeued(
+                job.id, now, why_back, job.attempt + 1, job.seq + 1, cost, _outputs(ends), end.message
+            )
     finished = max(each.at for each in ends)
     since = phase.since if type(phase) is Running else None
     if since is None and began:
@@ -121,5 +145,19 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
         cost,
         used,
         why,
+        outputs=_outputs(ends),
         rank=end.rank,
     )
+
+
+def _outputs(ends: Sequence[TaskEnd]) -> str:
+    """Return the output files of a gang, which are those of its first task."""
+    return next((end.outputs for end in ends if end.rank == LEADER), "")
+
+
+def _unprepared(job: Job, end: TaskEnd) -> str | None:
+    """Return why a gang of which no task ran could not be prepared; None if that is not why it ended."""
+    if end.outcome is Outcome.NOT_STARTED:
+        return end.message
+    late = isinstance(job.phase, Placed) and job.phase.stopping is Stop.UNPREPARED
+    return TOO_LATE if late else None

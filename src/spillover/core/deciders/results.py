@@ -22,7 +22,7 @@ from spillover.core.events import (
 )
 from spillover.core.proposals import DRIVER, Done, Refusal, RefusalKind, Reply, Result, Started, Verdict
 from spillover.core.records.jobs import Ended, Job, Placed, Running
-from spillover.core.records.tasks import deciding_end, state_of_end
+from spillover.core.records.tasks import LEADER, deciding_end, state_of_end
 from spillover.core.state import State
 from spillover.model.ids import NodeKey
 
@@ -174,6 +174,7 @@ def _of_task(state: State, job: Job, proposal: Result, now: int) -> tuple[list[A
         proposal.signal,
         Usage(ran, used.cpu, used.peak_memory),
         proposal.message,
+        proposal.outputs if task.rank == LEADER else "",
     )
     events = tasks_end(state, job, [end], now)
     last = events[-1]

@@ -30,7 +30,7 @@ from spillover.model.reasons import (
     ReportUnusable,
 )
 
-_BY_ITS_TASKS: Final = frozenset({Stop.TASK_FAILED, Stop.TASK_SUCCEEDED})
+_BY_ITS_TASKS: Final = frozenset({Stop.TASK_FAILED, Stop.TASK_SUCCEEDED, Stop.UNPREPARED})
 
 
 def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
@@ -78,7 +78,7 @@ def verdict(  # noqa: C901, PLR0911 - one answer for each outcome
                 return JobState.TIMED_OUT, PastDeadline()
             case Stop.WALLTIME:
                 return JobState.TIMED_OUT, _past_walltime(job)
-            case Stop.REQUEUE | Stop.RETURN | Stop.TASK_FAILED | Stop.TASK_SUCCEEDED:
+            case Stop.REQUEUE | Stop.RETURN | Stop.TASK_FAILED | Stop.TASK_SUCCEEDED | Stop.UNPREPARED:
                 pass
     if outcome is Outcome.LOST:
         return JobState.FAILED, LostTooOften(job.lost + 1, report.message if report is not None else because)

@@ -38,6 +38,8 @@ class Stop(StrEnum):
     """Another task of its gang failed."""
     TASK_SUCCEEDED = "task_succeeded"
     """The first task of its gang succeeded, and the job ends with that one."""
+    UNPREPARED = "unprepared"
+    """Not all nodes of its gang prepared their tasks in time."""
 
 
 class Outcome(StrEnum):
@@ -123,6 +125,8 @@ class TaskEnd(Struct, frozen=True, array_like=True, gc=False):
     usage: Usage = Usage()
     message: str = ""
     """Message for people; empty if there is none."""
+    outputs: str = ""
+    """The blob that lists the output files of the first task; empty if there are none."""
 
 
 class PeriodRef(Struct, frozen=True, array_like=True, gc=False):

@@ -29,6 +29,7 @@ from spillover.forms.quantities import (
     read_other,
     read_words,
 )
+from spillover.model.admission import TASK_RULES
 from spillover.model.files import File
 from spillover.model.ids import is_name
 from spillover.model.job import (
@@ -38,6 +39,8 @@ from spillover.model.job import (
     JobSpec,
     On,
     OnFailure,
+    OnTaskFailure,
+    OnTaskSuccess,
     PythonCall,
     Range,
     Retry,
@@ -61,6 +64,7 @@ _PYTHON: Final = ("python",)
 _FILES: Final = ("files",)
 _COMMAND_FILES: Final = ("command", "files")
 _FILES_PYTHON: Final = ("files", "python")
+_DEFAULT_RULES: Final = (_DEFAULT_TERMS.on_task_failure, _DEFAULT_TERMS.on_task_success)
 _encoder: Final = msgpack.Encoder()
 
 
@@ -185,6 +189,13 @@ def _shape(doc: SpecDoc, implied: tuple[str, ...], found: Findings) -> Shape:
 
 def _runs(doc: SpecDoc) -> tuple[str, ...]:
     """Return what a cluster must be able to run; containers are a need instead."""
+    if (doc.on_task_failure, doc.on_task_success) != _DEFAULT_RULES:
+        return tuple(sorted((*_work_runs(doc), TASK_RULES)))
+    return _work_runs(doc)
+
+
+def _work_runs(doc: SpecDoc) -> tuple[str, ...]:
+    """Return what a cluster must be able to run because of the kind of work."""
     if doc.container is not None:
         return _FILES if doc.inputs or doc.outputs else ()
     if doc.inputs or doc.outputs:
@@ -228,7 +239,11 @@ def _terms(doc: SpecDoc, found: Findings) -> Terms:
     retry = Retry(doc.retry.exit, doc.retry.lost)
     data = 0 if doc.data is None else read_memory(doc.data, ("spec", "data"), found) or 0
     failure = OnFailure(doc.on_cluster_failure)
-    terms = Terms(walltime, estimate, grace, lost_after, retry, max_cost, data, failure)
+    tasks = OnTaskFailure(doc.on_task_failure), OnTaskSuccess(doc.on_task_success)
+    if doc.tasks == 1 and tasks != _DEFAULT_RULES:
+        field = "on_task_failure" if tasks[0] is not OnTaskFailure.FAIL else "on_task_success"
+        found.add(("spec", field), "is for jobs with several tasks; set `tasks`, or remove it")
+    terms = Terms(walltime, estimate, grace, lost_after, retry, max_cost, data, failure, *tasks)
     return _DEFAULT_TERMS if terms == _DEFAULT_TERMS else terms
 
 

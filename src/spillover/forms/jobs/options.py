@@ -134,6 +134,18 @@ OPTIONS: Final = (
         "what to do when its cluster fails (default: wait)",
     ),
     Option(
+        "--on-task-failure",
+        ("spec", "on_task_failure"),
+        "fail|ignore",
+        "when a task of several fails: stop the others, or let them go on (default: fail)",
+    ),
+    Option(
+        "--on-task-success",
+        ("spec", "on_task_success"),
+        "wait|end",
+        "when the first task succeeds: wait for the others, or stop them (default: wait)",
+    ),
+    Option(
         "--lost-after",
         ("spec", "lost_after"),
         "TIME",

@@ -16,6 +16,8 @@ from spillover.model.job import (
     Container,
     JobSpec,
     OnFailure,
+    OnTaskFailure,
+    OnTaskSuccess,
     PythonCall,
     Retry,
     Shell,
@@ -134,4 +136,8 @@ def _terms(terms: Terms) -> dict[str, Any]:
         body["data"] = write_memory(terms.data)
     if terms.on_cluster_failure is not OnFailure.WAIT:
         body["on_cluster_failure"] = str(terms.on_cluster_failure)
+    if terms.on_task_failure is not OnTaskFailure.FAIL:
+        body["on_task_failure"] = str(terms.on_task_failure)
+    if terms.on_task_success is not OnTaskSuccess.WAIT:
+        body["on_task_success"] = str(terms.on_task_success)
     return body

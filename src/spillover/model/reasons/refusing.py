@@ -79,10 +79,10 @@ class NotWhere(Never, frozen=True, tag="not_where"):
 
 
 class CannotRun(Never, frozen=True, tag="cannot_run"):
-    """The cluster does not support this kind of work: plain commands, whole pods, Python calls, or files."""
+    """The cluster does not support this kind of work: plain commands, whole pods, Python calls, files, or rules for tasks."""
 
     what: str
-    """`command`, `files`, `pods` or `python`."""
+    """`command`, `files`, `pods`, `python` or `task_rules`."""
 
     def __str__(self) -> str:
         return _CANNOT.get(self.what, f"no cluster can run jobs of kind {self.what}")
@@ -94,6 +94,7 @@ _CANNOT = {
     "pods": "its manifest needs a Kubernetes cluster: it has several pods or containers, "
     "init containers, or variables or volumes from other objects",
     "python": "Python calls run on agents only",
+    "task_rules": "`on_task_failure` and `on_task_success` work on agents only",
 }
 
 

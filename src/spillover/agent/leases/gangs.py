@@ -1,0 +1,81 @@
+"""The environment of a task of a gang: who it is, who the others are, and where they are.
+
+Tasks find each other by the variables that the common launchers and libraries read, so that a program that was written
+for torchrun, Slurm or MPI needs no change.
+"""
+
+from collections import Counter
+
+from spillover.agent.leases.values import GangStart, Task
+from spillover.model.ids import JobId
+
+MOST_SLURM_ID = 2**31
+"""Slurm's job ids are numbers below this."""
+
+
+def gang_environment(start: GangStart, rank: int, task: Task, hosts_file: str) -> dict[str, str]:
+    """Return the variables of one task. Those of the job win, except for ours, which begin with SPILL_."""
+    nodes, size = start.nodes, len(start.nodes)
+    mine = nodes[rank]
+    order = list(dict.fromkeys(nodes))
+    counts = Counter(nodes)
+    local = nodes[:rank].count(mine)
+    known = {
+        "MASTER_ADDR": start.hosts[0],
+        "MASTER_PORT": str(start.port),
+        "WORLD_SIZE": str(size),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local),
+        "LOCAL_WORLD_SIZE": str(counts[mine]),
+        "GROUP_RANK": str(order.index(mine)),
+        **_slurm(start, rank, task, local, order, [counts[node] for node in order]),
+        "PMI_RANK": str(rank),
+        "PMI_SIZE": str(size),
+        "OMPI_COMM_WORLD_RANK": str(rank),
+        "OMPI_COMM_WORLD_SIZE": str(size),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(local),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(counts[mine]),
+        "OMPI_COMM_WORLD_NODE_RANK": str(local),
+    }
+    own = {
+        "SPILL_TASK": str(rank),
+        "SPILL_TASKS": str(size),
+        "SPILL_LOCAL_TASK": str(local),
+        "SPILL_LOCAL_TASKS": str(counts[mine]),
+        "SPILL_NODE": mine,
+        "SPILL_NODE_RANK": str(order.index(mine)),
+        "SPILL_NODES": str(len(order)),
+        "SPILL_HOSTS": hosts_file,
+    }
+    return known | task.env | own
+
+
+def _slurm(
+    start: GangStart, rank: int, task: Task, local: int, order: list[str], counts: list[int]
+) -> dict[str, str]:
+    """Return the variables that programs written for Slurm read."""
+    nodes = start.nodes
+    number = slurm_id(start.job)
+    names = ",".join(start.hosts[nodes.index(node)] for node in order)
+    return {
+        "SLURM_JOB_ID": number,
+        "SLURM_JOBID": number,
+        "SLURM_PROCID": str(rank),
+        "SLURM_LOCALID": str(local),
+        "SLURM_NODEID": str(order.index(nodes[rank])),
+        "SLURM_NTASKS": str(len(nodes)),
+        "SLURM_NPROCS": str(len(nodes)),
+        "SLURM_NNODES": str(len(order)),
+        "SLURM_JOB_NUM_NODES": str(len(order)),
+        "SLURM_JOB_NODELIST": names,
+        "SLURM_NODELIST": names,
+        "SLURM_TASKS_PER_NODE": ",".join(map(str, counts)),
+        "SLURM_CPUS_PER_TASK": str(max(1, task.need.cpu // 1000)),
+        "SLURM_LAUNCH_NODE_IPADDR": start.hosts[0],
+        "SLURMD_NODENAME": nodes[rank],
+    }
+
+
+def slurm_id(job: JobId) -> str:
+    """Return a number for a job, the same on every node, because programs read Slurm's job id as a number."""
+    return str(int.from_bytes(job.encode()[-12:]) % MOST_SLURM_ID)

@@ -1,0 +1,121 @@
+"""Starts gangs on agents: once every agent has prepared its tasks, all get the word to start them.
+
+Nothing here is journaled. Agents say again which tasks they have prepared whenever they register, so another server
+knows as much as this one as soon as they have. An agent that misses the word asks for it in the same way.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct, field
+
+from spillover.control.live.loop import Loop
+from spillover.core.deciders.results import holder
+from spillover.core.events import (
+    AgentRegistered,
+    AnyEvent,
+    GangPlaced,
+    JobEnded,
+    JobRequeued,
+    JobStarted,
+    Lease,
+)
+from spillover.core.proposals import GangOverdue
+from spillover.core.records.jobs import Job, Placed, Running
+from spillover.core.records.tasks import LEADER
+from spillover.model.ids import JobId, NodeKey, node_key, split_task
+from spillover.ports.cluster import Agents, GangStart
+
+
+class _Gang(Struct):
+    """A placed gang of which some tasks are prepared."""
+
+    lease: Lease
+    """Of the first task."""
+    ports: dict[int, int] = field(default_factory=dict)
+    """Ports of prepared tasks by rank; 0 for all but the first task."""
+
+
+class GangStarts:
+    """The gangs that wait until all of their tasks are prepared."""
+
+    def __init__(self, loop: Loop, agents: Agents, prepare_within: int) -> None:
+        self._loop = loop
+        self._agents = agents
+        self._within = prepare_within
+        """Nanoseconds in which all tasks of a gang must be prepared."""
+        self._gangs: dict[JobId, _Gang] = {}
+        self._waiting: dict[JobId, tuple[Lease, int]] = {}
+        """Gangs of which no task has started: the lease of the first task, and the monotonic time of the placement."""
+        loop.listen(self._see)
+
+    def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
+        """Follow which gangs are placed, start, end or return to the queue."""
+        for event in events:
+            match event:
+                case GangPlaced():
+                    self._await(event.job)
+                case AgentRegistered():  # after a restart of the server, placed gangs are found here
+                    node = self._loop.state.agents.get(node_key(event.cluster, event.node))
+                    for task in node.held if node is not None else ():
+                        self._await(split_task(task)[0])
+                case JobStarted():
+                    self._waiting.pop(event.job, None)
+                case JobEnded() | JobRequeued():
+                    self._waiting.pop(event.job, None)
+                    self._gangs.pop(event.job, None)
+                case _:
+                    pass
+
+    def _await(self, job_id: JobId) -> None:
+        """Count from now how long a gang takes to prepare."""
+        job = self._loop.state.jobs.get(job_id)
+        if job is None or job.extra.gang is None or type(job.phase) is not Placed:
+            return
+        known = self._waiting.get(job_id)
+        if known is None or known[0] != job.lease:
+            self._waiting[job_id] = job.lease, self._loop.time.monotonic()
+
+    def overdue(self) -> list[GangOverdue]:
+        """Return the gangs that were not prepared in time."""
+        before = self._loop.time.monotonic() - self._within
+        return [GangOverdue(lease) for lease, since in self._waiting.values() if since < before]
+
+    def prepared(self, node: NodeKey, prepared: Iterable[tuple[Lease, int]]) -> None:
+        """Record tasks that an agent has prepared, and start gangs that are complete."""
+        for lease, port in prepared:
+            job = holder(self._loop.state, lease, node)
+            if job is None or job.extra.gang is None:
+                continue
+            gang = self._gangs.get(job.id)
+            if gang is None or gang.lease != job.lease:
+                gang = self._gangs[job.id] = _Gang(job.lease)
+            again = len(gang.ports) == len(job.tasks)
+            gang.ports[lease.task] = port
+            if again:
+                self._start(job, gang, (node,))
+            elif len(gang.ports) == len(job.tasks):
+                self._start(job, gang, self._nodes(job))
+
+    @staticmethod
+    def _nodes(job: Job) -> list[NodeKey]:
+        """Return the nodes of a gang, each once."""
+        if not isinstance(job.phase, Placed | Running):
+            return []
+        return [node_key(job.phase.cluster, name) for name in dict.fromkeys(each.node for each in job.tasks)]
+
+    def _start(self, job: Job, gang: _Gang, nodes: Iterable[NodeKey]) -> None:
+        """Give agents the word to start their tasks, unless the job is being stopped."""
+        phase = job.phase
+        if not isinstance(phase, Placed | Running) or phase.stopping is not None:
+            return
+        names = tuple([task.node for task in job.tasks])
+        addresses = {name: self._address(node_key(phase.cluster, name)) for name in dict.fromkeys(names)}
+        hosts = tuple([addresses[name] or name for name in names])
+        start = GangStart(gang.lease, names, hosts, gang.ports[LEADER])
+        for node in nodes:
+            self._agents.start_gang(node, start)
+
+    def _address(self, node: NodeKey) -> str:
+        """Return where tasks on a node are reached; empty if unknown."""
+        contact = self._agents.contact(node)
+        return "" if contact is None else contact.address
