@@ -43,7 +43,7 @@ def this_machine(slots: int | None) -> Clusters:
     agent = LocalDoc("local-1", slots or cpus(), memory())
     form = LocalAgentsDoc([agent])
     entry = msgspec.json.encode({"name": name, "local": form.local}).decode()
-    return Clusters((ClusterSpec(name, AGENTS, Role.OWNED),), {name: form}, {name: entry})
+    return Clusters((ClusterSpec(name, AGENTS, Role.OWNED, gangs=True),), {name: form}, {name: entry})
 
 
 def read_cluster(value: object, kinds: Kinds, found: Findings) -> Clusters | None:

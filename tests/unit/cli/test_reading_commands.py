@@ -276,7 +276,8 @@ def test_why_prints_one_json_object(spill: Callable[..., Any]) -> None:
 def test_logs_are_copied_byte_for_byte(client: Any, spill: Callable[..., Any]) -> None:
     client.output = {False: [b"one\xff", b"\x00two\n"], True: [b"oh\n"]}
     assert spill("logs", "train", "-f", "--attempt", "2") == (0, "one\udcff\x00two\n", "")
-    assert client.asked == [("logs", "train", {"follow": True, "stderr": False, "attempt": 2, "task": 0})]
+    read = ("logs", "train", {"follow": True, "stderr": False, "attempt": 2, "task": 0})
+    assert client.asked == [("job", "train"), read]
     assert spill("logs", "train", "--stderr") == (0, "oh\n", "")
 
 

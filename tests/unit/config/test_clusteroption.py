@@ -38,7 +38,9 @@ def test_clusters_of_a_command_line() -> None:
 
 
 def test_a_cluster_of_agents_needs_no_options() -> None:
-    assert read_options(["lab=agents"]).specs == (ClusterSpec(ClusterName("lab"), "agents", Role.OWNED),)
+    assert read_options(["lab=agents"]).specs == (
+        ClusterSpec(ClusterName("lab"), "agents", Role.OWNED, gangs=True),
+    )
 
 
 @pytest.mark.parametrize(

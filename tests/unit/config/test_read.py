@@ -76,19 +76,20 @@ clusters:
   local: [{name: v1, cpu: 1.5, memory: 8Gi}]
   price: {cpu_hour: 0.04, gpu_hour: "2.5", memory_gib_hour: 1}
   billing: {step: 60s, minimum: 2m}
-agents: {lost_after: 10s, on_shutdown: keep, heartbeat: 500ms, keep_output: true, output_limit: 2Mi, isolation: watch}
+agents: {lost_after: 10s, on_shutdown: keep, heartbeat: 500ms, prepare_within: 3m, keep_output: true, output_limit: 2Mi, isolation: watch}
 retention: {jobs: 30d, logs: 0s, events: 1d}
 clock: {jump: 10m, away: 7d}
 """)
     assert structs.replace(config, entries={}) == Config(
         clusters=(
-            ClusterSpec(ClusterName("onprem"), "agents", Role.OWNED),
+            ClusterSpec(ClusterName("onprem"), "agents", Role.OWNED, gangs=True),
             ClusterSpec(
                 ClusterName("cloud"),
                 "agents",
                 Role.RENTED,
                 Price(40_000, 1_000_000, 2_500_000),
                 Billing(60 * SECOND, 2 * MINUTE),
+                gangs=True,
             ),
         ),
         forms={
@@ -114,6 +115,7 @@ clock: {jump: 10m, away: 7d}
         ),
         lost_after=10 * SECOND,
         heartbeat=SECOND // 2,
+        prepare_within=3 * MINUTE,
         on_shutdown=OnShutdown.KEEP,
         keep_output=True,
         output_limit=2 << 20,
@@ -159,7 +161,7 @@ clock: {jump: 10m, away: 7d}
 def test_without_a_file_this_machine_is_the_cluster() -> None:
     config = read_config(None)
     assert config == default_config() == read("")
-    assert config.clusters == (ClusterSpec(ClusterName("local"), "agents", Role.OWNED),)
+    assert config.clusters == (ClusterSpec(ClusterName("local"), "agents", Role.OWNED, gangs=True),)
     (agent,) = agents_of(config)
     assert agent.name == "local-1"
     assert agent.capacity == Resources(machine.cpus() * 1000, machine.memory())

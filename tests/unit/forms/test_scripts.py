@@ -152,6 +152,8 @@ VALUES = {
     "--retry-exit": "1",
     "--retry-lost": "0",
     "--on-cluster-failure": "requeue",
+    "--on-task-failure": "ignore",
+    "--on-task-success": "end",
     "--lost-after": "7m",
     "--grace": "1s",
     "--array": "1-3",
@@ -165,10 +167,12 @@ VALUES = {
 
 def test_every_flag_sets_the_field_of_a_job_that_it_names() -> None:
     assert VALUES.keys() == BY_FLAG.keys()
-    plain = read_job(doc_from_options({}, {"command": ["true"]}))
     for option in OPTIONS:
         given = [VALUES[option.flag]] if option.repeatable else VALUES[option.flag]
-        assert read_job(doc_from_options({option.dest: given}, {"command": ["true"]})) != plain, option.flag
+        others = {"tasks": "2"} if option.flag.startswith("--on-task") else {}
+        plain = read_job(doc_from_options(others, {"command": ["true"]}))
+        with_it = read_job(doc_from_options(others | {option.dest: given}, {"command": ["true"]}))
+        assert with_it != plain, option.flag
 
 
 def test_all_flags_together_make_one_job() -> None:

@@ -54,12 +54,16 @@ class Chains:
     def begin(self, lease: Lease, task: Task, now: int) -> int:
         """Open a slot for a task with capacity of its own; return its number, or -1 if no other task can share it."""
         work = _work_of(task)
+        gang = task.tasks > 1  # it starts with its gang, and no other task waits for that
         # No task joins a command before its pace is known. A Python call always gets a slot, because its worker is
         # found by the slot.
-        if work is None or (type(task.work) is not PythonCall and self._pace.get(work, AHEAD) >= AHEAD):
+        if work is None or (
+            type(task.work) is not PythonCall and (gang or self._pace.get(work, AHEAD) >= AHEAD)
+        ):
             return -1
         self._numbers += 1
         slot = self._slots[self._numbers] = ChainSlot(self._numbers, task.need, now)
+        slot.open = not gang
         slot.leases[lease] = None
         self._by_lease[lease] = slot
         return slot.number
@@ -67,7 +71,7 @@ class Chains:
     def join(self, lease: Lease, task: Task) -> int | None:
         """Put a task behind others; return the number of their slot, or None if no slot takes it."""
         work = _work_of(task)
-        if work is None or (pace := self._pace.get(work)) is None:
+        if task.tasks > 1 or work is None or (pace := self._pace.get(work)) is None:
             return None
         best, fewest = None, min(MOST, AHEAD // (pace + 1) + 1)
         for slot in self._slots.values():
@@ -119,8 +123,6 @@ def _work_of(task: Task) -> Hashable | None:
     """Return the key under which the pace of a task is known; None if it cannot share a slot."""
     work = task.work
     kind = type(work)
-    if task.tasks > 1:
-        return None  # it starts with its gang, and not after another task
     if kind is PythonCall:
         return work.function or work.call  # type: ignore[union-attr] # its type was checked
     if (kind is Argv or kind is Shell) and not task.inputs and not task.outputs:

@@ -108,6 +108,7 @@ def _all_ends(gang: Gang, last: Sequence[TaskEnd]) -> list[TaskEnd]:
 def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> JobRequeued | JobEnded:
     """Decide on a job all of whose tasks have ended."""
     end, used = deciding_end(ends, job.terms), usage_of(ends)
+    leader = next(each for each in ends if each.rank == LEADER)
     phase, outcome = job.phase, end.outcome or Outcome.EXITED
     began = type(phase) is Running or used.ran > 0
     if not began and (why_not := _unprepared(job, end)) is not None:
@@ -126,7 +127,7 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
         why_back = again(job, outcome, end.exit_code)
         if why_back is not None:
             return JobRequeued(
-                job.id, now, why_back, job.attempt + 1, job.seq + 1, cost, _outputs(ends), end.message
+                job.id, now, why_back, job.attempt + 1, job.seq + 1, cost, leader.outputs, end.message
             )
     finished = max(each.at for each in ends)
     since = phase.since if type(phase) is Running else None
@@ -145,14 +146,11 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
         cost,
         used,
         why,
-        outputs=_outputs(ends),
-        rank=end.rank,
+        leader.value,
+        leader.value_digest,
+        leader.outputs,
+        end.rank,
     )
-
-
-def _outputs(ends: Sequence[TaskEnd]) -> str:
-    """Return the output files of a gang, which are those of its first task."""
-    return next((end.outputs for end in ends if end.rank == LEADER), "")
 
 
 def _unprepared(job: Job, end: TaskEnd) -> str | None:

@@ -174,8 +174,9 @@ def _of_task(state: State, job: Job, proposal: Result, now: int) -> tuple[list[A
         proposal.signal,
         Usage(ran, used.cpu, used.peak_memory),
         proposal.message,
-        proposal.outputs if task.rank == LEADER else "",
     )
+    if task.rank == LEADER:  # what it returns and writes is what the job returns and writes
+        end = replace(end, outputs=proposal.outputs, value=proposal.value, value_digest=proposal.value_digest)
     events = tasks_end(state, job, [end], now)
     last = events[-1]
     return (finish(state, [last], now, events[:-1]) if type(last) is JobEnded else events), ACCEPTED

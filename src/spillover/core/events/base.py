@@ -127,6 +127,9 @@ class TaskEnd(Struct, frozen=True, array_like=True, gc=False):
     """Message for people; empty if there is none."""
     outputs: str = ""
     """The blob that lists the output files of the first task; empty if there are none."""
+    value: bytes = b""
+    value_digest: str = ""
+    """What the Python call of the first task returned or raised, as in `JobEnded`."""
 
 
 class PeriodRef(Struct, frozen=True, array_like=True, gc=False):
