@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.processes import ServerProcess, await_ends
+from tests.support.processes import ServerProcess, await_ends, wait_until
 
 
 def test_a_server_is_well_while_it_runs_and_a_killed_or_damaged_one_is_told(
@@ -51,6 +51,8 @@ def test_a_server_is_well_while_it_runs_and_a_killed_or_damaged_one_is_told(
 
 def test_a_server_elsewhere_is_asked_alone(server: ServerProcess) -> None:
     token = server.data / "token"
+    with server.client() as client:
+        wait_until(client.agents, "the registration of its agent")
     done = server.spill("doctor", "--server", server.url, "--token-file", str(token), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     checks = {each["check"] for each in json.loads(done.stdout)["findings"]}

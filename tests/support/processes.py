@@ -6,6 +6,7 @@ Tests compare what the server acknowledged with its journal, so they see a serve
 import asyncio
 import contextlib
 import os
+import random
 import select
 import signal
 import socket
@@ -223,15 +224,20 @@ def write_config(folder: Path, **settings: Any) -> tuple[str, str]:
     return ("--config", str(path))
 
 
+PORTS: Final = range(11_000, 32_000)
+"""Ports for servers of tests: the system gives none of them to outgoing connections, as it begins at 32768."""
+_dice = random.SystemRandom()
+
+
 def free_ports(count: int) -> list[int]:
-    """Return ports that are free now."""
-    with contextlib.ExitStack() as stack:
-        ports = []
-        for _ in range(count):
-            probe = stack.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
-            ports.append(int(probe.getsockname()[1]))
-        return ports
+    """Return ports that are free now, and that nobody gets who asks the system for any port."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = _dice.choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports += [port] if port not in ports else []
+    return ports
 
 
 def read_journal(data: Path, store: str = "sqlite") -> list[AnyEvent]:
