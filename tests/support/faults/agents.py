@@ -19,7 +19,6 @@ from spillover.agent.leases.state import AgentState
 from spillover.agent.leases.values import Task
 from spillover.agent.options import AgentOptions
 from spillover.agent.runtime import AgentRuntime, Clocks
-from spillover.agent.tasks.process import Sight
 from spillover.core.events import Lease
 from spillover.core.records.tasks import LEADER
 from spillover.model.resources import Resources
@@ -74,8 +73,11 @@ class _Hands:
         if lease.attempt <= script.unprepared and lease.task == task.tasks - 1:
             self._host.call_later(script.preparing, self._runtime.unprepared, lease, "no room on disk")
         else:
-            port = 4000 if lease.task == LEADER else 0
-            self._host.call_later(script.preparing, self._runtime.prepared, lease, port)
+            self._host.call_later(script.preparing, self._prepared, lease)
+
+    def _prepared(self, lease: Lease) -> None:
+        self._machine.prepared(lease)
+        self._runtime.prepared(lease, 4000 if lease.task == LEADER else 0)
 
     def discard(self, lease: Lease) -> None:
         """Do nothing: nothing was written."""

@@ -1,7 +1,7 @@
 """Plants known bugs while a story runs, to prove that the checks find them. The product cannot enable them."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -9,6 +9,8 @@ from msgspec.structs import replace
 from spillover.agent.connection import link
 from spillover.agent.connection.link import Link
 from spillover.agent.leases.state import AgentState
+from spillover.agent.leases.values import Instruction, Welcome
+from spillover.control.agents.gangs import GangStarts, _Gang
 from spillover.control.agents.registrations import Registrations
 from spillover.control.controllers.stealing import Stealing
 from spillover.control.live.loop import Loop
@@ -139,6 +141,71 @@ def untellable_news() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def idle_with_results() -> Iterator[None]:
+    """Let an agent that only has results to report wait as long for its server as one that has nothing."""
+    real = Link._longest_wait
+
+    def longest_wait(self: Link) -> float:
+        state = self._state
+        results, state.results = state.results, {}
+        try:
+            return real(self)
+        finally:
+            state.results = results
+
+    with _instead(Link, "_longest_wait", longest_wait):
+        yield
+
+
+@contextlib.contextmanager
+def first_come_first_start() -> Iterator[None]:
+    """Start a gang when the first of its tasks is prepared."""
+    real = GangStarts.prepared
+
+    def prepared(self: GangStarts, node: NodeKey, tasks: Iterable[tuple[Lease, int]]) -> None:
+        tasks = list(tasks)
+        for lease, _ in tasks:
+            job = results.holder(self._loop.state, lease, node)
+            if job is not None and job.id not in self._gangs:
+                self._start(job, _Gang(job.lease, dict.fromkeys(range(len(job.tasks)), 0)), self._nodes(job))
+        real(self, node, tasks)
+
+    with _instead(GangStarts, "prepared", prepared):
+        yield
+
+
+@contextlib.contextmanager
+def said_only_once() -> Iterator[None]:
+    """Give the word to start a gang only once, even if an agent did not hear it."""
+    real = GangStarts._start
+
+    def start(self: GangStarts, job: Job, gang: _Gang, nodes: Iterable[NodeKey]) -> None:
+        said: set[Lease] = self.__dict__.setdefault("_said", set())
+        if job.lease not in said:
+            said.add(job.lease)
+            real(self, job, gang, nodes)
+
+    with _instead(GangStarts, "_start", start):
+        yield
+
+
+@contextlib.contextmanager
+def prepared_in_silence() -> Iterator[None]:
+    """Do not tell another server which tasks of gangs are prepared."""
+    real = AgentState.registered
+
+    def registered(self: AgentState, now: int, sent: int, welcome: Welcome) -> list[Instruction]:
+        before = dict(self._reports.prepared)
+        out = real(self, now, sent, welcome)
+        self._reports.prepared.clear()
+        self._reports.prepared.update(before)
+        return out
+
+    with _instead(AgentState, "registered", registered):
+        yield
+
+
 BUGS: Final[dict[str, Callable[[], Any]]] = {
     "no-seq-check": no_seq_check,
     "early-hand-out": early_hand_out,
@@ -147,6 +214,10 @@ BUGS: Final[dict[str, Callable[[], Any]]] = {
     "over-for-good": over_for_good,
     "unfenced-namesake": unfenced_namesake,
     "untellable-news": untellable_news,
+    "idle-with-results": idle_with_results,
+    "first-come-first-start": first_come_first_start,
+    "said-only-once": said_only_once,
+    "prepared-in-silence": prepared_in_silence,
 }
 
 

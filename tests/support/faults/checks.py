@@ -13,6 +13,7 @@ from spillover.core.events import (
     AgentRegistered,
     AnyEvent,
     Back,
+    GangPlaced,
     JobEnded,
     JobPlaced,
     JobRequeued,
@@ -24,6 +25,8 @@ from spillover.core.events import (
     MemberPlaced,
     StealAsked,
     StealRefused,
+    TasksEnded,
+    TasksStarted,
     Unmoved,
 )
 from spillover.core.proposals import Outcome, Result, Verdict
@@ -56,8 +59,12 @@ class Checks:
         self.met = met
         """The situations that the story met."""
         self.breaches: list[str] = []
-        self.owned: dict[JobId, Owned] = {}
-        """The owner of each leased job, according to the journal."""
+        self.owned: dict[tuple[JobId, int], Owned] = {}
+        """The owner of each leased task, by job and rank, according to the journal."""
+        self.sizes: dict[JobId, int] = {}
+        """Number of tasks of gangs that were ever placed."""
+        self.prepared: set[Lease] = set()
+        """Tasks of gangs that an agent has prepared."""
         self.ended: dict[JobId, JobEnded] = {}
         self.executions: dict[Lease, Execution] = {}
         """Everything that ever ran."""
@@ -88,6 +95,17 @@ class Checks:
                     self.names.registered(event)
                 case JobPlaced():
                     self._grant(Lease(event.job, event.attempt, event.seq), event.node)
+                case GangPlaced():
+                    self.sizes[event.job] = len(event.nodes)
+                    for rank, node in enumerate(event.nodes):
+                        self._grant(Lease(event.job, event.attempt, event.seq, rank), node)
+                case TasksStarted():
+                    self._must_live(event.job, "TasksStarted")
+                case TasksEnded():
+                    self._must_live(event.job, "TasksEnded")
+                    for end in event.ends:
+                        how = Back.RELEASED if end.outcome is Outcome.RELEASED else end.state
+                        self._take_task(event.job, end.rank, how)
                 case MemberPlaced():
                     self._grant(Lease(member_id(event.array, event.index), 1, event.seq), event.node)
                 case JobStarted() | JobStopping():
@@ -95,6 +113,8 @@ class Checks:
                 case JobRequeued():
                     self._must_live(event.job, "JobRequeued")
                     self._universe.tell(f"server: {event.job} back to the queue, {event.why}")
+                    self.met[Situation.UNPREPARED] += event.why is Back.UNPREPARED
+                    self._count_split(event.job, event.attempt - 1)
                     self._take(event.job, event.why)
                 case StealAsked():
                     self.met[Situation.ASKED] += 1
@@ -112,14 +132,20 @@ class Checks:
     def _grant(self, lease: Lease, node: NodeName) -> None:
         self._must_live(lease.job, "a lease")
         self._universe.tell(f"server: {lease.job} attempt {lease.attempt} seq {lease.seq} to {node}")
-        if lease.job in self.owned:
-            self.breach("sum of leases", f"{lease.job} is leased anew while {self.owned[lease.job]} holds")
+        task = lease.job, lease.task
+        if task in self.owned:
+            self.breach("sum of leases", f"{lease.job} is leased anew while {self.owned[task]} holds")
         if lease in self._closed:
             self.breach("no two at once", f"{lease} is granted twice")
-        self.owned[lease.job] = Owned(lease, node)
+        self.owned[task] = Owned(lease, node)
 
     def _take(self, job: JobId, how: Back | JobState) -> None:
-        if (owned := self.owned.pop(job, None)) is not None:
+        """Close the leases of all tasks of a job."""
+        for rank in range(self.sizes.get(job, 1)):
+            self._take_task(job, rank, how)
+
+    def _take_task(self, job: JobId, rank: int, how: Back | JobState) -> None:
+        if (owned := self.owned.pop((job, rank), None)) is not None:
             lease = owned.lease
             self._closed[lease] = how
             self.met[Situation.RECLAIMED] += lease in self._ran_out
@@ -128,14 +154,14 @@ class Checks:
 
     def _answered(self, job: JobId, *, really: bool) -> None:
         """Record that a steal failed: refused, or void because the asked agent registered again."""
-        if (owned := self.owned.get(job)) is not None and owned.lease in self._asked:
+        if (owned := self.owned.get((job, 0))) is not None and owned.lease in self._asked:
             self._asked.discard(owned.lease)
             self.met[Situation.UNANSWERED] += not really
 
     def _move(self, event: LeaseMoved) -> None:
         self.met[Situation.MOVED] += 1
         self._must_live(event.job, "LeaseMoved")
-        owned = self.owned.get(event.job)
+        owned = self.owned.get((event.job, 0))
         if owned is None or (owned.node, owned.lease.seq + 1) != (event.node, event.seq):
             self.breach(
                 "steals lose and double nothing", f"{event.job} moved from {event.node}, but {owned} holds"
@@ -161,13 +187,24 @@ class Checks:
             )
             return
         self.ended[event.job] = event
-        was_leased = event.job in self.owned
+        was_leased = (event.job, 0) in self.owned or event.job in self.sizes
         self._take(event.job, event.state)
+        if event.state is JobState.SUCCEEDED and event.job in self.sizes:
+            self._ran_whole(event)
         if was_leased and event.exit_code is not None:
-            run = self.executions.get(Lease(event.job, event.attempt, event.seq))
+            run = self.executions.get(Lease(event.job, event.attempt, event.seq, event.rank))
             if run is None or run.over is None or run.code != event.exit_code:
                 told = f"{event.job} ends by exit code {event.exit_code} of attempt {event.attempt} seq {event.seq}"
                 self.breach("one accepted result", f"{told}, but {_truth(run)}")
+
+    def _ran_whole(self, event: JobEnded) -> None:
+        """Check that every task of a gang that succeeded ran to its end in the same attempt."""
+        self.met[Situation.GANG] += 1
+        for rank in range(self.sizes[event.job]):
+            run = self.executions.get(Lease(event.job, event.attempt, event.seq, rank))
+            if run is None or run.over is None or run.code != 0:
+                told = f"{event.job} succeeds in attempt {event.attempt}, but of task {rank} {_truth(run)}"
+                self.breach("a gang runs whole or not at all", told)
 
     # --- what servers report
 
@@ -200,8 +237,27 @@ class Checks:
     def made(self, run: Execution) -> None:
         """Record that a process was created."""
         self.executions[run.lease] = run
+        self._starts_together(run.lease)
         self._alive.setdefault((run.lease.job, run.lease.task), []).append(run)
         self.look()
+
+    def _count_split(self, job: JobId, attempt: int) -> None:
+        """Count a gang that returns to the queue and of which only some tasks ever began."""
+        size = self.sizes.get(job, 0)
+        began = [
+            run.lease.task
+            for run in self.executions.values()
+            if (run.lease.job, run.lease.attempt) == (job, attempt) and run.began is not None
+        ]
+        self.met[Situation.SPLIT] += 0 < len(began) < size
+
+    def _starts_together(self, lease: Lease) -> None:
+        """Check that no task of a gang starts before all are prepared."""
+        for rank in range(self.sizes.get(lease.job, 0)):
+            other = Lease(lease.job, lease.attempt, lease.seq, rank)
+            if other not in self.prepared:
+                told = f"task {lease.task} of {lease.job} starts, and task {rank} is not prepared"
+                self.breach("a gang runs whole or not at all", told)
 
     def gone(self, run: Execution) -> None:
         """Record that a process is gone, or was never created."""
@@ -229,7 +285,7 @@ class Checks:
         """Record that an agent woke up; its tasks may have another owner."""
         for runs in self._alive.values():
             for run in runs:
-                owned = self.owned.get(run.lease.job)
+                owned = self.owned.get((run.lease.job, run.lease.task))
                 given_away = owned is None or owned.lease != run.lease
                 self.met[Situation.WOKE_WITHOUT] += run.agent == machine and given_away
 
@@ -262,7 +318,7 @@ class Checks:
         """Check that every job ended within a bound."""
         for job in jobs:
             if job not in self.ended:
-                at = self.owned.get(job)
+                at = next((owned for (each, _), owned in self.owned.items() if each == job), None)
                 where = f"is leased to {at.node} under {at.lease}" if at else "has no lease"
                 self.breach("every job ends", f"{job} {where}, {bound // SECOND} s after the last fault")
 

@@ -41,6 +41,7 @@ THEMES: Final = (
 SHAPES: Final = (
     *("mixed", "mixed", "mixed", "mixed", "mixed", "mixed"),
     *("skewed", "skewed", "skewed", "long", "long", "asleep", "replaced", "blackout"),
+    *("gangs", "gangs", "gangs"),
 )
 """Layouts of a story, each as often as it should occur."""
 MANY: Final = 4
@@ -82,6 +83,8 @@ def draw(seed: int) -> Story:
             return _replaced(seed, dice, setting)
         case "blackout":
             return _blackout(seed, dice, setting)
+        case "gangs":
+            return _gangs(seed, dice, setting)
         case "long":
             jobs, last = tuple(_long(dice, number) for number in range(1, dice.randint(3, 7))), 25.0
         case _:
@@ -107,6 +110,29 @@ def _skewed(seed: int, dice: random.Random, setting: Setting) -> Story:
         for number in range(1, dice.randint(2, 4))
     )
     return Story(seed, setting, jobs, _faults(dice, setting, 10.0))
+
+
+def _gangs(seed: int, dice: random.Random, setting: Setting) -> Story:
+    """Draw gangs that need most of the machines, some of which take long to prepare, beside single tasks."""
+    setting = _several(setting)
+    room = sum(agent.cpus for agent in setting.agents)
+    gangs = tuple(
+        JobPlan(
+            f"g{number}",
+            int(dice.uniform(0.2, 12) * SECOND),
+            int(dice.choice((dice.uniform(0.01, 0.5), dice.uniform(1, 10))) * SECOND),
+            tasks=dice.randint(2, room),
+            preparing=dice.choice((0.0, 0.0, 0.05, 2.0)),
+            unprepared=dice.choice((0, 0, 0, 1, 2)),
+            stubborn=dice.random() < 0.2,
+            grace=dice.choice((0, SECOND // 2)),
+            cancel=int(dice.uniform(1, 15) * SECOND) if dice.random() < 0.1 else None,
+        )
+        for number in range(1, dice.randint(3, 8))
+    )
+    widest = max(agent.cpus for agent in setting.agents)
+    others = tuple(_job(dice, number, widest) for number in range(1, dice.randint(1, 5)))
+    return Story(seed, setting, (*gangs, *others), _faults(dice, setting, 25.0))
 
 
 def _asleep(seed: int, dice: random.Random, setting: Setting) -> Story:

@@ -81,7 +81,14 @@ class People:
 
 def form(job: JobPlan, lost_after: int) -> JobForm:
     """Convert a plan into a job file."""
-    script = {"runs": job.runs, "failures": job.failures, "stubborn": job.stubborn, "tail": job.tail}
+    script = {
+        "runs": job.runs,
+        "failures": job.failures,
+        "stubborn": job.stubborn,
+        "tail": job.tail,
+        "preparing": job.preparing,
+        "unprepared": job.unprepared,
+    }
     spec: dict[str, object] = {
         "run": msgspec.json.encode(script).decode(),
         "resources": {"cpu": job.cpus},
@@ -90,6 +97,8 @@ def form(job: JobPlan, lost_after: int) -> JobForm:
         "grace": f"{job.grace // MILLISECOND}ms",
         "key": job.name,
     }
+    if job.tasks > 1:
+        spec["tasks"] = job.tasks
     if job.members:
         spec["array"] = f"1-{job.members}"
     if job.walltime:

@@ -63,6 +63,12 @@ class JobPlan(Struct, frozen=True):
     """Runtime in nanoseconds of every fourth member; 0 means the same as the others."""
     cancel: int | None = None
     """When a user cancels it; None means never."""
+    tasks: int = 1
+    """More than one is a gang."""
+    preparing: float = 0.0
+    """Seconds that an agent takes to prepare a task of a gang."""
+    unprepared: int = 0
+    """Number of attempts in which the last task of a gang cannot be prepared."""
 
 
 class Storm(Struct, frozen=True, tag=True):

@@ -3,7 +3,9 @@
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from spillover.api.grpc.agents import AgentsService
 from spillover.clusters.agents.hub import Hub
@@ -40,6 +42,8 @@ GAP = 10 * SECOND
 """As in a real server."""
 CHECKPOINT = 4.0
 """Seconds between two checkpoints."""
+
+CLUSTER: Final = replace(OWNED, gangs=True)
 
 
 class Disk:
@@ -275,7 +279,7 @@ class ServerLife:
         """Start the epoch in the journal; retry on failure, like a supervisor that restarts the server."""
         gap = self.host.wall() - last if last else 0
         policies = PolicySet(wait=Choice("never"), route=Choice(self._setting.route))
-        proposal = StartEpoch(epoch, (OWNED,), policies, gap if gap > GAP else 0, ahead=self._setting.ahead)
+        proposal = StartEpoch(epoch, (CLUSTER,), policies, gap if gap > GAP else 0, ahead=self._setting.ahead)
         while True:
             try:
                 await self.loop.propose(proposal)

@@ -57,6 +57,9 @@ class Situation(StrEnum):
     UNANSWERED = "a steal that was never answered"
     DUPLICATE = "a result told again after it counted"
     STALE = "a result under a lease that was over"
+    GANG = "a gang that ran whole"
+    UNPREPARED = "a gang given back because a node could not prepare it"
+    SPLIT = "a gang of which a part started and another part was lost"
 
 
 Tally: TypeAlias = Counter[Situation]

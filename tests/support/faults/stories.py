@@ -366,6 +366,7 @@ class Stage:
     def _new_machine(self, name: str, called: str) -> None:
         machine = self.machines[name] = Machine(self.universe, called, self._dice(called))
         machine.made, machine.gone = self.checks.made, self.checks.gone
+        machine.prepared = self.checks.prepared.add
 
     def _start_agent(self, name: str) -> None:
         plan = next(plan for plan in self.setting.agents if plan.name == name)

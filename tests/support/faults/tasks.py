@@ -78,6 +78,8 @@ class Machine:
         """Called for every process that is created."""
         self.gone: Callable[[Execution], None] = lambda _: None
         """Called for every process that is gone."""
+        self.prepared: Callable[[Lease], None] = lambda _: None
+        """Called for every task of a gang that is prepared."""
         self._dice = dice
 
     def start(

@@ -210,28 +210,31 @@ def test_an_agent_names_what_it_has_prepared_whenever_it_registers() -> None:
 def test_each_task_knows_its_rank_its_node_and_the_others() -> None:
     start = word(("n1", "n1", "n2", "n1"))
     env = gang_environment(start, 3, GANG, "/hosts/3")
-    assert env.items() >= {
-        "SPILL_TASK": "3",
-        "SPILL_TASKS": "4",
-        "SPILL_LOCAL_TASK": "2",
-        "SPILL_LOCAL_TASKS": "3",
-        "SPILL_NODE": "n1",
-        "SPILL_NODE_RANK": "0",
-        "SPILL_NODES": "2",
-        "SPILL_HOSTS": "/hosts/3",
-        "MASTER_ADDR": "10.0.0.1",
-        "MASTER_PORT": "4321",
-        "RANK": "3",
-        "WORLD_SIZE": "4",
-        "LOCAL_RANK": "2",
-        "LOCAL_WORLD_SIZE": "3",
-        "SLURM_PROCID": "3",
-        "SLURM_NODEID": "0",
-        "SLURM_JOB_NODELIST": "10.0.0.1,10.0.0.2",
-        "SLURM_TASKS_PER_NODE": "3,1",
-        "PMI_RANK": "3",
-        "OMPI_COMM_WORLD_SIZE": "4",
-    }.items()
+    assert (
+        env.items()
+        >= {
+            "SPILL_TASK": "3",
+            "SPILL_TASKS": "4",
+            "SPILL_LOCAL_TASK": "2",
+            "SPILL_LOCAL_TASKS": "3",
+            "SPILL_NODE": "n1",
+            "SPILL_NODE_RANK": "0",
+            "SPILL_NODES": "2",
+            "SPILL_HOSTS": "/hosts/3",
+            "MASTER_ADDR": "10.0.0.1",
+            "MASTER_PORT": "4321",
+            "RANK": "3",
+            "WORLD_SIZE": "4",
+            "LOCAL_RANK": "2",
+            "LOCAL_WORLD_SIZE": "3",
+            "SLURM_PROCID": "3",
+            "SLURM_NODEID": "0",
+            "SLURM_JOB_NODELIST": "10.0.0.1,10.0.0.2",
+            "SLURM_TASKS_PER_NODE": "3,1",
+            "PMI_RANK": "3",
+            "OMPI_COMM_WORLD_SIZE": "4",
+        }.items()
+    )
     assert gang_environment(start, 2, GANG, "")["LOCAL_RANK"] == "0"
 
 

@@ -186,9 +186,9 @@ class Link:
             await asyncio.sleep(pause)
 
     def _longest_wait(self) -> float:
-        """Return the most seconds that a reconnect may wait without risking the leases held here."""
+        """Return the most seconds that a reconnect may wait without risking leases, or results that somebody needs."""
         state = self._state
-        holds = state.running or state.waiting or state.fetching or state.preparing
+        holds = state.running or state.waiting or state.fetching or state.preparing or state.results
         return min(LONGEST_SPREAD, state.patience / 1e9) if holds else LONGEST_SPREAD
 
     async def drained(self) -> None:
