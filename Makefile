@@ -35,10 +35,11 @@ fuzz-inputs: SEEDS = 200
 fuzz-inputs: $(STAMP)
 	@$(BIN)/python -m tests.support.inputs --seeds $(SEEDS) --first $(FIRST) $(if $(SOURCE),--source $(SOURCE))
 
-# Kills, stops and disconnects real agents while JOBS jobs run.
+# Kills, stops and disconnects real agents while JOBS jobs run, and then while GANGS gangs do.
 JOBS ?= 20000
+GANGS ?= 2000
 chaos: $(STAMP)
-	@CHAOS_JOBS=$(JOBS) $(BIN)/python -m pytest tests/e2e/test_chaos.py --timeout 1200
+	@CHAOS_JOBS=$(JOBS) CHAOS_GANGS=$(GANGS) $(BIN)/python -m pytest tests/e2e/test_chaos.py --timeout 1200
 
 # The same on two Kubernetes clusters: the server, API servers and etcd fail, and a proxy corrupts the traffic between them.
 SEED ?= 20261115

@@ -17,7 +17,7 @@ import pytest
 
 from spillover.client import Client
 from spillover.client.errors import Unavailable, Unreachable
-from spillover.core.events import JobEnded, JobState
+from spillover.core.events import Back, JobEnded, JobRequeued, JobState
 from spillover.server.certificates import make_certificates
 from tests.support.processes import (
     ServerProcess,
@@ -113,7 +113,7 @@ class Chaos:
         self._count = 0
         self._plan: list[tuple[float, int, Callable[[], None]]] = []
         self.happened: Counter[str] = Counter()
-        for number in range(12):
+        for number in range(3 * len(agents)):
             self._draw(number)
         for at in (LASTS * 0.3, LASTS * 0.7):
             self._at(at, "the server is killed", self._server.kill)
@@ -129,9 +129,10 @@ class Chaos:
 
     def _draw(self, number: int) -> None:
         """One fault of an agent: each has its own times, so that they do not get into each other's way."""
-        agent = self._agents[number % AGENTS]
-        begin = 2 + (number // AGENTS) * (LASTS - 4) / 3 + self._dice.uniform(0, 2)
-        kind = (number + number // AGENTS) % 4
+        agents = len(self._agents)
+        agent = self._agents[number % agents]
+        begin = 2 + (number // agents) * (LASTS - 4) / 3 + self._dice.uniform(0, 2)
+        kind = (number + number // agents) % 4
         call = self._wires.call
         match kind:
             case 0:
@@ -158,8 +159,8 @@ class Chaos:
 
 
 @pytest.fixture
-def wires() -> Iterator[Wires]:
-    made = Wires(AGENTS)
+def wires(request: pytest.FixtureRequest) -> Iterator[Wires]:
+    made = Wires(getattr(request, "param", AGENTS))
     yield made
     made.close()
 
@@ -198,11 +199,12 @@ def leases(client: Client) -> dict[str, int]:
     return {agent.name: agent.leased for agent in client.agents()}
 
 
-def test_no_job_is_lost_or_doubled_while_agents_wires_and_servers_fail(
-    servers: Callable[..., ServerProcess], wires: Wires, agents: list[Far], tmp_path: Path
-) -> None:
+def set_up(
+    servers: Callable[..., ServerProcess], wires: Wires, agents: list[Far], folder: Path
+) -> ServerProcess:
+    """Start a server and, on a wire each, its agents; wait until all have registered."""
     http, grpc = free_ports(2)
-    tls = tmp_path / "tls"
+    tls = folder / "tls"
     make_certificates(tls, ["127.0.0.1", "localhost", *(wire.host for wire in wires.wires)], 2)
     server = servers(
         http=f"127.0.0.1:{http}",
@@ -212,28 +214,37 @@ def test_no_job_is_lost_or_doubled_while_agents_wires_and_servers_fail(
         agents={"heartbeat": "1s", "lost_after": f"{LOST_AFTER:g}s"},
     ).up()
     wires.open([http, grpc])
-    token = tmp_path / "agent.token"
+    made = server.spill("token", "create", "--role", "agent")
+    assert made.returncode == 0, made.stderr
+    token = folder / "agent.token"
+    token.write_text(next(word for word in made.stdout.split() if word.startswith("spt_")))
+    for number, wire in enumerate(wires.wires, 1):
+        words = ["--server", f"https://{wire.host}:{http}", "--token-file", str(token)]
+        words += ["--ca", str(tls / "ca.pem"), "--cluster", "onprem", "--cpu", str(CPUS), "--memory", "1Gi"]
+        agents.append(Far(f"n{number}", wire, folder / f"n{number}", words))
+        agents[-1].start()
+    with server.client(patience=60) as client:
+        wait_until(lambda: len(client.agents()) == len(agents), "the registration of all agents", 60)
+    return server
+
+
+def stop_all(server: ServerProcess, agents: list[Far]) -> None:
+    """Stop agents and server; nothing is left."""
+    for agent in agents:
+        agent.signal(signal.SIGTERM)
+    for agent in agents:
+        assert agent.process is not None
+        assert agent.process.wait(30) == 0, (agent.folder / "log").read_text()[-2000:]
+        wait_until(partial(is_gone, agent), f"the end of {command_lines(processes_of(agent.folder))}")
+    assert server.stop() == 0
+
+
+def test_no_job_is_lost_or_doubled_while_agents_wires_and_servers_fail(
+    servers: Callable[..., ServerProcess], wires: Wires, agents: list[Far], tmp_path: Path
+) -> None:
+    server = set_up(servers, wires, agents, tmp_path)
     with ExitStack() as stack:
         client = stack.enter_context(server.client(patience=60))
-        made = server.spill("token", "create", "--role", "agent")
-        assert made.returncode == 0, made.stderr
-        token.write_text(next(word for word in made.stdout.split() if word.startswith("spt_")))
-        for number, wire in enumerate(wires.wires, 1):
-            words = ["--server", f"https://{wire.host}:{http}", "--token-file", str(token)]
-            words += [
-                "--ca",
-                str(tls / "ca.pem"),
-                "--cluster",
-                "onprem",
-                "--cpu",
-                str(CPUS),
-                "--memory",
-                "1Gi",
-            ]
-            agents.append(Far(f"n{number}", wire, tmp_path / f"n{number}", words))
-            agents[-1].start()
-        wait_until(lambda: len(client.agents()) == AGENTS, "the registration of all agents", 30)
-
         chaos = Chaos(server, agents, wires, random.Random(SEED))
         begun, jobs = time.monotonic(), list[str]()
         hasty = stack.enter_context(server.client())
@@ -268,16 +279,78 @@ def test_no_job_is_lost_or_doubled_while_agents_wires_and_servers_fail(
         wait_until(lambda: not any(leases(client).values()), "the end of all leases", 60, 0.5)
         wait_until(lambda: not any(agent.tasks() for agent in agents), "the end of all tasks", 30)
 
-    for agent in agents:
-        agent.signal(signal.SIGTERM)
-    for agent in agents:
-        assert agent.process is not None
-        assert agent.process.wait(30) == 0, (agent.folder / "log").read_text()[-2000:]
-        wait_until(partial(is_gone, agent), f"the end of {command_lines(processes_of(agent.folder))}")
-    assert server.stop() == 0
+    stop_all(server, agents)
     ended = [event for event in read_journal(server.data) if isinstance(event, JobEnded)]
     results = Counter(event.job for event in ended)
     assert set(jobs) <= results.keys()
     assert len(set(jobs)) == JOBS
     assert not [job for job, count in results.items() if count != 1]
     assert {event.state for event in ended if event.job in set(jobs)} == {JobState.SUCCEEDED}
+
+
+# --- gangs
+
+GANGS = int(os.environ.get("CHAOS_GANGS", "400"))
+WIDEST = 16
+"""Most tasks of a gang, of the 24 that all agents together run."""
+GANG = """
+echo begin $SPILL_JOB_ID $SPILL_ATTEMPT $SPILL_TASK $SPILL_TASKS >> {stamps}
+sleep 0.$((SPILL_TASK % 3))
+echo end $SPILL_JOB_ID $SPILL_ATTEMPT $SPILL_TASK $SPILL_TASKS >> {stamps}
+"""
+
+
+def gangs(first: int, last: int, stamps: Path) -> list[dict[str, object]]:
+    """Job files of gangs, the same for the same numbers."""
+    return [
+        {
+            "apiVersion": "spillover/v1",
+            "kind": "Job",
+            "metadata": {"name": "gang"},
+            "spec": {
+                "run": GANG.format(stamps=stamps),
+                "tasks": random.Random(number).randint(2, WIDEST),
+                "retry": {"lost": 200},
+                "grace": "0s",
+                "key": f"gang-{number}",
+            },
+        }
+        for number in range(first, last)
+    ]
+
+
+@pytest.mark.parametrize("wires", [8], indirect=True)
+def test_gangs_run_whole_or_not_at_all_while_agents_wires_and_servers_fail(
+    servers: Callable[..., ServerProcess], wires: Wires, agents: list[Far], tmp_path: Path
+) -> None:
+    server = set_up(servers, wires, agents, tmp_path)
+    stamps = tmp_path / "stamps"
+    chaos = Chaos(server, agents, wires, random.Random(SEED))
+    begun, jobs = time.monotonic(), list[str]()
+    with server.client(patience=60) as client, server.client() as hasty:
+        while len(jobs) < GANGS or not chaos.over:
+            second = time.monotonic() - begun
+            chaos.due(second)
+            upto = min(GANGS, int(GANGS * second / LASTS))
+            with suppress(Unreachable, Unavailable):
+                jobs += hasty.submit(gangs(len(jobs), upto, stamps)) if upto > len(jobs) else []
+            time.sleep(0.05)
+        assert len(chaos.happened) == 9, chaos.happened
+        wait_until(lambda: not (at := client.server()).queued + at.running, "the end of all gangs", 600, 0.5)
+        wait_until(lambda: not any(leases(client).values()), "the end of all leases", 60, 0.5)
+        wait_until(lambda: not any(agent.tasks() for agent in agents), "the end of all tasks", 30)
+    stop_all(server, agents)
+
+    events = read_journal(server.data)
+    ended = {event.job: event for event in events if isinstance(event, JobEnded)}
+    assert len(set(jobs)) == GANGS
+    assert ended.keys() == set(jobs)
+    assert {event.state for event in ended.values()} == {JobState.SUCCEEDED}
+    seen = Counter(line for line in stamps.read_text().splitlines())
+    for job, event in ended.items():
+        (size,) = {line.split()[-1] for line in seen if line.split()[1] == job}
+        for word in ("begin", "end"):
+            lines = [f"{word} {job} {event.attempt} {rank} {size}" for rank in range(int(size))]
+            assert [seen[line] for line in lines] == [1] * int(size), f"{job} did not run whole"
+    back = Counter(event.why for event in events if isinstance(event, JobRequeued))
+    assert back[Back.LOST] > 0, "no fault hit a gang that ran"
