@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -26,6 +26,7 @@ from spillover.agent.leases.values import (
     Instruction,
     Prefetch,
     Prepare,
+    Readiness,
     Recall,
     Reconnect,
     Signal,
@@ -69,8 +70,11 @@ class TaskRunner(Protocol):
         """Delete what was prepared for a task that does not start."""
         ...
 
-    def write_hosts(self, lease: Lease, hosts: Sequence[str]) -> str:
-        """Write the file of hosts of a task that is about to start; return its path. Raises OSError."""
+    def describe_gang(self, lease: Lease, start: GangStart) -> Mapping[str, str]:
+        """Write files about a gang for a task that is about to start; return variables with their paths.
+
+        Raises OSError.
+        """
         ...
 
     def recall(self, lease: Lease, task: Task) -> None:
@@ -185,21 +189,21 @@ class AgentRuntime:
     def start_gangs(self, incarnation: int, epoch: int, starts: Sequence[GangStart]) -> Reconnect | None:
         """Start tasks of gangs that are prepared everywhere."""
         now, state = self._monotonic(), self.state
-        ready: list[tuple[GangStart, dict[Lease, str]]] = []
+        ready: list[tuple[GangStart, dict[Lease, Mapping[str, str]]]] = []
         for start in starts:
-            files: dict[Lease, str] = {}
+            files: dict[Lease, Mapping[str, str]] = {}
             for lease in state.prepared_for(start):
                 try:
-                    files[lease] = self._runner.write_hosts(lease, start.hosts)
+                    files[lease] = self._runner.describe_gang(lease, start)
                 except OSError as error:
-                    why = f"cannot write its file of hosts: {error.strerror or error}"
+                    why = f"cannot write the files about its gang: {error.strerror or error}"
                     self.unprepared(lease, why)
             ready.append((start, files))
         return self.act(state.start_gangs(now, incarnation, epoch, ready))
 
-    def prepared(self, lease: Lease, port: int) -> None:
+    def prepared(self, lease: Lease, ready: Readiness) -> None:
         """Process that a task of a gang can start at once."""
-        self.act(self.state.prepared(self._monotonic(), lease, port))
+        self.act(self.state.prepared(self._monotonic(), lease, ready))
 
     def unprepared(self, lease: Lease, why: str) -> None:
         """Process that a task of a gang cannot be prepared."""

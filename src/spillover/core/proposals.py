@@ -190,6 +190,18 @@ class Reclaim(Struct, frozen=True):
     leases: tuple[Lease, ...]
 
 
+class Prepared(Struct, frozen=True):
+    """An agent reports that a task of a gang can start. It is not decided: only the whole gang starts."""
+
+    lease: Lease
+    port: int = 0
+    """Of rank 0: a free port for the program."""
+    shell: int = 0
+    """A free port for remote shells."""
+    token: bytes = b""
+    """Of rank 0: a secret for the whole gang."""
+
+
 class GangOverdue(Struct, frozen=True):
     """Some nodes of a gang have not prepared their tasks in time, so that it could not start."""
 

@@ -47,6 +47,10 @@ class GangStart(Struct, frozen=True):
     """Where the tasks reach each other, by rank."""
     port: int
     """A port that was free on the host of rank 0."""
+    shells: tuple[int, ...] = ()
+    """Ports for remote shells, by rank."""
+    token: bytes = b""
+    """The secret with which tasks open remote shells to each other."""
 
 
 class Unsendable(Struct, frozen=True):

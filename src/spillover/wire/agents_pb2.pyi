@@ -308,20 +308,24 @@ class FromServer(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., reads: _Optional[_Iterable[_Union[OutputRead, _Mapping]]] = ..., heartbeat_now: _Optional[bool] = ..., renewed: _Optional[_Union[HeartbeatReply, _Mapping]] = ..., welcome: _Optional[_Union[RegisterReply, _Mapping]] = ..., gangs: _Optional[_Iterable[_Union[GangStart, _Mapping]]] = ...) -> None: ...
 
 class GangStart(_message.Message):
-    __slots__ = ("job", "attempt", "seq", "nodes", "hosts", "port")
+    __slots__ = ("job", "attempt", "seq", "nodes", "hosts", "port", "ports", "token")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     seq: int
     nodes: _containers.RepeatedScalarFieldContainer[str]
     hosts: _containers.RepeatedScalarFieldContainer[str]
     port: int
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., seq: _Optional[int] = ..., nodes: _Optional[_Iterable[str]] = ..., hosts: _Optional[_Iterable[str]] = ..., port: _Optional[int] = ...) -> None: ...
+    ports: _containers.RepeatedScalarFieldContainer[int]
+    token: bytes
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., seq: _Optional[int] = ..., nodes: _Optional[_Iterable[str]] = ..., hosts: _Optional[_Iterable[str]] = ..., port: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., token: _Optional[bytes] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("incarnation", "held", "running", "load", "wall", "terms", "introduction")
@@ -404,12 +408,16 @@ class StartedTask(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., age: _Optional[int] = ...) -> None: ...
 
 class PreparedTask(_message.Message):
-    __slots__ = ("lease", "port")
+    __slots__ = ("lease", "port", "shell", "token")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
+    SHELL_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     lease: Lease
     port: int
-    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., port: _Optional[int] = ...) -> None: ...
+    shell: int
+    token: bytes
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., port: _Optional[int] = ..., shell: _Optional[int] = ..., token: _Optional[bytes] = ...) -> None: ...
 
 class TaskResult(_message.Message):
     __slots__ = ("lease", "outcome", "exit_code", "signal", "ran", "cpu", "peak_memory", "age", "message", "value", "value_digest", "outputs")

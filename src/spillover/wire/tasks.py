@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from spillover.core.events import Lease, Usage
-from spillover.core.proposals import Outcome, Result, Started, Verdict, Yield, Yielded
+from spillover.core.proposals import Outcome, Prepared, Result, Started, Verdict, Yield, Yielded
 from spillover.model.bounds import MOST_EXIT_CODE, MOST_RAN, MOST_SIGNAL, bounded, plain
 from spillover.model.files import is_digest
 from spillover.model.ids import ClusterName, JobId, NodeKey, is_job_id
@@ -38,6 +38,8 @@ MOST_REPORTED: Final = 10_000
 MOST_HELD: Final = 100_000
 """Most leases that an agent may name when it registers."""
 MOST_PORT: Final = 65535
+MOST_SECRET: Final = 64
+"""Most bytes of the secret of a gang."""
 MOST_CHUNK: Final = 1 << 20
 """Most bytes of output in one message: many times what agents send."""
 NO_LEASE: Final = Lease(JobId(""), 0, 0)
@@ -152,9 +154,14 @@ def _wrong(result: pb.TaskResult) -> str | None:
     return None
 
 
-def prepared_in(prepared: pb.PreparedTask) -> tuple[Lease, int]:
-    """Decode that a task of a gang is prepared, and its port."""
-    return lease_in(prepared.lease), prepared.port if prepared.port <= MOST_PORT else 0
+def prepared_in(prepared: pb.PreparedTask) -> Prepared:
+    """Decode that a task of a gang is prepared."""
+    return Prepared(
+        lease_in(prepared.lease),
+        bounded(prepared.port, MOST_PORT),
+        bounded(prepared.shell, MOST_PORT),
+        prepared.token[:MOST_SECRET],
+    )
 
 
 def yielded_in(node: NodeKey, yielded: pb.Yielded) -> Yielded:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from spillover.agent.connection.peers import SERVICE, Peers
 from spillover.agent.connection.transfers import ServerTransfers
 from spillover.agent.files.spool import Spool
 from spillover.agent.leases.state import AgentState
-from spillover.agent.leases.values import Task
+from spillover.agent.leases.values import GangStart, Readiness, Task
 from spillover.agent.options import AgentOptions
 from spillover.agent.runtime import AgentRuntime, Clocks
 from spillover.core.events import Lease
@@ -77,14 +77,15 @@ class _Hands:
 
     def _prepared(self, lease: Lease) -> None:
         self._machine.prepared(lease)
-        self._runtime.prepared(lease, 4000 if lease.task == LEADER else 0)
+        self._runtime.prepared(lease, Readiness(1, 4000 if lease.task == LEADER else 0))
 
     def discard(self, lease: Lease) -> None:
         """Do nothing: nothing was written."""
 
-    def write_hosts(self, lease: Lease, hosts: Sequence[str]) -> str:
-        """Return the name of a file that nobody reads."""
-        return f"{lease.job}.{lease.task}"
+    def describe_gang(self, lease: Lease, start: GangStart) -> Mapping[str, str]:
+        """Return nothing: nobody reads it."""
+        del lease, start
+        return {}
 
     def recall(self, lease: Lease, task: Task) -> None:
         """See Hands."""

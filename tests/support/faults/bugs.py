@@ -17,7 +17,7 @@ from spillover.control.live.loop import Loop
 from spillover.core.decide import DECIDERS
 from spillover.core.deciders import results
 from spillover.core.events import AnyEvent, Lease
-from spillover.core.proposals import Proposal, Reply, Result, Yield, Yielded
+from spillover.core.proposals import Prepared, Proposal, Reply, Result, Yield, Yielded
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.state import State
 from spillover.model.ids import NodeKey
@@ -163,12 +163,13 @@ def first_come_first_start() -> Iterator[None]:
     """Start a gang when the first of its tasks is prepared."""
     real = GangStarts.prepared
 
-    def prepared(self: GangStarts, node: NodeKey, tasks: Iterable[tuple[Lease, int]]) -> None:
+    def prepared(self: GangStarts, node: NodeKey, tasks: Iterable[Prepared]) -> None:
         tasks = list(tasks)
-        for lease, _ in tasks:
-            job = results.holder(self._loop.state, lease, node)
+        for each in tasks:
+            job = results.holder(self._loop.state, each.lease, node)
             if job is not None and job.id not in self._gangs:
-                self._start(job, _Gang(job.lease, dict.fromkeys(range(len(job.tasks)), 0)), self._nodes(job))
+                all_of_them = {rank: Prepared(job.lease_of(rank)) for rank in range(len(job.tasks))}
+                self._start(job, _Gang(job.lease, all_of_them), self._nodes(job))
         real(self, node, tasks)
 
     with _instead(GangStarts, "prepared", prepared):

@@ -10,6 +10,7 @@ from spillover.agent.leases.values import (
     Instruction,
     Phase,
     Prepare,
+    Readiness,
     Renewal,
     StartTask,
     Task,
@@ -22,6 +23,7 @@ from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from tests.unit.agent.test_state import SHORT, Life, a_lease, a_task
 
+LEADS = Readiness(1234, 4321, b"secret")
 GANG = Task(Shell("true"), Resources(1000), tasks=3)
 
 
@@ -40,14 +42,14 @@ class GangLife(Life):
 
     def hears(self, start: GangStart, *, stream: int | None = None, epoch: int = 1) -> list[Instruction]:
         """The instructions that follow the server's word."""
-        files = {lease: f"/hosts/{lease.task}" for lease in self.state.prepared_for(start)}
+        files = {lease: {"SPILL_HOSTS": f"/hosts/{lease.task}"} for lease in self.state.prepared_for(start)}
         return self.state.start_gangs(self.now, stream or self.incarnation, epoch, [(start, files)])
 
     def prepares(self, *leases: Lease) -> None:
         for lease in leases:
-            assert self.state.prepared(self.now, lease, 4321 if lease.task == 0 else 0) == []
+            assert self.state.prepared(self.now, lease, LEADS if lease.task == 0 else Readiness()) == []
 
-    def reported(self) -> dict[Lease, int]:
+    def reported(self) -> dict[Lease, Readiness]:
         """What the next report says is prepared."""
         report, _ = self.state.report(self.now)
         return {} if report is None else dict(report.prepared)
@@ -77,7 +79,7 @@ def test_a_task_of_a_gang_is_prepared_and_starts_only_at_the_word_of_the_server(
     assert not life.state.news()
     life.prepares(rank(0), rank(2))
     assert life.state.must_report_now(), "others wait for this"
-    assert life.reported() == {rank(0): 4321, rank(2): 0}
+    assert life.reported() == {rank(0): LEADS, rank(2): Readiness()}
     out = life.hears(word())
     assert starts(out) == [rank(0), rank(2)]
     assert life.hears(word()) == [], "a word that is said twice starts nothing again"
@@ -193,11 +195,11 @@ def test_an_agent_names_what_it_has_prepared_whenever_it_registers() -> None:
     assert dict(life.state.register(life.now)[0]) == {rank(0): Phase.WAITING, rank(2): Phase.WAITING}
     life.registers(keep=[rank(0)])
     assert life.state.discarded() == [Discard(rank(2))]
-    assert life.reported() == {rank(0): 4321}
+    assert life.reported() == {rank(0): LEADS}
     life.answered()
     life.hears(word())
     life.registers()
-    assert life.reported() == {rank(0): 4321}, "also while it runs, for those that missed the word"
+    assert life.reported() == {rank(0): LEADS}, "also while it runs, for those that missed the word"
     life.answered()
     life.ends(rank(0))
     life.registers()
@@ -209,7 +211,7 @@ def test_an_agent_names_what_it_has_prepared_whenever_it_registers() -> None:
 
 def test_each_task_knows_its_rank_its_node_and_the_others() -> None:
     start = word(("n1", "n1", "n2", "n1"))
-    env = gang_environment(start, 3, GANG, "/hosts/3")
+    env = gang_environment(start, 3, GANG, {"SPILL_HOSTS": "/hosts/3", "OMPI_MCA_plm": "rsh"})
     assert (
         env.items()
         >= {
@@ -233,15 +235,21 @@ def test_each_task_knows_its_rank_its_node_and_the_others() -> None:
             "SLURM_TASKS_PER_NODE": "3,1",
             "PMI_RANK": "3",
             "OMPI_COMM_WORLD_SIZE": "4",
+            "OMPI_MCA_plm": "rsh",
         }.items()
     )
-    assert gang_environment(start, 2, GANG, "")["LOCAL_RANK"] == "0"
+    assert gang_environment(start, 2, GANG, {})["LOCAL_RANK"] == "0"
 
 
 def test_variables_of_the_job_win_but_for_ours() -> None:
-    task = replace(GANG, env={"MASTER_PORT": "1", "SPILL_TASK": "9", "A": "b"})
-    env = gang_environment(word(), 1, task, "")
-    assert (env["MASTER_PORT"], env["SPILL_TASK"], env["A"]) == ("1", "1", "b")
+    task = replace(GANG, env={"MASTER_PORT": "1", "SPILL_TASK": "9", "SPILL_HOSTS": "x", "A": "b"})
+    env = gang_environment(word(), 1, task, {"SPILL_HOSTS": "/hosts/1"})
+    assert (env["MASTER_PORT"], env["SPILL_TASK"], env["SPILL_HOSTS"], env["A"]) == (
+        "1",
+        "1",
+        "/hosts/1",
+        "b",
+    )
 
 
 def test_the_job_id_of_slurm_is_a_number_and_the_same_everywhere() -> None:

@@ -108,7 +108,14 @@ def gang_start_in(start: pb.GangStart) -> GangStart:
             f"the server named {len(start.nodes)} nodes of a gang, and {len(start.hosts)} hosts"
         )
     return GangStart(
-        checked_job(start.job), start.attempt, start.seq, tuple(start.nodes), tuple(start.hosts), start.port
+        checked_job(start.job),
+        start.attempt,
+        start.seq,
+        tuple(start.nodes),
+        tuple(start.hosts),
+        start.port,
+        tuple(start.ports),
+        start.token,
     )
 
 
@@ -183,7 +190,10 @@ def report_out(report: Report, now: int) -> pb.ReportRequest:
         yielded=[
             pb.Yielded(lease=lease_out(lease), answer=_YIELDS[answer]) for lease, answer in report.yielded
         ],
-        prepared=[pb.PreparedTask(lease=lease_out(lease), port=port) for lease, port in report.prepared],
+        prepared=[
+            pb.PreparedTask(lease=lease_out(lease), port=ready.port, shell=ready.shell, token=ready.token)
+            for lease, ready in report.prepared
+        ],
     )
 
 

@@ -5,6 +5,7 @@ for torchrun, Slurm or MPI needs no change.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 
 from spillover.agent.leases.values import GangStart, Task
 from spillover.model.ids import JobId
@@ -13,8 +14,11 @@ MOST_SLURM_ID = 2**31
 """Slurm's job ids are numbers below this."""
 
 
-def gang_environment(start: GangStart, rank: int, task: Task, hosts_file: str) -> dict[str, str]:
-    """Return the variables of one task. Those of the job win, except for ours, which begin with SPILL_."""
+def gang_environment(start: GangStart, rank: int, task: Task, files: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of one task, with those that name its files.
+
+    Variables of the job win, except for ours, which begin with SPILL_.
+    """
     nodes, size = start.nodes, len(start.nodes)
     mine = nodes[rank]
     order = list(dict.fromkeys(nodes))
@@ -45,9 +49,10 @@ def gang_environment(start: GangStart, rank: int, task: Task, hosts_file: str) -
         "SPILL_NODE": mine,
         "SPILL_NODE_RANK": str(order.index(mine)),
         "SPILL_NODES": str(len(order)),
-        "SPILL_HOSTS": hosts_file,
+        "SPILL_GANG_TOKEN": start.token.hex(),
     }
-    return known | task.env | own
+    ours = {name: path for name, path in files.items() if name.startswith("SPILL_")}
+    return known | dict(files) | task.env | own | ours
 
 
 def _slurm(

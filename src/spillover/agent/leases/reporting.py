@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Final
 
 from spillover.agent.leases.terms import RunningTask
-from spillover.agent.leases.values import Answered, Report, TaskResult
+from spillover.agent.leases.values import Answered, Readiness, Report, TaskResult
 from spillover.agent.leases.yielding import Yielding
 from spillover.core.events import Lease
 from spillover.core.proposals import Verdict
@@ -27,8 +27,8 @@ class PendingReports:
         """Starts to report. A result that comes first replaces the start."""
         self._unacknowledged: dict[Lease, None] = {}
         """Starts that were reported and not acknowledged. They are reported again after the next heartbeat."""
-        self.prepared: dict[Lease, int] = {}
-        """Prepared tasks of gangs to report, each with its port."""
+        self.prepared: dict[Lease, Readiness] = {}
+        """Prepared tasks of gangs to report."""
         self._under_way: Report | None = None
         self._left: int | None = None
         """Incarnation under which the server knows that the agent is leaving; None if it does not know."""

@@ -5,7 +5,7 @@ an agent that was suspended for an hour, and wakes up in the middle of a message
 holds.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from spillover.agent.leases.values import (
     Phase,
     Prefetch,
     Prepare,
+    Readiness,
     Recall,
     Reconnect,
     Renewal,
@@ -71,8 +72,8 @@ class AgentState:
         """Leases taken over from other agents, whose task has not arrived yet."""
         self.preparing: dict[Lease, PreparingTask] = {}
         """Tasks of gangs that have capacity and wait until the whole gang is prepared."""
-        self._ports: dict[Lease, int] = {}
-        """Ports of all prepared tasks of gangs, until they end."""
+        self._prepared: dict[Lease, Readiness] = {}
+        """All prepared tasks of gangs, until they end."""
         self._discarded: list[Instruction] = []
         self._yielding = Yielding()
         self.running: dict[Lease, RunningTask] = {}
@@ -139,7 +140,7 @@ class AgentState:
         self._named = ()
         self._reports.again()
         # Another server may have to give the word for these gangs now, and does not know who is prepared.
-        self._reports.prepared |= self._ports
+        self._reports.prepared |= self._prepared
         return out + self._renewable(now) + self._fill()
 
     def granted(self, now: int, incarnation: int, epoch: int, grants: Sequence[Grant]) -> list[Instruction]:
@@ -242,9 +243,13 @@ class AgentState:
         return Reconnect(f"rejected a server of epoch {epoch}; epoch {self.epoch} has started")
 
     def start_gangs(
-        self, now: int, incarnation: int, epoch: int, starts: Iterable[tuple[GangStart, dict[Lease, str]]]
+        self,
+        now: int,
+        incarnation: int,
+        epoch: int,
+        starts: Iterable[tuple[GangStart, Mapping[Lease, Mapping[str, str]]]],
     ) -> list[Instruction]:
-        """Start the tasks of gangs that are prepared everywhere, each with the path of its file of hosts."""
+        """Start the tasks of gangs that are prepared everywhere, each with variables that name its files."""
         out = self._renewable(now)
         if incarnation != self.incarnation:
             return out
@@ -256,7 +261,7 @@ class AgentState:
                 preparing = self.preparing.pop(lease)
                 task = replace(
                     preparing.task,
-                    env=gang_environment(start, lease.task, preparing.task, files.get(lease, "")),
+                    env=gang_environment(start, lease.task, preparing.task, files.get(lease, {})),
                 )
                 self.running[lease] = RunningTask(task)
                 self._terms.add_term(min(self._terms.lasts(task), self._terms.short))
@@ -269,7 +274,7 @@ class AgentState:
             lease
             for lease, preparing in self.preparing.items()
             if (lease.job, lease.attempt, lease.seq) == (start.job, start.attempt, start.seq)
-            and preparing.port is not None
+            and preparing.ready is not None
             and lease.task < len(start.nodes)
         ]
 
@@ -291,12 +296,11 @@ class AgentState:
 
     # --- events of processes
 
-    def prepared(self, now: int, lease: Lease, port: int) -> list[Instruction]:
-        """Record that a task of a gang can start at once. A task of rank 0 comes with a free port."""
+    def prepared(self, now: int, lease: Lease, ready: Readiness) -> list[Instruction]:
+        """Record that a task of a gang can start at once."""
         out = self._renewable(now)
         if (preparing := self.preparing.get(lease)) is not None:
-            preparing.port = port
-            self._ports[lease] = self._reports.prepared[lease] = port
+            preparing.ready = self._prepared[lease] = self._reports.prepared[lease] = ready
         return out
 
     def unprepared(self, now: int, lease: Lease, why: str) -> list[Instruction]:
@@ -330,7 +334,7 @@ class AgentState:
             return self._renewable(now)
         free = self.room.free
         self.room.leave(lease, run.task, now)
-        self._ports.pop(lease, None)
+        self._prepared.pop(lease, None)
         self._reports.ended(lease)
         _spare(run, end)
         outcome = run.cause or _outcome_of(end)
@@ -524,7 +528,7 @@ class AgentState:
         """Remove a lease that has not started; return False if there is none."""
         if (preparing := self.preparing.pop(lease, None)) is not None:
             self.room.leave(lease, preparing.task, self._now)
-            self._ports.pop(lease, None)
+            self._prepared.pop(lease, None)
             self._reports.prepared.pop(lease, None)
             self._discarded.append(Discard(lease))
             return True

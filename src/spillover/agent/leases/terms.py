@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from spillover.agent.leases.values import Task
+from spillover.agent.leases.values import Readiness, Task
 from spillover.core.proposals import Outcome
 from spillover.model.units import FOREVER, SECOND
 
@@ -44,8 +44,8 @@ class PreparingTask(Struct):
     task: Task
     """With its GPUs."""
     slot: int
-    port: int | None = None
-    """A free port, or 0 unless its rank is 0; None until the task is prepared."""
+    ready: Readiness | None = None
+    """None until the task is prepared."""
 
 
 class TaskTerms:

@@ -5,7 +5,7 @@ else.
 """
 
 from enum import IntEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -70,6 +70,17 @@ class Grant(Struct, frozen=True):
     source: Source | None = None
 
 
+class Readiness(NamedTuple):
+    """What a prepared task of a gang has for itself and the others."""
+
+    shell: int = 0
+    """A free port for remote shells."""
+    port: int = 0
+    """Of rank 0: another free port, for the program."""
+    token: bytes = b""
+    """Of rank 0: a secret for the whole gang."""
+
+
 class GangStart(Struct, frozen=True):
     """The word that all tasks of a gang are prepared, and may start."""
 
@@ -82,6 +93,10 @@ class GangStart(Struct, frozen=True):
     """Where the tasks reach each other, by rank."""
     port: int
     """A port that was free on the host of rank 0."""
+    shells: tuple[int, ...] = ()
+    """Ports for remote shells, by rank."""
+    token: bytes = b""
+    """The secret with which tasks open remote shells to each other."""
 
 
 class Welcome(Struct, frozen=True):
@@ -189,8 +204,8 @@ class Report(Struct, frozen=True):
     """Whether the agent is stopping and wants no more work."""
     yielded: tuple[tuple[Lease, Yield], ...] = ()
     """Answers about leases that other agents want."""
-    prepared: tuple[tuple[Lease, int], ...] = ()
-    """Prepared tasks of gangs, each with a free port; 0 unless its rank is 0."""
+    prepared: tuple[tuple[Lease, Readiness], ...] = ()
+    """Prepared tasks of gangs."""
 
 
 class Answered(Struct, frozen=True):

@@ -1,46 +1,93 @@
-"""What tasks of a gang need on their machine: an address, a port, and a file with the hosts of all tasks."""
+"""What tasks of a gang need on their machine: an address, ports, and files about the others of the gang."""
 
+import secrets
+import shlex
 import shutil
 import socket
-from collections.abc import Iterable, Sequence
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
+from spillover.agent.leases.values import GangStart, Readiness
 from spillover.core.events import Lease
 
+RSH: Final = "rsh"
+"""Name of the program that launchers start in place of ssh. They take a path, without arguments."""
 
-class HostFiles:
-    """The files with the hosts of gangs, one for each task that runs here."""
+
+class GangFiles:
+    """The files about gangs, a folder for each task that runs here."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._files: dict[Lease, Path] = {}
+        self._folders: dict[Lease, Path] = {}
 
     def open(self) -> None:
         """Delete what an earlier run left."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def write(self, lease: Lease, hosts: Sequence[str]) -> str:
-        """Write one host a line, by rank; return the path. Raises OSError."""
+    def write(self, lease: Lease, start: GangStart) -> Mapping[str, str]:
+        """Write the files for one task; return variables with their paths. Raises OSError."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        path = self._folder / f"{lease.job}.{lease.attempt}.{lease.task}.{lease.seq}"
-        path.write_text("".join(f"{host}\n" for host in hosts))
-        self._files[lease] = path
-        return str(path)
+        rsh = self._folder / RSH
+        if not rsh.exists():
+            rsh.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m spillover.cli rsh "$@"\n')
+            rsh.chmod(0o700)
+        own = self._folder / f"{lease.job}.{lease.attempt}.{lease.task}.{lease.seq}"
+        own.mkdir(mode=0o700, exist_ok=True)
+        self._folders[lease] = own
+        slots = Counter(start.nodes)
+        paths = {name: str(own / name) for name in ("hosts", "peers", "openmpi", "hydra")}
+        _write(paths["hosts"], start.hosts)
+        _write(paths["peers"], _peers(start))
+        _write(paths["openmpi"], [f"{node} slots={count}" for node, count in slots.items()])
+        _write(paths["hydra"], [f"{node}:{count}" for node, count in slots.items()])
+        return {
+            "SPILL_HOSTS": paths["hosts"],
+            "SPILL_PEERS": paths["peers"],
+            "SPILL_RSH": str(rsh),
+            # Open MPI would take the variables of Slurm for a real one, and start its daemons by srun.
+            "OMPI_MCA_plm": "rsh",
+            "OMPI_MCA_ras": "^slurm",
+            "OMPI_MCA_plm_rsh_agent": str(rsh),
+            "OMPI_MCA_orte_default_hostfile": paths["openmpi"],
+            "PRTE_MCA_plm_ssh_agent": str(rsh),
+            "PRTE_MCA_prte_default_hostfile": paths["openmpi"],
+            "HYDRA_LAUNCHER": "rsh",
+            "HYDRA_LAUNCHER_EXEC": str(rsh),
+            "HYDRA_HOST_FILE": paths["hydra"],
+        }
 
     def forget(self, leases: Iterable[Lease]) -> None:
         """Delete the files of tasks that ended."""
-        if not self._files:
+        if not self._folders:
             return
         for lease in leases:
-            if (path := self._files.pop(lease, None)) is not None:
-                path.unlink(missing_ok=True)
+            if (folder := self._folders.pop(lease, None)) is not None:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
-def free_port() -> int:
-    """Return a port that nothing listens on now; raises OSError if there is none."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+def _peers(start: GangStart) -> list[str]:
+    """Return a line for each task: its rank, node, host, and port for remote shells."""
+    shells = start.shells or (0,) * len(start.nodes)
+    tasks = zip(start.nodes, start.hosts, shells, strict=True)
+    return [f"{rank} {node} {host} {port}" for rank, (node, host, port) in enumerate(tasks)]
+
+
+def _write(path: str, lines: Iterable[str]) -> None:
+    Path(path).write_text("".join(f"{line}\n" for line in lines))
+
+
+def readiness(*, leads: bool) -> Readiness:
+    """Return free ports for a task and, if it leads its gang, a secret; raises OSError if there are none."""
+    with socket.socket() as one, socket.socket() as two:
+        ports = []
+        for probe in (one, two):  # both open at once, so that they differ
+            probe.bind(("", 0))
+            ports.append(int(probe.getsockname()[1]))
+    return Readiness(ports[0], ports[1], secrets.token_bytes(32)) if leads else Readiness(ports[0])
 
 
 def address_towards(server: str) -> str:

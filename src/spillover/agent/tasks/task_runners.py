@@ -1,20 +1,20 @@
 """Combines what runs the tasks of an agent: nurseries, runners for other kinds of work, and staging of files."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from spillover.agent.files.cache import Files
 from spillover.agent.files.staging import Actors, Staging
-from spillover.agent.leases.values import Exit, Task
+from spillover.agent.leases.values import Exit, GangStart, Readiness, Task
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.options import AgentOptions
 from spillover.agent.runners.dispatch import Runners
 from spillover.agent.runners.loading import load as load_runners
 from spillover.agent.runners.port import Returned, RunnerContext, RunnerOffer, Sight
 from spillover.agent.runtime import AgentRuntime
-from spillover.agent.tasks.gangs import HostFiles, free_port
+from spillover.agent.tasks.gangs import GangFiles, readiness
 from spillover.agent.tasks.isolation import Isolation
 from spillover.agent.tasks.process import DIED, ProcessEnded, Processes, Seen, Spawned, stem_of
 from spillover.core.events import Lease
@@ -34,7 +34,7 @@ class TaskRunners:
         self._runtime = runtime
         self._launched: dict[Lease, Callable[[Seen], None]] = {}
         """Processes that runners launched for themselves, with the receivers of their events."""
-        self._hosts = HostFiles(options.folder / "hosts")
+        self._gangs = GangFiles(options.folder / "gangs")
         self._processes = self._new_processes()
         self._runners = self._new_runners()
         self._staging = self._new_staging()
@@ -47,7 +47,7 @@ class TaskRunners:
     async def open_runners(self) -> RunnerOffer:
         """Open all runners and the staging of files; return what the runners offer."""
         self._files.open()
-        self._hosts.open()
+        self._gangs.open()
         await asyncio.to_thread(self._staging.open)
         return await self._runners.open()
 
@@ -76,9 +76,9 @@ class TaskRunners:
         """See TaskRunner."""
         self._staging.discard(lease)
 
-    def write_hosts(self, lease: Lease, hosts: Sequence[str]) -> str:
+    def describe_gang(self, lease: Lease, start: GangStart) -> Mapping[str, str]:
         """See TaskRunner."""
-        return self._hosts.write(lease, hosts)
+        return self._gangs.write(lease, start)
 
     def recall(self, lease: Lease, task: Task) -> None:
         """See TaskRunner."""
@@ -95,21 +95,21 @@ class TaskRunners:
     # --- events of tasks
 
     def _prepared(self, lease: Lease, why: str) -> None:
-        """Pass on that a task of a gang is prepared; the first task gets a port for the whole gang."""
-        port = 0
-        if not why and lease.task == LEADER:
+        """Pass on that a task of a gang is prepared, with what the others need of it."""
+        ready = Readiness()
+        if not why:
             try:
-                port = free_port()
+                ready = readiness(leads=lease.task == LEADER)
             except OSError as error:
-                why = f"it has no free port: {error.strerror or error}"
+                why = f"there is no free port: {error.strerror or error}"
         if why:
             self._runtime.unprepared(lease, why)
         else:
-            self._runtime.prepared(lease, port)
+            self._runtime.prepared(lease, ready)
 
     def _seen(self, seen: Sequence[Sight]) -> None:
         """Pass starts and ends of tasks on, without ends of tasks whose files must be uploaded first."""
-        self._hosts.forget(what.lease for what in seen if not isinstance(what, Spawned))
+        self._gangs.forget(what.lease for what in seen if not isinstance(what, Spawned))
         self._runtime.seen(self._staging.hold_back_ends(seen))
 
     def _made(self, seen: list[Sight]) -> None:

@@ -155,6 +155,8 @@ class Session:
                 nodes=start.nodes,
                 hosts=start.hosts,
                 port=start.port,
+                ports=start.shells,
+                token=start.token,
             )
         )
         self._news.set()

@@ -19,7 +19,7 @@ from spillover.core.events import (
     JobStarted,
     Lease,
 )
-from spillover.core.proposals import GangOverdue
+from spillover.core.proposals import GangOverdue, Prepared
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.records.tasks import LEADER
 from spillover.model.ids import JobId, NodeKey, node_key, split_task
@@ -31,8 +31,8 @@ class _Gang(Struct):
 
     lease: Lease
     """Of the first task."""
-    ports: dict[int, int] = field(default_factory=dict)
-    """Ports of prepared tasks by rank; 0 for all but the first task."""
+    tasks: dict[int, Prepared] = field(default_factory=dict)
+    """Prepared tasks by rank."""
 
 
 class GangStarts:
@@ -80,20 +80,20 @@ class GangStarts:
         before = self._loop.time.monotonic() - self._within
         return [GangOverdue(lease) for lease, since in self._waiting.values() if since < before]
 
-    def prepared(self, node: NodeKey, prepared: Iterable[tuple[Lease, int]]) -> None:
+    def prepared(self, node: NodeKey, prepared: Iterable[Prepared]) -> None:
         """Record tasks that an agent has prepared, and start gangs that are complete."""
-        for lease, port in prepared:
-            job = holder(self._loop.state, lease, node)
+        for task in prepared:
+            job = holder(self._loop.state, task.lease, node)
             if job is None or job.extra.gang is None:
                 continue
             gang = self._gangs.get(job.id)
             if gang is None or gang.lease != job.lease:
                 gang = self._gangs[job.id] = _Gang(job.lease)
-            again = len(gang.ports) == len(job.tasks)
-            gang.ports[lease.task] = port
+            again = len(gang.tasks) == len(job.tasks)
+            gang.tasks[task.lease.task] = task
             if again:
                 self._start(job, gang, (node,))
-            elif len(gang.ports) == len(job.tasks):
+            elif len(gang.tasks) == len(job.tasks):
                 self._start(job, gang, self._nodes(job))
 
     @staticmethod
@@ -111,7 +111,9 @@ class GangStarts:
         names = tuple([task.node for task in job.tasks])
         addresses = {name: self._address(node_key(phase.cluster, name)) for name in dict.fromkeys(names)}
         hosts = tuple([addresses[name] or name for name in names])
-        start = GangStart(gang.lease, names, hosts, gang.ports[LEADER])
+        leader = gang.tasks[LEADER]
+        shells = tuple([gang.tasks[rank].shell for rank in range(len(names))])
+        start = GangStart(gang.lease, names, hosts, leader.port, shells, leader.token)
         for node in nodes:
             self._agents.start_gang(node, start)
 

@@ -19,6 +19,7 @@ from spillover.core.proposals import (
     Done,
     Drain,
     HandBack,
+    Prepared,
     Proposal,
     Refusal,
     RefusalKind,
@@ -318,7 +319,7 @@ class AgentRequests:
         released: list[Lease],
         *,
         yielded: Sequence[Yielded] = (),
-        prepared: Sequence[tuple[Lease, int]] = (),
+        prepared: Sequence[Prepared] = (),
         leaving: bool = False,
     ) -> Answers:
         """Accept what happened to tasks; an agent with an old registration repeats the report under its new one."""
