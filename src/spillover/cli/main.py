@@ -48,6 +48,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "clusters": CommandEntry("commands.clusters", "list clusters; add, drain, resume and remove them"),
     "agents": CommandEntry("commands.places", "list agents; drain, resume and forget them"),
     "agent": CommandEntry("commands.agent", "run an agent on this machine"),
+    "rsh": CommandEntry("commands.rsh", "run a command on another node of a gang, in place of ssh"),
     "token": CommandEntry("commands.token", "create, list and revoke tokens"),
     "clock": CommandEntry("commands.clock", "show whether the server trusts its clock; accept a jump"),
     "cert": CommandEntry("commands.cert", "create a certificate for TLS"),
