@@ -1,0 +1,207 @@
+"""How the server starts gangs on agents: one word for all, when all tasks are prepared, and not too late."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+from msgspec.structs import replace
+
+from spillover.clusters.agents.hub import TOO_OLD, Hub
+from spillover.control.agents.lease_sender import LeaseSender
+from spillover.control.agents.requests import AgentRequests, Introduction
+from spillover.control.controllers.leases import Leases
+from spillover.core.events import Lease, Usage
+from spillover.core.proposals import Act, Change, Prepared, Result, StartEpoch
+from spillover.core.proposals import Outcome as TaskOutcome
+from spillover.core.records.jobs import Ended
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.reasons import CouldNotStart
+from spillover.model.resources import Resources
+from spillover.model.units import DAY, MINUTE
+from spillover.testing.world import OWNED
+from spillover.wire import agents_pb2 as pb
+from tests.support.inside import Inside
+from tests.support.waiting import turn
+
+WITHIN = 5 * MINUTE
+POLICIES = PolicySet(wait=Choice("never"), place=Choice("first_fit"))
+
+
+class Lab:
+    """A server with a cluster of agents that tests speak for."""
+
+    def __init__(self, control: Inside) -> None:
+        self.control = control
+        self.hub = Hub()
+        self.requests = AgentRequests(control.loop, self.hub, DAY, prepare_within=WITHIN)
+        self.sender = LeaseSender(control.loop, self.hub, control.specs)
+        self.incarnations: dict[str, int] = {}
+        self._streams: dict[str, AsyncIterator[pb.FromServer]] = {}
+
+    async def agent(self, name: str, *held: Lease, cpus: int = 1, gangs: bool = True) -> None:
+        """Register an agent."""
+        intro = Introduction(
+            ClusterName("onprem"), NodeName(name), Resources(1000 * cpus, 2**40), (), {}, 0, held, 0
+        )
+        address = f"10.0.0.{name[1:]}"
+        welcome = await self.requests.register(
+            replace(intro, waiting=held, address=address, gangs=gangs, life=name)
+        )
+        self.incarnations[name] = welcome.incarnation
+
+    async def prepared(self, name: str, *tasks: Prepared) -> None:
+        """Report as an agent that tasks are prepared."""
+        await self.requests.report(self.incarnations[name], [], [], [], prepared=tasks)
+
+    async def words(self, name: str) -> list[pb.GangStart]:
+        """The words to start gangs that an agent has not read yet."""
+        session = self.hub.session(self.incarnations[name])
+        assert session is not None
+        found: list[pb.GangStart] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                async for message in session.messages(1):
+                    found += message.gangs
+        return found
+
+    async def gang(self, tasks: int = 3) -> list[Lease]:
+        """Submit a gang that fits; return the leases of its tasks."""
+        (job,) = await self.control.submit("g", tasks=tasks, retry={"lost": 0})
+        found = self.control.loop.state.jobs[JobId(job)]
+        assert len(found.tasks) == tasks, found
+        return [found.lease_of(rank) for rank in range(tasks)]
+
+
+@pytest.fixture
+async def lab() -> AsyncIterator[Lab]:
+    control = Inside()
+    await control.begin()
+    running = asyncio.create_task(control.loop.run())
+    try:
+        cluster = replace(OWNED, gangs=True)
+        await control.propose(StartEpoch(control.loop.epoch, (cluster,), POLICIES))
+        lab = Lab(control)
+        await lab.agent("n1", cpus=2)
+        await lab.agent("n2")
+        yield lab
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def task(lease: Lease, port: int = 0, token: bytes = b"") -> Prepared:
+    return Prepared(lease, port, 5000 + lease.task, token)
+
+
+# --- the word
+
+
+async def test_all_agents_get_the_word_when_the_last_task_is_prepared(lab: Lab) -> None:
+    first, second, third = await lab.gang()
+    await lab.prepared("n1", task(first, 4321, b"secret"), task(second))
+    assert await lab.words("n1") == []
+    await lab.prepared("n2", task(third))
+    (one,), (other,) = await lab.words("n1"), await lab.words("n2")
+    assert one == other
+    assert (one.job, one.attempt, one.seq) == (first.job, 1, first.seq)
+    assert list(one.nodes) == ["n1", "n1", "n2"]
+    assert list(one.hosts) == ["10.0.0.1", "10.0.0.1", "10.0.0.2"]
+    assert (one.port, list(one.ports), one.token) == (4321, [5000, 5001, 5002], b"secret")
+
+
+async def test_an_agent_that_asks_again_gets_the_word_alone(lab: Lab) -> None:
+    first, second, third = await lab.gang()
+    await lab.prepared("n1", task(first), task(second))
+    await lab.prepared("n2", task(third))
+    await lab.words("n1")
+    await lab.agent("n2", third)
+    await lab.prepared("n2", task(third))
+    assert len(await lab.words("n2")) == 1
+    assert await lab.words("n1") == []
+
+
+async def test_what_an_agent_does_not_hold_does_not_count(lab: Lab) -> None:
+    first, second, third = await lab.gang()
+    await lab.prepared("n1", task(first), task(second), task(third))
+    await lab.prepared(
+        "n2", task(replace(third, seq=third.seq + 1)), task(replace(third, job=JobId("other")))
+    )
+    assert await lab.words("n1") == []
+
+
+async def test_a_gang_that_is_cancelled_meanwhile_gets_no_word(lab: Lab) -> None:
+    first, second, third = await lab.gang()
+    await lab.prepared("n1", task(first), task(second))
+    await lab.control.propose(Change(Act.CANCEL, (first.job,), "ada"))
+    await lab.prepared("n2", task(third))
+    assert await lab.words("n1") == await lab.words("n2") == []
+
+
+async def test_another_attempt_is_prepared_from_the_beginning(lab: Lab) -> None:
+    first, second, third = await lab.gang()
+    await lab.prepared("n1", task(first), task(second))
+    await lab.requests.report(lab.incarnations["n1"], [], [], [first, second])
+    await lab.requests.report(lab.incarnations["n2"], [], [], [third])
+    again = [lab.control.loop.state.jobs[first.job].lease_of(rank) for rank in range(3)]
+    assert again[0].seq > first.seq
+    await lab.prepared("n2", task(again[2]))
+    assert await lab.words("n2") == []
+    await lab.prepared("n1", task(again[0]), task(again[1]))
+    assert len(await lab.words("n2")) == 1
+
+
+# --- gangs that cannot start
+
+
+async def test_a_gang_that_is_not_prepared_in_time_is_given_back(lab: Lab) -> None:
+    first, second, third = await lab.gang()
+    leases = Leases(lab.control.loop, lab.hub, lab.requests)
+    await lab.prepared("n1", task(first), task(second))
+    lab.control.clock.pass_by(4 * 60)
+    assert lab.requests.gangs.overdue() == []
+    lab.control.clock.pass_by(61)
+    (overdue,) = lab.requests.gangs.overdue()
+    assert overdue.lease == first
+    for name in ("n1", "n2"):
+        await lab.requests.heartbeat(lab.incarnations[name])
+    await leases.look()
+    stops = [(await lab.requests.heartbeat(lab.incarnations[name])).stops for name in ("n1", "n2")]
+    assert stops == [(first, second), (third,)]
+    for name, held in (("n1", (first, second)), ("n2", (third,))):
+        node = NodeKey(f"onprem/{name}")
+        done = [Result(node, lease, TaskOutcome.STOPPED, None, None, Usage(), 0) for lease in held]
+        await lab.requests.report(lab.incarnations[name], [], done, [])
+    ended = lab.control.loop.state.jobs[first.job].phase
+    assert isinstance(ended, Ended)
+    assert isinstance(ended.why, CouldNotStart)
+    assert ended.why.message == "not all of its nodes prepared their tasks in time"
+    assert lab.requests.gangs.overdue() == []
+
+
+async def test_a_server_that_starts_counts_the_time_anew(lab: Lab) -> None:
+    first, second, third = await lab.gang()
+    later = AgentRequests(lab.control.loop, lab.hub, DAY, prepare_within=WITHIN)
+    lab.control.clock.pass_by(6 * 60)
+    lab.requests = later
+    await lab.agent("n1", first, second, cpus=2)
+    await lab.agent("n2", third)
+    assert later.gangs.overdue() == []
+    lab.control.clock.pass_by(6 * 60)
+    assert [each.lease for each in later.gangs.overdue()] == [first]
+
+
+async def test_an_agent_that_is_too_old_for_gangs_says_so(lab: Lab) -> None:
+    await lab.agent("n2", gangs=False)
+    sending = asyncio.create_task(lab.sender.run())
+    (first, *_) = await lab.gang()
+    job = lab.control.loop.state.jobs[first.job]
+    for _ in range(100):
+        if job.tasks[2].end is not None:
+            break
+        await turn()
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
+    assert job.tasks[2].end is not None
+    assert job.tasks[2].end.message == TOO_OLD
