@@ -22,6 +22,7 @@ TOPICS: Final = (
     "many_agents",
     "calls",
     "stealing",
+    "gangs",
     "submissions",
     "scheduling",
     "pauses",
