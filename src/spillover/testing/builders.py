@@ -8,6 +8,7 @@ from spillover.core.proposals import Dependency, NewJob
 from spillover.model.ids import JobId
 from spillover.model.job import Burst, JobSpec, On, Range, Retry, Shape, Shell, Terms
 from spillover.model.resources import Resources
+from spillover.model.topology import Topology
 from spillover.model.units import MINUTE, SECOND
 from spillover.model.where import Rules, Where
 
@@ -22,6 +23,7 @@ class JobBuilder:
         self._where: Where | None = None
         self._rules: Rules | None = None
         self._runs: tuple[str, ...] = ()
+        self._topology: Topology | None = None
         self._tasks = 1
         self._burst = Burst.AUTO
         self._terms = Terms()
@@ -81,6 +83,11 @@ class JobBuilder:
     def tasks(self, count: int) -> Self:
         """Set the number of tasks; more than one makes a gang."""
         self._tasks = count
+        return self
+
+    def together(self, topology: Topology) -> Self:
+        """Set where tasks must be relative to each other and to other jobs."""
+        self._topology = topology
         return self
 
     def burst(self, burst: Burst) -> Self:
@@ -160,6 +167,7 @@ class JobBuilder:
                 runs=self._runs,
                 where=self._where,
                 rules=self._rules,
+                topology=self._topology,
             ),
             terms=self._terms,
             priority=self._priority,
