@@ -147,6 +147,9 @@ VALUES = {
     "--avoid": "cloud",
     "--region": "north",
     "--where": "zone=a",
+    "--within": "rack",
+    "--spread": "node",
+    "--exclusive": "node",
     "--env": "A=1",
     "--workdir": "w",
     "--retry-exit": "1",
@@ -168,7 +171,10 @@ def test_every_flag_sets_the_field_of_a_job_that_it_names() -> None:
     plain = read_job(doc_from_options({}, {"command": ["true"]}))
     for option in OPTIONS:
         given = [VALUES[option.flag]] if option.repeatable else VALUES[option.flag]
-        assert read_job(doc_from_options({option.dest: given}, {"command": ["true"]})) != plain, option.flag
+        tasks = {"tasks": "2"} if option.flag == "--spread" else {}  # one task cannot be spread
+        assert read_job(doc_from_options(tasks | {option.dest: given}, {"command": ["true"]})) != plain, (
+            option.flag
+        )
 
 
 def test_all_flags_together_make_one_job() -> None:
