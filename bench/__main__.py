@@ -24,6 +24,7 @@ TOPICS: Final = (
     "stealing",
     "submissions",
     "scheduling",
+    "matching",
     "pauses",
     "memory",
     "million",

@@ -161,8 +161,8 @@ def _contains(doc: EdgeDoc) -> bool:
     """Return whether an edge says that its target is inside its source; others describe power or networks."""
     name = doc.metadata.get("name")
     if isinstance(name, dict):
-        return name.get(CONTAINMENT, "in") != "in"
-    return doc.metadata.get("subsystem", CONTAINMENT) == CONTAINMENT
+        return bool(name.get(CONTAINMENT, "in") != "in")
+    return bool(doc.metadata.get("subsystem", CONTAINMENT) == CONTAINMENT)
 
 
 def _check_cycles(

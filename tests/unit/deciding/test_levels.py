@@ -132,7 +132,7 @@ def test_an_agent_prefetches_nothing_beside_an_exclusive_job() -> None:
     racks.submit(*[a_job(f"j{number}").expected(seconds=1) for number in range(60)])
     node = racks.where("alone")
     assert node is not None
-    assert list(racks.state.nodes[node].held) == ["alone"]  # type: ignore[index]
+    assert list(racks.state.nodes[node].held) == ["alone"]
 
 
 def test_a_reservation_for_a_rack_is_kept_until_the_rack_is_free() -> None:
