@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from spillover.core.records.jobs import Placed, Running
 from spillover.deciding.explain.explain import explain
 from spillover.deciding.explain.feasibility import too_large
-from spillover.model.ids import ClusterName
+from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import (
@@ -33,7 +33,7 @@ ALONE = Topology(exclusive=True)
 class Racks(World):
     """Two racks of three nodes with four CPUs each."""
 
-    def __init__(self, *, backfill: str = "out_of_order", queue: int = 0, spec: object = LAB) -> None:
+    def __init__(self, *, backfill: str = "out_of_order", queue: int = 0) -> None:
         super().__init__(load, PolicySet(wait=Choice("never"), backfill=Choice(backfill)), (LAB,))
         for rack in ("r1", "r2"):
             for number in (1, 2, 3):
@@ -135,17 +135,29 @@ def test_an_agent_prefetches_nothing_beside_an_exclusive_job() -> None:
     assert list(racks.state.nodes[node].held) == ["alone"]
 
 
-def test_a_reservation_for_a_rack_is_kept_until_the_rack_is_free() -> None:
+def test_a_reservation_for_a_rack_is_kept_from_jobs_that_would_run_into_it() -> None:
     racks = Racks(backfill="easy")
-    for rack in ("a", "b"):
-        racks.submit(a_job(rack).cpus(4).expected(minutes=10))
-    racks.submit(a_job("other").cpus(4).tasks(2).expected(minutes=20).together(Topology(spread="rack")))
+    racks.submit(a_job("a").cpus(4).expected(minutes=10))
+    racks.submit(a_job("b").cpus(4).tasks(3).expected(minutes=600).together(IN_A_RACK))
+    assert racks.racks("b") == {"r2"}
     racks.submit(a_job("gang").cpus(4).tasks(3).expected(minutes=5).together(IN_A_RACK))
-    racks.submit(a_job("long").cpus(4).expected(minutes=600), a_job("short").cpus(4).expected(minutes=1))
+    racks.submit(a_job("long").cpus(4).expected(minutes=60), a_job("short").cpus(4).expected(minutes=1))
     assert racks.nodes("gang") == []
     assert racks.where("short") is not None
-    assert isinstance(racks.why("gang"), NoRoomTogether)
-    assert racks.where("long") is not None or isinstance(racks.why("long"), KeptFor)
+    assert racks.where("long") is None
+    assert racks.why("long") == KeptFor(JobId("gang"))
+
+
+def test_a_reservation_counts_on_a_node_that_an_exclusive_job_leaves() -> None:
+    racks = Racks(backfill="easy")
+    racks.submit(
+        a_job("alone").expected(minutes=10).tasks(6).together(Topology(spread="node", exclusive=True))
+    )
+    racks.submit(a_job("next").cpus(4).expected(minutes=5))
+    assert racks.where("next") is None
+    racks.start("alone")
+    racks.finish("alone")
+    assert racks.where("next") is not None
 
 
 @pytest.mark.parametrize(

@@ -32,14 +32,14 @@ def _configure(parser: ArgumentParser) -> None:
     show = add(
         "show",
         "show the levels of a cluster, or of a file, as a tree",
-        "spill graph show\nspill graph show cluster.json",
+        "spill graph show cluster.json --nodes",
     )
     show.add_argument("file", nargs="?", metavar="FILE", help="file in JGF (default: ask the server)")
     show.add_argument("--nodes", action="store_true", help="show each node too")
     export = add(
         "export",
         "print a cluster in JGF, as Fluxion reads it",
-        "spill graph export --cluster onprem > onprem.json",
+        "spill graph export --cluster onprem",
     )
     for one in (check, show):
         one.add_argument(
@@ -142,6 +142,6 @@ COMMANDS = {
         "Show the levels of a cluster (zones, racks, nodes), and check and export it in JSON Graph Format.",
         _configure,
         _run,
-        "spill graph show\nspill graph check cluster.json\nspill graph export --cluster onprem > onprem.json",
+        "spill graph show\nspill graph check cluster.json\nspill graph export --cluster onprem",
     ),
 }

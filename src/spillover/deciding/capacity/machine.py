@@ -20,7 +20,7 @@ from spillover.model.cluster import ClusterSpec, Taint
 from spillover.model.ids import NodeName
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
-from spillover.model.topology import NODE
+from spillover.model.topology import NODE, Topology
 from spillover.model.where import Rules
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ class Machine(FreeAmounts):
         self.taints: tuple[Taint, ...] = ()
         self.repels = False
         """Whether a taint rejects tasks that do not tolerate it."""
-        self._known: dict[Rules | None, bool] = {}
-        """By rules, whether the machine satisfies them."""
+        self._known: dict[Rules | Topology | None, bool] = {}
+        """By rules, whether the machine satisfies them; by topology, whether it is at the levels."""
 
     def copy(self, layout: Layout) -> "Machine":
         """Return a copy that uses another layout."""
@@ -178,7 +178,7 @@ class Machine(FreeAmounts):
             return False
         if (shape.rules is not None or self.repels) and not self._satisfies(shape.rules):
             return False
-        if shape.topology is not None and any(self.vertex(level) is None for level in shape.topology.levels):
+        if shape.topology is not None and not self._has_levels(shape.topology):
             return False
         return (shape.where is None and not shape.runs) or may_run(shape, self.spec)
 
@@ -188,6 +188,16 @@ class Machine(FreeAmounts):
             if each.name == level:
                 return self.vertices[at] if self.vertices else None
         return None
+
+    def _has_levels(self, topology: Topology) -> bool:
+        """Return whether its labels name a vertex at each level that a job requires."""
+        answer = self._known.get(topology)
+        if answer is None:
+            if len(self._known) >= MOST_RULES:
+                self._known.clear()
+            answer = all(self.vertex(level) is not None for level in topology.levels)
+            self._known[topology] = answer
+        return answer
 
     def _satisfies(self, rules: Rules | None) -> bool:
         """Return whether labels match the rules and the rules tolerate the taints."""
