@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from spillover.core.records.jobs import Placed, Running
 from spillover.core.records.nodes import Node
 from spillover.deciding.capacity.amounts import TASKS, times
 from spillover.deciding.capacity.candidates import Candidates
@@ -14,12 +15,15 @@ from spillover.deciding.capacity.future import Future
 from spillover.deciding.capacity.gangs import GangCandidates, Part
 from spillover.deciding.capacity.matching import most_ever
 from spillover.deciding.protocols import Place
-from spillover.model.ids import JobId, NodeName, task_key
+from spillover.model.ids import JobId, NodeName, job_of_task, task_key
 from spillover.model.job import Shape
+from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.topology import NODE, Level, Topology
+from spillover.policies.loading import load
 from spillover.policies.place import BestFit, FirstFit, SpreadOut
-from spillover.testing.world import OWNED
+from spillover.testing.builders import JobBuilder, a_job
+from spillover.testing.world import OWNED, World
 
 LEVELLED = replace(OWNED, gangs=True, levels=(Level("zone", "zone"), Level("rack", "example.com/rack")))
 PLACES: list[Place] = [FirstFit(), BestFit(), SpreadOut()]
@@ -311,3 +315,51 @@ def test_vertices_count_what_is_free_while_nodes_come_and_go(
         seen = {each.key: (each.free[:TASKS], each.total) for each in levels.at(level)}
         assert seen == {each.key: (each.free[:TASKS], each.total) for each in again.at(level)}
         assert seen == {each.key: (each.free[:TASKS], each.total) for each in copied.at(level)}
+
+
+@st.composite
+def submissions(draw: st.DrawFn) -> JobBuilder:
+    job = a_job().cpus(draw(st.integers(1, 3))).expected(seconds=draw(st.integers(1, 20)))
+    tasks = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    asked = draw(
+        st.sampled_from(
+            [None, None, Topology(exclusive=True), Topology(within="rack"), Topology(spread="node")]
+        )
+    )
+    return job.tasks(tasks) if asked is None else job.tasks(tasks).together(asked)
+
+
+@given(
+    st.lists(st.one_of(submissions(), st.integers(0, 30)), max_size=25),
+    st.sampled_from(["out_of_order", "easy", "strict"]),
+    st.integers(0, 3),
+)
+@settings(max_examples=150, deadline=None)
+def test_no_job_ever_shares_a_node_with_an_exclusive_one(
+    story: list[JobBuilder | int], backfill: str, queue: int
+) -> None:
+    world = World(load, PolicySet(wait=Choice("never"), backfill=Choice(backfill)), (LEVELLED,))
+    for number in range(4):
+        world.agent(
+            f"n{number}", cpus=4, queue=queue, labels={"zone": "a", "example.com/rack": f"r{number // 2}"}
+        )
+    for number, act in enumerate(story):
+        if isinstance(act, JobBuilder):
+            world.submit(act.called(f"j{number}"))
+        elif placed := world.placed():
+            job = world.job(placed[act % len(placed)])
+            if isinstance(job.phase, Placed):
+                world.start(job.id)
+            elif isinstance(job.phase, Running):
+                world.finish(job.id)
+        world.wait(seconds=1)
+        for node in world.state.nodes.values():
+            alone = {job_of_task(each) for each in node.held if is_exclusive(world, job_of_task(each))}
+            assert not alone or {job_of_task(each) for each in node.held} == alone
+            assert len(alone) <= 1
+            assert node.alone == bool(alone)
+
+
+def is_exclusive(world: World, job: JobId) -> bool:
+    topology = world.job(job).kind.shape.topology
+    return topology is not None and topology.exclusive
