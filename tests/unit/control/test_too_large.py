@@ -55,6 +55,17 @@ async def test_a_level_that_does_not_exist_is_refused_with_those_that_do(busy: I
     assert problem.message == "one: there is no level rack; the levels are node; write one of those"
 
 
+async def test_a_job_that_was_accepted_under_its_key_stays_so_when_the_machines_are_gone(
+    control: Inside,
+) -> None:
+    [first] = await control.submit("big", resources={"cpu": 9}, burst="never", key="k")
+    node = Introduction(ClusterName("onprem"), NodeName("n1"), Resources(8000), (), {}, 0, (), 0)
+    await AgentRequests(control.loop, Hub(), DAY).register(node)
+    assert await control.submit("big", resources={"cpu": 9}, burst="never", key="k") == (first,)
+    with pytest.raises(CommandError):
+        await control.submit("big", resources={"cpu": 9}, burst="never", key="other")
+
+
 async def test_a_cluster_that_knows_no_node_yet_may_still_take_anything(busy: Inside) -> None:
     assert await busy.submit("big", resources={"cpu": 9})
 

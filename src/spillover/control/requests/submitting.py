@@ -110,8 +110,9 @@ class Submitting:
         if self._files is not None:
             await self._files.check(forms, self._lookup.project)
         if self._refuse_too_large and self._too_large(forms):
+            earlier = await self._earlier(forms)
             await self._loop.read()  # what the refusal rests on must be durable
-            if problems := self._too_large(forms):
+            if problems := self._too_large(forms, earlier):
                 raise CommandError(ErrorKind.INVALID, problems[0].message, problems)
         last: Refusal | None = None
         for _ in range(TRIES):
@@ -142,8 +143,8 @@ class Submitting:
         fresh = iter(proposal.jobs)
         return [known[at] if at in known else next(fresh).job for at in range(len(forms))], tried
 
-    def _too_large(self, forms: Sequence[JobForm]) -> list[FieldProblem]:
-        """Return a problem for each job that no cluster can ever hold."""
+    def _too_large(self, forms: Sequence[JobForm], earlier: "_Earlier | None" = None) -> list[FieldProblem]:
+        """Return a problem for each job that no cluster can ever hold, unless it was submitted earlier."""
         engine, known = self._loop.engine, dict[Shape, TooLarge | None]()
         if not engine.is_ready:
             return []
@@ -151,6 +152,8 @@ class Submitting:
         problems: list[FieldProblem] = []
         for at, form in enumerate(forms):
             shape = form.spec.shape
+            if earlier is not None and (earlier.is_live(form) or earlier.row_of(form) is not None):
+                continue
             if shape not in known:
                 known[shape] = too_large(clusters, shape)
             if (reason := known[shape]) is not None:
