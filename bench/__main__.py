@@ -25,6 +25,7 @@ TOPICS: Final = (
     "gangs",
     "submissions",
     "scheduling",
+    "matching",
     "pauses",
     "memory",
     "million",

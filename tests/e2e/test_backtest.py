@@ -68,7 +68,7 @@ def test_what_a_server_did_is_simulated_again_and_under_other_policies(
     rest = submitted(server, 15)
     other = server.spill("run", "--detach", "--cpu", "1", "--", "true").stdout.strip()
     assert server.spill("wait", *rest, other).returncode == 0
-    never = server.spill("run", "--detach", "--cpu", "64", "--", "true").stdout.strip()
+    never = server.spill("run", "--detach", "--need", "nobody", "--", "true").stdout.strip()
     assert server.spill("cancel", never).returncode == 0
 
     told = server.spill(

@@ -134,7 +134,7 @@ def test_ctrl_c_without_a_server_leaves_the_job_and_says_so(server: Any) -> None
 
 
 def test_logs_of_a_job_that_never_ran_say_so(standing: Any) -> None:
-    job = standing.spill("run", "--detach", "--cpu", "64", "--", "true").stdout.strip()
+    job = standing.spill("run", "--detach", "--need", "nobody", "--", "true").stdout.strip()
     done = standing.spill("logs", job)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"spill: {job} has not run yet and has no output\n"

@@ -72,7 +72,7 @@ def test_a_journal_of_a_real_server_is_replayed_and_one_changed_event_is_seen(
     typed(server, "submit", "-", into="\n---\n".join(a_job(f"{project}1") for project in "abab"))
     typed(server, "submit", "-", into=a_job("many", "true", array="1-12"))
     typed(server, "submit", "-", into=a_job("held"))
-    typed(server, "submit", "-", into=a_job("huge", resources={"cpu": 64}))
+    typed(server, "submit", "-", into=a_job("huge", needs=["nobody"]))
     typed(server, "hold", "huge")
     typed(server, "policy", "set", "wait=zero,backfill=easy,order=priority")
     typed(server, "submit", "-", into=a_job("late", "sleep 0.1", priority=3))

@@ -47,6 +47,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "budgets": CommandEntry("commands.cost", "show the state of budgets"),
     "clusters": CommandEntry("commands.clusters", "list clusters; add, drain, resume and remove them"),
     "agents": CommandEntry("commands.places", "list agents; drain, resume and forget them"),
+    "graph": CommandEntry("commands.graph", "show the levels of clusters; check and export JSON graphs"),
     "agent": CommandEntry("commands.agent", "run an agent on this machine"),
     "rsh": CommandEntry("commands.rsh", "run a command on another node of a gang, in place of ssh"),
     "token": CommandEntry("commands.token", "create, list and revoke tokens"),

@@ -15,12 +15,17 @@ from spillover.model.backoff import reason_of
 from spillover.model.cluster import AGENTS, ClusterSpec, Role
 from spillover.model.ids import ClusterName
 from spillover.model.resources import Resources
+from spillover.model.topology import NODE, Level
 from spillover.model.units import DAY
 from spillover.ports.kinds import Capability, ClusterKind
 from spillover.wire.configfile import ClusterDoc, LocalAgentsDoc, LocalDoc, MostDoc
 
 _WORDS: Final = {Capability.COMMANDS: "command", Capability.FILES: "files", Capability.CALLS: "python"}
 """Words in the shape of a job by capability; nodes offer containers instead."""
+
+
+MOST_LABEL: Final = 256
+"""Most characters of a label of nodes."""
 
 
 class Clusters(Struct, frozen=True):
@@ -160,7 +165,29 @@ def _spec(doc: ClusterDoc, kind: ClusterKind, form: Struct, path: Path, found: F
         else tuple(sorted(word for each, word in _WORDS.items() if each in can)),
         most=_most(doc.limits, (*path, "limits"), found),
         most_jobs=doc.limits.jobs,
+        levels=read_levels(doc.levels, (*path, "levels"), found),
     )
+
+
+def read_levels(docs: list[str | dict[str, str]], path: Path, found: Findings) -> tuple[Level, ...]:
+    """Return the levels of a cluster above its nodes, the highest first."""
+    levels: dict[str, Level] = {}
+    for at, doc in enumerate(docs):
+        here: Path = (*path, at)
+        pairs = {doc: doc} if isinstance(doc, str) else doc
+        if len(pairs) != 1:
+            found.add(here, "is not one level; write a name, or {name: label}")
+            continue
+        ((name, label),) = pairs.items()
+        check_name(name, here, found)
+        if not label or len(label) > MOST_LABEL or not label.isprintable():
+            found.add(here, f"{shown(label)} is not a label; write 1 to {MOST_LABEL} printable characters")
+        if name == NODE:
+            found.add(here, "node is always the lowest level; remove it")
+        elif name in levels:
+            found.add(here, f"{shown(name)} is listed twice; remove one")
+        levels[name] = Level(name, label)
+    return tuple(levels.values())
 
 
 def _most(doc: MostDoc, path: Path, found: Findings) -> Resources | None:

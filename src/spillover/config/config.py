@@ -96,6 +96,8 @@ class LimitsConfig(Struct, frozen=True):
     """Most HTTP connections at a time."""
     head_time: int = 10 * SECOND
     """Nanoseconds for the headers of an HTTP request to arrive."""
+    too_large: str = "refuse"
+    """What happens to jobs that no cluster can ever hold: `refuse`, or `wait` for larger clusters."""
 
 
 class Config(Struct, frozen=True):

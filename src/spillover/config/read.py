@@ -280,6 +280,7 @@ def _limits(doc: LimitsDoc, found: Findings) -> LimitsConfig:
         None if rate is None else RateConfig(rate.rate, rate.burst),
         doc.connections,
         duration(doc.head_time, ("limits", "head_time"), found, least=SECOND, most=MOST_HEAD_TIME) or 0,
+        doc.too_large,
     )
 
 

@@ -48,7 +48,7 @@ def revoked_from(at: int, horizon: int) -> int:
 
 def takes_over(node: Node, asked: Resources, horizon: int) -> bool:
     """Return whether a node has room for a stolen lease now, or can prefetch one more."""
-    if node.status != "ready" or not asked.fits(node.capacity):
+    if node.status != "ready" or node.alone or not asked.fits(node.capacity):
         return False
     return (not node.ahead and asked.fits(free_capacity(node))) or len(node.ahead) < ahead_of(node, horizon)
 
@@ -63,6 +63,8 @@ def put_on_node(state: State, job: Job, cluster: ClusterName, name: NodeName) ->
     if node.foreign is not None or (not node.ahead and after.fits(node.capacity)):
         node.used = after
         node.holding[task] = asked
+        if (topology := job.kind.shape.topology) is not None:
+            node.alone = topology.exclusive
     else:
         node.ahead[task] = asked
         state.facts.turns += 1
@@ -114,6 +116,8 @@ def _hold(state: State, job: Job, cluster: ClusterName, rank: int, name: NodeNam
     node, asked = state.nodes[key], asked_by(job.kind.shape, rank)
     node.used = node.used + asked
     node.holding[task_key(job.id, job.attempt, rank)] = asked
+    if (topology := job.kind.shape.topology) is not None:
+        node.alone = topology.exclusive
     state.touch_node(key)
 
 
@@ -153,6 +157,8 @@ def leave_node(state: State, task: TaskKey, cluster: ClusterName, name: NodeName
     asked = node.holding.pop(task, None)
     if asked is not None:
         node.used = node.used - asked
+        if node.alone and not node.holding:
+            node.alone = False
     elif node.ahead.pop(task, None) is not None and ran == 0:
         node.pace = max(node.pace, STUCK)  # it waited in vain, so tasks there are not short after all
     if node.ahead:

@@ -105,6 +105,9 @@ def _nodes(state: State) -> list[str]:
             for task in node.ahead
             if task in node.holding
         ]
+        jobs = node.jobs if node.alone else {}
+        if node.alone and len(jobs) != 1:
+            found.append(f"{node.key} belongs to one job alone, but it holds {list(jobs)}")
         if node.drained and node.status == "ready":
             found.append(f"{node.key} is ready although {node.drained} drained it")
         if not node.is_agent:

@@ -138,7 +138,7 @@ def _by_cluster(state: State) -> dict[ClusterName, list[Node]]:
 
 
 def _has_room(node: Node) -> bool:
-    return node.used.cpu < node.capacity.cpu
+    return node.used.cpu < node.capacity.cpu and not node.alone
 
 
 def _is_wanted(index: SchedulingIndex, node: Node) -> bool:
@@ -197,7 +197,7 @@ def _take(
 
 
 def _is_free(job: Job) -> bool:
-    """Return whether a lease may be stolen: not asked for already, not stopping, not revoked, not rentable."""
+    """Return whether a lease may be stolen: not asked for already, not stopping, revoked, rentable or bound to levels."""
     phase = job.phase
     return (
         type(phase) is Placed
@@ -205,6 +205,7 @@ def _is_free(job: Job) -> bool:
         and phase.stopping is None
         and not phase.revoked
         and job.due is None
+        and job.kind.shape.topology is None
     )
 
 

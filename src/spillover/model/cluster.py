@@ -10,6 +10,7 @@ from spillover.model.bounds import MOST_COST
 from spillover.model.ids import ClusterName
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
+from spillover.model.topology import NODE, Level
 from spillover.model.units import HOUR, SECOND
 
 GB: Final = 10**9
@@ -147,11 +148,18 @@ class ClusterSpec(Struct, frozen=True):
     """The most that our jobs may use at a time; 0 of a resource is no limit for it. None is no limit."""
     most_jobs: int | None = None
     """The most of our jobs at a time; None is no limit."""
+    levels: tuple[Level, ...] = ()
+    """Its levels above nodes, the highest first; empty for a flat cluster."""
 
     @property
     def external(self) -> bool:
         """Whether it has its own scheduler, so that its state is only known from observations."""
         return self.kind != AGENTS
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """All levels that jobs may name, the highest first."""
+        return (*[level.name for level in self.levels], NODE)
 
 
 def billed(billing: Billing, ran: int) -> int:

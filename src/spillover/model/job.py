@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from spillover.model.files import File
 from spillover.model.ids import JobId
 from spillover.model.resources import Resources
+from spillover.model.topology import Topology
 from spillover.model.units import MINUTE, SECOND
 from spillover.model.where import Rules, Where
 
@@ -154,6 +155,8 @@ class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """What it asks of clusters; None is nothing."""
     rules: Rules | None = None
     """What it asks of the nodes of its tasks; None is nothing."""
+    topology: Topology | None = None
+    """Where its tasks must be relative to each other and to other jobs; None is anywhere. Not together with `rest`."""
 
     @property
     def least(self) -> "Shape":

@@ -12,6 +12,7 @@ from msgspec import Struct
 from spillover.core.events import Lease
 from spillover.model.ids import ClusterName
 from spillover.model.job import JobSpec
+from spillover.model.topology import Level
 from spillover.model.units import SECOND
 
 
@@ -34,6 +35,8 @@ class Start(Struct, frozen=True):
     cluster: ClusterName
     peer: Peer | None = None
     """Agent to fetch the task from; None if the message contains the task."""
+    levels: tuple[Level, ...] = ()
+    """The levels of the cluster, which the topology of the job may name."""
 
 
 class GangStart(Struct, frozen=True):

@@ -147,6 +147,7 @@ class Server:
             least_lost_after=least_lost_after(config.heartbeat),
             files=files,
             gauge=self._gauge,
+            refuse_too_large=config.limits.too_large == "refuse",
         )
         return LiveCommands(
             Parts(

@@ -19,6 +19,7 @@ from spillover.model.job import (
     Terms,
 )
 from spillover.model.resources import Resources
+from spillover.model.topology import Topology
 from spillover.model.units import MINUTE, SECOND
 from spillover.model.where import Rules, Where
 
@@ -33,6 +34,7 @@ class JobBuilder:
         self._where: Where | None = None
         self._rules: Rules | None = None
         self._runs: tuple[str, ...] = ()
+        self._topology: Topology | None = None
         self._tasks = 1
         self._burst = Burst.AUTO
         self._terms = Terms()
@@ -92,6 +94,11 @@ class JobBuilder:
     def tasks(self, count: int) -> Self:
         """Set the number of tasks; more than one makes a gang."""
         self._tasks = count
+        return self
+
+    def together(self, topology: Topology) -> Self:
+        """Set where tasks must be relative to each other and to other jobs."""
+        self._topology = topology
         return self
 
     def burst(self, burst: Burst) -> Self:
@@ -178,6 +185,7 @@ class JobBuilder:
                 runs=self._runs,
                 where=self._where,
                 rules=self._rules,
+                topology=self._topology,
             ),
             terms=self._terms,
             priority=self._priority,

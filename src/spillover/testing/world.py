@@ -100,6 +100,7 @@ class World:
         offers: tuple[str, ...] = (),
         held: tuple[Lease, ...] = (),
         queue: int = 0,
+        labels: dict[str, str] | None = None,
     ) -> tuple[Lease, ...]:
         """Register an agent; return the leases that it may keep."""
         self._incarnation += 1
@@ -110,7 +111,7 @@ class World:
                 self._incarnation,
                 Resources(int(cpus * 1000), memory, gpus),
                 offers,
-                {},
+                labels or {},
                 queue,
                 held,
             )

@@ -209,6 +209,13 @@ class ClusterDoc(Struct, frozen=True, forbid_unknown_fields=True):
     limits: Annotated[MostDoc, Meta(description="The most that jobs of this server use at a time.")] = (
         MostDoc()
     )
+    levels: Annotated[
+        list[str | dict[str, str]],
+        Meta(
+            max_length=8,
+            description="Levels above nodes, the highest first: labels of nodes, such as rack, or {name: label}.",
+        ),
+    ] = field(default_factory=list)
 
 
 class BudgetDoc(Struct, frozen=True, forbid_unknown_fields=True):
@@ -347,6 +354,10 @@ class LimitsDoc(Struct, frozen=True, forbid_unknown_fields=True):
     head_time: Annotated[
         Quantity, Meta(description="Timeout for the headers of an HTTP request, including the TLS handshake.")
     ] = "10s"
+    too_large: Annotated[
+        Literal["refuse", "wait"],
+        Meta(description="A job that no cluster can ever hold is refused, or waits for larger clusters."),
+    ] = "refuse"
 
 
 class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):

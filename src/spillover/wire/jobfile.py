@@ -103,6 +103,24 @@ class WhereDoc(Struct, frozen=True, forbid_unknown_fields=True):
     )
 
 
+class WithinDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """A wish for one vertex of a level."""
+
+    prefer: Annotated[
+        str, Meta(description="Level; if no vertex of it has room, the tasks start in as few as possible.")
+    ]
+
+
+class SpreadDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """How tasks are spread over the vertices of a level."""
+
+    over: Annotated[str, Meta(description="Level, such as rack or node.")]
+    most: Annotated[int, Meta(ge=1, le=100_000, description="Most tasks in one vertex of the level.")] = 1
+    exact: Annotated[
+        bool, Meta(description="Whether each node that is used gets exactly `most` tasks; only over nodes.")
+    ] = False
+
+
 class RetryDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """How often a job is retried."""
 
@@ -197,6 +215,20 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
     ] = field(default_factory=list)
     where: Annotated[
         WhereDoc | None, Meta(description="Which clusters the job may run on; default: any.")
+    ] = None
+    within: Annotated[
+        str | WithinDoc | None,
+        Meta(
+            description="Level, such as rack: all tasks start in one rack. With `prefer`, only if possible."
+        ),
+    ] = None
+    spread: Annotated[
+        str | SpreadDoc | None,
+        Meta(description="Level, such as node: each task starts on another node."),
+    ] = None
+    exclusive: Annotated[
+        Literal["node"] | None,
+        Meta(description="`node`: no other job uses the nodes of this one while it is there."),
     ] = None
     retry: Annotated[RetryDoc, Meta(description="How often the job is retried.")] = RetryDoc()
     on_cluster_failure: Annotated[

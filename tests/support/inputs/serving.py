@@ -46,6 +46,7 @@ http: 127.0.0.1:0
 grpc: 127.0.0.1:0
 budgets:
 - {{project: default, limit: 1000000, per: month}}
+limits: {{too_large: wait}}
 clusters:
 - {{name: {QUIET}, kind: agents, role: owned}}
 - {{name: {NOISY}, kind: agents, role: rented, price: {{cpu_hour: 0.5, gpu_hour: 2}}}}

@@ -17,6 +17,8 @@ PATIENCE: Final = 60.0
 ENDED: Final = ("SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT")
 JOB: Final = "spillover.dev/job"
 """The label of objects that belong to a job."""
+PATIENT: Final = {"limits": {"too_large": "wait"}}
+"""Nodes of these clusters come and go, so jobs may wait for larger ones."""
 MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 
 
@@ -67,7 +69,9 @@ class Serving:
         self.clusters = {name: cluster for name, (cluster, _) in clusters.items()}
         self.namespaces = {name: cluster.namespace(name) for name, cluster in self.clusters.items()}
         documents = [self._document(name, told) for name, (_, told) in clusters.items()]
-        self.server = ServerProcess(folder, *write_config(folder, clusters=[*documents, *others], **settings))
+        self.server = ServerProcess(
+            folder, *write_config(folder, clusters=[*documents, *others], **PATIENT | settings)
+        )
         self._client: Client | None = None
 
     def _document(self, name: str, told: dict[str, Any]) -> dict[str, Any]:

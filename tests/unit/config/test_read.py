@@ -26,6 +26,7 @@ from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.policy_options import OPTIONS
 from spillover.model.resources import Resources
+from spillover.model.topology import Level
 from spillover.model.units import DAY, HOUR, MINUTE, MONEY, SECOND
 from spillover.policies.loading import load
 from spillover.ports.blobs import BlobBounds
@@ -475,6 +476,32 @@ def test_limits_are_read() -> None:
     assert read_config(HEAD).limits == LimitsConfig(64 * 2**20, 1_000_000, None, None, 2_000, 10 * SECOND)
     limits = read_config(HEAD + "limits: {connections: 50, head_time: 1m}\n").limits
     assert (limits.connections, limits.head_time) == (50, MINUTE)
+
+
+def test_jobs_that_are_too_large_are_refused_unless_they_may_wait() -> None:
+    assert read_config(HEAD).limits.too_large == "refuse"
+    assert read_config(HEAD + "limits: {too_large: wait}\n").limits.too_large == "wait"
+
+
+def test_levels_of_a_cluster_are_labels_of_its_nodes() -> None:
+    text = HEAD + "clusters: [{name: lab, levels: [zone, {rack: example.com/rack}]}]\n"
+    [spec] = read_config(text).clusters
+    assert spec.levels == (Level("zone", "zone"), Level("rack", "example.com/rack"))
+    assert spec.level_names == ("zone", "rack", "node")
+
+
+def test_levels_that_make_no_sense_are_told() -> None:
+    with pytest.raises(BadForm) as bad:
+        read_config(
+            HEAD + "clusters: [{name: lab, levels: [rack, {rack: r}, node, {a: b, c: d}, {x: ''}, a b]}]\n"
+        )
+    assert [(problem.path, problem.message.split(";")[0]) for problem in bad.value.problems] == [
+        ("clusters[0].levels[1]", "'rack' is listed twice"),
+        ("clusters[0].levels[2]", "node is always the lowest level"),
+        ("clusters[0].levels[3]", "is not one level"),
+        ("clusters[0].levels[4]", "'' is not a label"),
+        ("clusters[0].levels[5]", "'a b' is not a valid name"),
+    ]
 
 
 def test_limits_that_make_no_sense_are_told() -> None:

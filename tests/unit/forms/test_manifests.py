@@ -175,7 +175,7 @@ def test_what_is_wrong_is_told_where_it_stands_in_the_manifest(value: object, pr
 
 def test_of_an_empty_file_it_is_told_what_can_be_submitted() -> None:
     with pytest.raises(
-        BadForm, match=r"^a\.yaml: is empty; write a job, or the manifest of a Kubernetes Job$"
+        BadForm, match=r"^a\.yaml: is empty; write a job, the manifest of a Kubernetes Job, or a jobspec$"
     ):
         read_jobs(b"", "a.yaml")
 

@@ -147,6 +147,9 @@ VALUES = {
     "--avoid": "cloud",
     "--region": "north",
     "--where": "zone=a",
+    "--within": "rack",
+    "--spread": "node",
+    "--exclusive": "node",
     "--env": "A=1",
     "--workdir": "w",
     "--retry-exit": "1",
@@ -169,7 +172,7 @@ def test_every_flag_sets_the_field_of_a_job_that_it_names() -> None:
     assert VALUES.keys() == BY_FLAG.keys()
     for option in OPTIONS:
         given = [VALUES[option.flag]] if option.repeatable else VALUES[option.flag]
-        others = {"tasks": "2"} if option.flag.startswith("--on-task") else {}
+        others = {"tasks": "2"} if option.flag.startswith(("--on-task", "--spread")) else {}
         plain = read_job(doc_from_options(others, {"command": ["true"]}))
         with_it = read_job(doc_from_options(others | {option.dest: given}, {"command": ["true"]}))
         assert with_it != plain, option.flag

@@ -39,6 +39,7 @@ from spillover.core.records.jobs import Job, Placed, Running
 from spillover.model.hosts import is_loopback
 from spillover.model.ids import ClusterName, JobId, NodeKey, member_id
 from spillover.model.job import JobSpec
+from spillover.model.topology import Level
 from spillover.ports.cluster import Agents, Peer, Start, Unsendable
 from spillover.ports.commands import CommandError
 from spillover.ports.journal import StoreError
@@ -241,10 +242,16 @@ class LeaseSender:
                 job.lease,
                 _limited(specs[job.spec], job.extra.hold.limit if job.extra.hold is not None else None),
                 job.phase.cluster,
+                levels=self._levels(job, job.phase.cluster),
             )
             for job in jobs
             if job.spec in specs and isinstance(job.phase, Placed)
         ]
+
+    def _levels(self, job: Job, cluster: ClusterName) -> tuple[Level, ...]:
+        """Return the levels of a cluster, for a job that names some."""
+        spec = self._loop.state.clusters.get(cluster) if job.kind.shape.topology is not None else None
+        return () if spec is None else spec.levels
 
     def _fail(self, node: str, unsendable: Unsendable) -> None:
         """End a job whose lease can never be sent; otherwise cycles would place it again, forever."""

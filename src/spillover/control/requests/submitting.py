@@ -15,10 +15,12 @@ from spillover.control.requests.lookup import Lookup, PendingMember
 from spillover.control.requests.whatif import on_snapshot
 from spillover.core.deciders.submissions import key_taken
 from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, Submit, Submitted
+from spillover.deciding.explain.feasibility import TooLarge, too_large
 from spillover.deciding.whatif import Trial, try_jobs
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.ids import ID_BITS, JobId, job_id
-from spillover.model.job import JobSpec, On, Terms
+from spillover.model.job import JobSpec, On, Shape, Terms
+from spillover.model.reasons import GangTooBig, NoSuchLevel, TooBig
 from spillover.model.units import format_duration, format_moment
 from spillover.ports.archive import Archive, Finished, ProjectKey
 from spillover.ports.commands import CommandError, ErrorKind, refused
@@ -80,6 +82,7 @@ class Submitting:
         draw: Callable[[], JobId] = draw_id,
         files: JobFiles | None = None,
         gauge: Gauge | None = None,
+        refuse_too_large: bool = True,
     ) -> None:
         self._loop = loop
         self._gauge = gauge
@@ -93,6 +96,8 @@ class Submitting:
         self._draw = draw
         self._files = files
         """None if jobs cannot have files."""
+        self._refuse_too_large = refuse_too_large
+        """Whether jobs that no cluster can ever hold are refused; otherwise they wait."""
 
     def within(self, lookup: Lookup) -> Self:
         """Return the same for a caller who can see only some jobs."""
@@ -104,6 +109,11 @@ class Submitting:
         """Submit all of these jobs or none; return their ids."""
         if self._files is not None:
             await self._files.check(forms, self._lookup.project)
+        if self._refuse_too_large and self._too_large(forms):
+            earlier = await self._earlier(forms)
+            await self._loop.read()  # what the refusal rests on must be durable
+            if problems := self._too_large(forms, earlier):
+                raise CommandError(ErrorKind.INVALID, problems[0].message, problems)
         last: Refusal | None = None
         for _ in range(TRIES):
             blobs: dict[bytes, bytes] = {}
@@ -132,6 +142,25 @@ class Submitting:
             raise refused(tried)
         fresh = iter(proposal.jobs)
         return [known[at] if at in known else next(fresh).job for at in range(len(forms))], tried
+
+    def _too_large(self, forms: Sequence[JobForm], earlier: "_Earlier | None" = None) -> list[FieldProblem]:
+        """Return a problem for each job that no cluster can ever hold, unless it was submitted earlier."""
+        engine, known = self._loop.engine, dict[Shape, TooLarge | None]()
+        if not engine.is_ready:
+            return []
+        clusters = engine.index.capacity.values()
+        problems: list[FieldProblem] = []
+        for at, form in enumerate(forms):
+            shape = form.spec.shape
+            if earlier is not None and (earlier.is_live(form) or earlier.row_of(form) is not None):
+                continue
+            if shape not in known:
+                known[shape] = too_large(clusters, shape)
+            if (reason := known[shape]) is not None:
+                field, advice = _advice(reason, shape)
+                message = f"{form.spec.name}: {reason}; {advice}"
+                problems.append(FieldProblem(f"jobs[{at}].spec.{field}", message))
+        return problems
 
     async def _proposal(
         self, forms: Sequence[JobForm], user: str, blobs: dict[bytes, bytes]
@@ -232,6 +261,18 @@ class Submitting:
                 f"{found.id} has not been placed yet; run after its array {found.array.id} instead",
             )
         return Dependency(found.id, on)
+
+
+def _advice(reason: TooLarge, shape: Shape) -> tuple[str, str]:
+    """Return the field that makes a job too large, and what to write there."""
+    match reason:
+        case GangTooBig(most=most):
+            return "tasks", f"write {most} or less, or smaller tasks"
+        case NoSuchLevel(level=level):
+            named = shape.topology is not None and shape.topology.within == level
+            return ("within" if named else "spread"), "write one of those"
+        case TooBig():
+            return "resources", "request no more than one machine has"
 
 
 def _signature(digest: bytes, form: JobForm) -> bytes:

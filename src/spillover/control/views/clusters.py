@@ -83,6 +83,7 @@ def cluster_view(state: State, spec: ClusterSpec, problem: str | None = None) ->
         added_by=life.who or None,
         drained_by=life.drained or None,
         leaving=life.leaving,
+        levels={level.name: level.label for level in spec.levels},
     )
 
 

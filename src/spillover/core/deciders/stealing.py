@@ -65,6 +65,7 @@ def _may_move(state: State, job: Job, thief: Node) -> bool:
         and phase.thief is None
         and phase.stopping is None
         and job.extra.gang is None
+        and shape.topology is None
         and set(thief.offers).issuperset(shape.needs)
         and (shape.rules is None or matches(shape.rules, thief.name, thief.labels))
         and _has_room(state, thief, job)

@@ -48,6 +48,8 @@ class Node(Struct, array_like=True):
     """Tasks beyond one for each job, in checkpoints of release 0.4 or older, where jobs held resources; now 0."""
     missed: int | None = None
     """Since when an agent is lost, in steady time; None if it is not, or if an old journal did not record it."""
+    alone: bool = False
+    """Whether one job has it for itself, so that no other may start there."""
 
     @property
     def key(self) -> NodeKey:

@@ -58,12 +58,12 @@ class Reservation:
         barred: set[int] = set()
         passed: list[tuple[int, int]] = []
         machine: Machine | None = first
-        while machine is not None and not kept.allows(machine, candidates.wants, until):
+        while machine is not None and not kept.allows(machine, candidates.held(machine), until):
             barred.add(machine.index)
             machine = candidates.best(self._place, barred, passed)
         candidates.put_back(passed)
         if machine is not None:
-            kept.took(machine, candidates.wants, until)
+            kept.took(machine, candidates.held(machine), until)
         else:
             self.blocked = True
         return machine

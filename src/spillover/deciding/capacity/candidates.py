@@ -24,6 +24,7 @@ class Candidates:
         "_gpu",
         "_memory",
         "_others",
+        "alone",
         "cluster",
         "heap",
         "plain",
@@ -42,7 +43,9 @@ class Candidates:
         self._cpu, self._gpu, self._memory, self._others = FOREVER, 0, 0, NOWHERE
         """`wants` by resource, for the fast check of each machine."""
         self._ask()
-        self.plain = not shape.needs and shape.rules is None
+        self.alone = shape.topology is not None and shape.topology.exclusive
+        """Whether it needs a machine for itself."""
+        self.plain = not shape.needs and shape.rules is None and shape.topology is None
         """Whether it asks for amounts only; its clusters were chosen before."""
         self.scores: dict[int, int] = {}
         """Scores of machines where it fits, by machine index."""
@@ -101,6 +104,7 @@ class Candidates:
             look = dict.fromkeys(cluster.changes[self.read - cluster.forgotten :])
         self.read = end
         cpu, gpu, memory, others, plain = self._cpu, self._gpu, self._memory, self._others, self.plain
+        alone = self.alone
         for index in look:
             machine = machines[index]
             free = machine.free
@@ -111,6 +115,7 @@ class Candidates:
                 and free[MEMORY] >= memory
                 and (not others or fits(others, free))
                 and ((plain and not machine.repels) or machine.admits(shape))
+                and (plain or not alone or machine.is_empty(free))
             ):
                 score = score_of(machine, shape)
                 if scores.get(index) != score:
@@ -118,6 +123,10 @@ class Candidates:
                     heapq.heappush(heap, (score, index))
             elif index in scores:
                 del scores[index]
+
+    def held(self, machine: Machine) -> Wants:
+        """Return what a task takes of a machine: what it asks for, or all of it."""
+        return machine.whole if self.alone else self.wants
 
     def put_back(self, passed: Iterable[tuple[int, int]]) -> None:
         """Put back machines that were passed over."""
@@ -130,6 +139,8 @@ class Candidates:
         if self.turns != cluster.turns:
             eager = [cluster.slots[index] for index in sorted(cluster.eager)]
             self.queues = tuple([each for each in eager if each.ahead > 0 and each.could_fit(self.shape)])
+            if self.alone:  # an agent starts prefetched leases beside others
+                self.queues = ()
             self.turns = cluster.turns
         if not self.queues:
             return None

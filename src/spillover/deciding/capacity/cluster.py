@@ -5,6 +5,7 @@ from operator import gt
 
 from spillover.core.holding import ahead_of, slots_of
 from spillover.core.records.nodes import Node
+from spillover.deciding.capacity import matching
 from spillover.deciding.capacity.amounts import (
     ANY,
     CLOSED,
@@ -19,6 +20,7 @@ from spillover.deciding.capacity.amounts import (
     change,
     count,
 )
+from spillover.deciding.capacity.levels import Levels, shift
 from spillover.deciding.capacity.limits import ClusterLimits
 from spillover.deciding.capacity.machine import Before, Machine, nothing
 from spillover.model.cluster import ClusterSpec, Role
@@ -54,6 +56,8 @@ class Capacity:
         self.by_name: dict[NodeName, Machine] = {}
         self.sum: Vector = [0] * NAMED
         """What is free on all machines together. A job that asks for more does not fit."""
+        self.levels = Levels(spec.levels, self.layout) if spec.levels else None
+        """Its zones, racks and the like; None for a flat cluster."""
         self.changes: list[int] = []
         """Indexes of machines whose free capacity changed, oldest first."""
         self.forgotten = 0
@@ -75,6 +79,10 @@ class Capacity:
         own.machines = [own.slots[machine.index] for machine in self.machines]
         own.by_name = {name: own.slots[machine.index] for name, machine in self.by_name.items()}
         own.sum = self.sum.copy()
+        own.levels = Levels(self.spec.levels, own.layout) if self.spec.levels else None
+        if own.levels is not None:
+            for machine in own.machines:
+                own.levels.put(machine)
         own._most = self._most
         own.eager, own.turns = self.eager.copy(), self.turns
         return own
@@ -103,7 +111,7 @@ class Capacity:
                 machine = self._join(node)
             more = self._observe(machine, node)
         free, ahead = self._free(machine, node), 0
-        if node.queue and machine.ready:
+        if node.queue and machine.ready and not node.alone:
             machine.limit, machine.pace, machine.turn = ahead_of(node, self.horizon), node.pace, node.turn
             machine.slots = slots_of(node)
             ahead = max(0, machine.limit - len(node.ahead))
@@ -137,6 +145,8 @@ class Capacity:
                 tasks = left
         if node.ahead or not machine.ready or memory < 0 or gpu < 0:
             cpu = min(cpu, CLOSED)
+        if node.alone:
+            return _closed(self.layout, tasks)
         free = [cpu, memory, gpu, tasks]
         if self.layout.size > NAMED:
             named = capacity - used if foreign is None else capacity - used - foreign
@@ -155,12 +165,19 @@ class Capacity:
     def _observe(self, machine: Machine, node: Node) -> bool:
         """Read the properties of a node other than its usage; return whether it gained any."""
         before, offered, was = machine.total, machine.offers, machine.ready
+        if self.levels is not None:
+            self.levels.drop(machine)
         machine.ready = node.status == "ready" and self.open
         machine.offers = frozenset(node.offers)
         machine.total = node.capacity
         if node.capacity.other and self.layout.add(node.capacity):
             self._widen()
         changed = machine.learn(node.labels, node.taints)
+        limit = node.tasks if node.foreign is not None and node.tasks >= 0 else ANY
+        machine.idle = [node.capacity.cpu, node.capacity.memory, node.capacity.gpu, limit]
+        machine.idle += self.layout.named(node.capacity)
+        if self.levels is not None:
+            self.levels.put(machine)
         self.changes.append(machine.index)
         self.turns += 1
         more = not node.capacity.fits(before) or not offered.issuperset(machine.offers)
@@ -171,6 +188,8 @@ class Capacity:
         for machine in self.slots:
             machine.free += [0] * (self.layout.size - len(machine.free))
         self.sum += [0] * (self.layout.size - len(self.sum))
+        if self.levels is not None:
+            self.levels.widen()
         self._look_again()
 
     def drop(self, names: Iterable[NodeName]) -> None:
@@ -179,6 +198,8 @@ class Capacity:
             if (machine := self.by_name.pop(name, None)) is not None:
                 self.set(machine, (nothing(self.layout), 0))
                 machine.ready = False
+                if self.levels is not None:
+                    self.levels.drop(machine)
                 self.eager.pop(machine.index, None)
         self.machines = list(self.by_name.values())
         self.turns += 1
@@ -217,6 +238,8 @@ class Capacity:
         """Return whether all tasks of a job can start there now."""
         if shape.tasks == 1:
             return any(machine.fits(shape) for machine in self.machines)
+        if shape.topology is not None:
+            return matching.fits(self, shape)
         wants, left = self.layout.wants(shape.resources), shape.tasks - (shape.rest is not None)
         rest = None if shape.rest is None else self.layout.wants(shape.rest)
         for machine in self.machines:
@@ -235,7 +258,16 @@ class Capacity:
         for position, amount in wants:
             free[position] -= amount * tasks
             together[position] -= amount * tasks
+        if machine.vertices:
+            for vertex in machine.vertices:
+                if vertex is not None:
+                    change(vertex.free, wants, -tasks)
+                    vertex.changes += 1
         self.changes.append(machine.index)
+
+    def take_whole(self, machine: Machine) -> None:
+        """Take a whole machine, on which nothing runs, and close it to all others."""
+        self.set(machine, (_closed(self.layout, machine.free[TASKS]), 0))
 
     def take_ahead(self, machine: Machine) -> None:
         """Give a machine a prefetched lease, and close it to other tasks: prefetched leases come first."""
@@ -257,10 +289,23 @@ class Capacity:
             together[GPU] += free[GPU] - was[GPU]
             for position in range(TASKS, len(free)) if len(free) > NAMED else (TASKS,):
                 together[position] += free[position] - was[position]
+        if machine.vertices:
+            for vertex in machine.vertices:
+                if vertex is not None:
+                    shift(vertex.free, was, -1)
+                    shift(vertex.free, free, 1)
+                    vertex.changes += 1
         if (ahead > 0) is not (machine.ahead > 0):
             self.turns += 1
         machine.free, machine.ahead = free, ahead
         self.changes.append(machine.index)
+
+
+def _closed(layout: Layout, tasks: int) -> Vector:
+    """Return the vector of a machine that one job has for itself; releasing what it held makes the machine empty."""
+    free = nothing(layout)
+    free[TASKS] = tasks
+    return free
 
 
 def _spare(free: Vector, wants: Wants, rest: Wants) -> bool:

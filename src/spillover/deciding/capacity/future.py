@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from spillover.deciding.capacity import matching
 from spillover.deciding.capacity.amounts import (
     CLOSED,
     CPU,
@@ -21,6 +22,7 @@ from spillover.deciding.protocols import Place
 from spillover.model.ids import ClusterName
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
+from spillover.model.topology import Topology
 
 
 class HeldCapacity(NamedTuple):
@@ -59,13 +61,15 @@ class Future:
         for position, amount in wants:  # as `amounts.fits`, inlined: it runs for every shape at every end
             if free[position] < amount:
                 return False
-        return bool(wants) and machine.ready and machine.admits(shape)
+        if not wants or not machine.ready or not machine.admits(shape):
+            return False
+        return shape.topology is None or not shape.topology.exclusive or machine.is_empty(free)
 
     def fitting(self, cluster: Capacity, shape: Shape) -> dict[Machine, int]:
         """Return the machines of a cluster that admit a job, each with the number of its tasks that fit there."""
         machines = self._admitting.get((cluster, shape))
         if machines is None:
-            anywhere = not (shape.needs or shape.rules or shape.where or shape.runs)
+            anywhere = not (shape.needs or shape.rules or shape.where or shape.runs or shape.topology)
             machines = self._admitting[cluster, shape] = [
                 machine
                 for machine in cluster.machines
@@ -80,7 +84,7 @@ class Future:
             if free[CPU] == CLOSED:
                 free = _begin(machine)
             if free[scarce] >= least:  # few machines of a full cluster, so this spares most calls
-                found[machine] = count(wants, free)
+                found[machine] = machine.tasks_of(shape, wants, free)
         return found
 
     def count(self, machine: Machine, wants: Wants) -> int:
@@ -132,7 +136,8 @@ class Future:
             if self.fits(machine, shape, wants):
                 score = (self.score(place, machine, shape), machine.index) if len(machines) > 1 else best
                 if found is None or score < best:
-                    found, best = HeldCapacity(cluster, machine, wants), score
+                    alone = shape.topology is not None and shape.topology.exclusive
+                    found, best = HeldCapacity(cluster, machine, machine.whole if alone else wants), score
         if found is None:
             return None
         self.take(found)
@@ -145,6 +150,8 @@ class Future:
         left = shape.tasks - (0 if shape.rest is None else 1)
         if sum(fitting.values()) < left:
             return None
+        if shape.topology is not None:
+            return self._place_in_levels(shape, cluster, fitting, place)
         wants = cluster.layout.wants(shape.resources)
         held: list[HeldCapacity] = []
         scored = [
@@ -168,6 +175,41 @@ class Future:
         for each in held:
             self.release(each)
         return None
+
+    def _place_in_levels(
+        self, shape: Shape, cluster: Capacity, fitting: Mapping[Machine, int], place: Place
+    ) -> list[HeldCapacity] | None:
+        """Place all tasks of a gang where its topology allows; return None if they do not fit."""
+        topology = shape.topology or Topology()
+        some = {machine: many for machine, many in fitting.items() if many}
+        groups: list[Mapping[Machine, int]] = [some]
+        if topology.within:
+            found = matching.group(some, topology.within)
+            together = [each for key, each in found.items() if key is not None]
+            large: list[Mapping[Machine, int]] = [
+                each for each in together if matching.room(each, topology) >= shape.tasks
+            ]
+            groups = large or (groups if topology.preferred else [])
+        best = min([self._ordered(each, place, shape) for each in groups], default=[])
+        chosen = matching.assign([(cluster.slots[at], many) for _, at, many in best], shape.tasks, topology)
+        if chosen is None:
+            return None
+        wants = cluster.layout.wants(shape.resources)
+        held = [
+            HeldCapacity(cluster, machine, machine.whole if topology.exclusive else times(wants, tasks))
+            for machine, tasks in chosen
+        ]
+        for each in held:
+            self.take(each)
+        return held
+
+    def _ordered(
+        self, fitting: Mapping[Machine, int], place: Place, shape: Shape
+    ) -> list[tuple[int, int, int]]:
+        """Return score, index and number of tasks of each machine, best first."""
+        return sorted(
+            [(self.score(place, machine, shape), machine.index, many) for machine, many in fitting.items()]
+        )
 
 
 class _Shown(FreeAmounts):

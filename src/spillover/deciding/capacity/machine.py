@@ -1,15 +1,30 @@
 """One node as placement sees it: what is free on it, and which jobs may run there."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from spillover.deciding.capacity.amounts import CLOSED, CPU, GPU, MEMORY, TASKS, Layout, Vector, fits
+from spillover.deciding.capacity.amounts import (
+    CLOSED,
+    CPU,
+    GPU,
+    MEMORY,
+    TASKS,
+    Layout,
+    Vector,
+    Wants,
+    count,
+    fits,
+)
 from spillover.model.admission import REPELLING, matches, may_run, repelled_by
 from spillover.model.cluster import ClusterSpec, Taint
 from spillover.model.ids import NodeName
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
+from spillover.model.topology import NODE, Topology
 from spillover.model.where import Rules
+
+if TYPE_CHECKING:
+    from spillover.deciding.capacity.levels import Vertex
 
 Before: TypeAlias = tuple[Vector, int]
 """What was free before a trial placement, and how many more leases the machine could prefetch."""
@@ -59,6 +74,7 @@ class Machine(FreeAmounts):
         "_known",
         "ahead",
         "free",
+        "idle",
         "index",
         "labels",
         "layout",
@@ -74,6 +90,7 @@ class Machine(FreeAmounts):
         "taints",
         "total",
         "turn",
+        "vertices",
     )
 
     def __init__(self, name: NodeName, number: int, index: int, spec: ClusterSpec, layout: Layout) -> None:
@@ -86,6 +103,10 @@ class Machine(FreeAmounts):
         self.index = index
         self.free: Vector = nothing(layout)
         """What is free, by position; CPU is `CLOSED` if nothing may start."""
+        self.idle: Vector = []
+        """What is free when nothing runs there. Positions added since are missing; there is none of those."""
+        self.vertices: tuple[Vertex | None, ...] = ()
+        """Its vertex at each level of the cluster; None where it has none. Empty in a flat cluster."""
         self.ahead = 0
         """How many more leases it prefetches."""
         self.limit = self.pace = self.turn = 0
@@ -98,8 +119,8 @@ class Machine(FreeAmounts):
         self.taints: tuple[Taint, ...] = ()
         self.repels = False
         """Whether a taint rejects tasks that do not tolerate it."""
-        self._known: dict[Rules | None, bool] = {}
-        """By rules, whether the machine satisfies them."""
+        self._known: dict[Rules | Topology | None, bool] = {}
+        """By rules, whether the machine satisfies them; by topology, whether it is at the levels."""
 
     def copy(self, layout: Layout) -> "Machine":
         """Return a copy that uses another layout."""
@@ -108,6 +129,7 @@ class Machine(FreeAmounts):
         own.limit, own.pace, own.turn, own.slots = self.limit, self.pace, self.turn, self.slots
         own.offers, own.ready, own.total = self.offers, self.ready, self.total
         own.labels, own.taints, own.repels = self.labels, self.taints, self.repels
+        own.idle = self.idle
         return own
 
     # --- what fits
@@ -119,7 +141,32 @@ class Machine(FreeAmounts):
 
     def fits(self, shape: Shape) -> bool:
         """Return whether a task of this shape can start there now."""
-        return fits(self.layout.wants(shape.resources), self.free) and self.admits(shape)
+        if not fits(self.layout.wants(shape.resources), self.free) or not self.admits(shape):
+            return False
+        return shape.topology is None or not shape.topology.exclusive or self.is_empty(self.free)
+
+    def tasks_of(self, shape: Shape, wants: Wants, free: Sequence[int]) -> int:
+        """Return how many tasks of a gang fit if this much is free there; it must admit them."""
+        many, topology = count(wants, free), shape.topology
+        if topology is None or not many:
+            return many
+        if topology.exclusive and not self.is_empty(free):
+            return 0
+        if topology.spread != NODE:
+            return many
+        return min(many, topology.most) if many >= topology.most or not topology.exact else 0
+
+    def is_empty(self, free: Sequence[int]) -> bool:
+        """Return whether nothing runs there if this much is free."""
+        idle = self.idle
+        return bool(idle) and all(have >= whole for have, whole in zip(free, idle, strict=False))
+
+    @property
+    def whole(self) -> Wants:
+        """The request for all that it has."""
+        return tuple(
+            [(at, amount) for at, amount in enumerate(self.idle) if at != TASKS and (amount or at == CPU)]
+        )
 
     def could_fit(self, shape: Shape) -> bool:
         """Return whether a task of this shape would fit if the machine were empty."""
@@ -131,7 +178,26 @@ class Machine(FreeAmounts):
             return False
         if (shape.rules is not None or self.repels) and not self._satisfies(shape.rules):
             return False
+        if shape.topology is not None and not self._has_levels(shape.topology):
+            return False
         return (shape.where is None and not shape.runs) or may_run(shape, self.spec)
+
+    def vertex(self, level: str) -> "Vertex | None":
+        """Return its vertex at a level; None if it has none."""
+        for at, each in enumerate(self.spec.levels):
+            if each.name == level:
+                return self.vertices[at] if self.vertices else None
+        return None
+
+    def _has_levels(self, topology: Topology) -> bool:
+        """Return whether its labels name a vertex at each level that a job requires."""
+        answer = self._known.get(topology)
+        if answer is None:
+            if len(self._known) >= MOST_RULES:
+                self._known.clear()
+            answer = all(self.vertex(level) is not None for level in topology.levels)
+            self._known[topology] = answer
+        return answer
 
     def _satisfies(self, rules: Rules | None) -> bool:
         """Return whether labels match the rules and the rules tolerate the taints."""

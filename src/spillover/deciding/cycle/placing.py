@@ -472,9 +472,12 @@ class Placer:
             self._turns.append((machine, machine.turn))
             machine.turn = self._state.facts.turns + len(self._turns)
         else:
-            cluster.take(machine, candidates.wants)
             if self.reservation is not None and cluster.owned:
-                self.reservation.took(job, (HeldCapacity(cluster, machine, candidates.wants),))
+                self.reservation.took(job, (HeldCapacity(cluster, machine, candidates.held(machine)),))
+            if candidates.alone:
+                cluster.take_whole(machine)
+            else:
+                cluster.take(machine, candidates.wants)
         members = job.extra.members
         index = None if members is None else ranges.nth(members.pending, draft.taken.get(job.id, 0))
         self._count(job, cluster, job.id if index is None else member_id(job.id, index))

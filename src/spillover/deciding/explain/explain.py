@@ -35,8 +35,10 @@ from spillover.model.reasons import (
     GangUnsupported,
     Held,
     KeptFor,
+    NoEmptyNode,
     NoNodeReady,
     NoRoom,
+    NoRoomTogether,
     NotBefore,
     NotConfigured,
     NotObserved,
@@ -158,7 +160,8 @@ def _verdict(engine: Decider, check: BudgetCheck, cluster: Capacity, job: Job) -
 def _takes_or_is_full(refusal: Reason | None) -> bool:
     """Return whether a cluster would take a job if less ran on its nodes."""
     at_task_limit = isinstance(refusal, AtLimit) and refusal.what == "tasks"
-    return refusal is None or isinstance(refusal, NoRoom) or at_task_limit
+    full = isinstance(refusal, NoRoom | NoRoomTogether | NoEmptyNode)
+    return refusal is None or full or at_task_limit
 
 
 def _with_holder(engine: Decider, job: Job, over: OverBudget) -> OverBudget:
@@ -278,6 +281,8 @@ def _why_it_does_not_fit(engine: Decider, job: Job, allowed: Sequence[ClusterAns
     elsewhere = (OverMaxCost, OverBudget, AtLimit, *AWAY)
     names = tuple(each.cluster for each in allowed if not isinstance(each.reason, elsewhere))
     limited = [each.reason for each in allowed if isinstance(each.reason, AtLimit)]
+    if apart := [each.reason for each in allowed if isinstance(each.reason, NoRoomTogether | NoEmptyNode)]:
+        return max(apart, key=lambda reason: reason.fitting)
     return limited[0] if limited and not names else NoRoom(job.kind.shape.resources, names)
 
 

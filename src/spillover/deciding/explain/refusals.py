@@ -9,6 +9,7 @@ from msgspec import structs
 
 from spillover.core.records.clusters import Condition
 from spillover.core.state import State
+from spillover.deciding.capacity import matching
 from spillover.deciding.capacity.amounts import TASKS, count
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import NO_RULES, Machine
@@ -31,9 +32,13 @@ from spillover.model.reasons import (
     CannotRun,
     ClusterDown,
     ClusterDrained,
+    GangTooBig,
     GangUnsupported,
+    NoEmptyNode,
     NoNodeReady,
     NoRoom,
+    NoRoomTogether,
+    NoSuchLevel,
     NoSuchNode,
     NotObserved,
     NotOffered,
@@ -45,6 +50,7 @@ from spillover.model.reasons import (
     TooLate,
 )
 from spillover.model.resources import Resources
+from spillover.model.topology import Topology
 from spillover.model.where import Rules
 
 
@@ -64,7 +70,7 @@ def why_never(index: SchedulingIndex, shape: Shape, reasons: Sequence[Reason | N
     machines = [machine for cluster in others for machine in cluster.machines]
     offering = [machine for machine in machines if machine.offers.issuperset(shape.needs)]
     if offering:
-        return TooBig(shape.resources, _largest(offering, shape.resources))
+        return TooBig(shape.resources, largest_of(offering, shape.resources))
     missing = _missing(machines, shape)
     return NotOffered(missing, _because(index.state, missing))
 
@@ -74,6 +80,11 @@ def _why_unwanted(index: SchedulingIndex, shape: Shape, reasons: Sequence[Reason
     nearest = [reason for reason in reasons if isinstance(reason, OverLimit | Tainted | NoSuchNode)]
     if nearest:
         return nearest[0]
+    if larger := [reason for reason in reasons if isinstance(reason, GangTooBig)]:
+        return max(larger, key=lambda reason: reason.most)
+    if unknown := [reason for reason in reasons if isinstance(reason, NoSuchLevel)]:
+        known = dict.fromkeys(level for reason in unknown for level in reason.known)
+        return NoSuchLevel(unknown[0].level, tuple(known))
     anywhere = structs.replace(shape, where=None)
     elsewhere = [cluster for cluster in index.capacity.values() if not may_run(shape, cluster.spec)]
     could = any(machine.could_fit(anywhere) for cluster in elsewhere for machine in cluster.machines)
@@ -102,22 +113,36 @@ def _because(state: State, missing: tuple[str, ...]) -> str:
 
 def refusal_of(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
     """Return why a cluster does not take a job of this shape now; None if it does. Permanent reasons come first."""
-    never = _never_suits(cluster, shape)
+    never = never_suits(cluster, shape)
     if never is not None or not cluster.machines:
         return never or _not_ready(state, cluster)
     offering = [machine for machine in cluster.machines if machine.offers.issuperset(shape.needs)]
     if not offering:
         return NotOffered(_missing(cluster.machines, shape))
-    wanted = [machine for machine in offering if machine.admits(shape)]
+    anywhere = structs.replace(shape, topology=None) if shape.topology is not None else shape
+    wanted = [machine for machine in offering if machine.admits(anywhere)]
     if not wanted:
         return _no_node(offering, shape.rules or NO_RULES) or _not_ready(state, cluster)
-    large = [machine for machine in wanted if machine.could_fit(shape)]
+    large = [machine for machine in wanted if machine.could_fit(anywhere)]
     if not large:
-        return TooBig(shape.resources, _largest(wanted, shape.resources))
+        return TooBig(shape.resources, largest_of(wanted, shape.resources))
+    if shape.topology is not None:
+        labels = [level.label for level in cluster.spec.levels if level.name in shape.topology.levels]
+        large = [machine for machine in large if machine.admits(shape)]
+        if not large:
+            return NoSuchNode(" and ".join(f"a label {label}" for label in labels))
+    if shape.tasks > 1 and (most := matching.most_ever(cluster, shape)) < shape.tasks:
+        return GangTooBig(shape.tasks, most, cluster.name, required_level(shape))
     return _not_now(state, cluster, shape, large)
 
 
-def _never_suits(cluster: Capacity, shape: Shape) -> Reason | None:
+def required_level(shape: Shape) -> str:
+    """Return the level in one vertex of which all tasks must be; empty if there is none."""
+    topology = shape.topology
+    return "" if topology is None or topology.preferred else topology.within
+
+
+def never_suits(cluster: Capacity, shape: Shape) -> Reason | None:
     """Return why a cluster could not run a job whatever machines it has; None if it could."""
     if shape.where is not None and (asked := refused_by(shape.where, cluster.spec)):
         return NotWhere((asked,))
@@ -125,6 +150,11 @@ def _never_suits(cluster: Capacity, shape: Shape) -> Reason | None:
         return CannotRun(what)
     if shape.tasks > 1 and not cluster.spec.gangs:
         return GangUnsupported(shape.tasks)
+    if shape.topology is not None:
+        known = cluster.spec.level_names
+        for level in shape.topology.levels:
+            if level not in known:
+                return NoSuchLevel(level, known)
     return BurstRefused(shape.burst) if shape.burst is _excluded(cluster) else None
 
 
@@ -141,7 +171,21 @@ def _not_now(state: State, cluster: Capacity, shape: Shape, large: Sequence[Mach
         return AllDrained((cluster.name,), drained) if drained else _not_ready(state, cluster)
     if limit is not None or cluster.fits(shape):
         return limit
+    if shape.topology is not None:
+        return _no_room_in_levels(cluster, shape, shape.topology)
     return _task_limit(state, cluster, shape) or NoRoom(shape.resources, (cluster.name,))
+
+
+def _no_room_in_levels(cluster: Capacity, shape: Shape, topology: Topology) -> Reason:
+    """Return how many tasks of a job fit now where its topology wants them."""
+    wants = cluster.layout.wants(shape.resources)
+    fitting = matching.count_tasks(cluster.machines, shape, wants, lambda machine: machine.free)
+    most = min(matching.most_together(fitting, topology), shape.tasks)
+    if topology.exclusive:
+        return NoEmptyNode(cluster.name, shape.tasks, most)
+    if shape.tasks == 1:
+        return NoRoom(shape.resources, (cluster.name,))
+    return NoRoomTogether(cluster.name, shape.tasks, most, required_level(shape))
 
 
 def _task_limit(state: State, cluster: Capacity, shape: Shape) -> AtLimit | None:
@@ -194,7 +238,7 @@ def _missing(machines: list[Machine], shape: Shape) -> tuple[str, ...]:
     return tuple(word for word in shape.needs if word not in offered) or shape.needs
 
 
-def _largest(machines: Sequence[Machine], asked: Resources) -> Resources:
+def largest_of(machines: Sequence[Machine], asked: Resources) -> Resources:
     """Return the most that any machine has of each resource; of named resources, only those asked for."""
     totals = [machine.total for machine in machines]
     return Resources(

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.state import State
-from spillover.deciding.capacity.amounts import Vector, Wants, change, count, fits
+from spillover.deciding.capacity.amounts import Vector, Wants, change, fits
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, HeldCapacity
 from spillover.deciding.capacity.machine import Machine
@@ -140,6 +140,8 @@ class Ends:
             only = node.holding.get(task_key(job.id, job.attempt))
             if only is None:
                 return ()
+            if node.alone:
+                return (_whole(cluster, node.name),)
             return (HeldCapacity(cluster, cluster.by_name[node.name], cluster.layout.held(only, 1)),)
         found: dict[NodeName, tuple[Resources, int]] = {}
         for task in job.tasks:
@@ -154,10 +156,18 @@ class Ends:
                 found[name] = (held, 1) if before is None else (before[0] + held, before[1] + 1)
         return tuple(
             [
-                HeldCapacity(cluster, cluster.by_name[name], cluster.layout.held(held, many))
+                _whole(cluster, name)
+                if nodes[f"{phase.cluster}/{name}"].alone
+                else HeldCapacity(cluster, cluster.by_name[name], cluster.layout.held(held, many))
                 for name, (held, many) in found.items()
             ]
         )
+
+
+def _whole(cluster: Capacity, name: NodeName) -> HeldCapacity:
+    """Return a machine that a job has for itself."""
+    machine = cluster.by_name[name]
+    return HeldCapacity(cluster, machine, machine.whole)
 
 
 class ReservedCapacity:
@@ -227,7 +237,8 @@ class _Later:
         before = self._machines.get(machine)
         if before is None:
             return
-        fitting = self._machines[machine] = count(self._wants, self._future.release(held))
+        free = self._future.release(held)
+        fitting = self._machines[machine] = machine.tasks_of(self.shape, self._wants, free)
         self._fitting += fitting - before
         self.may_fit = self._fitting >= self._needed
 

@@ -13,7 +13,7 @@ from msgspec import Struct, msgpack
 
 from spillover.forms.jobs.arrays import ArrayError, parse_array
 from spillover.forms.jobs.inputs import Unpacked, read_files
-from spillover.forms.jobs.where import constrained
+from spillover.forms.jobs.where import constrained, located
 from spillover.forms.jobs.work import check_text, work_of
 from spillover.forms.problems import Findings, shown
 from spillover.forms.quantities import (
@@ -96,6 +96,8 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
     shape = _shape(doc, needs, found)
     if doc.where is not None or doc.container is not None:
         shape = constrained(shape, doc, found)
+    if doc.within is not None or doc.spread is not None or doc.exclusive is not None:
+        shape = located(shape, doc, found)
     terms = _terms(doc, found)
     after = tuple(_after(doc, found)) if doc.after else ()
     deadline = _time(doc.deadline, "deadline", found)

@@ -109,6 +109,11 @@ OPTIONS: Final = (
         "label that the cluster must have; repeatable",
         OptionKind.PAIRS,
     ),
+    Option(
+        "--within", ("spec", "within"), "LEVEL", "level of which one vertex holds all tasks, such as rack"
+    ),
+    Option("--spread", ("spec", "spread"), "LEVEL", "level over which tasks are spread, such as node"),
+    Option("--exclusive", ("spec", "exclusive"), "node", "have the nodes of the job for itself"),
     Option("--env", ("spec", "env"), "NAME=VALUE", "environment variable; repeatable", OptionKind.PAIRS),
     Option(
         "--workdir", ("spec", "workdir"), "DIR", "working directory of the job (default: the current folder)"

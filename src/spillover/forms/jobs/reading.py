@@ -16,6 +16,7 @@ __all__ = [
     "BadForm",
     "JobForm",
     "from_doc",
+    "is_jobspec",
     "is_manifest",
     "read_job",
     "read_jobs",
@@ -26,7 +27,7 @@ __all__ = [
 MOST_JOBS = 100_000
 """Most jobs of one file."""
 
-_WHAT: Final = "a job, or the manifest of a Kubernetes Job"
+_WHAT: Final = "a job, the manifest of a Kubernetes Job, or a jobspec"
 _SPEC_FIELDS = frozenset(SpecDoc.__struct_fields__)
 
 
@@ -48,6 +49,10 @@ def read_job(
         from spillover.forms.jobs.manifests import understand_manifest  # noqa: PLC0415 - few job files need it
 
         form = understand_manifest(value, found)
+    elif is_jobspec(value):
+        from spillover.forms.jobs.jobspec import understand_jobspec  # noqa: PLC0415 - few job files need it
+
+        form = understand_jobspec(value, found, directory)
     else:
         form = _read(value, found, directory)
     if form is None:
@@ -94,6 +99,11 @@ def is_manifest(value: object) -> bool:
     """Return whether a value looks like a Kubernetes Job."""
     version = value.get("apiVersion") if isinstance(value, Mapping) else None
     return isinstance(version, str) and version.startswith("batch/")
+
+
+def is_jobspec(value: object) -> bool:
+    """Return whether a value looks like a jobspec of Flux."""
+    return isinstance(value, Mapping) and "resources" in value and "apiVersion" not in value
 
 
 def _read(value: object, found: Findings, directory: str | None) -> JobForm | None:

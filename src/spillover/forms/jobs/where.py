@@ -7,10 +7,11 @@ from msgspec.structs import replace
 
 from spillover.forms.problems import Findings, Path, shown
 from spillover.forms.quantities import check_name
-from spillover.model.admission import PODS
+from spillover.model.admission import EXCLUSIVE, PODS, SPREAD
 from spillover.model.job import Burst, Shape
+from spillover.model.topology import NODE, Topology
 from spillover.model.where import Where
-from spillover.wire.jobfile import SpecDoc, WhereDoc, Words
+from spillover.wire.jobfile import SpecDoc, SpreadDoc, WhereDoc, WithinDoc, Words
 
 MOST_LENGTH: Final = 256
 """Most characters of a region, a kind, a label or its value."""
@@ -43,6 +44,55 @@ def constrained(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
     if where is None and rules is None and runs == shape.runs:
         return shape
     return _shared(replace(shape, burst=burst, where=where, rules=rules, runs=runs))
+
+
+def located(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
+    """Add where tasks must be, relative to each other and to other jobs, to a shape."""
+    topology = read_topology(doc, found)
+    if topology == Topology():
+        return shape
+    runs = set(shape.runs)
+    if topology.exclusive:
+        runs.add(EXCLUSIVE)
+    if topology.spread and topology.most > 1:
+        runs.add(SPREAD)
+    return _shared(replace(shape, topology=topology, runs=tuple(sorted(runs))))
+
+
+def read_topology(doc: SpecDoc, found: Findings) -> Topology:
+    """Read `within`, `spread` and `exclusive`."""
+    within = doc.within.prefer if isinstance(doc.within, WithinDoc) else doc.within or ""
+    asked = SpreadDoc(doc.spread) if isinstance(doc.spread, str) else doc.spread
+    spread, most, exact = ("", 1, False) if asked is None else (asked.over, asked.most, asked.exact)
+    for field, level, given in (("within", within, doc.within), ("spread", spread, doc.spread)):
+        if given is not None:
+            check_name(level, ("spec", field), found)
+    if doc.tasks == 1 and asked is not None:
+        found.add(("spec", "spread"), "needs more than one task; set `tasks`, or remove it")
+    if within and within == spread:
+        found.add(("spec", "spread"), f"{shown(spread)} is also the level of `within`; name a lower level")
+    elif within == NODE and spread:
+        found.add(("spec", "spread"), "is not possible within one node; remove one of the two")
+    if exact and spread != NODE:
+        found.add(("spec", "spread", "exact"), "is only allowed with `over: node`")
+    elif exact and doc.tasks % most:
+        found.add(("spec", "spread", "most"), f"{most} does not divide the {doc.tasks} tasks")
+    exclusive = doc.exclusive is not None
+    return Topology(within, isinstance(doc.within, WithinDoc), spread, most, exact, exclusive)
+
+
+def topology_doc(topology: Topology) -> dict[str, object]:
+    """Return where tasks must be as a user would write it."""
+    doc: dict[str, object] = {}
+    if topology.within:
+        doc["within"] = {"prefer": topology.within} if topology.preferred else topology.within
+    if topology.spread:
+        plain = topology.most == 1 and not topology.exact
+        spread: dict[str, object] = {"over": topology.spread, "most": topology.most}
+        doc["spread"] = topology.spread if plain else spread | ({"exact": True} if topology.exact else {})
+    if topology.exclusive:
+        doc["exclusive"] = NODE
+    return doc
 
 
 def read_where(doc: WhereDoc, found: Findings) -> Where | None:

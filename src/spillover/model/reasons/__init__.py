@@ -45,7 +45,9 @@ from spillover.model.reasons.refusing import (
     AtLimit,
     BurstRefused,
     CannotRun,
+    GangTooBig,
     GangUnsupported,
+    NoSuchLevel,
     NoSuchNode,
     NotOffered,
     NotWhere,
@@ -63,7 +65,9 @@ from spillover.model.reasons.waiting import (
     Fresh,
     Held,
     KeptFor,
+    NoEmptyNode,
     NoRoom,
+    NoRoomTogether,
     NotBefore,
     NotObserved,
     PolicyFailed,
@@ -76,6 +80,8 @@ Reason: TypeAlias = (
     | NotBefore
     | Fresh
     | NoRoom
+    | NoRoomTogether
+    | NoEmptyNode
     | BehindOthers
     | KeptFor
     | BeyondDepth
@@ -94,6 +100,8 @@ Reason: TypeAlias = (
     | TooDear
     | TooBig
     | NotOffered
+    | NoSuchLevel
+    | GangTooBig
     | GangUnsupported
     | BurstRefused
     | NotWhere
@@ -156,14 +164,18 @@ __all__ = [
     "DependencyFailed",
     "Exited",
     "Fresh",
+    "GangTooBig",
     "GangUnsupported",
     "Held",
     "KeptFor",
     "LostTooOften",
     "MembersFailed",
     "Never",
+    "NoEmptyNode",
     "NoNodeReady",
     "NoRoom",
+    "NoRoomTogether",
+    "NoSuchLevel",
     "NoSuchNode",
     "NotBefore",
     "NotConfigured",

@@ -54,6 +54,32 @@ class GangUnsupported(Never, frozen=True, tag="gang_unsupported"):
         return f"no cluster can run a gang of {self.tasks} tasks"
 
 
+class NoSuchLevel(Never, frozen=True, tag="no_such_level"):
+    """Its `within` or `spread` names a level that the cluster does not have, or that no cluster has."""
+
+    level: str
+    known: tuple[str, ...]
+    """The levels that there are, the highest first."""
+
+    def __str__(self) -> str:
+        return f"there is no level {self.level}; the levels are {', '.join(self.known)}"
+
+
+class GangTooBig(Never, frozen=True, tag="gang_too_big"):
+    """All of its tasks together are more than a cluster, or one part of it, could hold if nothing else ran there."""
+
+    tasks: int
+    most: int
+    """The most tasks of this kind that fit."""
+    cluster: ClusterName
+    within: str = ""
+    """The level in one vertex of which all tasks must be; empty is the whole cluster."""
+
+    def __str__(self) -> str:
+        where = f"one {self.within} of {self.cluster}" if self.within else self.cluster
+        return f"requests {self.tasks} such tasks at once; {where} can hold at most {self.most}"
+
+
 class BurstRefused(Never, frozen=True, tag="burst_refused"):
     """Its own `burst` rules out this cluster, or all clusters that could run it."""
 
@@ -82,7 +108,7 @@ class CannotRun(Never, frozen=True, tag="cannot_run"):
     """The cluster does not support this kind of work: plain commands, whole pods, Python calls, files, or rules for tasks."""
 
     what: str
-    """`command`, `files`, `pods`, `python` or `task_rules`."""
+    """`command`, `exclusive`, `files`, `pods`, `python`, `spread` or `task_rules`."""
 
     def __str__(self) -> str:
         return _CANNOT.get(self.what, f"no cluster can run jobs of kind {self.what}")
@@ -90,6 +116,8 @@ class CannotRun(Never, frozen=True, tag="cannot_run"):
 
 _CANNOT = {
     "command": "a plain command needs a default image there, and none is configured; give the job a `container`",
+    "exclusive": "`exclusive` works on agents only",
+    "spread": "`spread` with more than one task in a vertex works on agents only",
     "files": "`inputs` and `outputs` work on agents only",
     "pods": "its manifest needs a Kubernetes cluster: it has several pods or containers, "
     "init containers, or variables or volumes from other objects",

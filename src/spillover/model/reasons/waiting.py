@@ -63,6 +63,34 @@ class NoRoom(NotNow, frozen=True, tag="no_room"):
         return f"waits for {self.resources} on one machine of {' or '.join(self.clusters)}"
 
 
+class NoRoomTogether(NotNow, frozen=True, tag="no_room_together"):
+    """Machines have room for some of its tasks, but not for all of them where its `within` or `spread` wants them."""
+
+    cluster: ClusterName
+    tasks: int
+    fitting: int
+    """The most tasks that fit now where they must be."""
+    within: str = ""
+    """The level in one vertex of which all tasks must be; empty is the whole cluster."""
+
+    def __str__(self) -> str:
+        where = f"in one {self.within} of {self.cluster}" if self.within else f"on {self.cluster}"
+        return f"waits for room for {self.tasks} tasks {where}; at most {self.fitting} fit now"
+
+
+class NoEmptyNode(NotNow, frozen=True, tag="no_empty_node"):
+    """It asks for nodes of its own with `exclusive`, and too few nodes are empty."""
+
+    cluster: ClusterName
+    tasks: int
+    fitting: int
+    """How many of its tasks fit on the nodes that are empty now."""
+
+    def __str__(self) -> str:
+        many = "1 task" if self.tasks == 1 else f"{self.tasks} tasks"
+        return f"waits for empty nodes of {self.cluster} for {many}; those that are empty now take {self.fitting}"
+
+
 class BehindOthers(NotNow, frozen=True, tag="behind"):
     """The queue order is strict, and a job ahead of it does not fit."""
 

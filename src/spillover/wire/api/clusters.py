@@ -149,6 +149,8 @@ class ClusterView(Struct, frozen=True):
     """Who drained it; null if nobody did."""
     leaving: str | None = None
     """While it is being removed, what happens to its jobs: `finish`, `move` or `cancel`; else null."""
+    levels: dict[str, str] = field(default_factory=dict)
+    """Its levels above nodes, the highest first, each with the label of nodes that names it."""
 
 
 class AgentsAddress(Struct, frozen=True):

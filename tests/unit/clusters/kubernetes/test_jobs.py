@@ -13,6 +13,7 @@ from spillover.model.files import File
 from spillover.model.ids import ClusterName, JobId, job_id, member_id
 from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shape, Shell, Terms, Work
 from spillover.model.resources import Resources
+from spillover.model.topology import Level, Topology
 from spillover.model.units import SECOND
 from spillover.ports.cluster import Start
 from tests.support.kubernetes import LEASE, NAMESPACE, OWNER
@@ -252,3 +253,39 @@ def test_null_in_a_manifest_is_the_same_as_nothing() -> None:
     made = job(manifest(template=pod | {"metadata": None}))
     assert env(main(made))["SPILL_JOB_ID"] == LEASE.job
     assert made["spec"]["template"]["spec"]["initContainers"] is None
+
+
+def affinity_of(topology: Topology, work: Work, tasks: int = 4) -> dict[str, Any]:
+    spec = JobSpec(work, "n", "p", "q", Shape(Resources(1000), tasks=tasks, topology=topology))
+    levels = (Level("zone", "topology.kubernetes.io/zone"),)
+    made = job_of(Start(LEASE, spec, OPTIONS.cluster, levels=levels), OPTIONS, NAMESPACE, 1)
+    found: dict[str, Any] = made["spec"]["template"]["spec"].get("affinity", {})
+    return found
+
+
+def test_pods_carry_where_they_must_be_relative_to_each_other() -> None:
+    alike = {"matchLabels": {"spillover.dev/job": LEASE.job, "spillover.dev/attempt": str(LEASE.attempt)}}
+    zone = {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": alike}
+    node = {"topologyKey": "kubernetes.io/hostname", "labelSelector": alike}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    assert affinity_of(Topology(within="zone", spread="node"), Shell("true")) == {
+        "podAffinity": {required: [zone]},
+        "podAntiAffinity": {required: [node]},
+    }
+    assert affinity_of(Topology(within="zone", preferred=True), Shell("true")) == {
+        "podAffinity": {preferred: [{"weight": 100, "podAffinityTerm": zone}]}
+    }
+    assert affinity_of(Topology(within="zone"), Shell("true"), tasks=1) == {}
+
+
+def test_affinity_of_a_manifest_stays() -> None:
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    theirs = {"topologyKey": "rack", "labelSelector": {}}
+    pod = template(affinity={"podAffinity": {required: [theirs]}, "nodeAffinity": {"x": 1}})
+    found = affinity_of(Topology(within="zone"), manifest(template=pod))
+    assert found["nodeAffinity"] == {"x": 1}
+    assert [term["topologyKey"] for term in found["podAffinity"][required]] == [
+        "rack",
+        "topology.kubernetes.io/zone",
+    ]

@@ -8,11 +8,12 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
-from spillover.clusters.kubernetes.attempts.naming import EPOCH, INDEX, labels_of, name_of
+from spillover.clusters.kubernetes.attempts.naming import ATTEMPT, EPOCH, INDEX, JOB, labels_of, name_of
 from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.core.events import Lease
 from spillover.model.ids import split_member
 from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shell
+from spillover.model.topology import NODE
 from spillover.model.units import SECOND
 from spillover.ports.cluster import Start
 from spillover.wire.manifest import UNREADABLE, ManifestDoc
@@ -23,6 +24,9 @@ _SET_BY_KUBERNETES: Final = frozenset(
     ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
 )
 """Labels of pods of a Job that was copied from a cluster; they belong to that other Job."""
+HOSTNAME: Final = "kubernetes.io/hostname"
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _MOST_NOTE: Final = 1000
 """Most characters of an annotation that we add."""
 
@@ -132,8 +136,42 @@ def _as_ours(given: dict[str, Any], start: Start, namespace: str, labels: dict[s
             "annotations": (meta.get("annotations") or {}) | _notes(start),
         },
         "spec": {name: value for name, value in spec.items() if name not in _OF_ANOTHER_JOB}
-        | {"template": template | {"metadata": pod_meta, "spec": _with_variables(template["spec"], start)}},
+        | {
+            "template": template
+            | {
+                "metadata": pod_meta,
+                "spec": _together(_with_variables(template["spec"], start), start, labels),
+            }
+        },
     }
+
+
+def _together(pod: dict[str, Any], start: Start, labels: dict[str, str]) -> dict[str, Any]:
+    """Add to a pod that its job is within one vertex of a level, or spread over one.
+
+    The scheduler of the cluster binds pods one by one. So it needs to know what ours knows.
+    """
+    topology = start.spec.shape.topology
+    if topology is None or start.spec.shape.tasks == 1:
+        return pod
+    keys = {level.name: level.label for level in start.levels} | {NODE: HOSTNAME}
+    affinity: dict[str, Any] = dict(pod.get("affinity") or {})
+    alike = {"matchLabels": {JOB: labels[JOB], ATTEMPT: labels[ATTEMPT]}}
+    if topology.within in keys:
+        term = {"topologyKey": keys[topology.within], "labelSelector": alike}
+        wish = {"weight": 100, "podAffinityTerm": term}
+        asked = (PREFERRED, wish) if topology.preferred else (REQUIRED, term)
+        affinity["podAffinity"] = _with_term(affinity.get("podAffinity"), *asked)
+    if topology.spread in keys:
+        term = {"topologyKey": keys[topology.spread], "labelSelector": alike}
+        affinity["podAntiAffinity"] = _with_term(affinity.get("podAntiAffinity"), REQUIRED, term)
+    return pod | {"affinity": affinity} if affinity else pod
+
+
+def _with_term(had: dict[str, Any] | None, when: str, term: dict[str, Any]) -> dict[str, Any]:
+    """Add a term to those that a manifest has."""
+    terms = dict(had or {})
+    return terms | {when: [*(terms.get(when) or []), term]}
 
 
 def _notes(start: Start) -> dict[str, str]:

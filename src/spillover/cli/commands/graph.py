@@ -1,0 +1,147 @@
+"""`spill graph`: shows clusters as trees of levels, and reads and writes them as JSON graphs."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Final
+
+from spillover.cli import codes
+from spillover.cli.command import Command, Context, UsageError, add_actions, add_connection, add_json
+from spillover.cli.printing.output import Column
+
+if TYPE_CHECKING:
+    from spillover.client import Client
+    from spillover.forms.graph import Graph
+    from spillover.model.resources import Resources
+    from spillover.wire.api import ClusterView
+
+_TREE: Final = (
+    Column("VERTEX", gives=True),
+    Column("LEVEL"),
+    Column("NODES", right=True),
+    Column("CPU", right=True),
+    Column("MEMORY", right=True),
+    Column("GPU", right=True),
+)
+
+
+def _configure(parser: ArgumentParser) -> None:
+    add = add_actions(parser)
+    check = add(
+        "check", "check a file in JSON Graph Format (JGF), without a server", "spill graph check cluster.json"
+    )
+    check.add_argument("file", metavar="FILE", help="file to check; - is standard input")
+    show = add(
+        "show",
+        "show the levels of a cluster, or of a file, as a tree",
+        "spill graph show cluster.json --nodes",
+    )
+    show.add_argument("file", nargs="?", metavar="FILE", help="file in JGF (default: ask the server)")
+    show.add_argument("--nodes", action="store_true", help="show each node too")
+    export = add(
+        "export",
+        "print a cluster in JGF, as Fluxion reads it",
+        "spill graph export --cluster onprem",
+    )
+    for one in (check, show):
+        one.add_argument(
+            "--level",
+            action="append",
+            default=[],
+            metavar="TYPE",
+            help="type that is a level above nodes; repeatable",
+        )
+        add_json(one)
+    for one in (show, export):
+        one.add_argument("--cluster", metavar="NAME", help="cluster of agents (default: the only one)")
+        add_connection(one)
+
+
+def _run(args: Namespace, context: Context) -> int:
+    from spillover.forms.graph import write_graph  # noqa: PLC0415 - heavy
+
+    if args.action == "export":
+        with context.connect(args) as client:
+            context.out.json(write_graph(_served(client, args.cluster)))
+        return codes.OK
+    if args.file is not None:
+        graph = _read(args)
+    else:
+        with context.connect(args) as client:
+            graph = _served(client, args.cluster)
+    if args.json:
+        context.out.json(graph)
+    elif args.action == "check":
+        levels = ", ".join((*graph.levels, "node"))
+        context.out.line(f"{args.file} is valid; {len(graph.nodes)} nodes; levels: {levels}")
+    else:
+        context.out.table(_TREE, _rows(graph, nodes=args.nodes))
+    return codes.OK
+
+
+def _read(args: Namespace) -> "Graph":
+    """Read the graph of a file."""
+    from spillover.forms.files import read_file  # noqa: PLC0415 - heavy
+    from spillover.forms.graph import read_graph  # noqa: PLC0415 - likewise
+
+    return read_graph(read_file(args.file), args.file, args.level)
+
+
+def _served(client: "Client", name: str | None) -> "Graph":
+    """Return the graph of a cluster of agents that the server has."""
+    from spillover.forms.graph import Graph, GraphNode  # noqa: PLC0415 - heavy
+    from spillover.model.resources import Resources  # noqa: PLC0415 - likewise
+
+    cluster = _chosen([each for each in client.clusters() if each.kind == "agents"], name)
+    nodes = []
+    for agent in client.agents():
+        if agent.cluster != cluster.name:
+            continue
+        path = [
+            (level, agent.labels[label]) for level, label in cluster.levels.items() if agent.labels.get(label)
+        ]
+        have = {name: int(amount) for name, amount in agent.capacity.items()}
+        capacity = Resources(round(agent.capacity["cpu"] * 1000), have.get("memory", 0), have.get("gpu", 0))
+        nodes.append(GraphNode(agent.name, capacity, tuple(path)))
+    return Graph(cluster.name, tuple(cluster.levels), tuple(nodes))
+
+
+def _chosen(clusters: "list[ClusterView]", name: str | None) -> "ClusterView":
+    """Return the cluster of this name, or the only one."""
+    known = ", ".join(each.name for each in clusters) or "none"
+    if name is None and len(clusters) != 1:
+        raise UsageError(f"name one cluster of agents with --cluster: {known}")
+    found = [each for each in clusters if name in {None, each.name}]
+    if not found:
+        raise UsageError(f"--cluster: there is no cluster of agents named {name!r}; known: {known}")
+    return found[0]
+
+
+def _rows(graph: "Graph", *, nodes: bool) -> list[tuple[str, ...]]:
+    """Return a row for each vertex, from the top down, with what is in it."""
+    from spillover.model.resources import Resources  # noqa: PLC0415 - heavy
+
+    sums: dict[tuple[tuple[str, str], ...], tuple[int, Resources]] = {}
+    for node in graph.nodes:
+        own = (("node", node.name),) if nodes else ()
+        whole = (("cluster", graph.name), *node.path, *own)
+        for depth in range(1, len(whole) + 1):
+            many, total = sums.get(whole[:depth], (0, Resources()))
+            sums[whole[:depth]] = (many + 1, total + node.capacity)
+    return [_row(path, many, total) for path, (many, total) in sorted(sums.items())]
+
+
+def _row(path: tuple[tuple[str, str], ...], many: int, total: "Resources") -> tuple[str, ...]:
+    from spillover.model.units import format_cpu, format_memory  # noqa: PLC0415 - heavy
+
+    level, name = path[-1]
+    indented = f"{'  ' * (len(path) - 1)}{name}"
+    return (indented, level, str(many), format_cpu(total.cpu), format_memory(total.memory), str(total.gpu))
+
+
+COMMANDS = {
+    "graph": Command(
+        "Show the levels of a cluster (zones, racks, nodes), and check and export it in JSON Graph Format.",
+        _configure,
+        _run,
+        "spill graph show\nspill graph check cluster.json\nspill graph export --cluster onprem",
+    ),
+}

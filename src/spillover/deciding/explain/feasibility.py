@@ -1,0 +1,64 @@
+"""Tells requests that no cluster can ever hold from those that only have to wait.
+
+It counts every known node, whatever its state, and as if nothing ran there. A cluster of which no node is known yet may
+still hold anything.
+"""
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.matching import most_ever
+from spillover.deciding.explain.refusals import largest_of, never_suits, required_level
+from spillover.model.job import Shape
+from spillover.model.reasons import GangTooBig, NoSuchLevel, Reason, TooBig
+
+TooLarge: TypeAlias = TooBig | GangTooBig | NoSuchLevel
+"""Why a request can never be held."""
+
+
+def too_large(clusters: Iterable[Capacity], shape: Shape) -> TooLarge | None:
+    """Return why no cluster can ever hold jobs of a shape, from the one that comes closest; None if one may."""
+    sizes: list[TooLarge] = []
+    for cluster in clusters:
+        reason = _why_never(cluster, shape)
+        if reason is None:
+            return None
+        if isinstance(reason, TooBig | GangTooBig | NoSuchLevel):
+            sizes.append(reason)
+    return _nearest(sizes)
+
+
+def _why_never(cluster: Capacity, shape: Shape) -> Reason | None:
+    """Return why a cluster can never hold a job; None if it may, or if it lacks something other than size."""
+    if (never := never_suits(cluster, shape)) is not None:
+        return never
+    if not cluster.machines:
+        return None
+    # Most jobs fit on the first machine that is looked at.
+    if shape.tasks == 1:
+        if any(machine.could_fit(shape) for machine in cluster.machines):
+            return None
+    elif (most := most_ever(cluster, shape)) >= shape.tasks:
+        return None
+    elif most:
+        return GangTooBig(shape.tasks, most, cluster.name, required_level(shape))
+    wanted = [machine for machine in cluster.machines if machine.admits(shape)]
+    if not wanted or any(machine.could_fit(shape) for machine in wanted):
+        return None
+    return TooBig(shape.resources, largest_of(wanted, shape.resources))
+
+
+def _nearest(reasons: list[TooLarge]) -> TooLarge | None:
+    """Return the reason of the cluster that could hold the most of a request."""
+    gangs = [reason for reason in reasons if isinstance(reason, GangTooBig)]
+    if gangs:
+        return max(gangs, key=lambda reason: reason.most)
+    single = [reason for reason in reasons if isinstance(reason, TooBig)]
+    if single:
+        return max(single, key=lambda reason: (reason.largest.gpu, reason.largest.cpu, reason.largest.memory))
+    levels = [reason for reason in reasons if isinstance(reason, NoSuchLevel)]
+    if not levels:
+        return None
+    known = dict.fromkeys(level for reason in levels for level in reason.known)
+    return NoSuchLevel(levels[0].level, tuple(known))

@@ -1,0 +1,308 @@
+"""Reads and writes clusters as resource graphs in JSON Graph Format (JGF), the form that Fluxion reads and writes.
+
+Vertices above nodes are levels. Vertices inside a node (sockets, cores, GPUs, memory) are added up to what the node
+has.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, field
+
+from spillover.forms.problems import Findings, shown
+from spillover.model.resources import Resources
+
+NODE: Final = "node"
+ROOT: Final = "cluster"
+ABOVE: Final = ("cluster", "datacenter", "zone", "row", "rack", "switch", "chassis", "blade")
+"""Types of vertices above nodes."""
+INNER: Final = ("socket", "numanode", "l3cache", "l2cache", "l1cache", "pu")
+"""Types inside a node that hold others and are no amount of their own."""
+AMOUNTS: Final = ("core", "gpu", "memory", "ssd", "storage", "nic", "fpga")
+"""Types inside a node that are amounts."""
+UNITS: Final = {"": 1, "B": 1} | {
+    f"{letter}{suffix}": base**power
+    for power, letter in enumerate("KMGT", 1)
+    for suffix, base in (("B", 1000), ("iB", 1024))
+}
+"""Bytes of the units of memory."""
+CONTAINMENT: Final = "containment"
+MOST_SIZE: Final = 2**50
+
+
+class VertexMeta(Struct, frozen=True):
+    """What a vertex is."""
+
+    type: str
+    basename: str = ""
+    name: str = ""
+    id: int = -1
+    uniq_id: int = -1
+    rank: int = -1
+    exclusive: bool = False
+    unit: str = ""
+    size: int = 1
+    paths: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, Any] | list[str] = field(default_factory=dict)
+
+
+class VertexDoc(Struct, frozen=True):
+    """A vertex."""
+
+    id: str | int
+    metadata: VertexMeta
+
+
+class EdgeDoc(Struct, frozen=True):
+    """An edge from a vertex to one that it contains."""
+
+    source: str | int
+    target: str | int
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class GraphBody(Struct, frozen=True):
+    """Vertices and edges."""
+
+    nodes: list[VertexDoc]
+    edges: list[EdgeDoc] = field(default_factory=list)
+
+
+class GraphDoc(Struct, frozen=True):
+    """A file in JGF."""
+
+    graph: GraphBody
+
+
+class GraphNode(Struct, frozen=True):
+    """A machine of a resource graph."""
+
+    name: str
+    capacity: Resources
+    path: tuple[tuple[str, str], ...] = ()
+    """The vertices above it as level and name, the highest first, without the cluster itself."""
+
+
+class Graph(Struct, frozen=True):
+    """A cluster as a resource graph."""
+
+    name: str
+    levels: tuple[str, ...]
+    """Levels above nodes, the highest first."""
+    nodes: tuple[GraphNode, ...]
+
+
+def read_graph(text: bytes | str, source: str, more: Collection[str] = ()) -> Graph:
+    """Read a file in JGF; `more` are types above nodes besides the known ones. Raise BadForm with all problems."""
+    found = Findings()
+    try:
+        doc = msgspec.json.decode(text, type=GraphDoc)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        found.add((), f"is not a graph in JSON Graph Format: {error}")
+        found.check(source)
+        raise AssertionError("unreachable") from error
+    vertices = _vertices(doc.graph.nodes, found, {*ABOVE, *more})
+    parents, inside = _edges(doc.graph.edges, vertices, found)
+    _check_cycles(vertices, parents, inside, found)
+    found.check(source)
+    graph = _read(vertices, parents, inside, found)
+    found.check(source)
+    return graph
+
+
+def _vertices(docs: list[VertexDoc], found: Findings, above: Collection[str]) -> dict[str, VertexMeta]:
+    """Return the vertices by id; add problems with their types and amounts."""
+    known = (*above, NODE, *INNER, *AMOUNTS)
+    vertices: dict[str, VertexMeta] = {}
+    for at, doc in enumerate(docs):
+        path, meta = ("graph", "nodes", at), doc.metadata
+        if str(doc.id) in vertices:
+            found.add((*path, "id"), f"{shown(doc.id)} is already the id of another vertex")
+        if meta.type not in known:
+            told = f"unknown type {shown(meta.type)}; known: {', '.join(sorted(known))}; for a level, use --level"
+            found.add((*path, "metadata", "type"), told)
+        if not 0 <= meta.size <= MOST_SIZE:
+            found.add((*path, "metadata", "size"), f"{meta.size} is not a count; write 0 or more")
+        if meta.type == "memory" and meta.unit not in UNITS:
+            told = (
+                f"{shown(meta.unit)} is not a unit of memory; write one of {', '.join(filter(None, UNITS))}"
+            )
+            found.add((*path, "metadata", "unit"), told)
+        vertices[str(doc.id)] = meta
+    if not docs:
+        found.add(("graph", "nodes"), "is empty; add vertices")
+    return vertices
+
+
+def _edges(
+    docs: list[EdgeDoc], vertices: dict[str, VertexMeta], found: Findings
+) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the vertex above each vertex, and those inside each; add problems with edges."""
+    parents: dict[str, str] = {}
+    inside: dict[str, list[str]] = {}
+    for at, doc in enumerate(docs):
+        source, target = str(doc.source), str(doc.target)
+        for name, end in (("source", source), ("target", target)):
+            if end not in vertices:
+                found.add(("graph", "edges", at, name), f"there is no vertex {shown(end)}")
+        if source not in vertices or target not in vertices or not _contains(doc):
+            continue
+        if target in parents and parents[target] != source:
+            told = f"{shown(target)} is already inside {shown(parents[target])}; remove one of the edges"
+            found.add(("graph", "edges", at), told)
+        elif target not in parents:
+            parents[target] = source
+            inside.setdefault(source, []).append(target)
+    return parents, inside
+
+
+def _contains(doc: EdgeDoc) -> bool:
+    """Return whether an edge says that its target is inside its source; others describe power or networks."""
+    name = doc.metadata.get("name")
+    if isinstance(name, dict):
+        return bool(name.get(CONTAINMENT, "in") != "in")
+    return bool(doc.metadata.get("subsystem", CONTAINMENT) == CONTAINMENT)
+
+
+def _check_cycles(
+    vertices: dict[str, VertexMeta], parents: dict[str, str], inside: dict[str, list[str]], found: Findings
+) -> None:
+    """Add a problem for each cycle of vertices that contain each other."""
+    reached = {each for each in vertices if each not in parents}
+    todo = list(reached)
+    for each in todo:
+        todo += [one for one in inside.get(each, ()) if one not in reached]
+        reached.update(inside.get(each, ()))
+    left = {each: None for each in vertices if each not in reached}
+    while left:
+        trail: dict[str, None] = {}
+        each = next(iter(left))
+        while each not in trail:
+            trail[each] = None
+            each = parents[each]
+        cycle = list(trail)[list(trail).index(each) :]
+        names = " in ".join(shown(one) for one in [*cycle[:5], each])
+        found.add(("graph", "edges"), f"has a cycle: {names}; remove one of its edges")
+        for one in [*trail, *_all_inside(cycle, inside)]:
+            left.pop(one, None)
+
+
+def _all_inside(some: Iterable[str], inside: dict[str, list[str]]) -> list[str]:
+    """Return all vertices inside some vertices, at any depth."""
+    seen = dict.fromkeys(some)
+    todo = list(seen)
+    for each in todo:
+        todo += [one for one in inside.get(each, ()) if one not in seen]
+        seen.update(dict.fromkeys(inside.get(each, ())))
+    return todo
+
+
+def _read(
+    vertices: dict[str, VertexMeta], parents: dict[str, str], inside: dict[str, list[str]], found: Findings
+) -> Graph:
+    """Return the nodes with what is inside them and the levels above them."""
+    name, nodes, levels = ROOT, dict[str, GraphNode](), dict[str, int]()
+    counted: set[str] = set()
+    for at, (each, meta) in enumerate(vertices.items()):
+        if meta.type == ROOT and each not in parents:
+            name = meta.name or name
+        if meta.type != NODE:
+            continue
+        below = _all_inside([each], inside)
+        counted.update(below)
+        path: list[tuple[str, str]] = []
+        up = parents.get(each)
+        while up is not None:
+            if vertices[up].type in {NODE, *INNER, *AMOUNTS}:
+                found.add(
+                    ("graph", "nodes", at), f"is a node inside a {vertices[up].type}; put it in a level"
+                )
+            elif vertices[up].type != ROOT:
+                path.append((vertices[up].type, vertices[up].name or up))
+            up = parents.get(up)
+        path.reverse()
+        own = meta.name or each
+        if own in nodes:
+            found.add(("graph", "nodes", at, "metadata", "name"), f"{shown(own)} is the name of another node")
+        nodes[own] = GraphNode(own, _capacity([vertices[one] for one in below]), tuple(path))
+        for depth, (level, _) in enumerate(path):
+            levels[level] = max(levels.get(level, 0), depth)
+    for at, (each, meta) in enumerate(vertices.items()):
+        if meta.type in {*INNER, *AMOUNTS} and each not in counted:
+            found.add(("graph", "nodes", at), f"is a {meta.type} outside of any node; put it inside one")
+    if not nodes and not found.found:
+        found.add(("graph", "nodes"), "has no vertex of type node")
+    ordered = sorted(levels, key=lambda level: levels[level])
+    return Graph(name, tuple(ordered), tuple(nodes.values()))
+
+
+def _capacity(below: list[VertexMeta]) -> Resources:
+    """Add up what is inside a node."""
+    cpu = sum(meta.size for meta in below if meta.type == "core") * 1000
+    memory = sum(meta.size * UNITS[meta.unit] for meta in below if meta.type == "memory")
+    gpu = sum(meta.size for meta in below if meta.type == "gpu")
+    others: dict[str, int] = {}
+    for meta in below:
+        if meta.type in AMOUNTS[3:]:
+            others[meta.type] = others.get(meta.type, 0) + meta.size
+    return Resources(cpu, memory, gpu, tuple(sorted((name, size) for name, size in others.items() if size)))
+
+
+def write_graph(graph: Graph) -> dict[str, Any]:
+    """Return a cluster in JGF. Cores, GPUs and memory of a node are one vertex each, with their size."""
+    writer = _Writer()
+    root = writer.add(ROOT, graph.name, None)
+    known: dict[tuple[tuple[str, str], ...], int] = {(): root}
+    for rank, node in enumerate(graph.nodes):
+        for depth in range(1, len(node.path) + 1):
+            path = node.path[:depth]
+            if path not in known:
+                known[path] = writer.add(*path[-1], known[path[:-1]])
+        at = writer.add(NODE, node.name, known[node.path], rank=rank)
+        have = node.capacity
+        if have.cpu >= 1000:
+            writer.add("core", "core0", at, rank=rank, size=have.cpu // 1000)
+        if have.gpu:
+            writer.add("gpu", "gpu0", at, rank=rank, size=have.gpu)
+        if have.memory:
+            writer.add("memory", "memory0", at, rank=rank, size=have.memory // 2**20, unit="MiB")
+        for name, amount in have.other:
+            if name in AMOUNTS:
+                writer.add(name, f"{name}0", at, rank=rank, size=amount)
+    return {"graph": {"nodes": writer.nodes, "edges": writer.edges}}
+
+
+class _Writer:
+    """Collects vertices and edges."""
+
+    def __init__(self) -> None:
+        self.nodes: list[dict[str, Any]] = []
+        self.edges: list[dict[str, Any]] = []
+        self._paths: list[str] = []
+
+    def add(
+        self, kind: str, name: str, above: int | None, *, rank: int = -1, size: int = 1, unit: str = ""
+    ) -> int:
+        """Add a vertex inside another; return its number."""
+        at = len(self.nodes)
+        self._paths.append(f"{'' if above is None else self._paths[above]}/{name}")
+        stem = name.rstrip("0123456789") or kind
+        last = name.removeprefix(stem)
+        meta = {
+            "type": kind,
+            "basename": stem,
+            "name": name,
+            "id": int(last) if last and len(last) < 10 else -1,
+            "uniq_id": at,
+            "rank": rank,
+            "exclusive": False,
+            "unit": unit,
+            "size": size,
+            "paths": {CONTAINMENT: self._paths[at]},
+        }
+        self.nodes.append({"id": str(at), "metadata": meta})
+        if above is not None:
+            name_of_edge = {CONTAINMENT: "contains"}
+            self.edges.append({"source": str(above), "target": str(at), "metadata": {"name": name_of_edge}})
+        return at

@@ -1,0 +1,42 @@
+"""Levels of a cluster, such as zones and racks, and what a job asks of them.
+
+Labels of nodes say where a node is. The configuration of a cluster says which labels are levels, and in which order.
+"""
+
+from typing import Final
+
+from msgspec import Struct
+
+NODE: Final = "node"
+"""The lowest level, which every cluster has: each node is a vertex of its own."""
+
+
+class Level(Struct, frozen=True, array_like=True, gc=False):
+    """One level of a cluster above its nodes."""
+
+    name: str
+    label: str
+    """The label of nodes whose value names the vertex of this level that a node is in."""
+
+
+class Topology(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+    """Where the tasks of one job must be, relative to each other and to other jobs."""
+
+    within: str = ""
+    """The level of which one vertex holds all tasks; empty is any."""
+    preferred: bool = False
+    """Whether `within` is a wish, so that the tasks start elsewhere if no vertex has room for all."""
+    spread: str = ""
+    """The level over which tasks are spread; empty is none."""
+    most: int = 1
+    """The most tasks in one vertex of `spread`."""
+    exact: bool = False
+    """Whether each vertex of `spread` that is used gets exactly `most` tasks; only for nodes."""
+    exclusive: bool = False
+    """Whether no other job may use a node while a task of this one is there."""
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels above nodes that a cluster must have."""
+        asked = (self.within if not self.preferred else "", self.spread)
+        return tuple([level for level in asked if level not in {"", NODE}])
