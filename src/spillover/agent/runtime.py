@@ -148,7 +148,7 @@ class AgentRuntime:
         reconnect = None
         fetches: list[Fetch] = []
         running = self.state.running
-        for instruction in [*self.state.discarded(), *instructions]:
+        for instruction in [*self.state.gangs.discarded(), *instructions]:
             match instruction:
                 case StartTask(lease, task, slot):
                     self._runner.start(lease, task, slot)
@@ -192,7 +192,7 @@ class AgentRuntime:
         ready: list[tuple[GangStart, dict[Lease, Mapping[str, str]]]] = []
         for start in starts:
             files: dict[Lease, Mapping[str, str]] = {}
-            for lease in state.prepared_for(start):
+            for lease in state.gangs.waiting_for(start):
                 try:
                     files[lease] = self._runner.describe_gang(lease, start)
                 except OSError as error:

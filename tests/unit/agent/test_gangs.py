@@ -42,7 +42,9 @@ class GangLife(Life):
 
     def hears(self, start: GangStart, *, stream: int | None = None, epoch: int = 1) -> list[Instruction]:
         """The instructions that follow the server's word."""
-        files = {lease: {"SPILL_HOSTS": f"/hosts/{lease.task}"} for lease in self.state.prepared_for(start)}
+        files = {
+            lease: {"SPILL_HOSTS": f"/hosts/{lease.task}"} for lease in self.state.gangs.waiting_for(start)
+        }
         return self.state.start_gangs(self.now, stream or self.incarnation, epoch, [(start, files)])
 
     def prepares(self, *leases: Lease) -> None:
@@ -139,7 +141,7 @@ def test_a_task_that_cannot_be_prepared_gives_its_capacity_back_with_the_reason(
     result = life.state.results[rank(1)]
     assert (result.outcome, result.message) == (Outcome.NOT_STARTED, "no space left on device")
     assert out == [Prepare(a_lease("a"), GANG)]
-    assert life.state.discarded() == [Discard(rank(1))]
+    assert life.state.gangs.discarded() == [Discard(rank(1))]
     life.prepares(rank(1))
     assert life.reported() == {}, "it is too late"
 
@@ -150,8 +152,8 @@ def test_a_gang_that_is_stopped_before_it_starts_is_discarded() -> None:
     life.prepares(rank(0))
     life.beats(Renewal(1, stops=((rank(0), False), (rank(2), True))))
     assert [life.state.results[each].outcome for each in (rank(0), rank(2))] == [Outcome.STOPPED] * 2
-    assert life.state.discarded() == [Discard(rank(0)), Discard(rank(2))]
-    assert life.state.discarded() == []
+    assert life.state.gangs.discarded() == [Discard(rank(0)), Discard(rank(2))]
+    assert life.state.gangs.discarded() == []
     assert life.hears(word()) == []
     assert life.state.room.free == life.state.room.capacity
 
@@ -167,7 +169,7 @@ def test_a_gang_is_given_back_when_its_term_is_over_and_when_the_agent_leaves() 
     other = an_agent()
     other.gets(rank(0), task=GANG)
     other.state.drain(other.now)
-    assert other.state.discarded() == [Discard(rank(0))]
+    assert other.state.gangs.discarded() == [Discard(rank(0))]
     assert other.state.room.free == other.state.room.capacity
 
 
@@ -176,7 +178,7 @@ def test_a_newer_lease_replaces_a_prepared_one() -> None:
     life.gets(rank(0), task=GANG)
     life.prepares(rank(0))
     assert life.gets(rank(0, seq=2), task=GANG) == [Prepare(rank(0, seq=2), GANG)]
-    assert life.state.discarded() == [Discard(rank(0))]
+    assert life.state.gangs.discarded() == [Discard(rank(0))]
     assert life.hears(word()) == []
 
 
@@ -194,7 +196,7 @@ def test_an_agent_names_what_it_has_prepared_whenever_it_registers() -> None:
     assert life.reported() == {}
     assert dict(life.state.register(life.now)[0]) == {rank(0): Phase.WAITING, rank(2): Phase.WAITING}
     life.registers(keep=[rank(0)])
-    assert life.state.discarded() == [Discard(rank(2))]
+    assert life.state.gangs.discarded() == [Discard(rank(2))]
     assert life.reported() == {rank(0): LEADS}
     life.answered()
     life.hears(word())

@@ -8,16 +8,13 @@ holds.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
-from spillover.agent.leases.gangs import gang_environment
+from spillover.agent.leases.preparing import GangTasks
 from spillover.agent.leases.reporting import PendingReports
 from spillover.agent.leases.room import Room
-from spillover.agent.leases.terms import PreparingTask, RunningTask, TaskTerms
+from spillover.agent.leases.terms import RunningTask, TaskTerms
 from spillover.agent.leases.timers import Due, Timers
 from spillover.agent.leases.values import (
     Answered,
-    Discard,
     Exit,
     Fetch,
     ForgetResult,
@@ -26,7 +23,6 @@ from spillover.agent.leases.values import (
     Instruction,
     Phase,
     Prefetch,
-    Prepare,
     Readiness,
     Recall,
     Reconnect,
@@ -70,14 +66,12 @@ class AgentState:
         """Unstarted tasks, in order of arrival."""
         self.fetching: dict[Lease, Source] = {}
         """Leases taken over from other agents, whose task has not arrived yet."""
-        self.preparing: dict[Lease, PreparingTask] = {}
-        """Tasks of gangs that have capacity and wait until the whole gang is prepared."""
-        self._prepared: dict[Lease, Readiness] = {}
-        """All prepared tasks of gangs, until they end."""
-        self._discarded: list[Instruction] = []
         self._yielding = Yielding()
         self.running: dict[Lease, RunningTask] = {}
         self._reports = PendingReports(unanswered, self._yielding)
+        self.gangs = GangTasks(self._reports.prepared)
+        self.preparing = self.gangs.preparing
+        """Tasks of gangs that have capacity and wait until the whole gang is prepared."""
         self.results = self._reports.results
         """Results without an answer, in order of arrival."""
         self._released = self._reports.released
@@ -139,19 +133,14 @@ class AgentState:
                 out += self._stop(now, lease, Outcome.STOPPED, "the server gave up this lease", kill=True)
         self._named = ()
         self._reports.again()
-        # Another server may have to give the word for these gangs now, and does not know who is prepared.
-        self._reports.prepared |= self._prepared
+        self.gangs.report_again()
         return out + self._renewable(now) + self._fill()
 
     def granted(self, now: int, incarnation: int, epoch: int, grants: Sequence[Grant]) -> list[Instruction]:
         """Process leases that arrived on the stream of a registration."""
-        out = self._renewable(now)
-        if incarnation != self.incarnation:
-            # A stream older than the last registration; the server counts these leases as not delivered.
+        out, valid = self._heard_on_stream(now, incarnation, epoch)
+        if not valid:
             return out
-        if epoch < self.epoch:
-            return [*out, self._stale(epoch)]
-        self.epoch = epoch
         void = not self._terms.begun or self._terms.over(now, self._terms.short)
         for grant in grants:
             lease = grant.lease
@@ -238,6 +227,17 @@ class AgentState:
             out += self._stop(now, lease, Outcome.LOST, "the agent was fenced", kill=True)
         return [*out, Reconnect("fenced by the server", fenced=True)]
 
+    def _heard_on_stream(self, now: int, incarnation: int, epoch: int) -> tuple[list[Instruction], bool]:
+        """Return the first instructions that follow a message, and whether the message counts."""
+        out = self._renewable(now)
+        if incarnation != self.incarnation:
+            # A stream older than the last registration; the server counts what it sends there as not delivered.
+            return out, False
+        if epoch < self.epoch:
+            return [*out, self._stale(epoch)], False
+        self.epoch = epoch
+        return out, True
+
     def _stale(self, epoch: int) -> Reconnect:
         """Reject an answer of a server that no longer leads."""
         return Reconnect(f"rejected a server of epoch {epoch}; epoch {self.epoch} has started")
@@ -250,33 +250,11 @@ class AgentState:
         starts: Iterable[tuple[GangStart, Mapping[Lease, Mapping[str, str]]]],
     ) -> list[Instruction]:
         """Start the tasks of gangs that are prepared everywhere, each with variables that name its files."""
-        out = self._renewable(now)
-        if incarnation != self.incarnation:
-            return out
-        if epoch < self.epoch:
-            return [*out, self._stale(epoch)]
-        self.epoch = epoch
-        for start, files in starts:
-            for lease in self.prepared_for(start):
-                preparing = self.preparing.pop(lease)
-                task = replace(
-                    preparing.task,
-                    env=gang_environment(start, lease.task, preparing.task, files.get(lease, {})),
-                )
-                self.running[lease] = RunningTask(task)
-                self._terms.add_term(min(self._terms.lasts(task), self._terms.short))
-                out.append(StartTask(lease, task, preparing.slot))
+        out, valid = self._heard_on_stream(now, incarnation, epoch)
+        for start, files in starts if valid else ():
+            for lease, task, slot in self.gangs.start(start, files):
+                out.append(self._start(lease, task, slot))
         return out
-
-    def prepared_for(self, start: GangStart) -> list[Lease]:
-        """Return the tasks of a gang that wait here for the word to start."""
-        return [
-            lease
-            for lease, preparing in self.preparing.items()
-            if (lease.job, lease.attempt, lease.seq) == (start.job, start.attempt, start.seq)
-            and preparing.ready is not None
-            and lease.task < len(start.nodes)
-        ]
 
     # --- messages from peers
 
@@ -299,8 +277,7 @@ class AgentState:
     def prepared(self, now: int, lease: Lease, ready: Readiness) -> list[Instruction]:
         """Record that a task of a gang can start at once."""
         out = self._renewable(now)
-        if (preparing := self.preparing.get(lease)) is not None:
-            preparing.ready = self._prepared[lease] = self._reports.prepared[lease] = ready
+        self.gangs.prepared(lease, ready)
         return out
 
     def unprepared(self, now: int, lease: Lease, why: str) -> list[Instruction]:
@@ -309,11 +286,6 @@ class AgentState:
         if lease in self.preparing and self._drop(lease):
             self.results[lease] = TaskResult(lease, Outcome.NOT_STARTED, now, message=plain(why))
         return out + self._fill()
-
-    def discarded(self) -> list[Instruction]:
-        """Take the instructions to delete what was prepared for tasks that do not start."""
-        discarded, self._discarded = self._discarded, []
-        return discarded
 
     def started(self, now: int, lease: Lease, at: int) -> list[Instruction]:
         """Record that the process of a lease started at `at`."""
@@ -334,7 +306,7 @@ class AgentState:
             return self._renewable(now)
         free = self.room.free
         self.room.leave(lease, run.task, now)
-        self._prepared.pop(lease, None)
+        self.gangs.ended(lease)
         self._reports.ended(lease)
         _spare(run, end)
         outcome = run.cause or _outcome_of(end)
@@ -506,13 +478,16 @@ class AgentState:
             task, slot = entered
             del self.waiting[lease]
             if task.tasks > 1:
-                self.preparing[lease] = PreparingTask(task, slot)
-                out.append(Prepare(lease, task))
-                continue
-            self.running[lease] = RunningTask(task)
-            self._terms.add_term(min(self._terms.lasts(task), self._terms.short))
-            out.append(StartTask(lease, task, slot))
+                out.append(self.gangs.add(lease, task, slot))
+            else:
+                out.append(self._start(lease, task, slot))
         return out
+
+    def _start(self, lease: Lease, task: Task, slot: int) -> StartTask:
+        """Count a task as running from now on."""
+        self.running[lease] = RunningTask(task)
+        self._terms.add_term(min(self._terms.lasts(task), self._terms.short))
+        return StartTask(lease, task, slot)
 
     def _hand_back(self, leases: Iterable[Lease]) -> None:
         """Give back leases that have not started."""
@@ -526,11 +501,8 @@ class AgentState:
 
     def _drop(self, lease: Lease) -> bool:
         """Remove a lease that has not started; return False if there is none."""
-        if (preparing := self.preparing.pop(lease, None)) is not None:
-            self.room.leave(lease, preparing.task, self._now)
-            self._prepared.pop(lease, None)
-            self._reports.prepared.pop(lease, None)
-            self._discarded.append(Discard(lease))
+        if (task := self.gangs.drop(lease)) is not None:
+            self.room.leave(lease, task, self._now)
             return True
         waited = self.waiting.pop(lease, None) is not None
         return self.fetching.pop(lease, None) is not None or waited

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from spillover.agent.leases.values import Readiness, Task
+from spillover.agent.leases.values import Task
 from spillover.core.proposals import Outcome
 from spillover.model.units import FOREVER, SECOND
 
@@ -36,16 +36,6 @@ class RunningTask(Struct):
     """Whether its files are being fetched or uploaded, so that it has no process."""
     exited: bool = False
     """Whether its process has ended and its files are being uploaded."""
-
-
-class PreparingTask(Struct):
-    """A lease of a gang that holds its capacity and waits for the others of the gang."""
-
-    task: Task
-    """With its GPUs."""
-    slot: int
-    ready: Readiness | None = None
-    """None until the task is prepared."""
 
 
 class TaskTerms:
