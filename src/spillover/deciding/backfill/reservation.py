@@ -9,7 +9,8 @@ from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import HeldCapacity
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.forecast.ends import End, Ends, Release, ReservedCapacity, reserve
+from spillover.deciding.capacity.timeline import Release
+from spillover.deciding.forecast.ends import End, Ends, ReservedCapacity, reserve
 from spillover.deciding.protocols import Place, Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Lane

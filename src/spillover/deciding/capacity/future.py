@@ -40,7 +40,7 @@ class Future:
         """What is free on machines that differ from now."""
         self._sums: dict[ClusterName, Vector] = {each.name: each.sum.copy() for each in clusters}
         """What is free in each whole cluster, for the clusters passed in."""
-        self._shown = _Shown()
+        self._shown = ExpectedMachine()
         self._admitting: dict[tuple[Capacity, Shape], list[Machine]] = {}
         """Ready machines of a cluster that admit a shape; they stay the same in all that is forecast."""
 
@@ -170,7 +170,7 @@ class Future:
         return None
 
 
-class _Shown(FreeAmounts):
+class ExpectedMachine(FreeAmounts):
     """A machine as it is expected to be, for place policies."""
 
     __slots__ = ("_machine", "free", "layout")

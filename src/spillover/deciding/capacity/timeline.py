@@ -1,0 +1,395 @@
+"""Free capacity over spans of time: when a job first fits for as long as it runs, and what reservations leave of it.
+
+Each machine has a profile: what is free there from each time on. A job can first start now, or when a machine gains
+capacity. So a search looks at gains in the order of time, and reads the profiles of machines that gain. It builds a
+profile when it first needs it. Neither depends on the number of machines.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from spillover.deciding.capacity.amounts import Vector, Wants, count, times
+from spillover.deciding.capacity.candidates import Candidates
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.future import ExpectedMachine, Future, HeldCapacity
+from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.protocols import Place
+from spillover.model.job import Shape
+
+
+class Release(Struct, frozen=True, gc=False):
+    """Capacity that is expected to become free."""
+
+    at: int
+    """Nanoseconds UTC."""
+    held: HeldCapacity
+
+
+class Share(NamedTuple):
+    """Some tasks of a job on one machine."""
+
+    machine: Machine
+    wants: Wants
+    """The resources of one task."""
+    tasks: int
+
+
+class Booking(NamedTuple):
+    """A span of time on machines of one cluster."""
+
+    start: int
+    """Nanoseconds UTC."""
+    end: int
+    """Nanoseconds UTC."""
+    cluster: Capacity
+    shares: tuple[Share, ...]
+
+
+class Ask(NamedTuple):
+    """What a job asks of one cluster."""
+
+    candidates: Candidates
+    """Where a task fits now."""
+    last: Candidates | None = None
+    """Where the smaller last task fits now; None if all tasks are equal."""
+
+
+Change: TypeAlias = tuple[int, int, Capacity, Machine]
+"""When a machine gains or loses capacity, and a unique number, so that a sort never compares machines."""
+
+
+class Timeline:
+    """What is free on machines from now on. It never changes the machines themselves."""
+
+    def __init__(
+        self,
+        now: int,
+        releases: Iterable[Release],
+        held_on: Callable[[Machine], Iterable[tuple[int, Wants]]],
+    ) -> None:
+        self.now = now
+        self._releases = iter(releases)
+        """Capacity that running jobs release, soonest first; read as far as searches go."""
+        self._held_on = held_on
+        """Returns what running jobs hold on a machine, and until when."""
+        self._known: list[Change] = []
+        """The part of `_releases` that was read."""
+        self._gains: list[Change] = []
+        """Ends of bookings, and of jobs that started."""
+        self._losses: list[Change] = []
+        """Starts of bookings."""
+        self._serial = 0
+        self._profiles: dict[Machine, _Profile] = {}
+        self._started: dict[Machine, list[tuple[int, Wants]]] = {}
+        """Jobs that started now on machines without a profile."""
+        self._present = Future()
+        self._shown = ExpectedMachine()
+
+    # --- taking
+
+    def begin(self, held: HeldCapacity, until: int) -> None:
+        """Count a job that has just started; its machine already has less free."""
+        cluster, machine, wants = held
+        profile = self._profiles.get(machine)
+        if profile is None:
+            self._started.setdefault(machine, []).append((until, wants))
+        else:
+            profile.change(self.now, until, wants, -1)
+        self._note(self._gains, until, cluster, machine)
+
+    def take(self, booking: Booking) -> None:
+        """Take the capacity of a booking."""
+        start, end, cluster, shares = booking
+        for machine, wants, tasks in shares:
+            self._profile(machine).change(start, end, wants, -tasks)
+            self._note(self._losses, start, cluster, machine)
+            self._note(self._gains, end, cluster, machine)
+
+    def undo(self, booking: Booking) -> None:
+        """Give back the capacity of a booking."""
+        start, end, _, shares = booking
+        for machine, wants, tasks in shares:
+            self._profile(machine).change(start, end, wants, tasks)
+            _forget(self._losses, start, machine)
+            _forget(self._gains, end, machine)
+
+    def _note(self, changes: list[Change], at: int, cluster: Capacity, machine: Machine) -> None:
+        self._serial += 1
+        insort(changes, (at, self._serial, cluster, machine))
+
+    # --- what fits
+
+    def fits(self, machine: Machine, wants: Wants, start: int, end: int) -> bool:
+        """Return whether a task fits on a machine during a whole span."""
+        return bool(wants) and self._profile(machine).fits(wants, start, end)
+
+    def count(self, machine: Machine, wants: Wants, start: int, end: int) -> int:
+        """Return how many tasks fit on a machine during a whole span."""
+        return self._profile(machine).count(wants, start, end) if wants else 0
+
+    def earliest(self, asks: Sequence[Ask], duration: int, place: Place, since: int) -> Booking | None:
+        """Return the first span from `since` on in which all tasks of a job fit on one cluster; None if there is none.
+
+        The job must not fit before `since`. Among clusters with the same start the first one wins, and among machines the best.
+        """
+        if not asks:
+            return None
+        if asks[0].candidates.shape.tasks == 1:
+            return self._earliest_task([ask.candidates for ask in asks], duration, place, since)
+        found: Booking | None = None
+        for ask in asks:
+            other = self._earliest_gang(ask, duration, place, since, None if found is None else found.start)
+            if other is not None and (found is None or other.start < found.start):
+                found = other
+        return found
+
+    def now_on(self, ask: Ask, duration: int, place: Place) -> Booking | None:
+        """Return the span from now on in which all tasks of a gang fit on a cluster; None if they do not."""
+        return self._earliest_gang(ask, duration, place, self.now, self.now + 1)
+
+    def _earliest_task(
+        self, candidates: Sequence[Candidates], duration: int, place: Place, since: int
+    ) -> Booking | None:
+        """Return the first span for one task."""
+        for each in candidates if since <= self.now else ():
+            fitting = [
+                machine
+                for machine in _fitting(each, place)
+                if self.fits(machine, each.wants, self.now, self.now + duration)
+            ]
+            if fitting:
+                best = self._best(fitting, each.shape, place, self.now)
+                return Booking(self.now, self.now + duration, each.cluster, (Share(best, each.wants, 1),))
+        order = {each.cluster: number for number, each in enumerate(candidates)}
+        found: list[tuple[int, Machine]] = []
+        at = 0
+        for when, _, cluster, machine in self._gains_from(since):
+            if found and when > at:
+                break
+            number = order.get(cluster)
+            if number is None:
+                continue
+            each = candidates[number]
+            if self.fits(machine, each.wants, when, when + duration) and _admits(machine, each.shape):
+                at = when
+                found.append((number, machine))
+        if not found:
+            return None
+        first = min([number for number, _ in found])
+        each = candidates[first]
+        best = self._best([machine for number, machine in found if number == first], each.shape, place, at)
+        return Booking(at, at + duration, each.cluster, (Share(best, each.wants, 1),))
+
+    def _earliest_gang(
+        self, ask: Ask, duration: int, place: Place, since: int, before: int | None
+    ) -> Booking | None:
+        """Return the first span for all tasks of a gang on one cluster that starts before a time."""
+        each = ask.candidates
+        shape, cluster, wants = each.shape, each.cluster, each.wants
+        needed = shape.tasks - (ask.last is not None)
+        # Machines that admit the gang and had room at any time so far, with the number of tasks that fit.
+        counts: dict[Machine, int] = {}
+        total, at, edge = 0, since, since + duration
+        gained = since <= self.now
+        look: list[Machine] = _fitting(each, place)
+        if ask.last is not None:
+            look += _fitting(ask.last, place)
+        changed = dict.fromkeys(look)
+        losses = self._losses
+        for gain in self._gains_from(self.now + 1):
+            when = gain[0]
+            if when > at:
+                # All gains up to `at` are known now, so this is the time to try it.
+                total = self._recount(counts, changed, wants, at, total, duration)
+                if gained and total >= needed and (found := self._fill(ask, counts, at, duration, place)):
+                    return found
+                changed = {}
+                for _, _, _, machine in losses[
+                    bisect_left(losses, (edge,)) : bisect_left(losses, (when + duration,))
+                ]:
+                    if counts.get(machine):
+                        changed[machine] = None
+                at, edge = when, when + duration
+            if before is not None and when >= before:
+                return None
+            gained = gained or when >= since
+            if gain[2] is cluster and (gain[3] in counts or _admits(gain[3], shape)):
+                changed[gain[3]] = None
+        total = self._recount(counts, changed, wants, at, total, duration)
+        return self._fill(ask, counts, at, duration, place) if gained and total >= needed else None
+
+    def _recount(
+        self,
+        counts: dict[Machine, int],
+        changed: Iterable[Machine],
+        wants: Wants,
+        at: int,
+        total: int,
+        duration: int,
+    ) -> int:
+        """Count again what fits on changed machines; return how many tasks fit on all."""
+        for machine in changed:
+            fitting = self.count(machine, wants, at, at + duration)
+            total += fitting - counts.get(machine, 0)
+            counts[machine] = fitting
+        return total
+
+    def _fill(
+        self, ask: Ask, counts: dict[Machine, int], at: int, duration: int, place: Place
+    ) -> Booking | None:
+        """Book the machines for all tasks, best first, the smaller last task last; None if that does not fit."""
+        each, last = ask.candidates, ask.last
+        left = each.shape.tasks - (last is not None)
+        roomy = [machine for machine, fitting in counts.items() if fitting]
+        shares: list[Share] = []
+        for machine in self._ranked(roomy, each.shape, place, at) if left else ():
+            shares.append(Share(machine, each.wants, min(left, counts[machine])))
+            left -= shares[-1].tasks
+            if not left:
+                break
+        booking = Booking(at, at + duration, each.cluster, tuple(shares))
+        if last is None:
+            return booking
+        self.take(booking)
+        fitting = [machine for machine in counts if self.fits(machine, last.wants, at, at + duration)]
+        best = self._best(fitting, last.shape, place, at) if fitting else None
+        self.undo(booking)
+        return None if best is None else booking._replace(shares=(*shares, Share(best, last.wants, 1)))
+
+    # --- reading
+
+    def _gains_from(self, since: int) -> Iterator[Change]:
+        """Yield gains from a time on, soonest first. No gain may be added meanwhile, except by a trial."""
+        own = self._gains
+        mine = bisect_left(own, (since,))
+        known = bisect_left(self._known, (since,))
+        while True:
+            if known == len(self._known) and not self._read():
+                yield from own[mine:]
+                return
+            change = self._known[known]
+            if mine < len(own) and own[mine][0] < change[0]:
+                mine += 1
+                yield own[mine - 1]
+            else:
+                known += 1
+                if change[0] >= since:
+                    yield change
+
+    def _read(self) -> bool:
+        """Read the next release; return whether there was one."""
+        release = next(self._releases, None)
+        if release is None:
+            return False
+        self._known.append((release.at, 0, release.held.cluster, release.held.machine))
+        return True
+
+    def _profile(self, machine: Machine) -> "_Profile":
+        """Return the profile of a machine, and build it if necessary."""
+        profile = self._profiles.get(machine)
+        if profile is None:
+            changes = [*self._held_on(machine), *self._started.pop(machine, ())]
+            profile = self._profiles[machine] = _Profile(self.now, self._present.free(machine), changes)
+        return profile
+
+    def _best(self, machines: Sequence[Machine], shape: Shape, place: Place, at: int) -> Machine:
+        return machines[0] if len(machines) == 1 else self._ranked(machines, shape, place, at)[0]
+
+    def _ranked(self, machines: Iterable[Machine], shape: Shape, place: Place, at: int) -> list[Machine]:
+        """Return machines as the place policy ranks them at a time."""
+        scored: list[tuple[int, int, Machine]] = []
+        for machine in dict.fromkeys(machines):
+            self._shown.look_at(machine, self._profile(machine).at(at))
+            scored.append((place.score(self._shown, shape), machine.index, machine))
+        return [machine for _, _, machine in sorted(scored)]
+
+
+class _Profile:
+    """What is free on one machine from each time on."""
+
+    __slots__ = ("free", "times")
+
+    def __init__(self, now: int, free: Sequence[int], held: Iterable[tuple[int, Wants]]) -> None:
+        self.times = [now]
+        self.free: list[Vector] = [list(free)]
+        """By position in `times`, what is free from then until the next time."""
+        for at, wants in sorted(held):
+            if at > self.times[-1]:
+                self.times.append(at)
+                self.free.append(self.free[-1].copy())
+            for position, amount in wants:
+                self.free[-1][position] += amount
+
+    def at(self, time: int) -> Vector:
+        """Return what is free at a time."""
+        return self.free[bisect_right(self.times, time) - 1]
+
+    def fits(self, wants: Wants, start: int, end: int) -> bool:
+        """Return whether a request fits during a whole span."""
+        steps, free = self.times, self.free
+        step, last = bisect_right(steps, start) - 1, len(steps)
+        while step < last and (steps[step] < end or steps[step] <= start):
+            have = free[step]
+            for position, amount in wants:
+                if have[position] < amount:
+                    return False
+            step += 1
+        return True
+
+    def count(self, wants: Wants, start: int, end: int) -> int:
+        """Return how many times a request fits during a whole span."""
+        steps, free = self.times, self.free
+        step, last = bisect_right(steps, start), len(steps)
+        least = count(wants, free[step - 1])
+        while least and step < last and steps[step] < end:
+            least = min(least, count(wants, free[step]))
+            step += 1
+        return least
+
+    def change(self, start: int, end: int, wants: Wants, tasks: int) -> None:
+        """Add a request `tasks` times to what is free during a span; a negative number takes it."""
+        first = self._split(start)
+        for step in range(first, self._split(end)):
+            have = self.free[step]
+            for position, amount in wants:
+                have[position] += amount * tasks
+
+    def _split(self, at: int) -> int:
+        """Return the step that begins at a time, after making one if necessary."""
+        step = bisect_left(self.times, at)
+        if step == len(self.times) or self.times[step] != at:
+            self.times.insert(step, at)
+            self.free.insert(step, self.free[step - 1].copy())
+        return step
+
+
+def held_by(booking: Booking) -> tuple[HeldCapacity, ...]:
+    """Return what a booking holds on each machine."""
+    return tuple(
+        [
+            HeldCapacity(booking.cluster, machine, times(wants, tasks))
+            for machine, wants, tasks in booking.shares
+        ]
+    )
+
+
+def _fitting(candidates: Candidates, place: Place) -> list[Machine]:
+    """Return the machines where a task fits now, by index."""
+    candidates.best(place)  # reads what has changed
+    slots = candidates.cluster.slots
+    return [slots[index] for index in sorted(candidates.scores)]
+
+
+def _admits(machine: Machine, shape: Shape) -> bool:
+    return machine.ready and machine.admits(shape)
+
+
+def _forget(changes: list[Change], at: int, machine: Machine) -> None:
+    """Drop the last change of a machine at a time."""
+    position = bisect_left(changes, (at + 1,)) - 1
+    while changes[position][3] is not machine:
+        position -= 1
+    del changes[position]
