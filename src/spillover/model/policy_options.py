@@ -72,6 +72,8 @@ OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
     "backfill.strict": {},
     "backfill.out_of_order": {},
     "backfill.easy": {},
+    "backfill.conservative": {"depth": Takes.COUNT},
+    "backfill.hybrid": {"depth": Takes.COUNT},
     "place.first_fit": {},
     "place.best_fit": {},
     "place.worst_fit": {},

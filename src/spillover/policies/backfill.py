@@ -1,5 +1,10 @@
 """Backfill policies: whether jobs may pass a job that does not fit."""
 
+from typing import Final
+
+DEPTH: Final = 500
+"""How many jobs have a reservation under `conservative`, unless configured."""
+
 
 class Strict:
     """Tries nothing on owned capacity behind a job that does not fit."""
@@ -23,3 +28,27 @@ class Easy:
 
     strict = False
     reservations = 1
+
+
+class Hybrid:
+    """Starts every job that fits and does not delay any of the first `depth` jobs that do not fit.
+
+    Each of those has a reservation: the first span that running jobs and earlier reservations leave.
+    """
+
+    strict = False
+
+    def __init__(self, depth: int) -> None:
+        if depth < 1:
+            raise ValueError("depth must be at least 1")
+        self.reservations = depth
+
+
+class Conservative(Hybrid):
+    """Starts every job that fits and does not delay any job ahead of it.
+
+    Beyond `depth` jobs that do not fit there are no reservations, so that no cycle takes long.
+    """
+
+    def __init__(self, depth: int = DEPTH) -> None:
+        super().__init__(depth)

@@ -1,0 +1,149 @@
+"""Reserves capacity for several jobs that do not fit, each no earlier than those ahead of it in the queue.
+
+A cycle makes reservations when a job behind them could start, because most cycles end without one. Lanes whose first
+job did not fit are parked. Before a job behind them starts, all parked jobs ahead of it are booked, in order.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator
+
+from spillover.core.records.jobs import Job
+from spillover.deciding.backfill.booking import Booker
+from spillover.deciding.backfill.reservation import Reservation
+from spillover.deciding.capacity.amounts import count
+from spillover.deciding.capacity.candidates import Candidates
+from spillover.deciding.capacity.future import HeldCapacity
+from spillover.deciding.capacity.gangs import GangCandidates, Part
+from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.capacity.timeline import Timeline
+from spillover.deciding.forecast.ends import Ends
+from spillover.deciding.protocols import Policies
+from spillover.deciding.queue.index import SchedulingIndex
+from spillover.deciding.queue.lanes import Entry, Lane
+
+
+class Reservations(Reservation):
+    """The reservations of one cycle, for policies that make more than one."""
+
+    def __init__(
+        self,
+        index: SchedulingIndex,
+        ends: Ends,
+        policies: Policies,
+        now: int,
+        due: Callable[[Job], int],
+    ) -> None:
+        super().__init__(index, ends, policies, now)
+        self._left = policies.backfill.reservations
+        """How many more reservations the cycle makes."""
+        self._due = due
+        """Returns how many reservations a job needs: one for each member of an array that waits, 0 if it may have none."""
+        self._parked: list[tuple[Entry, Lane, Iterator[Entry]]] = []
+        """Heap of lanes whose jobs do not fit, each with the first job without a reservation, and the following ones."""
+        self._booker: Booker | None = None
+        """None until a job behind a job that does not fit could start."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more jobs get a reservation."""
+        return self._left <= 0
+
+    def keep_for(self, job: Job, lane: Lane, *, kept: bool) -> None:
+        """Make a reservation for a job that does not fit."""
+        del kept  # jobs behind it in the lane may have one even if it may not
+        self.keeps = True
+        if self.blocked:  # only reservations keep it from starting, so those ahead of it are booked
+            self._book(job, lane)
+            return
+        spot = self._index.spot(job)
+        following = (entry for entry in self._index.queue.jobs(lane) if entry > spot)
+        heapq.heappush(self._parked, (spot, lane, following))
+
+    def best(self, job: Job, candidates: Candidates, first: Machine) -> Machine | None:
+        """Return the best machine where a job delays no job with a reservation; None if there is none."""
+        timeline, wants, until = self._booked_before(job).timeline, candidates.wants, self._until(job)
+        barred: set[int] = set()
+        passed: list[tuple[int, int]] = []
+        machine: Machine | None = first
+        while machine is not None and not timeline.fits(machine, wants, self._now, until):
+            barred.add(machine.index)
+            machine = candidates.best(self._place, barred, passed)
+        candidates.put_back(passed)
+        self.blocked = machine is None
+        return machine
+
+    def take_gang(self, job: Job, lane: Lane, gang: GangCandidates) -> list[Part]:
+        """Take capacity for all tasks of a gang where it delays no job with a reservation; take nothing otherwise."""
+        cluster = gang.cluster
+        if not self.keeps or not cluster.may_hold(gang.total):
+            return super().take_gang(job, lane, gang)
+        ask = next(each for each in self._index.finder.asks(lane) if each.candidates.cluster is cluster)
+        candidates = ask.candidates
+        candidates.best(self._place)  # reads what has changed
+        fitting = sum([count(candidates.wants, cluster.slots[each].free) for each in candidates.scores])
+        if fitting < gang.shape.tasks - (ask.last is not None):
+            return []
+        booking = self._booked_before(job).now_on(ask, self._runtime(job))
+        if booking is None:
+            self.blocked = True
+            return []
+        parts: list[Part] = []
+        for machine, wants, tasks in booking.shares:
+            parts.append(Part(machine, wants, tasks, machine.before))
+            cluster.take(machine, wants, tasks)
+        return parts
+
+    def is_blocked(self, job: Job, lane: Lane) -> bool:
+        """Return False: a job may start where others of its lane may not."""
+        del job, lane
+        return False
+
+    def block(self, lane: Lane) -> bool:
+        """Note a job that would have fitted without reservations; return whether to try the next one of its lane."""
+        super().block(lane)
+        self.looks -= 1
+        return self.looks > 0
+
+    def took(self, job: Job, held: tuple[HeldCapacity, ...]) -> None:
+        """Record the expected end of a job that was just placed."""
+        super().took(job, held)
+        if self._booker is not None:
+            self._begin(self._booker.timeline, held, self._until(job))
+
+    def _booked_before(self, job: Job) -> Booker:
+        """Make the reservations of all parked jobs ahead of a job."""
+        booker, parked, spot = self._open(), self._parked, self._index.spot(job)
+        while parked and parked[0][0] < spot and not self.is_full:
+            entry, lane, following = parked[0]
+            succeeding = next(following, None)
+            if succeeding is None:
+                heapq.heappop(parked)
+            else:
+                heapq.heapreplace(parked, (succeeding, lane, following))
+            self._book(self._index.state.jobs[entry[2]], lane)
+        return booker
+
+    def _book(self, job: Job, lane: Lane) -> None:
+        """Make the reservations of one job."""
+        booker, runtime = self._open(), self._runtime(job)
+        for _ in range(min(self._due(job), self._left)):
+            if booker.book(lane, runtime, self._now + 1) is None:
+                return
+            self._left -= 1
+
+    def _open(self) -> Booker:
+        """Return the booker, and open its timeline when it is first needed."""
+        if self._booker is None:
+            ends, now = self._ends, self._now
+            timeline = Timeline(now, ends.releases(now), lambda machine: ends.on(machine, now))
+            for end in self._planned:
+                self._begin(timeline, end.held, end.at)
+            self._booker = Booker(timeline, self._index.finder, self._place)
+        return self._booker
+
+    def _begin(self, timeline: Timeline, held: tuple[HeldCapacity, ...], until: int) -> None:
+        for each in held:
+            timeline.begin(each, max(until, self._now + 1))
+
+    def _runtime(self, job: Job) -> int:
+        return max(1, self._index.runs(job))
