@@ -1,7 +1,8 @@
 """Reserves capacity for several jobs that do not fit, each no earlier than those ahead of it in the queue.
 
-A cycle makes reservations when a job behind them could start, because most cycles end without one. Lanes whose first
-job did not fit are parked. Before a job behind them starts, all parked jobs ahead of it are booked, in order.
+A cycle makes no more reservations than it needs, because most jobs are blocked by the first few. Jobs that do not fit
+are parked: a lane from its first such job on, or one job that only reservations block. Before a job behind them starts,
+the parked jobs ahead of it are booked, in order, until one of them blocks it.
 """
 
 import heapq
@@ -20,6 +21,7 @@ from spillover.deciding.forecast.ends import Ends
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Entry, Lane
+from spillover.model.ids import JobId
 
 
 class Reservations(Reservation):
@@ -38,8 +40,11 @@ class Reservations(Reservation):
         """How many more reservations the cycle makes."""
         self._due = due
         """Returns how many reservations a job needs: one for each member of an array that waits, 0 if it may have none."""
-        self._parked: list[tuple[Entry, Lane, Iterator[Entry]]] = []
-        """Heap of lanes whose jobs do not fit, each with the first job without a reservation, and the following ones."""
+        self._parked: list[tuple[Entry, int, Lane, Iterator[Entry]]] = []
+        """Heap of jobs that do not fit, each with a unique number, its lane, and the following jobs that do not either."""
+        self._booked: dict[JobId, None] = {}
+        """Jobs with reservations."""
+        self._serial = 0
         self._booker: Booker | None = None
         """None until a job behind a job that does not fit could start."""
 
@@ -52,22 +57,26 @@ class Reservations(Reservation):
         """Make a reservation for a job that does not fit."""
         del kept  # jobs behind it in the lane may have one even if it may not
         self.keeps = True
-        if self.blocked:  # only reservations keep it from starting, so those ahead of it are booked
-            self._book(job, lane)
-            return
         spot = self._index.spot(job)
-        following = (entry for entry in self._index.queue.jobs(lane) if entry > spot)
-        heapq.heappush(self._parked, (spot, lane, following))
+        following: Iterator[Entry] = iter(())
+        if not self.blocked:  # otherwise the cycle also tries the jobs behind it in the lane
+            following = (entry for entry in self._index.queue.jobs(lane) if entry > spot)
+        self._serial += 1
+        heapq.heappush(self._parked, (spot, self._serial, lane, following))
 
     def best(self, job: Job, candidates: Candidates, first: Machine) -> Machine | None:
         """Return the best machine where a job delays no job with a reservation; None if there is none."""
-        timeline, wants, until = self._booked_before(job).timeline, candidates.wants, self._until(job)
+        timeline, wants, until = self._open().timeline, candidates.wants, self._until(job)
+        spot = self._index.spot(job)
         barred: set[int] = set()
         passed: list[tuple[int, int]] = []
         machine: Machine | None = first
-        while machine is not None and not timeline.fits(machine, wants, self._now, until):
-            barred.add(machine.index)
-            machine = candidates.best(self._place, barred, passed)
+        while machine is not None:
+            if not timeline.fits(machine, wants, self._now, until):
+                barred.add(machine.index)
+                machine = candidates.best(self._place, barred, passed)
+            elif not self._book_next(spot):
+                break
         candidates.put_back(passed)
         self.blocked = machine is None
         return machine
@@ -83,7 +92,12 @@ class Reservations(Reservation):
         fitting = sum([count(candidates.wants, cluster.slots[each].free) for each in candidates.scores])
         if fitting < gang.shape.tasks - (ask.last is not None):
             return []
-        booking = self._booked_before(job).now_on(ask, self._runtime(job))
+        booker, runtime, spot = self._open(), self._runtime(job), self._index.spot(job)
+        booking = booker.now_on(ask, runtime)
+        if booking is not None and self._book_next(spot):
+            while self._book_next(spot):
+                pass
+            booking = booker.now_on(ask, runtime)
         if booking is None:
             self.blocked = True
             return []
@@ -110,26 +124,26 @@ class Reservations(Reservation):
         if self._booker is not None:
             self._begin(self._booker.timeline, held, self._until(job))
 
-    def _booked_before(self, job: Job) -> Booker:
-        """Make the reservations of all parked jobs ahead of a job."""
-        booker, parked, spot = self._open(), self._parked, self._index.spot(job)
-        while parked and parked[0][0] < spot and not self.is_full:
-            entry, lane, following = parked[0]
-            succeeding = next(following, None)
-            if succeeding is None:
-                heapq.heappop(parked)
-            else:
-                heapq.heapreplace(parked, (succeeding, lane, following))
-            self._book(self._index.state.jobs[entry[2]], lane)
-        return booker
-
-    def _book(self, job: Job, lane: Lane) -> None:
-        """Make the reservations of one job."""
+    def _book_next(self, spot: Entry) -> bool:
+        """Make the reservations of the next parked job, if it is ahead of `spot`; return whether there was one."""
+        parked = self._parked
+        if not parked or parked[0][0] >= spot or self.is_full:
+            return False
+        entry, serial, lane, following = parked[0]
+        succeeding = next(following, None)
+        if succeeding is None:
+            heapq.heappop(parked)
+        else:
+            heapq.heapreplace(parked, (succeeding, serial, lane, following))
+        job = self._index.state.jobs[entry[2]]
         booker, runtime = self._open(), self._runtime(job)
-        for _ in range(min(self._due(job), self._left)):
+        needed = 0 if job.id in self._booked else min(self._due(job), self._left)
+        self._booked[job.id] = None
+        for _ in range(needed):
             if booker.book(lane, runtime, self._now + 1) is None:
-                return
+                break
             self._left -= 1
+        return True
 
     def _open(self) -> Booker:
         """Return the booker, and open its timeline when it is first needed."""

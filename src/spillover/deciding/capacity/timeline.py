@@ -7,7 +7,7 @@ profile when it first needs it. Neither depends on the number of machines.
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -18,6 +18,10 @@ from spillover.deciding.capacity.future import ExpectedMachine, Future, HeldCapa
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.protocols import Place
 from spillover.model.job import Shape
+from spillover.model.units import FOREVER
+
+FEW: Final = 4
+"""Up to this many machines, a search reads the whole profile of each."""
 
 
 class Release(Struct, frozen=True, gc=False):
@@ -124,7 +128,7 @@ class Timeline:
 
     def fits(self, machine: Machine, wants: Wants, start: int, end: int) -> bool:
         """Return whether a task fits on a machine during a whole span."""
-        return bool(wants) and self._profile(machine).fits(wants, start, end)
+        return self._profile(machine).blocked_until(wants, start, end) == start
 
     def count(self, machine: Machine, wants: Wants, start: int, end: int) -> int:
         """Return how many tasks fit on a machine during a whole span."""
@@ -163,25 +167,56 @@ class Timeline:
             if fitting:
                 best = self._best(fitting, each.shape, place, self.now)
                 return Booking(self.now, self.now + duration, each.cluster, (Share(best, each.wants, 1),))
-        order = {each.cluster: number for number, each in enumerate(candidates)}
-        found: list[tuple[int, Machine]] = []
-        at = 0
-        for when, _, cluster, machine in self._gains_from(since):
-            if found and when > at:
-                break
-            number = order.get(cluster)
-            if number is None:
-                continue
-            each = candidates[number]
-            if self.fits(machine, each.wants, when, when + duration) and _admits(machine, each.shape):
-                at = when
-                found.append((number, machine))
+        if sum([len(each.cluster.machines) for each in candidates]) <= FEW:
+            at, found = self._first_on_each(candidates, duration, max(since, self.now + 1))
+        else:
+            at, found = self._first_gain(candidates, duration, since)
         if not found:
             return None
         first = min([number for number, _ in found])
         each = candidates[first]
         best = self._best([machine for number, machine in found if number == first], each.shape, place, at)
         return Booking(at, at + duration, each.cluster, (Share(best, each.wants, 1),))
+
+    def _first_gain(
+        self, candidates: Sequence[Candidates], duration: int, since: int
+    ) -> tuple[int, list[tuple[int, Machine]]]:
+        """Return the first gain that lets a task start, and the machines that gain then, with their candidates."""
+        order = {each.cluster: number for number, each in enumerate(candidates)}
+        found: list[tuple[int, Machine]] = []
+        blocked: dict[Machine, int] = {}
+        at = 0
+        for when, _, cluster, machine in self._gains_from(since):
+            if found and when > at:
+                break
+            number = order.get(cluster)
+            if number is None or blocked.get(machine, 0) > when:
+                continue
+            each = candidates[number]
+            free_from = self._profile(machine).blocked_until(each.wants, when, when + duration)
+            if free_from > when:
+                blocked[machine] = free_from
+            elif _admits(machine, each.shape):
+                at = when
+                found.append((number, machine))
+        return at, found
+
+    def _first_on_each(
+        self, candidates: Sequence[Candidates], duration: int, since: int
+    ) -> tuple[int, list[tuple[int, Machine]]]:
+        """Do the same for few machines with long profiles, which a search reads faster than gains."""
+        found: list[tuple[int, Machine]] = []
+        at = FOREVER
+        for number, each in enumerate(candidates):
+            for machine in each.cluster.machines:
+                if not _admits(machine, each.shape):
+                    continue
+                first = self._profile(machine).first(each.wants, duration, since)
+                if first < at:
+                    at, found = first, [(number, machine)]
+                elif first == at < FOREVER:
+                    found.append((number, machine))
+        return at, found
 
     def _earliest_gang(
         self, ask: Ask, duration: int, place: Place, since: int, before: int | None
@@ -327,17 +362,41 @@ class _Profile:
         """Return what is free at a time."""
         return self.free[bisect_right(self.times, time) - 1]
 
-    def fits(self, wants: Wants, start: int, end: int) -> bool:
-        """Return whether a request fits during a whole span."""
+    def blocked_until(self, wants: Wants, start: int, end: int) -> int:
+        """Return `start` if a request fits during a whole span, and otherwise a time before which it cannot start."""
+        if not wants:
+            return FOREVER
         steps, free = self.times, self.free
         step, last = bisect_right(steps, start) - 1, len(steps)
-        while step < last and (steps[step] < end or steps[step] <= start):
+        while True:
             have = free[step]
             for position, amount in wants:
                 if have[position] < amount:
-                    return False
+                    return steps[step + 1] if step + 1 < last else FOREVER
             step += 1
-        return True
+            if step == last or steps[step] >= end:
+                return start
+
+    def first(self, wants: Wants, duration: int, since: int) -> int:
+        """Return the first step from `since` on at which a request fits for a duration; FOREVER if it never does."""
+        if not wants:
+            return FOREVER
+        steps, free = self.times, self.free
+        step, last = bisect_left(steps, since), len(steps)
+        start = -1
+        while step < last:
+            if start >= 0 and steps[step] - start >= duration:
+                return start
+            have = free[step]
+            for position, amount in wants:
+                if have[position] < amount:
+                    start = -1
+                    break
+            else:
+                if start < 0:
+                    start = steps[step]
+            step += 1
+        return start if start >= 0 else FOREVER
 
     def count(self, wants: Wants, start: int, end: int) -> int:
         """Return how many times a request fits during a whole span."""
