@@ -22,6 +22,7 @@ from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Entry, Lane
 from spillover.model.ids import JobId
+from spillover.model.units import FOREVER
 
 
 class Reservations(Reservation):
@@ -44,6 +45,8 @@ class Reservations(Reservation):
         """Heap of jobs that do not fit, each with a unique number, its lane, and the following jobs that do not either."""
         self._booked: dict[JobId, None] = {}
         """Jobs with reservations."""
+        self._too_late: dict[Candidates, int] = {}
+        """By candidates, an end for which reservations leave no room. They only take more, so later ends need no look."""
         self._serial = 0
         self._booker: Booker | None = None
         """None until a job behind a job that does not fit could start."""
@@ -66,7 +69,11 @@ class Reservations(Reservation):
 
     def best(self, job: Job, candidates: Candidates, first: Machine) -> Machine | None:
         """Return the best machine where a job delays no job with a reservation; None if there is none."""
-        timeline, wants, until = self._open().timeline, candidates.wants, self._until(job)
+        until = self._until(job)
+        if until >= self._too_late.get(candidates, FOREVER):
+            self.blocked = True
+            return None
+        timeline, wants = self._open().timeline, candidates.wants
         spot = self._index.spot(job)
         barred: set[int] = set()
         passed: list[tuple[int, int]] = []
@@ -78,7 +85,8 @@ class Reservations(Reservation):
             elif not self._book_next(spot):
                 break
         candidates.put_back(passed)
-        self.blocked = machine is None
+        if machine is None:
+            self.blocked, self._too_late[candidates] = True, until
         return machine
 
     def take_gang(self, job: Job, lane: Lane, gang: GangCandidates) -> list[Part]:
