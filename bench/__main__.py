@@ -29,6 +29,7 @@ TOPICS: Final = (
     "million",
     "startup",
     "simulator",
+    "backfill",
     "kubernetes",
 )
 RESULTS: Final = Path(__file__).resolve().parent / "results"

@@ -134,6 +134,14 @@ def play(seed: int, steps: int = STEPS) -> None:
             (use.end, machine.layout.held(use.held, use.tasks)) for use in base if use.machine is machine
         ],
     )
+    # Few kinds of jobs, so that a search meets what earlier ones found.
+    questions = [
+        [
+            Ask(Candidates(cluster, shape), None if shape.rest is None else Candidates(cluster, shape.least))
+            for cluster in clusters
+        ]
+        for shape in [_shape(dice) for _ in range(dice.randint(1, 5))]
+    ]
     booked: list[tuple[Booking, list[Use]]] = []
     for _ in range(steps):
         if booked and dice.random() < 0.2:
@@ -142,14 +150,8 @@ def play(seed: int, steps: int = STEPS) -> None:
             for use in gone:
                 calendar.uses.remove(use)
             continue
-        shape, duration = _shape(dice), dice.randint(1, RUNS)
-        asks = [
-            Ask(
-                Candidates(cluster, shape),
-                None if shape.rest is None else Candidates(cluster, shape.least),
-            )
-            for cluster in clusters
-        ]
+        asks, duration = dice.choice(questions), dice.randint(1, RUNS)
+        shape = asks[0].candidates.shape
         wanted = calendar.earliest(clusters, shape, duration)
         since = dice.randint(0, RUNS if wanted is None else wanted)
         found = timeline.earliest(asks, duration, place, since)

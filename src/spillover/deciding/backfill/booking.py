@@ -13,19 +13,10 @@ class Booker:
         self.timeline = timeline
         self._finder = finder
         self._place = place
-        self._searched: dict[Lane, tuple[int, int | None]] = {}
-        """By lane, the runtime of the last job and its start; None if there is no room for it at any time."""
 
     def book(self, lane: Lane, runtime: int, since: int) -> Booking | None:
         """Book the first span for a job of a lane that does not fit before `since`; None if it never fits."""
-        known = self._searched.get(lane)
-        if known is not None and runtime >= known[0]:
-            # What is free only shrinks while jobs are booked, so a job that runs as long starts no earlier.
-            if known[1] is None:
-                return None
-            since = max(since, known[1])
         booking = self.timeline.earliest(self._finder.asks(lane), runtime, self._place, since)
-        self._searched[lane] = (runtime, None if booking is None else booking.start)
         if booking is not None:
             self.timeline.take(booking)
         return booking

@@ -89,6 +89,8 @@ class Timeline:
         self._profiles: dict[Machine, _Profile] = {}
         self._started: dict[Machine, list[tuple[int, Wants]]] = {}
         """Jobs that started now on machines without a profile."""
+        self._floors: dict[Candidates, _Floors] = {}
+        """What searches have found, by the first candidates of a job: others of its shape start no earlier."""
         self._present = Future()
         self._shown = ExpectedMachine()
 
@@ -114,6 +116,10 @@ class Timeline:
 
     def undo(self, booking: Booking) -> None:
         """Give back the capacity of a booking."""
+        self._floors.clear()
+        self._give_back(booking)
+
+    def _give_back(self, booking: Booking) -> None:
         start, end, _, shares = booking
         for machine, wants, tasks in shares:
             self._profile(machine).change(start, end, wants, tasks)
@@ -141,8 +147,21 @@ class Timeline:
         """
         if not asks:
             return None
+        floors = self._floors.get(asks[0].candidates)
+        if floors is None:
+            floors = self._floors[asks[0].candidates] = _Floors()
+        since = max(since, floors.at(duration))
+        if since >= FOREVER:
+            return None
         if asks[0].candidates.shape.tasks == 1:
-            return self._earliest_task([ask.candidates for ask in asks], duration, place, since)
+            found = self._earliest_task([ask.candidates for ask in asks], duration, place, since)
+        else:
+            found = self._first_of(asks, duration, place, since)
+        floors.add(duration, FOREVER if found is None else found.start)
+        return found
+
+    def _first_of(self, asks: Sequence[Ask], duration: int, place: Place, since: int) -> Booking | None:
+        """Return the first span for a gang on any cluster."""
         found: Booking | None = None
         for ask in asks:
             other = self._earliest_gang(ask, duration, place, since, None if found is None else found.start)
@@ -291,7 +310,7 @@ class Timeline:
         self.take(booking)
         fitting = [machine for machine in counts if self.fits(machine, last.wants, at, at + duration)]
         best = self._best(fitting, last.shape, place, at) if fitting else None
-        self.undo(booking)
+        self._give_back(booking)
         return None if best is None else booking._replace(shares=(*shares, Share(best, last.wants, 1)))
 
     # --- reading
@@ -340,6 +359,32 @@ class Timeline:
             self._shown.look_at(machine, self._profile(machine).at(at))
             scored.append((place.score(self._shown, shape), machine.index, machine))
         return [machine for _, _, machine in sorted(scored)]
+
+
+class _Floors:
+    """Times before which jobs of one shape cannot start. What is free only shrinks, so a job that runs longer cannot."""
+
+    __slots__ = ("_durations", "_starts")
+
+    def __init__(self) -> None:
+        self._durations: list[int] = []
+        self._starts: list[int] = []
+        """By position in `_durations`; both rise."""
+
+    def at(self, duration: int) -> int:
+        """Return a time before which a job that runs this long cannot start."""
+        known = bisect_right(self._durations, duration)
+        return self._starts[known - 1] if known else 0
+
+    def add(self, duration: int, start: int) -> None:
+        """Note the first start of a job that runs this long."""
+        if self.at(duration) >= start:
+            return
+        first = last = bisect_left(self._durations, duration)
+        while last < len(self._starts) and self._starts[last] <= start:
+            last += 1
+        self._durations[first:last] = [duration]
+        self._starts[first:last] = [start]
 
 
 class _Profile:
