@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from spillover.model.policy_options import MOST_RESERVATIONS
+
 DEPTH: Final = 500
 """How many jobs have a reservation under `conservative`, unless configured."""
 
@@ -39,8 +41,8 @@ class Hybrid:
     strict = False
 
     def __init__(self, depth: int) -> None:
-        if depth < 1:
-            raise ValueError("depth must be at least 1")
+        if not 1 <= depth <= MOST_RESERVATIONS:
+            raise ValueError(f"depth must be from 1 to {MOST_RESERVATIONS}")
         self.reservations = depth
 
 
