@@ -39,6 +39,8 @@ CLUSTERS: Final = {
     "ctc_sp2_1996": "1x338cpu",
     "hpc2n_2002": "1x240cpu",
 }
+LARGE: Final = ("ctc_sp2_1996", "hpc2n_2002")
+"""Traces that take minutes."""
 BACKFILLS: Final = ("strict", "easy", "hybrid(8)", "conservative")
 SHORT: Final = 10 * SECOND
 """Shorter runtimes count as this long in a bounded slowdown."""
@@ -61,7 +63,9 @@ def measure(options: Options) -> Report:
     report.tables.append(table)
     for name, owned in CLUSTERS.items():
         path = TRACES / f"{name}.csv.gz"
-        if path.exists():
+        if name in LARGE and not options.long and not options.quick:
+            report.notes.append(f"The trace {name} takes minutes and is measured with `--long`.")
+        elif path.exists():
             _trace(report, table, path, owned, options)
         else:
             report.notes.append(
@@ -78,7 +82,6 @@ def _trace(report: Report, table: Table, path: Path, owned: str, options: Option
     if options.quick:
         jobs = jobs[:QUICK]
     for backfill in BACKFILLS:
-        tell(f"{name}, {backfill}")
         policies = read_policies(f"wait=never,backfill={backfill}")
         before = time.process_time()
         result, outcomes = run(study, jobs, policies)
@@ -86,6 +89,7 @@ def _trace(report: Report, table: Table, path: Path, owned: str, options: Option
         slowdown = statistics.fmean(_slowdowns(jobs, outcomes))
         used = f"{result.statistics.owned_utilization:.1%}"
         table.add(name, len(jobs), backfill, slowdown, used, took, len(jobs) / took)
+        tell(f"{name}, {backfill}: slowdown {slowdown:.2f}, utilization {used}, {took:.1f} CPU seconds")
         report.figures[f"{name} {backfill} seconds"] = took
         report.figures[f"{name} {backfill} slowdown"] = slowdown
         if name == "ctc_sp2_1996" and backfill == "conservative" and not options.quick:
