@@ -5,17 +5,18 @@ capacity. So a search looks at gains in the order of time, and reads the profile
 profile when it first needs it. Neither depends on the number of machines.
 """
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from spillover.deciding.capacity.amounts import Vector, Wants, count, times
+from spillover.deciding.capacity.amounts import Wants, times
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import ExpectedMachine, Future, HeldCapacity
 from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.capacity.profile import Floors, Profile
 from spillover.deciding.protocols import Place
 from spillover.model.job import Shape
 from spillover.model.units import FOREVER
@@ -86,10 +87,10 @@ class Timeline:
         self._losses: list[Change] = []
         """Starts of bookings."""
         self._serial = 0
-        self._profiles: dict[Machine, _Profile] = {}
+        self._profiles: dict[Machine, Profile] = {}
         self._started: dict[Machine, list[tuple[int, Wants]]] = {}
         """Jobs that started now on machines without a profile."""
-        self._floors: dict[Candidates, _Floors] = {}
+        self._floors: dict[Candidates, Floors] = {}
         """What searches have found, by the first candidates of a job: others of its shape start no earlier."""
         self._present = Future()
         self._shown = ExpectedMachine()
@@ -149,7 +150,7 @@ class Timeline:
             return None
         floors = self._floors.get(asks[0].candidates)
         if floors is None:
-            floors = self._floors[asks[0].candidates] = _Floors()
+            floors = self._floors[asks[0].candidates] = Floors()
         since = max(since, floors.at(duration))
         if since >= FOREVER:
             return None
@@ -341,12 +342,12 @@ class Timeline:
         self._known.append((release.at, 0, release.held.cluster, release.held.machine))
         return True
 
-    def _profile(self, machine: Machine) -> "_Profile":
+    def _profile(self, machine: Machine) -> Profile:
         """Return the profile of a machine, and build it if necessary."""
         profile = self._profiles.get(machine)
         if profile is None:
             changes = [*self._held_on(machine), *self._started.pop(machine, ())]
-            profile = self._profiles[machine] = _Profile(self.now, self._present.free(machine), changes)
+            profile = self._profiles[machine] = Profile(self.now, self._present.free(machine), changes)
         return profile
 
     def _best(self, machines: Sequence[Machine], shape: Shape, place: Place, at: int) -> Machine:
@@ -359,115 +360,6 @@ class Timeline:
             self._shown.look_at(machine, self._profile(machine).at(at))
             scored.append((place.score(self._shown, shape), machine.index, machine))
         return [machine for _, _, machine in sorted(scored)]
-
-
-class _Floors:
-    """Times before which jobs of one shape cannot start. What is free only shrinks, so a job that runs longer cannot."""
-
-    __slots__ = ("_durations", "_starts")
-
-    def __init__(self) -> None:
-        self._durations: list[int] = []
-        self._starts: list[int] = []
-        """By position in `_durations`; both rise."""
-
-    def at(self, duration: int) -> int:
-        """Return a time before which a job that runs this long cannot start."""
-        known = bisect_right(self._durations, duration)
-        return self._starts[known - 1] if known else 0
-
-    def add(self, duration: int, start: int) -> None:
-        """Note the first start of a job that runs this long."""
-        if self.at(duration) >= start:
-            return
-        first = last = bisect_left(self._durations, duration)
-        while last < len(self._starts) and self._starts[last] <= start:
-            last += 1
-        self._durations[first:last] = [duration]
-        self._starts[first:last] = [start]
-
-
-class _Profile:
-    """What is free on one machine from each time on."""
-
-    __slots__ = ("free", "times")
-
-    def __init__(self, now: int, free: Sequence[int], held: Iterable[tuple[int, Wants]]) -> None:
-        self.times = [now]
-        self.free: list[Vector] = [list(free)]
-        """By position in `times`, what is free from then until the next time."""
-        for at, wants in sorted(held):
-            if at > self.times[-1]:
-                self.times.append(at)
-                self.free.append(self.free[-1].copy())
-            for position, amount in wants:
-                self.free[-1][position] += amount
-
-    def at(self, time: int) -> Vector:
-        """Return what is free at a time."""
-        return self.free[bisect_right(self.times, time) - 1]
-
-    def blocked_until(self, wants: Wants, start: int, end: int) -> int:
-        """Return `start` if a request fits during a whole span, and otherwise a time before which it cannot start."""
-        if not wants:
-            return FOREVER
-        steps, free = self.times, self.free
-        step, last = bisect_right(steps, start) - 1, len(steps)
-        while True:
-            have = free[step]
-            for position, amount in wants:
-                if have[position] < amount:
-                    return steps[step + 1] if step + 1 < last else FOREVER
-            step += 1
-            if step == last or steps[step] >= end:
-                return start
-
-    def first(self, wants: Wants, duration: int, since: int) -> int:
-        """Return the first step from `since` on at which a request fits for a duration; FOREVER if it never does."""
-        if not wants:
-            return FOREVER
-        steps, free = self.times, self.free
-        step, last = bisect_left(steps, since), len(steps)
-        start = -1
-        while step < last:
-            if start >= 0 and steps[step] - start >= duration:
-                return start
-            have = free[step]
-            for position, amount in wants:
-                if have[position] < amount:
-                    start = -1
-                    break
-            else:
-                if start < 0:
-                    start = steps[step]
-            step += 1
-        return start if start >= 0 else FOREVER
-
-    def count(self, wants: Wants, start: int, end: int) -> int:
-        """Return how many times a request fits during a whole span."""
-        steps, free = self.times, self.free
-        step, last = bisect_right(steps, start), len(steps)
-        least = count(wants, free[step - 1])
-        while least and step < last and steps[step] < end:
-            least = min(least, count(wants, free[step]))
-            step += 1
-        return least
-
-    def change(self, start: int, end: int, wants: Wants, tasks: int) -> None:
-        """Add a request `tasks` times to what is free during a span; a negative number takes it."""
-        first = self._split(start)
-        for step in range(first, self._split(end)):
-            have = self.free[step]
-            for position, amount in wants:
-                have[position] += amount * tasks
-
-    def _split(self, at: int) -> int:
-        """Return the step that begins at a time, after making one if necessary."""
-        step = bisect_left(self.times, at)
-        if step == len(self.times) or self.times[step] != at:
-            self.times.insert(step, at)
-            self.free.insert(step, self.free[step - 1].copy())
-        return step
 
 
 def held_by(booking: Booking) -> tuple[HeldCapacity, ...]:
