@@ -8,7 +8,7 @@ PEERS := .bench-venv
 # Tests start hundreds of Python processes. Without byte code on disk, each compiles all modules again and takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-faults kube test-kube tools test-deploy fuzz fuzz-inputs chaos chaos-kube soak check format proto client docs bench study clean
+.PHONY: demo test test-faults kube test-kube tools test-deploy fuzz fuzz-inputs fuzz-capacity chaos chaos-kube soak check format proto client docs bench study clean
 
 demo: $(STAMP)
 	@$(BIN)/spill demo
@@ -34,6 +34,12 @@ SOURCE ?=
 fuzz-inputs: SEEDS = 200
 fuzz-inputs: $(STAMP)
 	@$(BIN)/python -m tests.support.inputs --seeds $(SEEDS) --first $(FIRST) $(if $(SOURCE),--source $(SOURCE))
+
+# Books, starts and gives back capacity at random, beside a naive calendar. Prints the first seed that fails.
+STEPS ?= 40
+fuzz-capacity: SEEDS = 5000
+fuzz-capacity: $(STAMP)
+	@$(BIN)/python -m tests.support.timelines --seeds $(SEEDS) --first $(FIRST) --steps $(STEPS)
 
 # Kills, stops and disconnects real agents while JOBS jobs run, and then while GANGS gangs do.
 JOBS ?= 20000

@@ -31,6 +31,7 @@ TOPICS: Final = (
     "million",
     "startup",
     "simulator",
+    "backfill",
     "kubernetes",
 )
 RESULTS: Final = Path(__file__).resolve().parent / "results"

@@ -12,7 +12,8 @@ from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, HeldCapacity
 from spillover.deciding.capacity.gangs import GangCandidates
-from spillover.deciding.forecast.ends import Release, reserve
+from spillover.deciding.capacity.timeline import Release
+from spillover.deciding.forecast.ends import reserve
 from spillover.deciding.protocols import Place
 from spillover.model.cluster import Taint
 from spillover.model.ids import JobId, NodeName, task_key

@@ -154,7 +154,15 @@ policy_sets = st.builds(
     PolicySet,
     order=orders,
     backfill=st.sampled_from(
-        [Choice("strict"), Choice("out_of_order"), Choice("out_of_order"), Choice("easy"), Choice("easy")]
+        [
+            Choice("strict"),
+            Choice("out_of_order"),
+            Choice("out_of_order"),
+            Choice("easy"),
+            Choice("easy"),
+            Choice("conservative"),
+            Choice("hybrid", {"depth": 2}),
+        ]
     ),
     wait=waits,
     place=st.sampled_from([Choice(name) for name in ("first_fit", "best_fit", "worst_fit", "spread")]),

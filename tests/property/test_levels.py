@@ -317,6 +317,15 @@ def test_vertices_count_what_is_free_while_nodes_come_and_go(
         assert seen == {each.key: (each.free[:TASKS], each.total) for each in copied.at(level)}
 
 
+BACKFILLS = [
+    Choice("out_of_order"),
+    Choice("easy"),
+    Choice("strict"),
+    Choice("conservative"),
+    Choice("hybrid", {"depth": 3}),
+]
+
+
 @st.composite
 def submissions(draw: st.DrawFn) -> JobBuilder:
     job = a_job().cpus(draw(st.integers(1, 3))).expected(seconds=draw(st.integers(1, 20)))
@@ -331,14 +340,14 @@ def submissions(draw: st.DrawFn) -> JobBuilder:
 
 @given(
     st.lists(st.one_of(submissions(), st.integers(0, 30)), max_size=25),
-    st.sampled_from(["out_of_order", "easy", "strict"]),
+    st.sampled_from(BACKFILLS),
     st.integers(0, 3),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_no_job_ever_shares_a_node_with_an_exclusive_one(
-    story: list[JobBuilder | int], backfill: str, queue: int
+    story: list[JobBuilder | int], backfill: Choice, queue: int
 ) -> None:
-    world = World(load, PolicySet(wait=Choice("never"), backfill=Choice(backfill)), (LEVELLED,))
+    world = World(load, PolicySet(wait=Choice("never"), backfill=backfill), (LEVELLED,))
     for number in range(4):
         world.agent(
             f"n{number}", cpus=4, queue=queue, labels={"zone": "a", "example.com/rack": f"r{number // 2}"}
@@ -358,6 +367,21 @@ def test_no_job_ever_shares_a_node_with_an_exclusive_one(
             assert not alone or {job_of_task(each) for each in node.held} == alone
             assert len(alone) <= 1
             assert node.alone == bool(alone)
+        for each in world.placed():
+            check_together(world, each)
+
+
+def check_together(world: World, name: str) -> None:
+    """The tasks of a placed job are where its topology allows."""
+    job = world.job(name)
+    topology, nodes = job.kind.shape.topology, [task.node for task in job.tasks]
+    if topology is None or len(nodes) < 2:
+        return
+    racks = {world.state.nodes[f"{LEVELLED.name}/{node}"].labels["example.com/rack"] for node in nodes}
+    if topology.within == "rack":
+        assert len(racks) == 1, nodes
+    if topology.spread == "node":
+        assert len(set(nodes)) == len(nodes), nodes
 
 
 def is_exclusive(world: World, job: JobId) -> bool:

@@ -16,7 +16,14 @@ from spillover.forms.policystring import named_axes, points, read_policies
 from spillover.forms.problems import BadForm
 from spillover.forms.quantities import MOST_TIME
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.policy_options import LINE_AXES, OPTIONS, Option, Takes, write_policies
+from spillover.model.policy_options import (
+    LINE_AXES,
+    MOST_RESERVATIONS,
+    OPTIONS,
+    Option,
+    Takes,
+    write_policies,
+)
 from spillover.sim.fleet import read_owned, read_rented, read_site
 from spillover.sim.traces.recipe import read_recipe
 
@@ -128,6 +135,8 @@ def choices(draw: st.DrawFn, axis: str) -> Choice:
     """A policy of an axis with any of its options."""
     policy = draw(st.sampled_from(sorted(name for name in OPTIONS if name.startswith(f"{axis}."))))
     kinds = {name: values(kind) for name, kind in OPTIONS[policy].items()}
+    if policy.startswith("backfill.") and "depth" in kinds:
+        kinds["depth"] = st.integers(1, MOST_RESERVATIONS)
     needed = {name: kinds.pop(name) for name in REQUIRED.get(policy, ())}
     options: dict[str, Any] = draw(st.fixed_dictionaries(needed, optional=kinds))
     if options.get("min_wait", 0) > options.get("max_wait", MOST_TIME):

@@ -40,6 +40,7 @@ POLICIES = [
     PolicySet(wait=Choice("compute", {"coefficient": 0.5}), backfill=Choice("easy"), order=Choice("sjf")),
     PolicySet(wait=Choice("zero")),
     PolicySet(wait=Choice("never"), backfill=Choice("easy")),
+    PolicySet(wait=Choice("never"), backfill=Choice("conservative")),
     PolicySet(wait=Choice("constant", {"wait": 20 * SECOND, "max_queue": 2}), backfill=Choice("strict")),
     PolicySet(wait=Choice("compute", {"coefficient": 0.076}), place=Choice("best_fit")),
     PolicySet(wait=Choice("star", {"coefficient": 30 * SECOND, "h": 5 * SECOND, "k": 2})),

@@ -8,7 +8,7 @@ from spillover.forms.oneline import Piece
 from spillover.forms.problems import Findings, Path, either, shown
 from spillover.forms.quantities import MOST_TIME, check_name, duration
 from spillover.model.policy import Choice
-from spillover.model.policy_options import COMMON, OPTIONS, Option, Takes
+from spillover.model.policy_options import COMMON, MOST_RESERVATIONS, OPTIONS, Option, Takes
 
 GROUP: Final = "spillover.policies"
 """Entry points are named `AXIS.NAME`."""
@@ -28,6 +28,7 @@ REQUIRED: Final[Mapping[str, Mapping[str, str]]] = {
         "b": "write how many seconds of waiting each second of runtime may cost on average, such as 0.05"
     },
     "wait.break_even": {"coefficient": "write how much waiting a rented CPU or GPU is worth, such as 0.076"},
+    "backfill.hybrid": {"depth": "write how many jobs that do not fit have a reservation, such as 8"},
 }
 """Required options of policies, and what to write for each."""
 
@@ -83,6 +84,9 @@ def _options(
     for name, advice in REQUIRED.get(policy, {}).items():
         if name not in given:
             found.add((*path, name), f"is missing; {advice}")
+    depth = options.get("depth") if policy in {"backfill.hybrid", "backfill.conservative"} else None
+    if depth is not None and not 1 <= depth <= MOST_RESERVATIONS:
+        found.add((*path, "depth"), f"{depth} is not a whole number from 1 to {MOST_RESERVATIONS}")
     least, most = options.get("min_wait"), options.get("max_wait")
     if least is not None and most is not None and least > most:
         found.add((*path, "min_wait"), "is longer than max_wait")

@@ -41,6 +41,8 @@ class Takes(StrEnum):
 Option: TypeAlias = Takes | tuple[str, ...]
 """A type of value, or the allowed words."""
 
+MOST_RESERVATIONS: Final = 10_000
+"""The most jobs that may have a reservation. A cycle makes all of them, so more would make it take long."""
 _NUMBER: Final = {"coefficient": Takes.NUMBER}
 _DURATION: Final = {"coefficient": Takes.DURATION}
 
@@ -72,6 +74,8 @@ OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
     "backfill.strict": {},
     "backfill.out_of_order": {},
     "backfill.easy": {},
+    "backfill.conservative": {"depth": Takes.COUNT},
+    "backfill.hybrid": {"depth": Takes.COUNT},
     "place.first_fit": {},
     "place.best_fit": {},
     "place.worst_fit": {},

@@ -1,5 +1,12 @@
 """Backfill policies: whether jobs may pass a job that does not fit."""
 
+from typing import Final
+
+from spillover.model.policy_options import MOST_RESERVATIONS
+
+DEPTH: Final = 500
+"""How many jobs have a reservation under `conservative`, unless configured."""
+
 
 class Strict:
     """Tries nothing on owned capacity behind a job that does not fit."""
@@ -23,3 +30,27 @@ class Easy:
 
     strict = False
     reservations = 1
+
+
+class Hybrid:
+    """Starts every job that fits and does not delay any of the first `depth` jobs that do not fit.
+
+    Each of those has a reservation: the first span that running jobs and earlier reservations leave.
+    """
+
+    strict = False
+
+    def __init__(self, depth: int) -> None:
+        if not 1 <= depth <= MOST_RESERVATIONS:
+            raise ValueError(f"depth must be from 1 to {MOST_RESERVATIONS}")
+        self.reservations = depth
+
+
+class Conservative(Hybrid):
+    """Starts every job that fits and does not delay any job ahead of it.
+
+    Beyond `depth` jobs that do not fit there are no reservations, so that no cycle takes long.
+    """
+
+    def __init__(self, depth: int = DEPTH) -> None:
+        super().__init__(depth)

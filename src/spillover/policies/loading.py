@@ -36,6 +36,8 @@ BUILT_IN: Final = {
     "backfill.strict": "backfill:Strict",
     "backfill.out_of_order": "backfill:OutOfOrder",
     "backfill.easy": "backfill:Easy",
+    "backfill.conservative": "backfill:Conservative",
+    "backfill.hybrid": "backfill:Hybrid",
     "wait.zero": "wait:Zero",
     "wait.never": "wait:NeverRent",
     "wait.constant": "wait:Constant",

@@ -22,7 +22,8 @@ class PolicyDoc(Struct, frozen=True, forbid_unknown_fields=True):
     backfill: Annotated[
         ChoiceDoc | None,
         Meta(
-            description="Which jobs may start before a job that does not fit: strict, out_of_order or easy."
+            description="Which jobs may start before a job that does not fit: strict, out_of_order, easy, hybrid or "
+            "conservative."
         ),
     ] = None
     place: Annotated[

@@ -7,7 +7,8 @@ from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, HeldCapacity
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.forecast.ends import End, Release, reserve
+from spillover.deciding.capacity.timeline import Release
+from spillover.deciding.forecast.ends import End, reserve
 from spillover.deciding.forecast.starts import Outlook, Waiter, latecomers
 from spillover.deciding.protocols import Route
 from spillover.model.ids import JobId, NodeName, task_key

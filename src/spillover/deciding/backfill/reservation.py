@@ -8,8 +8,10 @@ from spillover.core.records.jobs import Job
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import HeldCapacity
+from spillover.deciding.capacity.gangs import GangCandidates, Part
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.forecast.ends import End, Ends, Release, ReservedCapacity, reserve
+from spillover.deciding.capacity.timeline import Release
+from spillover.deciding.forecast.ends import End, Ends, ReservedCapacity, reserve
 from spillover.deciding.protocols import Place, Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Lane
@@ -45,9 +47,16 @@ class Reservation:
         self.looks = LOOKS
         """How many more jobs of those lanes the cycle checks."""
 
-    def keep_for(self, lane: Lane) -> None:
-        """Give the reservation to the first job that does not fit."""
-        self.keeps, self._lane = True, lane
+    @property
+    def is_full(self) -> bool:
+        """Whether no more jobs get a reservation."""
+        return self.keeps
+
+    def keep_for(self, job: Job, lane: Lane, *, kept: bool) -> None:
+        """Give the reservation to a job that does not fit, if it may have one."""
+        del job
+        if kept:
+            self.keeps, self._lane = True, lane
 
     def best(self, job: Job, candidates: Candidates, first: Machine) -> Machine | None:
         """Return the best machine that does not delay the head, or None; `first` is the best machine overall."""
@@ -68,10 +77,14 @@ class Reservation:
             self.blocked = True
         return machine
 
-    def block(self, lane: Lane) -> None:
-        """Mark a lane as blocked: its other jobs that end after the reserved start are blocked too."""
+    def block(self, lane: Lane) -> bool:
+        """Mark a lane as blocked: its other jobs that end after the reserved start are blocked too.
+
+        Return whether to try the next job of the lane.
+        """
         self.blocked, self.waits_for_end = False, True
         self._blocked[lane] = None
+        return True
 
     def is_blocked(self, job: Job, lane: Lane) -> bool:
         """Return whether to skip a job: another of its lane was blocked, and this one would not end in time either."""
@@ -81,7 +94,15 @@ class Reservation:
         self.looks -= 1
         return kept is not None and self._until(job) > kept.at
 
-    def barred(self, job: Job, cluster: Capacity) -> Collection[int]:
+    def take_gang(self, job: Job, lane: Lane, gang: GangCandidates) -> list[Part]:
+        """Take capacity for all tasks of a gang where it does not delay the head; take nothing otherwise."""
+        del lane
+        barred = self._barred(job, gang.cluster)
+        parts = gang.take(self._place, barred)
+        self.blocked = self.blocked or (bool(barred) and not parts)
+        return parts
+
+    def _barred(self, job: Job, cluster: Capacity) -> Collection[int]:
         """Return the machines that a gang must not use, so that it does not delay the head."""
         kept = self._reservation() if self.keeps else None
         return (

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.gangs import GangCandidates
+from spillover.deciding.capacity.timeline import Ask
 from spillover.deciding.queue.lanes import Lane
 from spillover.model.admission import may_run, only_rented
 from spillover.model.cluster import OWNED, RENTED, ClusterSpec, Role, cost_of_job
@@ -52,6 +53,17 @@ class Finder:
     def _gang_candidates(self, lane: Lane, role: Role) -> list[GangCandidates]:
         clusters = self.clusters_for(lane, role)
         return [GangCandidates(each, lane.kind.shape) for each in clusters if each.spec.gangs]
+
+    def asks(self, lane: Lane) -> list[Ask]:
+        """Return what a job of a lane asks of each owned cluster, in the order to try them."""
+        if lane.asks is None:
+            shape = lane.kind.shape
+            lane.asks = [
+                Ask(each, None if shape.rest is None else Candidates(each.cluster, shape.least))
+                for each in self.candidates(lane, OWNED)
+                if shape.tasks == 1 or each.cluster.spec.gangs
+            ]
+        return lane.asks
 
     def clusters_for(self, lane: Lane, role: Role) -> list[Capacity]:
         """Return the clusters for a lane: as configured, rented ones by price and then by startup time."""

@@ -22,7 +22,6 @@ from spillover.deciding.protocols import Place
 from spillover.model.ids import ClusterName
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
-from spillover.model.topology import Topology
 
 
 class HeldCapacity(NamedTuple):
@@ -42,7 +41,7 @@ class Future:
         """What is free on machines that differ from now."""
         self._sums: dict[ClusterName, Vector] = {each.name: each.sum.copy() for each in clusters}
         """What is free in each whole cluster, for the clusters passed in."""
-        self._shown = _Shown()
+        self._shown = ExpectedMachine()
         self._admitting: dict[tuple[Capacity, Shape], list[Machine]] = {}
         """Ready machines of a cluster that admit a shape; they stay the same in all that is forecast."""
 
@@ -180,23 +179,15 @@ class Future:
         self, shape: Shape, cluster: Capacity, fitting: Mapping[Machine, int], place: Place
     ) -> list[HeldCapacity] | None:
         """Place all tasks of a gang where its topology allows; return None if they do not fit."""
-        topology = shape.topology or Topology()
-        some = {machine: many for machine, many in fitting.items() if many}
-        groups: list[Mapping[Machine, int]] = [some]
-        if topology.within:
-            found = matching.group(some, topology.within)
-            together = [each for key, each in found.items() if key is not None]
-            large: list[Mapping[Machine, int]] = [
-                each for each in together if matching.room(each, topology) >= shape.tasks
-            ]
-            groups = large or (groups if topology.preferred else [])
-        best = min([self._ordered(each, place, shape) for each in groups], default=[])
-        chosen = matching.assign([(cluster.slots[at], many) for _, at, many in best], shape.tasks, topology)
+        chosen = matching.choose(
+            fitting, shape, cluster.slots, lambda each: self._ordered(each, place, shape)
+        )
         if chosen is None:
             return None
         wants = cluster.layout.wants(shape.resources)
+        alone = shape.topology is not None and shape.topology.exclusive
         held = [
-            HeldCapacity(cluster, machine, machine.whole if topology.exclusive else times(wants, tasks))
+            HeldCapacity(cluster, machine, machine.whole if alone else times(wants, tasks))
             for machine, tasks in chosen
         ]
         for each in held:
@@ -212,7 +203,7 @@ class Future:
         )
 
 
-class _Shown(FreeAmounts):
+class ExpectedMachine(FreeAmounts):
     """A machine as it is expected to be, for place policies."""
 
     __slots__ = ("_machine", "free", "layout")

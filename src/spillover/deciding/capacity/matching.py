@@ -73,6 +73,27 @@ def group(fitting: Fitting, level: str) -> "dict[Vertex | Machine | None, dict[M
     return groups
 
 
+def choose(
+    fitting: Fitting,
+    shape: Shape,
+    slots: Sequence[Machine],
+    rank: "Callable[[Fitting], list[tuple[int, int, int]]]",
+) -> Chosen | None:
+    """Choose machines for all tasks of a gang with a topology; None if there is no such choice.
+
+    `rank` returns score, index and number of tasks of each machine, best first.
+    """
+    topology = shape.topology or Topology()
+    some = {machine: many for machine, many in fitting.items() if many}
+    groups: list[Fitting] = [some]
+    if topology.within:
+        together = [each for key, each in group(some, topology.within).items() if key is not None]
+        large: list[Fitting] = [each for each in together if room(each, topology) >= shape.tasks]
+        groups = large or (groups if topology.preferred else [])
+    best = min([rank(each) for each in groups], default=[])
+    return assign([(slots[at], many) for _, at, many in best], shape.tasks, topology)
+
+
 def fits(cluster: "Capacity", shape: Shape) -> bool:
     """Return whether all tasks of a gang with a topology can start in a cluster now."""
     topology, wants = shape.topology, cluster.layout.wants(shape.resources)

@@ -34,6 +34,8 @@ from spillover.model.units import FOREVER
 
 REVOKES: Final = 2
 """The first version of the rules in which plans revoke leases."""
+RESERVES_FOR_SEVERAL: Final = 3
+"""The first version of the rules in which several jobs may have reservations."""
 MOST_WAITS = 1000
 """The most jobs that one cycle admits, and the most whose wait it ends. The next cycle continues."""
 QUEUE_FULL = QueueFull()
@@ -71,7 +73,9 @@ def run(
         index.ranking.rank(now)
     most = MOST_WAITS if rules else FOREVER
     draft = Draft(state, now, seed)
-    placer = Placer(index, policies, draft, keep=keep, bounded=rules > 0)
+    placer = Placer(
+        index, policies, draft, keep=keep, bounded=rules > 0, one_reservation=rules < RESERVES_FOR_SEVERAL
+    )
     if index.waits and index.waits[0][0] <= draft.steady:
         expire(draft, index, most)
     if index.queue.first:

@@ -6,6 +6,7 @@ from operator import itemgetter
 
 from spillover.core.records.jobs import NO_EXTRA, Job, Queued
 from spillover.deciding.backfill.reservation import Reservation
+from spillover.deciding.backfill.reservations import Reservations
 from spillover.deciding.budgets.check import CostHold, CycleBudgets
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity, Ceiling
@@ -62,7 +63,14 @@ class Placer:
     )
 
     def __init__(
-        self, index: SchedulingIndex, policies: Policies, draft: Draft, *, keep: bool, bounded: bool = True
+        self,
+        index: SchedulingIndex,
+        policies: Policies,
+        draft: Draft,
+        *,
+        keep: bool,
+        bounded: bool = True,
+        one_reservation: bool = False,
     ) -> None:
         self._state = draft.state
         self._index = index
@@ -74,8 +82,12 @@ class Placer:
         """Trial placements to undo, each with what was free before."""
         self._turns: list[tuple[Machine, int]] = []
         """Machines that get prefetched leases, each with its turn before."""
-        self.reservation = None if index.ends is None else Reservation(index, index.ends, policies, draft.now)
-        """The reservation for a job that does not fit; None if no policy looks ahead."""
+        self.reservation: Reservation | None = None
+        """Reservations for jobs that do not fit; None if no policy looks ahead."""
+        if index.ends is not None and (policies.backfill.reservations <= 1 or one_reservation):
+            self.reservation = Reservation(index, index.ends, policies, draft.now)
+        elif index.ends is not None:
+            self.reservation = Reservations(index, index.ends, policies, draft.now, self._reserves)
         self.budgets: CycleBudgets | None = None
         """Checks caps before renting; None until a job with a cap is tried."""
         self.holds: Sequence[tuple[int, CostHold]] = ()
@@ -265,10 +277,10 @@ class Placer:
         return False
 
     def _reserve_for(self, job: Job, lane: Lane, role: Role) -> None:
-        """Reserve capacity for a job that does not fit, if it is the first one that may have a reservation."""
+        """Reserve capacity for a job that does not fit, while there are reservations left."""
         reservation = self.reservation if role is OWNED else None
-        if reservation is not None and not reservation.keeps and self._is_kept_for(job):
-            reservation.keep_for(lane)
+        if reservation is not None and not reservation.is_full:
+            reservation.keep_for(job, lane, kept=self._is_kept_for(job))
 
     def _is_blocked_by_reservation(self, lane: Lane, role: Role) -> bool:
         """Return whether only a reservation blocked the last job of a lane: then a shorter one may still start."""
@@ -276,8 +288,7 @@ class Placer:
         if reservation is None or not reservation.blocked:
             return False
         self.passed = True
-        reservation.block(lane)
-        return True
+        return reservation.block(lane)
 
     def _take_turns(self, role: Role, *, strict: bool) -> None:
         """Try the jobs that were left out and have their turn now, in order."""
@@ -441,8 +452,12 @@ class Placer:
             cluster = each.cluster
             if not self._suits(job, cluster):
                 continue
-            barred = reservation.barred(job, cluster) if reservation is not None else ()
-            parts = each.take(self._policies.place, barred) if self._may_pay(job, cluster) else []
+            if not self._may_pay(job, cluster):
+                continue
+            if reservation is None:
+                parts = each.take(self._policies.place)
+            else:
+                parts = reservation.take_gang(job, lane, each)
             if parts:
                 if not self._keep:
                     self._trials += [(cluster, part.machine, part.before) for part in parts]
@@ -453,9 +468,13 @@ class Placer:
                 if reservation is not None:
                     reservation.took(job, tuple([part.held_on(cluster) for part in parts]))
                 return True
-            if barred and reservation is not None:
-                reservation.blocked = True
         return False
+
+    def _reserves(self, job: Job) -> int:
+        """Return how many reservations a job may have: as many as it has members that wait, or one."""
+        if not self._is_kept_for(job) or (job.kind.shape.tasks > 1 and job.extra.members is not None):
+            return 0  # no cluster runs an array of gangs
+        return max(0, self._draft.patient(job))
 
     def _is_kept_for(self, job: Job) -> bool:
         """Return whether a job that does not fit may have a reservation."""

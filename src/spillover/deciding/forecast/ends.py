@@ -5,14 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.state import State
 from spillover.deciding.capacity.amounts import Vector, Wants, change, fits
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, HeldCapacity
 from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.capacity.timeline import Release
 from spillover.deciding.forecast.estimates import began_at
 from spillover.deciding.protocols import Place
 from spillover.model.ids import ClusterName, JobId, NodeName, task_key
@@ -21,14 +20,6 @@ from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, MINUTE
 
 _AT = attrgetter("at")
-
-
-class Release(Struct, frozen=True, gc=False):
-    """Capacity that is expected to become free."""
-
-    at: int
-    """Nanoseconds UTC."""
-    held: HeldCapacity
 
 
 class End(NamedTuple):
@@ -63,6 +54,8 @@ class Ends:
         self._sorted: list[End] = []
         self._outdated: dict[JobId, None] = {}
         """Gangs of which tasks have ended since. All tasks of most gangs end at once, and then none is looked at."""
+        self._on: dict[Machine, dict[JobId, tuple[End, Wants]]] | None = None
+        """By machine, the jobs on it and what each holds there; None until somebody asks."""
 
     @property
     def sorted(self) -> list[End]:
@@ -97,6 +90,8 @@ class Ends:
         at = began + self._expect(job)
         end = self._of[job.id] = End(at, job.number, job.id, began, self._held(job, phase, cluster))
         insort(self._sorted, end)
+        if self._on is not None:
+            self._add_on(self._on, end)
 
     def shrink(self, gang: JobId) -> None:
         """Note that a gang holds less than before, because some of its tasks ended."""
@@ -109,6 +104,9 @@ class Ends:
         if end is not None:
             del self._sorted[bisect_left(self._sorted, end)]
             self._outdated.pop(job, None)
+            if self._on is not None:
+                for held in end.held:
+                    del self._on[held.machine][job]
 
     def releases(self, now: int) -> Iterator[Release]:
         """Yield capacity that becomes free, soonest first. Overdue jobs are expected to end in a minute."""
@@ -121,6 +119,24 @@ class Ends:
                 at = end.at if end.at > now else soon
                 for held in end.held:
                     yield Release(at, held)
+
+    def on(self, machine: Machine, now: int) -> list[tuple[int, Wants]]:
+        """Return what jobs hold on a machine, and until when. Overdue jobs are expected to end in a minute."""
+        if self._outdated or self._on is None:
+            ends = self.sorted
+            if self._on is None:
+                self._on = {}
+                for end in ends:
+                    self._add_on(self._on, end)
+        here = self._on.get(machine)
+        if not here:
+            return []
+        return [(end.at if end.at > now else now + MINUTE, wants) for end, wants in here.values()]
+
+    @staticmethod
+    def _add_on(on: dict[Machine, dict[JobId, tuple[End, Wants]]], end: End) -> None:
+        for held in end.held:
+            on.setdefault(held.machine, {})[end.job] = (end, held.wants)
 
     def next_turn(self, now: int) -> int:
         """Return when the order of expected ends changes if nothing happens; FOREVER if never."""

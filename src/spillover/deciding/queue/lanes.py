@@ -11,6 +11,7 @@ from typing import Any
 from spillover.core.records.jobs import Kind
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.gangs import GangCandidates
+from spillover.deciding.capacity.timeline import Ask
 from spillover.deciding.queue.heaps import in_order
 from spillover.model.ids import JobId
 
@@ -25,6 +26,7 @@ class Lane:
     """Queued jobs of one shape, queue and project that back off from the same clusters. A cycle tries them as one."""
 
     __slots__ = (
+        "asks",
         "gangs_owned",
         "gangs_rented",
         "kind",
@@ -58,6 +60,8 @@ class Lane:
         """Candidates for gangs on owned clusters; None until first needed."""
         self.gangs_rented: list[GangCandidates] | None = None
         """Candidates for gangs on rented clusters; None until first needed."""
+        self.asks: list[Ask] | None = None
+        """What a job asks of each owned cluster over time; None until first needed."""
 
     def copy(self) -> "Lane":
         """Return a copy without candidates."""
@@ -68,7 +72,7 @@ class Lane:
     def forget_clusters(self) -> None:
         """Drop all candidates, because the clusters have changed."""
         self.owned = self.rented = None
-        self.gangs_owned = self.gangs_rented = None
+        self.gangs_owned = self.gangs_rented = self.asks = None
 
     def __lt__(self, other: "Lane") -> bool:
         return self.serial < other.serial

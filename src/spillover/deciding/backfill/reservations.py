@@ -1,0 +1,174 @@
+"""Reserves capacity for several jobs that do not fit, each no earlier than those ahead of it in the queue.
+
+A cycle makes no more reservations than it needs, because most jobs are blocked by the first few. Jobs that do not fit
+are parked: a lane from its first such job on, or one job that only reservations block. Before a job behind them starts,
+the parked jobs ahead of it are booked, in order, until one of them blocks it.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator
+
+from spillover.core.records.jobs import Job
+from spillover.deciding.backfill.booking import Booker
+from spillover.deciding.backfill.reservation import Reservation
+from spillover.deciding.capacity.amounts import count
+from spillover.deciding.capacity.candidates import Candidates
+from spillover.deciding.capacity.future import HeldCapacity
+from spillover.deciding.capacity.gangs import GangCandidates, Part
+from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.capacity.timeline import Timeline
+from spillover.deciding.forecast.ends import Ends
+from spillover.deciding.protocols import Policies
+from spillover.deciding.queue.index import SchedulingIndex
+from spillover.deciding.queue.lanes import Entry, Lane
+from spillover.model.ids import JobId
+from spillover.model.units import FOREVER
+
+
+class Reservations(Reservation):
+    """The reservations of one cycle, for policies that make more than one."""
+
+    def __init__(
+        self,
+        index: SchedulingIndex,
+        ends: Ends,
+        policies: Policies,
+        now: int,
+        due: Callable[[Job], int],
+    ) -> None:
+        super().__init__(index, ends, policies, now)
+        self._left = policies.backfill.reservations
+        """How many more reservations the cycle makes."""
+        self._due = due
+        """Returns how many reservations a job needs: one for each member of an array that waits, 0 if it may have none."""
+        self._parked: list[tuple[Entry, int, Lane, Iterator[Entry]]] = []
+        """Heap of jobs that do not fit, each with a unique number, its lane, and the following jobs that do not either."""
+        self._booked: dict[JobId, None] = {}
+        """Jobs with reservations."""
+        self._too_late: dict[Candidates, int] = {}
+        """By candidates, an end for which reservations leave no room. They only take more, so later ends need no look."""
+        self._serial = 0
+        self._booker: Booker | None = None
+        """None until a job behind a job that does not fit could start."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more jobs get a reservation."""
+        return self._left <= 0
+
+    def keep_for(self, job: Job, lane: Lane, *, kept: bool) -> None:
+        """Make a reservation for a job that does not fit."""
+        del kept  # jobs behind it in the lane may have one even if it may not
+        self.keeps = True
+        spot = self._index.spot(job)
+        following: Iterator[Entry] = iter(())
+        if not self.blocked:  # otherwise the cycle also tries the jobs behind it in the lane
+            following = (entry for entry in self._index.queue.jobs(lane) if entry > spot)
+        self._serial += 1
+        heapq.heappush(self._parked, (spot, self._serial, lane, following))
+
+    def best(self, job: Job, candidates: Candidates, first: Machine) -> Machine | None:
+        """Return the best machine where a job delays no job with a reservation; None if there is none."""
+        until = self._until(job)
+        if until >= self._too_late.get(candidates, FOREVER):
+            self.blocked = True
+            return None
+        timeline = self._open().timeline
+        spot = self._index.spot(job)
+        barred: set[int] = set()
+        passed: list[tuple[int, int]] = []
+        machine: Machine | None = first
+        while machine is not None:
+            if not timeline.fits(machine, candidates.held(machine), self._now, until):
+                barred.add(machine.index)
+                machine = candidates.best(self._place, barred, passed)
+            elif not self._book_next(spot):
+                break
+        candidates.put_back(passed)
+        if machine is None:
+            self.blocked, self._too_late[candidates] = True, until
+        return machine
+
+    def take_gang(self, job: Job, lane: Lane, gang: GangCandidates) -> list[Part]:
+        """Take capacity for all tasks of a gang where it delays no job with a reservation; take nothing otherwise."""
+        cluster = gang.cluster
+        if not self.keeps or not cluster.may_hold(gang.total):
+            return super().take_gang(job, lane, gang)
+        ask = next(each for each in self._index.finder.asks(lane) if each.candidates.cluster is cluster)
+        candidates = ask.candidates
+        candidates.best(self._place)  # reads what has changed
+        fitting = sum([count(candidates.wants, cluster.slots[each].free) for each in candidates.scores])
+        if fitting < gang.shape.tasks - (ask.last is not None):
+            return []
+        booker, runtime, spot = self._open(), self._runtime(job), self._index.spot(job)
+        booking = booker.now_on(ask, runtime)
+        if booking is not None and self._book_next(spot):
+            while self._book_next(spot):
+                pass
+            booking = booker.now_on(ask, runtime)
+        if booking is None:
+            self.blocked = True
+            return []
+        parts: list[Part] = []
+        for machine, wants, tasks, whole in booking.shares:
+            parts.append(Part(machine, wants, tasks, machine.before, whole))
+            if whole:
+                cluster.take_whole(machine)
+            else:
+                cluster.take(machine, wants, tasks)
+        return parts
+
+    def is_blocked(self, job: Job, lane: Lane) -> bool:
+        """Return False: a job may start where others of its lane may not."""
+        del job, lane
+        return False
+
+    def block(self, lane: Lane) -> bool:
+        """Note a job that would have fitted without reservations; return whether to try the next one of its lane."""
+        super().block(lane)
+        self.looks -= 1
+        return self.looks > 0
+
+    def took(self, job: Job, held: tuple[HeldCapacity, ...]) -> None:
+        """Record the expected end of a job that was just placed."""
+        super().took(job, held)
+        if self._booker is not None:
+            self._begin(self._booker.timeline, held, self._until(job))
+
+    def _book_next(self, spot: Entry) -> bool:
+        """Make the reservations of the next parked job, if it is ahead of `spot`; return whether there was one."""
+        parked = self._parked
+        if not parked or parked[0][0] >= spot or self.is_full:
+            return False
+        entry, serial, lane, following = parked[0]
+        succeeding = next(following, None)
+        if succeeding is None:
+            heapq.heappop(parked)
+        else:
+            heapq.heapreplace(parked, (succeeding, serial, lane, following))
+        job = self._index.state.jobs[entry[2]]
+        booker, runtime = self._open(), self._runtime(job)
+        needed = 0 if job.id in self._booked else min(self._due(job), self._left)
+        self._booked[job.id] = None
+        for _ in range(needed):
+            if booker.book(lane, runtime, self._now + 1) is None:
+                break
+            self._left -= 1
+        return True
+
+    def _open(self) -> Booker:
+        """Return the booker, and open its timeline when it is first needed."""
+        if self._booker is None:
+            ends, now = self._ends, self._now
+            timeline = Timeline(now, ends.releases(now), lambda machine: ends.on(machine, now))
+            for end in self._planned:
+                self._begin(timeline, end.held, end.at)
+            self._booker = Booker(timeline, self._index.finder, self._place)
+        return self._booker
+
+    def _begin(self, timeline: Timeline, held: tuple[HeldCapacity, ...], until: int) -> None:
+        for each in held:
+            timeline.begin(each, max(until, self._now + 1))
+
+    def _runtime(self, job: Job) -> int:
+        return max(1, self._index.runs(job))

@@ -1,0 +1,125 @@
+"""What a timeline knows of one machine, and of searches for one shape, over spans of time."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+
+from spillover.deciding.capacity.amounts import Vector, Wants, count
+from spillover.model.units import FOREVER
+
+
+class Floors:
+    """Times before which jobs of one shape cannot start. What is free only shrinks, so a job that runs longer cannot."""
+
+    __slots__ = ("_durations", "_starts")
+
+    def __init__(self) -> None:
+        self._durations: list[int] = []
+        self._starts: list[int] = []
+        """By position in `_durations`; both rise."""
+
+    def at(self, duration: int) -> int:
+        """Return a time before which a job that runs this long cannot start."""
+        known = bisect_right(self._durations, duration)
+        return self._starts[known - 1] if known else 0
+
+    def add(self, duration: int, start: int) -> None:
+        """Note the first start of a job that runs this long."""
+        if self.at(duration) >= start:
+            return
+        first = last = bisect_left(self._durations, duration)
+        while last < len(self._starts) and self._starts[last] <= start:
+            last += 1
+        self._durations[first:last] = [duration]
+        self._starts[first:last] = [start]
+
+
+class Profile:
+    """What is free on one machine from each time on."""
+
+    __slots__ = ("free", "times")
+
+    def __init__(self, now: int, free: Sequence[int], held: Iterable[tuple[int, Wants]]) -> None:
+        self.times = [now]
+        self.free: list[Vector] = [list(free)]
+        """By position in `times`, what is free from then until the next time."""
+        for at, wants in sorted(held):
+            if at > self.times[-1]:
+                self.times.append(at)
+                self.free.append(self.free[-1].copy())
+            for position, amount in wants:
+                self.free[-1][position] += amount
+
+    def at(self, time: int) -> Vector:
+        """Return what is free at a time."""
+        return self.free[bisect_right(self.times, time) - 1]
+
+    def blocked_until(self, wants: Wants, start: int, end: int) -> int:
+        """Return `start` if a request fits during a whole span, and otherwise a time before which it cannot start."""
+        if not wants:
+            return FOREVER
+        steps, free = self.times, self.free
+        step, last = bisect_right(steps, start) - 1, len(steps)
+        while True:
+            have = free[step]
+            for position, amount in wants:
+                if have[position] < amount:
+                    return steps[step + 1] if step + 1 < last else FOREVER
+            step += 1
+            if step == last or steps[step] >= end:
+                return start
+
+    def first(self, wants: Wants, duration: int, since: int) -> int:
+        """Return the first step from `since` on at which a request fits for a duration; FOREVER if it never does."""
+        if not wants:
+            return FOREVER
+        steps, free = self.times, self.free
+        step, last = bisect_left(steps, since), len(steps)
+        start = -1
+        while step < last:
+            if start >= 0 and steps[step] - start >= duration:
+                return start
+            have = free[step]
+            for position, amount in wants:
+                if have[position] < amount:
+                    start = -1
+                    break
+            else:
+                if start < 0:
+                    start = steps[step]
+            step += 1
+        return start if start >= 0 else FOREVER
+
+    def count(self, wants: Wants, start: int, end: int) -> int:
+        """Return how many times a request fits during a whole span."""
+        steps, free = self.times, self.free
+        step, last = bisect_right(steps, start), len(steps)
+        least = count(wants, free[step - 1])
+        while least and step < last and steps[step] < end:
+            least = min(least, count(wants, free[step]))
+            step += 1
+        return least
+
+    def least(self, start: int, end: int) -> Vector:
+        """Return what is free of each resource during a whole span."""
+        steps, step = self.times, bisect_right(self.times, start)
+        free = self.free[step - 1]
+        while step < len(steps) and steps[step] < end:
+            free = list(map(min, free, self.free[step]))
+            step += 1
+        return free
+
+    def change(self, start: int, end: int, wants: Wants, tasks: int) -> None:
+        """Add a request `tasks` times to what is free during a span; a negative number takes it."""
+        first = self._split(start)
+        for step in range(first, self._split(end)):
+            have = self.free[step]
+            for position, amount in wants:
+                have[position] += amount * tasks
+
+    def _split(self, at: int) -> int:
+        """Return the step that begins at a time, after making one if necessary."""
+        step = bisect_left(self.times, at)
+        if step == len(self.times) or self.times[step] != at:
+            self.times.insert(step, at)
+            self.free.insert(step, self.free[step - 1].copy())
+        return step

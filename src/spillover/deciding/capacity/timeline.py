@@ -1,0 +1,430 @@
+"""Free capacity over spans of time: when a job first fits for as long as it runs, and what reservations leave of it.
+
+Each machine has a profile: what is free there from each time on. A job can first start now, or when a machine gains
+capacity. So a search looks at gains in the order of time, and reads the profiles of machines that gain. It builds a
+profile when it first needs it. Neither depends on the number of machines.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from spillover.deciding.capacity import matching
+from spillover.deciding.capacity.amounts import Wants, times
+from spillover.deciding.capacity.candidates import Candidates
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.future import ExpectedMachine, Future, HeldCapacity
+from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.capacity.matching import Fitting
+from spillover.deciding.capacity.profile import Floors, Profile
+from spillover.deciding.protocols import Place
+from spillover.model.job import Shape
+from spillover.model.units import FOREVER
+
+FEW: Final = 4
+"""Up to this many machines, a search reads the whole profile of each."""
+
+
+class Release(Struct, frozen=True, gc=False):
+    """Capacity that is expected to become free."""
+
+    at: int
+    """Nanoseconds UTC."""
+    held: HeldCapacity
+
+
+class Share(NamedTuple):
+    """Some tasks of a job on one machine."""
+
+    machine: Machine
+    wants: Wants
+    """The resources of one task."""
+    tasks: int
+    whole: bool = False
+    """Whether the job has the machine for itself."""
+
+    @property
+    def held(self) -> Wants:
+        """What these tasks hold together."""
+        return self.machine.whole if self.whole else times(self.wants, self.tasks)
+
+
+class Booking(NamedTuple):
+    """A span of time on machines of one cluster."""
+
+    start: int
+    """Nanoseconds UTC."""
+    end: int
+    """Nanoseconds UTC."""
+    cluster: Capacity
+    shares: tuple[Share, ...]
+
+
+class Ask(NamedTuple):
+    """What a job asks of one cluster."""
+
+    candidates: Candidates
+    """Where a task fits now."""
+    last: Candidates | None = None
+    """Where the smaller last task fits now; None if all tasks are equal."""
+
+
+Change: TypeAlias = tuple[int, int, Capacity, Machine]
+"""When a machine gains or loses capacity, and a unique number, so that a sort never compares machines."""
+
+
+class Timeline:
+    """What is free on machines from now on. It never changes the machines themselves."""
+
+    def __init__(
+        self,
+        now: int,
+        releases: Iterable[Release],
+        held_on: Callable[[Machine], Iterable[tuple[int, Wants]]],
+    ) -> None:
+        self.now = now
+        self._releases = iter(releases)
+        """Capacity that running jobs release, soonest first; read as far as searches go."""
+        self._held_on = held_on
+        """Returns what running jobs hold on a machine, and until when."""
+        self._known: list[Change] = []
+        """The part of `_releases` that was read."""
+        self._gains: list[Change] = []
+        """Ends of bookings, and of jobs that started."""
+        self._losses: list[Change] = []
+        """Starts of bookings."""
+        self._serial = 0
+        self._profiles: dict[Machine, Profile] = {}
+        self._started: dict[Machine, list[tuple[int, Wants]]] = {}
+        """Jobs that started now on machines without a profile."""
+        self._floors: dict[Candidates, Floors] = {}
+        """What searches have found, by the first candidates of a job: others of its shape start no earlier."""
+        self._present = Future()
+        self._shown = ExpectedMachine()
+
+    # --- taking
+
+    def begin(self, held: HeldCapacity, until: int) -> None:
+        """Count a job that has just started; its machine already has less free."""
+        cluster, machine, wants = held
+        profile = self._profiles.get(machine)
+        if profile is None:
+            self._started.setdefault(machine, []).append((until, wants))
+        else:
+            profile.change(self.now, until, wants, -1)
+        self._note(self._gains, until, cluster, machine)
+
+    def take(self, booking: Booking) -> None:
+        """Take the capacity of a booking."""
+        start, end, cluster, shares = booking
+        for share in shares:
+            self._profile(share.machine).change(start, end, share.held, -1)
+            self._note(self._losses, start, cluster, share.machine)
+            self._note(self._gains, end, cluster, share.machine)
+
+    def undo(self, booking: Booking) -> None:
+        """Give back the capacity of a booking."""
+        self._floors.clear()
+        self._give_back(booking)
+
+    def _give_back(self, booking: Booking) -> None:
+        start, end, _, shares = booking
+        for share in shares:
+            self._profile(share.machine).change(start, end, share.held, 1)
+            _forget(self._losses, start, share.machine)
+            _forget(self._gains, end, share.machine)
+
+    def _note(self, changes: list[Change], at: int, cluster: Capacity, machine: Machine) -> None:
+        self._serial += 1
+        insort(changes, (at, self._serial, cluster, machine))
+
+    # --- what fits
+
+    def fits(self, machine: Machine, wants: Wants, start: int, end: int) -> bool:
+        """Return whether a task fits on a machine during a whole span."""
+        return self._profile(machine).blocked_until(wants, start, end) == start
+
+    def count(self, machine: Machine, shape: Shape, wants: Wants, start: int, end: int) -> int:
+        """Return how many tasks of a gang fit on a machine during a whole span."""
+        if not wants:
+            return 0
+        profile = self._profile(machine)
+        if shape.topology is None:
+            return profile.count(wants, start, end)
+        return machine.tasks_of(shape, wants, profile.least(start, end))
+
+    def earliest(self, asks: Sequence[Ask], duration: int, place: Place, since: int) -> Booking | None:
+        """Return the first span from `since` on in which all tasks of a job fit on one cluster; None if there is none.
+
+        The job must not fit before `since`. Among clusters with the same start the first one wins, and among machines the best.
+        """
+        if not asks:
+            return None
+        floors = self._floors.get(asks[0].candidates)
+        if floors is None:
+            floors = self._floors[asks[0].candidates] = Floors()
+        since = max(since, floors.at(duration))
+        if since >= FOREVER:
+            return None
+        if asks[0].candidates.shape.tasks == 1:
+            found = self._earliest_task([ask.candidates for ask in asks], duration, place, since)
+        else:
+            found = self._first_of(asks, duration, place, since)
+        floors.add(duration, FOREVER if found is None else found.start)
+        return found
+
+    def _first_of(self, asks: Sequence[Ask], duration: int, place: Place, since: int) -> Booking | None:
+        """Return the first span for a gang on any cluster."""
+        found: Booking | None = None
+        for ask in asks:
+            other = self._earliest_gang(ask, duration, place, since, None if found is None else found.start)
+            if other is not None and (found is None or other.start < found.start):
+                found = other
+        return found
+
+    def now_on(self, ask: Ask, duration: int, place: Place) -> Booking | None:
+        """Return the span from now on in which all tasks of a gang fit on a cluster; None if they do not."""
+        return self._earliest_gang(ask, duration, place, self.now, self.now + 1)
+
+    def _earliest_task(
+        self, candidates: Sequence[Candidates], duration: int, place: Place, since: int
+    ) -> Booking | None:
+        """Return the first span for one task."""
+        for each in candidates if since <= self.now else ():
+            fitting = [
+                machine
+                for machine in _fitting(each, place)
+                if self.fits(machine, each.held(machine), self.now, self.now + duration)
+            ]
+            if fitting:
+                best = self._best(fitting, each.shape, place, self.now)
+                return _booked(each, best, self.now, duration)
+        if sum([len(each.cluster.machines) for each in candidates]) <= FEW:
+            at, found = self._first_on_each(candidates, duration, max(since, self.now + 1))
+        else:
+            at, found = self._first_gain(candidates, duration, since)
+        if not found:
+            return None
+        first = min([number for number, _ in found])
+        each = candidates[first]
+        best = self._best([machine for number, machine in found if number == first], each.shape, place, at)
+        return _booked(each, best, at, duration)
+
+    def _first_gain(
+        self, candidates: Sequence[Candidates], duration: int, since: int
+    ) -> tuple[int, list[tuple[int, Machine]]]:
+        """Return the first gain that lets a task start, and the machines that gain then, with their candidates."""
+        order = {each.cluster: number for number, each in enumerate(candidates)}
+        found: list[tuple[int, Machine]] = []
+        blocked: dict[Machine, int] = {}
+        at = 0
+        for when, _, cluster, machine in self._gains_from(since):
+            if found and when > at:
+                break
+            number = order.get(cluster)
+            if number is None or blocked.get(machine, 0) > when:
+                continue
+            each = candidates[number]
+            free_from = self._profile(machine).blocked_until(each.held(machine), when, when + duration)
+            if free_from > when:
+                blocked[machine] = free_from
+            elif _admits(machine, each.shape):
+                at = when
+                found.append((number, machine))
+        return at, found
+
+    def _first_on_each(
+        self, candidates: Sequence[Candidates], duration: int, since: int
+    ) -> tuple[int, list[tuple[int, Machine]]]:
+        """Do the same for few machines with long profiles, which a search reads faster than gains."""
+        found: list[tuple[int, Machine]] = []
+        at = FOREVER
+        for number, each in enumerate(candidates):
+            for machine in each.cluster.machines:
+                if not _admits(machine, each.shape):
+                    continue
+                first = self._profile(machine).first(each.held(machine), duration, since)
+                if first < at:
+                    at, found = first, [(number, machine)]
+                elif first == at < FOREVER:
+                    found.append((number, machine))
+        return at, found
+
+    def _earliest_gang(
+        self, ask: Ask, duration: int, place: Place, since: int, before: int | None
+    ) -> Booking | None:
+        """Return the first span for all tasks of a gang on one cluster that starts before a time."""
+        each = ask.candidates
+        shape, cluster = each.shape, each.cluster
+        needed = shape.tasks - (ask.last is not None)
+        # Machines that admit the gang and had room at any time so far, with the number of tasks that fit.
+        counts: dict[Machine, int] = {}
+        total, at, edge = 0, since, since + duration
+        gained = since <= self.now
+        look: list[Machine] = _fitting(each, place)
+        if ask.last is not None:
+            look += _fitting(ask.last, place)
+        changed = dict.fromkeys(look)
+        losses = self._losses
+        for gain in self._gains_from(self.now + 1):
+            when = gain[0]
+            if when > at:
+                # All gains up to `at` are known now, so this is the time to try it.
+                total = self._recount(counts, changed, each, at, total, duration)
+                if gained and total >= needed and (found := self._fill(ask, counts, at, duration, place)):
+                    return found
+                changed = {}
+                for _, _, _, machine in losses[
+                    bisect_left(losses, (edge,)) : bisect_left(losses, (when + duration,))
+                ]:
+                    if counts.get(machine):
+                        changed[machine] = None
+                at, edge = when, when + duration
+            if before is not None and when >= before:
+                return None
+            gained = gained or when >= since
+            if gain[2] is cluster and (gain[3] in counts or _admits(gain[3], shape)):
+                changed[gain[3]] = None
+        total = self._recount(counts, changed, each, at, total, duration)
+        return self._fill(ask, counts, at, duration, place) if gained and total >= needed else None
+
+    def _recount(
+        self,
+        counts: dict[Machine, int],
+        changed: Iterable[Machine],
+        each: Candidates,
+        at: int,
+        total: int,
+        duration: int,
+    ) -> int:
+        """Count again what fits on changed machines; return how many tasks fit on all."""
+        for machine in changed:
+            fitting = self.count(machine, each.shape, each.wants, at, at + duration)
+            total += fitting - counts.get(machine, 0)
+            counts[machine] = fitting
+        return total
+
+    def _fill(
+        self, ask: Ask, counts: dict[Machine, int], at: int, duration: int, place: Place
+    ) -> Booking | None:
+        """Book the machines for all tasks, best first, the smaller last task last; None if that does not fit."""
+        each, last = ask.candidates, ask.last
+        if each.shape.topology is not None:
+            return self._fill_levels(each, counts, at, duration, place)
+        left = each.shape.tasks - (last is not None)
+        roomy = [machine for machine, fitting in counts.items() if fitting]
+        shares: list[Share] = []
+        for machine in self._ranked(roomy, each.shape, place, at) if left else ():
+            shares.append(Share(machine, each.wants, min(left, counts[machine])))
+            left -= shares[-1].tasks
+            if not left:
+                break
+        booking = Booking(at, at + duration, each.cluster, tuple(shares))
+        if last is None:
+            return booking
+        self.take(booking)
+        fitting = [machine for machine in counts if self.fits(machine, last.wants, at, at + duration)]
+        best = self._best(fitting, last.shape, place, at) if fitting else None
+        self._give_back(booking)
+        return None if best is None else booking._replace(shares=(*shares, Share(best, last.wants, 1)))
+
+    def _fill_levels(
+        self, each: Candidates, counts: dict[Machine, int], at: int, duration: int, place: Place
+    ) -> Booking | None:
+        """Book the machines for all tasks of a gang with a topology; None if they do not fit together."""
+
+        def rank(fitting: Fitting) -> list[tuple[int, int, int]]:
+            return [
+                (score, machine.index, fitting[machine])
+                for score, machine in self._scored(fitting, each.shape, place, at)
+            ]
+
+        chosen = matching.choose(counts, each.shape, each.cluster.slots, rank)
+        if chosen is None:
+            return None
+        shares = [Share(machine, each.wants, tasks, each.alone) for machine, tasks in chosen]
+        return Booking(at, at + duration, each.cluster, tuple(shares))
+
+    # --- reading
+
+    def _gains_from(self, since: int) -> Iterator[Change]:
+        """Yield gains from a time on, soonest first. No gain may be added meanwhile, except by a trial."""
+        own = self._gains
+        mine = bisect_left(own, (since,))
+        known = bisect_left(self._known, (since,))
+        while True:
+            if known == len(self._known) and not self._read():
+                yield from own[mine:]
+                return
+            change = self._known[known]
+            if mine < len(own) and own[mine][0] < change[0]:
+                mine += 1
+                yield own[mine - 1]
+            else:
+                known += 1
+                if change[0] >= since:
+                    yield change
+
+    def _read(self) -> bool:
+        """Read the next release; return whether there was one."""
+        release = next(self._releases, None)
+        if release is None:
+            return False
+        self._known.append((release.at, 0, release.held.cluster, release.held.machine))
+        return True
+
+    def _profile(self, machine: Machine) -> Profile:
+        """Return the profile of a machine, and build it if necessary."""
+        profile = self._profiles.get(machine)
+        if profile is None:
+            changes = [*self._held_on(machine), *self._started.pop(machine, ())]
+            profile = self._profiles[machine] = Profile(self.now, self._present.free(machine), changes)
+        return profile
+
+    def _best(self, machines: Sequence[Machine], shape: Shape, place: Place, at: int) -> Machine:
+        return machines[0] if len(machines) == 1 else self._ranked(machines, shape, place, at)[0]
+
+    def _ranked(self, machines: Iterable[Machine], shape: Shape, place: Place, at: int) -> list[Machine]:
+        """Return machines as the place policy ranks them at a time."""
+        return [machine for _, machine in self._scored(machines, shape, place, at)]
+
+    def _scored(
+        self, machines: Iterable[Machine], shape: Shape, place: Place, at: int
+    ) -> list[tuple[int, Machine]]:
+        """Return machines with their scores at a time, best first."""
+        scored: list[tuple[int, int, Machine]] = []
+        for machine in dict.fromkeys(machines):
+            self._shown.look_at(machine, self._profile(machine).at(at))
+            scored.append((place.score(self._shown, shape), machine.index, machine))
+        return [(score, machine) for score, _, machine in sorted(scored)]
+
+
+def held_by(booking: Booking) -> tuple[HeldCapacity, ...]:
+    """Return what a booking holds on each machine."""
+    return tuple([HeldCapacity(booking.cluster, share.machine, share.held) for share in booking.shares])
+
+
+def _booked(each: Candidates, machine: Machine, at: int, duration: int) -> Booking:
+    """Return the booking of one task."""
+    return Booking(at, at + duration, each.cluster, (Share(machine, each.wants, 1, each.alone),))
+
+
+def _fitting(candidates: Candidates, place: Place) -> list[Machine]:
+    """Return the machines where a task fits now, by index."""
+    candidates.best(place)  # reads what has changed
+    slots = candidates.cluster.slots
+    return [slots[index] for index in sorted(candidates.scores)]
+
+
+def _admits(machine: Machine, shape: Shape) -> bool:
+    return machine.ready and machine.admits(shape)
+
+
+def _forget(changes: list[Change], at: int, machine: Machine) -> None:
+    """Drop the last change of a machine at a time."""
+    position = bisect_left(changes, (at + 1,)) - 1
+    while changes[position][3] is not machine:
+        position -= 1
+    del changes[position]

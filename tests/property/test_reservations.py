@@ -1,0 +1,182 @@
+"""Conservative and hybrid backfill keep their reservations, beside a naive calendar of all jobs."""
+
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spillover.core.events import AnyEvent, GangPlaced, JobEnded, JobPlaced, JobSubmitted
+from spillover.model.cluster import Billing, Price
+from spillover.model.job import Shape
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.resources import Resources
+from spillover.model.units import SECOND
+from spillover.sim.runner import simulate
+from spillover.sim.setting import Fleet, Rent, Setting
+from spillover.sim.shapes import Shapes
+from spillover.sim.trace import TraceJob
+
+NODE = Resources(4000, 8, 2)
+CONSERVATIVE = Choice("conservative")
+
+
+def setting(nodes: int, backfill: Choice, place: str = "first_fit", node: Resources = NODE) -> Setting:
+    return Setting(
+        Fleet(nodes, node),
+        Rent(Price(), Billing()),
+        PolicySet(backfill=backfill, wait=Choice("never"), place=Choice(place)),
+    )
+
+
+@st.composite
+def job_lists(draw: st.DrawFn, *, exact: bool = True) -> list[TraceJob]:
+    """Jobs, some larger than one machine; without `exact`, some end before they are expected to."""
+    submits = sorted(draw(st.lists(st.integers(0, 60), min_size=1, max_size=25)))
+    return [
+        TraceJob(
+            str(number),
+            submit * SECOND,
+            (runtime := draw(st.integers(1, 40)) * SECOND),
+            gpus=draw(st.sampled_from([0, 0, 1, 2])),
+            cpus=draw(st.sampled_from([1000, 2000, 4000, 8000])),
+            memory=draw(st.sampled_from([0, 1, 4, 8])),
+            estimate=runtime if exact else runtime + draw(st.sampled_from([0, 0, 10, 60])) * SECOND,
+        )
+        for number, submit in enumerate(submits)
+    ]
+
+
+class Calendar:
+    """What every machine holds in every second."""
+
+    def __init__(self, nodes: int, node: Resources) -> None:
+        self.nodes = nodes
+        self.node = node
+        self.held: dict[tuple[int, int], Resources] = {}
+
+    def book(self, shape: Shape, since: int, seconds: int) -> int:
+        """Give a job the first span in which it fits, on the first machines where it fits; return its start."""
+        start = since
+        while (parts := self._fit(shape, start, seconds)) is None:
+            start += 1
+        self.add(parts, start, start + seconds)
+        return start
+
+    def add(self, parts: dict[int, Resources], start: int, end: int) -> None:
+        for second in range(start, end):
+            for number, asked in parts.items():
+                self.held[number, second] = self.held.get((number, second), Resources()) + asked
+
+    def _fit(self, shape: Shape, start: int, seconds: int) -> dict[int, Resources] | None:
+        tasks = [shape.resources] * (shape.tasks - 1) + [shape.rest or shape.resources]
+        parts: dict[int, Resources] = {}
+        for asked in tasks:
+            for number in range(self.nodes):
+                mine = parts.get(number, Resources()) + asked
+                if all(
+                    (mine + self.held.get((number, second), Resources())).fits(self.node)
+                    for second in range(start, start + seconds)
+                ):
+                    parts[number] = mine
+                    break
+            else:
+                return None
+        return parts
+
+
+def booked_in_order(jobs: Sequence[TraceJob], where: Setting) -> list[int]:
+    """Return when each job starts if each gets the first span that the jobs before it leave, in seconds."""
+    calendar, shapes = Calendar(where.fleet.count, where.fleet.node), Shapes(where.fleet)
+    return [calendar.book(shapes.of(job), job.submit // SECOND, job.runtime // SECOND) for job in jobs]
+
+
+def starts(jobs: Sequence[TraceJob], where: Setting) -> list[int]:
+    return [each.start // SECOND for each in simulate(jobs, where)]
+
+
+@settings(max_examples=300)
+@given(job_lists(), st.integers(2, 4))
+def test_with_exact_runtimes_each_job_starts_when_the_jobs_ahead_of_it_first_leave_room(
+    jobs: list[TraceJob], nodes: int
+) -> None:
+    where = setting(nodes, CONSERVATIVE)
+    assert starts(jobs, where) == booked_in_order(jobs, where)
+
+
+@settings(max_examples=100)
+@given(job_lists(), st.sampled_from(["best_fit", "worst_fit", "spread"]))
+def test_on_one_machine_that_holds_for_every_place_policy(jobs: list[TraceJob], place: str) -> None:
+    where = setting(1, CONSERVATIVE, place, NODE.times(4))
+    assert starts(jobs, where) == booked_in_order(jobs, where)
+
+
+@settings(max_examples=100)
+@given(job_lists(exact=False), st.integers(2, 4), st.sampled_from(["first_fit", "best_fit", "spread"]))
+def test_a_reservation_for_every_job_is_conservative(jobs: list[TraceJob], nodes: int, place: str) -> None:
+    every = Choice("hybrid", {"depth": len(jobs) + 1})
+    assert starts(jobs, setting(nodes, every, place)) == starts(jobs, setting(nodes, CONSERVATIVE, place))
+
+
+@settings(max_examples=100)
+@given(job_lists(exact=False), st.integers(2, 4), st.sampled_from(["first_fit", "best_fit", "spread"]))
+def test_one_reservation_is_easy(jobs: list[TraceJob], nodes: int, place: str) -> None:
+    one = Choice("hybrid", {"depth": 1})
+    assert starts(jobs, setting(nodes, one, place)) == starts(jobs, setting(nodes, Choice("easy"), place))
+
+
+class Promises:
+    """Watches a simulation: what starts must leave the first spans of the jobs ahead of it, in the same cycle."""
+
+    def __init__(self, jobs: Sequence[TraceJob], where: Setting, depth: int) -> None:
+        self.jobs = jobs
+        self.where = where
+        self.depth = depth
+        self.shapes = [Shapes(where.fleet).of(job) for job in jobs]
+        self.queue: list[int] = []
+        self.running: dict[int, tuple[int, dict[int, Resources]]] = {}
+
+    def __call__(self, now: int, events: Sequence[AnyEvent]) -> None:
+        second = now // SECOND
+        placed: list[int] = []
+        for event in events:
+            if isinstance(event, JobSubmitted):
+                self.queue.append(int(event.job))
+            elif isinstance(event, JobEnded):
+                del self.running[int(event.job)]
+            elif isinstance(event, JobPlaced | GangPlaced):
+                job = int(event.job)
+                nodes = (event.node,) if isinstance(event, JobPlaced) else event.nodes
+                before = self._promised(job, second)
+                self._start(job, nodes, second)
+                assert self._promised(job, second) == before, f"{job} delays a job ahead of it"
+                placed.append(job)
+        for job in placed:
+            self.queue.remove(job)
+
+    def _start(self, job: int, nodes: Sequence[str], second: int) -> None:
+        shape, holds = self.shapes[job], dict[int, Resources]()
+        asked = [shape.resources] * (len(nodes) - 1) + [shape.rest or shape.resources]
+        for node, each in zip(nodes, asked, strict=True):
+            number = int(node.removeprefix("n")) - 1
+            holds[number] = holds.get(number, Resources()) + each
+        self.running[job] = (second + (self.jobs[job].estimate or 0) // SECOND, holds)
+
+    def _promised(self, job: int, second: int) -> list[int]:
+        """Return the starts of the jobs ahead that wait, as far as they have reservations."""
+        calendar = Calendar(self.where.fleet.count, self.where.fleet.node)
+        for end, holds in self.running.values():
+            calendar.add(holds, second, end)
+        ahead = [each for each in self.queue if each < job and each not in self.running]
+        return [
+            calendar.book(self.shapes[each], second, (self.jobs[each].estimate or 0) // SECOND)
+            for each in ahead[: self.depth]
+        ]
+
+
+@settings(max_examples=100)
+@given(job_lists(exact=False), st.integers(2, 4), st.integers(2, 4))
+def test_no_job_that_starts_delays_a_job_with_a_reservation(
+    jobs: list[TraceJob], nodes: int, depth: int
+) -> None:
+    where = setting(nodes, Choice("hybrid", {"depth": depth}))
+    assert len(simulate(jobs, where, Promises(jobs, where, depth))) == len(jobs)

@@ -1,0 +1,264 @@
+"""Random stories of a timeline beside a naive calendar, which writes down every machine at every moment.
+
+`python -m tests.support.timelines` plays many of them, and prints the first seed that fails.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from random import Random
+from typing import NamedTuple
+
+from spillover.core.records.nodes import Node
+from spillover.deciding.capacity.amounts import CPU, GPU, MEMORY
+from spillover.deciding.capacity.candidates import Candidates
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.future import HeldCapacity
+from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.capacity.timeline import Ask, Booking, Release, Timeline
+from spillover.deciding.protocols import Place
+from spillover.model.cluster import ClusterSpec, Role
+from spillover.model.ids import ClusterName, JobId, NodeName, task_key
+from spillover.model.job import Shape
+from spillover.model.resources import Resources
+from spillover.policies.place import BestFit, FirstFit, SpreadOut
+
+STEPS = 12
+RUNS = 12
+"""The longest that anything runs."""
+PLACES: list[Place] = [FirstFit(), BestFit(), SpreadOut()]
+NAMED = "example.com/fpga"
+
+
+class Use(NamedTuple):
+    """What somebody holds on a machine for a span."""
+
+    machine: Machine
+    held: Resources
+    tasks: int
+    start: int
+    end: int
+
+
+class Calendar:
+    """The naive answer: all uses in a list, and each question tried at every moment of the span."""
+
+    def __init__(self, nodes: Sequence[Node], uses: list[Use]) -> None:
+        self.nodes = {node.name: node for node in nodes}
+        self.uses = uses
+
+    def free(self, machine: Machine, at: int) -> tuple[Resources, int]:
+        """What is free at a moment, and how many more tasks the machine takes."""
+        node = self.nodes[machine.name]
+        left, places = node.capacity - (node.foreign or Resources()), node.tasks if node.tasks >= 0 else 10**6
+        for use in self.uses:
+            if use.machine is machine and use.start <= at < use.end:
+                left, places = left - use.held, places - use.tasks
+        return left, places
+
+    def last(self) -> int:
+        """The moment from which on nothing changes."""
+        return max((use.end for use in self.uses), default=0)
+
+    def tasks(self, machine: Machine, asked: Resources, at: int, duration: int) -> int:
+        """How many tasks fit during all moments of a span."""
+        least = 10**6
+        for moment in range(at, min(at + duration, max(at, self.last()) + 1)):
+            left, places = self.free(machine, moment)
+            fitting = 0
+            while fitting < 10 and fitting < places and asked.fits(left) and left.cpu >= 0:
+                left, fitting = left - asked, fitting + 1
+            least = min(least, fitting)
+        return least
+
+    def fits(self, cluster: Capacity, shape: Shape, at: int, duration: int) -> bool:
+        """Whether all tasks fit on one cluster during a span."""
+        usable = [
+            machine
+            for machine in cluster.machines
+            if self.nodes[machine.name].status == "ready"
+            and set(shape.needs) <= set(self.nodes[machine.name].offers)
+        ]
+        counts = {machine: self.tasks(machine, shape.resources, at, duration) for machine in usable}
+        wanted = shape.tasks - (shape.rest is not None)
+        if shape.rest is None or sum(counts.values()) != wanted:
+            return sum(counts.values()) >= wanted + (shape.rest is not None)
+        for machine in usable:  # every place of the others is needed, so the rest must fit beside them
+            here = Use(machine, shape.resources.times(counts[machine]), counts[machine], at, at + duration)
+            if Calendar(list(self.nodes.values()), [*self.uses, here]).tasks(
+                machine, shape.rest, at, duration
+            ):
+                return True
+        return False
+
+    def earliest(self, clusters: Sequence[Capacity], shape: Shape, duration: int) -> int | None:
+        """The first moment at which a job fits: now, or when somebody leaves."""
+        for at in sorted({0, *(use.end for use in self.uses)}):
+            if any(self.fits(cluster, shape, at, duration) for cluster in clusters):
+                return at
+        return None
+
+
+def play(seed: int, steps: int = STEPS) -> None:
+    """Book, start and give back at random; every answer must be the calendar's."""
+    dice = Random(seed)
+    place = dice.choice(PLACES)
+    nodes, uses, clusters = [], [], []
+    for number in range(dice.randint(1, 2)):
+        spec = ClusterSpec(
+            ClusterName(f"c{number}"), dice.choice(["agents", "kubernetes"]), Role.OWNED, gangs=True
+        )
+        own = [_node(dice, spec, each) for each in range(dice.randint(1, 4))]
+        running = _runs(dice, own)
+        cluster = Capacity(spec, 0)
+        for node in own:
+            cluster.refresh(node)
+        nodes += own
+        clusters.append(cluster)
+        uses += [Use(cluster.by_name[name], held, tasks, 0, until) for name, held, tasks, until in running]
+    by_machine = {machine: cluster for cluster in clusters for machine in cluster.machines}
+    # Nodes of both clusters may have equal names; the calendar keeps machines apart by them.
+    calendar = Calendar(nodes, uses)
+    releases = [
+        Release(
+            use.end,
+            HeldCapacity(by_machine[use.machine], use.machine, use.machine.layout.held(use.held, use.tasks)),
+        )
+        for use in sorted(uses, key=lambda use: use.end)
+    ]
+    base = list(uses)
+    timeline = Timeline(
+        0,
+        releases,
+        lambda machine: [
+            (use.end, machine.layout.held(use.held, use.tasks)) for use in base if use.machine is machine
+        ],
+    )
+    # Few kinds of jobs, so that a search meets what earlier ones found.
+    questions = [
+        [
+            Ask(Candidates(cluster, shape), None if shape.rest is None else Candidates(cluster, shape.least))
+            for cluster in clusters
+        ]
+        for shape in [_shape(dice) for _ in range(dice.randint(1, 5))]
+    ]
+    booked: list[tuple[Booking, list[Use]]] = []
+    for _ in range(steps):
+        if booked and dice.random() < 0.2:
+            booking, gone = booked.pop(dice.randrange(len(booked)))
+            timeline.undo(booking)
+            for use in gone:
+                calendar.uses.remove(use)
+            continue
+        asks, duration = dice.choice(questions), dice.randint(1, RUNS)
+        shape = asks[0].candidates.shape
+        wanted = calendar.earliest(clusters, shape, duration)
+        since = dice.randint(0, RUNS if wanted is None else wanted)
+        found = timeline.earliest(asks, duration, place, since)
+        assert (None if found is None else found.start) == wanted, f"{shape} for {duration} from {since}"
+        if found is None:
+            continue
+        held = [_use(share.machine, found, share.wants, share.tasks) for share in found.shares]
+        assert sum(share.tasks for share in found.shares) == shape.tasks
+        if found.start == 0 and dice.random() < 0.5:
+            _start(timeline, found)
+        else:
+            timeline.take(found)
+            booked.append((found, list(held)))
+        calendar.uses = [*calendar.uses, *held]
+        _check_nothing_twice(calendar)
+
+
+def _start(timeline: Timeline, found: Booking) -> None:
+    for share in found.shares:
+        found.cluster.take(share.machine, share.wants, share.tasks)
+        timeline.begin(HeldCapacity(found.cluster, share.machine, share.held), found.end)
+
+
+def _check_nothing_twice(calendar: Calendar) -> None:
+    machines = {use.machine for use in calendar.uses}
+    for at in range(calendar.last() + 1):
+        for machine in machines:
+            left, places = calendar.free(machine, at)
+            assert min(left.cpu, left.memory, left.gpu, places) >= 0, f"{machine.name} is given twice at {at}"
+            assert all(amount >= 0 for _, amount in left.other), f"{machine.name} is given twice at {at}"
+
+
+def _use(machine: Machine, found: Booking, wants: Sequence[tuple[int, int]], tasks: int) -> Use:
+    amounts, position = dict(wants), machine.layout.position(NAMED)
+    fpgas = 0 if position is None else amounts.get(position, 0)
+    one = Resources(
+        amounts[CPU], amounts.get(MEMORY, 0), amounts.get(GPU, 0), ((NAMED, fpgas),) if fpgas else ()
+    )
+    return Use(machine, one.times(tasks), tasks, found.start, found.end)
+
+
+def _amounts(dice: Random) -> Resources:
+    fpgas = dice.choice([0, 0, 0, 1])
+    return Resources(
+        dice.randint(0, 4) * 1000,
+        dice.randint(0, 4),
+        dice.randint(0, 2),
+        ((NAMED, fpgas),) if fpgas else (),
+    )
+
+
+def _node(dice: Random, spec: ClusterSpec, number: int) -> Node:
+    return Node(
+        spec.name,
+        NodeName(f"{spec.name}n{number}"),
+        1,
+        _amounts(dice) + Resources(1000, 1),
+        dice.choice([(), ("ssd",)]),
+        {},
+        0,
+        dice.choice(["ready", "ready", "ready", "draining"]),
+        number=number + 1,
+        foreign=dice.choice([Resources(), Resources(1000)]) if spec.external else None,
+        tasks=dice.randint(-1, 3) if spec.external else -1,
+    )
+
+
+def _runs(dice: Random, nodes: Sequence[Node]) -> list[tuple[NodeName, Resources, int, int]]:
+    """Let jobs run on nodes already."""
+    found = []
+    for number in range(dice.randint(0, 6)):
+        node, held, tasks = dice.choice(nodes), _amounts(dice), dice.randint(1, 2)
+        left = node.capacity - node.used - (node.foreign or Resources())
+        places = node.tasks - len(node.holding) if node.tasks >= 0 else tasks
+        if held.times(tasks).fits(left) and tasks <= places:
+            node.used = node.used + held.times(tasks)
+            for rank in range(tasks):
+                node.holding[task_key(JobId(f"j{number}"), 1, rank)] = held
+            found.append((node.name, held.times(tasks), tasks, dice.randint(1, RUNS)))
+    return found
+
+
+def _shape(dice: Random) -> Shape:
+    one, tasks = _amounts(dice), dice.choice([1, 1, 2, 3, 4])
+    rest = None
+    if tasks > 1 and dice.random() < 0.5:
+        rest = Resources(one.cpu // 2, one.memory // 2, one.gpu, one.other)
+    return Shape(one, dice.choice([(), (), ("ssd",)]), tasks, rest=rest)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Play seeds until one fails or all are done; return 1 if one failed."""
+    parser = argparse.ArgumentParser(prog="timelines", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=10_000, help="number of stories")
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps of each story")
+    options = parser.parse_args(words)
+    for seed in range(options.first, options.first + options.seeds):
+        try:
+            play(seed, options.steps)
+        except AssertionError as broken:
+            again = f"python -m tests.support.timelines --first {seed} --seeds 1 --steps {options.steps}"
+            print(f"seed {seed}: {broken}\n{again}")  # noqa: T201
+            return 1
+    print(f"{options.seeds} stories of {options.steps} steps: nothing is given twice")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
