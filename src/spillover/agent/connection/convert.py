@@ -103,7 +103,7 @@ def _task_in(body: bytes) -> Task:
 
 def gang_start_in(start: pb.GangStart) -> GangStart:
     """Decode the word that a gang may start."""
-    if not 0 < len(start.nodes) == len(start.hosts):
+    if not 0 < len(start.nodes) == len(start.hosts) == len(start.ports):
         raise InvalidMessage(
             f"the server named {len(start.nodes)} nodes of a gang, and {len(start.hosts)} hosts"
         )

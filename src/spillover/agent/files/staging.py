@@ -135,13 +135,19 @@ class Staging:
     def prepare(self, lease: Lease, task: Task) -> None:
         """Fetch the inputs of a task of a gang, which starts later, and report when that is done."""
         if not task.inputs and not task.outputs:
-            in_folder = isinstance(task.work, Shell | Argv)
-            missing = in_folder and not Path(task.workdir).is_dir()
-            why = f"its working directory {task.workdir} does not exist" if missing else ""
-            self._actors.prepared(lease, why)
+            looking = asyncio.create_task(self._look_at_folder(lease, task))
+            self._ahead.add(looking)
+            looking.add_done_callback(self._ahead.discard)
             return
         stage = self._new_stage(lease, task)
         stage.work = asyncio.create_task(self._prepare(lease, stage))
+
+    async def _look_at_folder(self, lease: Lease, task: Task) -> None:
+        """Report whether a task without files can start. Its folder may be on a disk that is slow or does not answer."""
+        why = ""
+        if isinstance(task.work, Shell | Argv) and not await asyncio.to_thread(os.path.isdir, task.workdir):
+            why = f"its working directory {task.workdir} does not exist, or the agent may not enter it"
+        self._actors.prepared(lease, why)
 
     def discard(self, lease: Lease) -> None:
         """Delete the files of a task that was prepared and does not start."""
@@ -383,8 +389,14 @@ class Staging:
         self._over.discard(lease)
 
     def _clean(self, stage: _Stage) -> None:
-        """Delete the folder of a task."""
-        cleaning = asyncio.create_task(asyncio.to_thread(_remove, stage.folder))
+        """Delete the folder of a task, once nothing writes to it any more."""
+
+        async def clean() -> None:
+            if stage.work is not None and stage.work is not asyncio.current_task():
+                await asyncio.wait({stage.work})
+            await asyncio.to_thread(_remove, stage.folder)
+
+        cleaning = asyncio.create_task(clean())
         self._ahead.add(cleaning)
         cleaning.add_done_callback(self._ahead.discard)
 

@@ -354,6 +354,9 @@ class AgentState:
             self.room.leave(lease, run.task, now)
             if run.cause is not None:
                 self.results[lease] = TaskResult(lease, run.cause, now, message=run.why)
+            elif run.task.tasks > 1:
+                self.gangs.ended(lease)
+                self._released[lease] = None  # its gang has started without it
             else:
                 back[lease] = run.task
         self.waiting = back | self.waiting

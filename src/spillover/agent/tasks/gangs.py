@@ -1,11 +1,13 @@
 """What tasks of a gang need on their machine: an address, ports, and files about the others of the gang."""
 
+import errno
+import os
 import secrets
 import shlex
 import shutil
 import socket
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -16,6 +18,10 @@ from spillover.core.events import Lease
 RSH: Final = "rsh"
 """Name of the program that launchers start in place of ssh. They take a path, without arguments."""
 
+RECENT: Final = 1000
+TRIES: Final = 100
+"""Ports to try before there is none."""
+
 
 class GangFiles:
     """The files about gangs, a folder for each task that runs here."""
@@ -23,6 +29,8 @@ class GangFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._folders: dict[Lease, Path] = {}
+        self._given: deque[int] = deque(maxlen=RECENT)
+        """Ports that tasks got recently, and may not have opened yet."""
 
     def open(self) -> None:
         """Delete what an earlier run left."""
@@ -60,6 +68,22 @@ class GangFiles:
             "HYDRA_HOST_FILE": paths["hydra"],
         }
 
+    def readiness(self, *, leads: bool) -> Readiness:
+        """Return free ports for a task and, if it leads its gang, a secret; raises OSError if there are none."""
+        shell = self._free_port()
+        return Readiness(shell, self._free_port(), secrets.token_bytes(32)) if leads else Readiness(shell)
+
+    def _free_port(self) -> int:
+        """Return a port that nothing listens on, and that no other task got recently."""
+        for _ in range(TRIES):
+            with socket.socket() as probe:
+                probe.bind(("", 0))
+                port = int(probe.getsockname()[1])
+            if port not in self._given:
+                self._given.append(port)
+                return port
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
     def forget(self, leases: Iterable[Lease]) -> None:
         """Delete the files of tasks that ended."""
         if not self._folders:
@@ -78,16 +102,6 @@ def _peers(start: GangStart) -> list[str]:
 
 def _write(path: str, lines: Iterable[str]) -> None:
     Path(path).write_text("".join(f"{line}\n" for line in lines))
-
-
-def readiness(*, leads: bool) -> Readiness:
-    """Return free ports for a task and, if it leads its gang, a secret; raises OSError if there are none."""
-    with socket.socket() as one, socket.socket() as two:
-        ports = []
-        for probe in (one, two):  # both open at once, so that they differ
-            probe.bind(("", 0))
-            ports.append(int(probe.getsockname()[1]))
-    return Readiness(ports[0], ports[1], secrets.token_bytes(32)) if leads else Readiness(ports[0])
 
 
 def address_towards(server: str) -> str:

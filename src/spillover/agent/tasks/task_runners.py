@@ -14,7 +14,7 @@ from spillover.agent.runners.dispatch import Runners
 from spillover.agent.runners.loading import load as load_runners
 from spillover.agent.runners.port import Returned, RunnerContext, RunnerOffer, Sight
 from spillover.agent.runtime import AgentRuntime
-from spillover.agent.tasks.gangs import GangFiles, readiness
+from spillover.agent.tasks.gangs import GangFiles
 from spillover.agent.tasks.isolation import Isolation
 from spillover.agent.tasks.process import DIED, ProcessEnded, Processes, Seen, Spawned, stem_of
 from spillover.core.events import Lease
@@ -75,6 +75,7 @@ class TaskRunners:
     def discard(self, lease: Lease) -> None:
         """See TaskRunner."""
         self._staging.discard(lease)
+        self._gangs.forget((lease,))
 
     def describe_gang(self, lease: Lease, start: GangStart) -> Mapping[str, str]:
         """See TaskRunner."""
@@ -99,7 +100,7 @@ class TaskRunners:
         ready = Readiness()
         if not why:
             try:
-                ready = readiness(leads=lease.task == LEADER)
+                ready = self._gangs.readiness(leads=lease.task == LEADER)
             except OSError as error:
                 why = f"there is no free port: {error.strerror or error}"
         if why:

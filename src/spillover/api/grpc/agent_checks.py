@@ -47,6 +47,8 @@ def wrong_registration(request: pb.RegisterRequest) -> str | None:  # noqa: C901
     ):
         if not is_plain(text, most):
             return f"{name} is {text[:80]!r}; write at most {most} printable characters"
+    if " " in request.address:
+        return f"address is {request.address[:80]!r}; write a host name or an IP address"
     if len(request.labels) > 100 or len(request.offers) > 1000:
         return "at most 100 labels and 1000 offers"
     for word in request.offers:

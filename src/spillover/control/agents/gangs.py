@@ -6,9 +6,11 @@ knows as much as this one as soon as they have. An agent that misses the word as
 
 from collections.abc import Iterable, Sequence
 
+import structlog
 from msgspec import Struct, field
 
 from spillover.control.live.loop import Loop
+from spillover.core.deciders.gangs import starts_still
 from spillover.core.deciders.results import holder
 from spillover.core.events import (
     AgentRegistered,
@@ -18,12 +20,16 @@ from spillover.core.events import (
     JobRequeued,
     JobStarted,
     Lease,
+    TasksStarted,
 )
 from spillover.core.proposals import GangOverdue, Prepared
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.records.tasks import LEADER
+from spillover.model.hosts import is_loopback
 from spillover.model.ids import JobId, NodeKey, node_key, split_task
 from spillover.ports.cluster import Agents, GangStart
+
+log = structlog.get_logger()
 
 
 class _Gang(Struct):
@@ -45,7 +51,7 @@ class GangStarts:
         """Nanoseconds in which all tasks of a gang must be prepared."""
         self._gangs: dict[JobId, _Gang] = {}
         self._waiting: dict[JobId, tuple[Lease, int]] = {}
-        """Gangs of which no task has started: the lease of the first task, and the monotonic time of the placement."""
+        """Gangs that have not started as a whole: the lease of the first task, and the monotonic time of the placement."""
         loop.listen(self._see)
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
@@ -58,8 +64,10 @@ class GangStarts:
                     node = self._loop.state.agents.get(node_key(event.cluster, event.node))
                     for task in node.held if node is not None else ():
                         self._await(split_task(task)[0])
-                case JobStarted():
-                    self._waiting.pop(event.job, None)
+                case JobStarted() | TasksStarted():
+                    job = self._loop.state.jobs.get(event.job)
+                    if job is None or not starts_still(job):
+                        self._waiting.pop(event.job, None)
                 case JobEnded() | JobRequeued():
                     self._waiting.pop(event.job, None)
                     self._gangs.pop(event.job, None)
@@ -69,14 +77,14 @@ class GangStarts:
     def _await(self, job_id: JobId) -> None:
         """Count from now how long a gang takes to prepare."""
         job = self._loop.state.jobs.get(job_id)
-        if job is None or job.extra.gang is None or type(job.phase) is not Placed:
+        if job is None or not starts_still(job):
             return
         known = self._waiting.get(job_id)
         if known is None or known[0] != job.lease:
             self._waiting[job_id] = job.lease, self._loop.time.monotonic()
 
     def overdue(self) -> list[GangOverdue]:
-        """Return the gangs that were not prepared in time."""
+        """Return the gangs of which not all tasks have started in time."""
         before = self._loop.time.monotonic() - self._within
         return [GangOverdue(lease) for lease, since in self._waiting.values() if since < before]
 
@@ -111,6 +119,12 @@ class GangStarts:
         names = tuple([task.node for task in job.tasks])
         addresses = {name: self._address(node_key(phase.cluster, name)) for name in dict.fromkeys(names)}
         hosts = tuple([addresses[name] or name for name in names])
+        if len(set(hosts)) > 1 and (here := [name for name in addresses if _is_local(addresses[name])]):
+            log.warning(
+                "other machines cannot reach an agent of a gang; start it with --address",
+                job=job.id,
+                agents=here,
+            )
         leader = gang.tasks[LEADER]
         shells = tuple([gang.tasks[rank].shell for rank in range(len(names))])
         start = GangStart(gang.lease, names, hosts, leader.port, shells, leader.token)
@@ -121,3 +135,8 @@ class GangStarts:
         """Return where tasks on a node are reached; empty if unknown."""
         contact = self._agents.contact(node)
         return "" if contact is None else contact.address
+
+
+def _is_local(address: str) -> bool:
+    """Return whether an address means the machine itself wherever it is used."""
+    return is_loopback(f"{address}:0")

@@ -75,8 +75,8 @@ class LeaseSender:
         self._grants: list[_Grant] = []
         self._failed: list[Result] = []
         """Results that end jobs whose leases cannot be sent."""
-        self._later: dict[JobId, _Grant] = {}
-        """Leases that are set aside after an unexpected error, by job."""
+        self._later: dict[Lease, _Grant] = {}
+        """Leases that are set aside after an unexpected error."""
         self._news = asyncio.Event()
         loop.listen(self._see)
 
@@ -105,7 +105,8 @@ class LeaseSender:
     def _due(self) -> list[_Grant]:
         """Take the leases to try again now out of those set aside, and drop void ones."""
         due: list[_Grant] = []
-        for each, grant in list(self._later.items()):
+        for lease, grant in list(self._later.items()):
+            each = lease.job
             job = self._loop.state.jobs.get(each)
             if job is None or job.lease_of(grant.lease.task) != grant.lease or type(job.phase) is not Placed:
                 self._loop.aside.done(WORK, each)
@@ -113,7 +114,7 @@ class LeaseSender:
                 continue
             else:
                 due.append(grant)
-            del self._later[each]
+            del self._later[lease]
         return due
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:  # noqa: C901, PLR0912 - one case for each event
@@ -211,7 +212,7 @@ class LeaseSender:
                 spec, peer = _limited(specs[grant.spec], grant.limit), self._peer(grant)
             except Exception as error:  # noqa: BLE001 - no error may affect other jobs
                 self._loop.aside.put(WORK, grant.lease.job, error)
-                self._later[grant.lease.job] = grant
+                self._later[grant.lease] = grant
                 continue
             if self._loop.aside:
                 self._loop.aside.done(WORK, grant.lease.job)

@@ -234,10 +234,16 @@ def _place(found: Found, attempt: int, task: int = 0) -> str | None:
     at = found if isinstance(found, Finished) else found.phase
     match at:
         case Running() | Placed() | Ended() | Finished() if at.cluster is not None:
-            node = next((each.node for each in tasks_of(found).tasks if each.rank == task), None)
-            return f"{at.cluster}/{at.node if node is None else node}"
+            return f"{at.cluster}/{_node_of(found, task) or at.node}"
         case _:
             return None
+
+
+def _node_of(found: Found, task: int) -> str | None:
+    """Return the node of one task of a gang; None for other jobs, and for tasks that the archive left out."""
+    if isinstance(found, Job) and found.extra.gang is not None:
+        return found.extra.gang.tasks[task].node if task < len(found.extra.gang.tasks) else None
+    return next((each.node for each in tasks_of(found).tasks if each.rank == task), None)
 
 
 def _over(found: Found, attempt: int) -> bool:

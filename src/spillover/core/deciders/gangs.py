@@ -32,8 +32,10 @@ from spillover.core.records.tasks import (
     usage_of,
 )
 from spillover.core.state import State
+from spillover.model.job import Terms
 
 TOO_LATE: Final = "not all of its nodes prepared their tasks in time"
+_DEFAULTS: Final = Terms()
 _BEFORE_START: Final = frozenset({Outcome.NOT_STARTED, Outcome.RELEASED, Outcome.LOST})
 """Outcomes of tasks that may never have run."""
 
@@ -85,12 +87,18 @@ def lost_task(state: State, job: Job, task: JobTask, now: int, because: str = ""
     return TaskEnd(task.rank, now, JobState.FAILED, Outcome.LOST, usage=Usage(ran), message=because)
 
 
+def starts_still(job: Job) -> bool:
+    """Return whether some tasks of a placed gang have not started."""
+    gang = job.extra.gang
+    return gang is not None and any(task.state is JobState.PLACED for task in gang.tasks)
+
+
 def overdue(state: State, proposal: GangOverdue, now: int) -> tuple[list[AnyEvent], Reply]:
-    """Give back a gang that not all nodes have prepared in time; leave it alone if a task has started."""
+    """Give back a gang of which not all tasks have started in time."""
     job = state.jobs.get(proposal.lease.job)
-    if job is None or job.lease != proposal.lease or type(job.phase) is not Placed:
+    if job is None or job.lease != proposal.lease or not isinstance(job.phase, Placed | Running):
         return [], Done()
-    if job.extra.gang is None or job.phase.stopping is not None:
+    if job.phase.stopping is not None or not starts_still(job):
         return [], Done()
     return [JobStopping(job.id, now, Stop.UNPREPARED, ITSELF)], Done()
 
@@ -107,22 +115,23 @@ def _all_ends(gang: Gang, last: Sequence[TaskEnd]) -> list[TaskEnd]:
 
 def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> JobRequeued | JobEnded:
     """Decide on a job all of whose tasks have ended."""
-    end, used = deciding_end(ends, job.terms), usage_of(ends)
+    # What a job says about its tasks does not count against whoever stops all of it.
+    end, used = deciding_end(ends, job.terms if stop_of(job) is None else _DEFAULTS), usage_of(ends)
     leader = next(each for each in ends if each.rank == LEADER)
     phase, outcome = job.phase, end.outcome or Outcome.EXITED
     began = type(phase) is Running or used.ran > 0
-    if not began and (why_not := _unprepared(job, end)) is not None:
+    cost = job.cost + (attempt_cost(state, job, used.ran) if began else 0)
+    if (why_not := _unprepared(job, end, began=began)) is not None:
         if _may_try_again(job):
             return JobRequeued(
-                job.id, now, Back.UNPREPARED, job.attempt + 1, job.seq + 1, job.cost, because=why_not
+                job.id, now, Back.UNPREPARED, job.attempt + 1, job.seq + 1, cost, because=why_not
             )
-        outcome, end = Outcome.NOT_STARTED, replace(end, message=why_not)
+        outcome, end = Outcome.NOT_STARTED, replace(end, state=JobState.FAILED, message=why_not)
     if outcome is Outcome.RELEASED:
         if not began:
             back = released(job, now, end.message)
             return replace(back, rank=end.rank) if type(back) is JobEnded else back
         outcome = Outcome.STOPPED  # other tasks had begun, so the attempt counts
-    cost = job.cost + (attempt_cost(state, job, used.ran) if began else 0)
     if end.state is not JobState.SUCCEEDED:
         why_back = again(job, outcome, end.exit_code)
         if why_back is not None:
@@ -153,9 +162,9 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
     )
 
 
-def _unprepared(job: Job, end: TaskEnd) -> str | None:
-    """Return why a gang of which no task ran could not be prepared; None if that is not why it ended."""
-    if end.outcome is Outcome.NOT_STARTED:
+def _unprepared(job: Job, end: TaskEnd, *, began: bool) -> str | None:
+    """Return why a gang could not start as a whole; None if that is not why it ended."""
+    if end.outcome is Outcome.NOT_STARTED and not began:
         return end.message
-    late = isinstance(job.phase, Placed) and job.phase.stopping is Stop.UNPREPARED
+    late = isinstance(job.phase, Placed | Running) and job.phase.stopping is Stop.UNPREPARED
     return TOO_LATE if late else None
