@@ -12,10 +12,10 @@ import pytest
 from spillover.agent.rsh.calling import NoShell, Streams, call
 from spillover.agent.rsh.frames import FrameKind, Unsigned, Wire
 from spillover.agent.rsh.gang import NotInGang, OwnGang, ShellPeer, UnknownHost
-from spillover.agent.rsh.serving import ShellService, end_gang
+from spillover.agent.rsh.serving import ShellService, serve
 from tests.support.processes import free_ports
 
-TOKEN = b"a secret of this attempt"
+TOKEN = b"a secret of this one attempt"
 
 
 def a_gang(ports: list[int], rank: int = 0, token: bytes = TOKEN) -> OwnGang:
@@ -33,7 +33,7 @@ async def serving(gang: OwnGang) -> AsyncIterator[ShellService]:
     try:
         yield service
     finally:
-        await service.close()
+        service.close()
 
 
 class Files:
@@ -108,10 +108,24 @@ async def test_a_command_ends_when_its_caller_is_gone(files: Files, tmp_path: Pa
         await until(lambda: not Path(f"/proc/{pid}").exists())
 
 
-async def test_the_leader_ends_the_services_of_the_others() -> None:
-    ports = free_ports(3)
-    async with serving(a_gang(ports, rank=1)) as one, asyncio.timeout(10):
-        await asyncio.gather(one.wait_over(), end_gang(a_gang(ports)))  # the third task serves nothing
+async def test_the_others_end_when_the_leader_is_gone() -> None:
+    ports = free_ports(2)
+    leader = a_gang(ports)
+    environment = {"PATH": os.environ["PATH"]}
+    async with asyncio.timeout(20):
+        other = asyncio.create_task(serve(a_gang(ports, rank=1), environment, ["true"]))
+        await asyncio.sleep(0.2)  # the other may start long before the leader
+        assert await serve(leader, environment, ["sh", "-c", "exit 3"]) == 3
+        assert await other == 0
+
+
+async def test_a_leader_without_its_command_ends_the_others_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spillover.agent.rsh.calling.PAUSE", 0.001)
+    ports = free_ports(2)
+    async with asyncio.timeout(20):
+        with pytest.raises(FileNotFoundError):
+            await serve(a_gang(ports), {}, ["/nowhere/mpirun"])
+        assert await serve(a_gang(ports, rank=1), {}, ["/nowhere/mpirun"]) == 0, "however late it starts"
 
 
 # --- who may
@@ -122,7 +136,7 @@ async def test_a_caller_without_the_secret_is_refused(files: Files, tmp_path: Pa
     ran = tmp_path / "ran"
     async with serving(a_gang(ports, rank=1)):
         with pytest.raises(NoShell, match="the task on n2 hung up; it has ended, or is of another attempt"):
-            await files.run(a_gang(ports, token=b"another"), f"touch {ran}")
+            await files.run(a_gang(ports, token=b"another secret, as long"), f"touch {ran}")
     assert not ran.exists()
 
 
@@ -169,14 +183,15 @@ class _Sink(io.BytesIO):
 def test_a_task_finds_the_others_by_node_or_address(tmp_path: Path) -> None:
     peers = tmp_path / "peers"
     peers.write_text("0 n1 10.0.0.1 4001\n1 n2 10.0.0.2 4002\n2 n2 10.0.0.2 4003\n")
-    known = {"SPILL_TASK": "1", "SPILL_PEERS": str(peers), "SPILL_GANG_TOKEN": "00ff"}
+    known = {"SPILL_TASK": "1", "SPILL_PEERS": str(peers), "SPILL_GANG_TOKEN": "00ff" * 8}
     gang = OwnGang.of(known)
-    assert (gang.rank, gang.token) == (1, b"\x00\xff")
+    assert (gang.rank, gang.token) == (1, b"\x00\xff" * 8)
     assert gang.find("n2") == gang.find("10.0.0.2") == ShellPeer(1, "n2", "10.0.0.2", 4002)
     with pytest.raises(UnknownHost, match="'n3' is not a node of this job; its nodes are n1, n2"):
         gang.find("n3")
     for changed, said in (
         ({}, "SPILL_TASK is not set; remote shells work only inside a job with several tasks"),
+        (known | {"SPILL_GANG_TOKEN": ""}, "SPILL_GANG_TOKEN is too short"),
         (known | {"SPILL_GANG_TOKEN": "xyz"}, "the environment of the task was changed"),
         (known | {"SPILL_PEERS": "/nope"}, "/nope: No such file or directory"),
     ):

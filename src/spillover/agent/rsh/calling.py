@@ -5,10 +5,12 @@ import os
 import threading
 from typing import Final, NamedTuple
 
-from spillover.agent.rsh.frames import FrameKind, Unsigned, Wire
+from spillover.agent.rsh.frames import MOST, FrameKind, Unsigned, Wire
 from spillover.agent.rsh.gang import OwnGang, ShellPeer
 
-TRIES: Final = 100
+ANSWER: Final = 30.0
+"""Seconds that a task may take to answer."""
+TRIES: Final = 300
 PAUSE: Final = 0.1
 """Seconds between tries to reach a task whose service may not listen yet: all tasks have only just started."""
 PIECE: Final = 1 << 16
@@ -33,9 +35,8 @@ async def call(gang: OwnGang, peer: ShellPeer, line: str, streams: Streams = Str
     wire: Wire | None = None
     feeding: asyncio.Task[None] | None = None
     try:
-        reader, writer = await _connect(peer)
-        wire = await Wire.agree(reader, writer, gang.token, calls=True)
-        await wire.send(FrameKind.RUN, line.encode())
+        wire = await connect(gang, peer)
+        await wire.send(FrameKind.RUN, _checked(line))
         feeding = asyncio.create_task(_pass_input_on(wire, streams.given))
         while True:
             kind, data = await wire.receive()
@@ -59,19 +60,31 @@ async def call(gang: OwnGang, peer: ShellPeer, line: str, streams: Streams = Str
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
         if wire is not None:
-            await wire.close()
+            wire.close()
 
 
-async def _connect(peer: ShellPeer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to a service that may be about to start."""
+async def connect(gang: OwnGang, peer: ShellPeer) -> Wire:
+    """Connect to a service that may be about to start; raise NoShell, OSError or EOFError."""
     for _ in range(TRIES):
         try:
-            return await asyncio.open_connection(peer.host, peer.port)
+            async with asyncio.timeout(ANSWER):
+                reader, writer = await asyncio.open_connection(peer.host, peer.port)
+                return await Wire.agree(reader, writer, gang.token, calls=True)
         except ConnectionRefusedError:
             await asyncio.sleep(PAUSE)
+        except TimeoutError:
+            raise NoShell(f"the task on {peer.node} does not answer at {peer.host}") from None
     raise NoShell(
         f"nothing serves remote shells on {peer.node}; its task must run `spill rsh --serve`, see `spill rsh --help`"
     )
+
+
+def _checked(line: str) -> bytes:
+    """Return a command line as bytes; raise NoShell if it is too long for one message."""
+    data = os.fsencode(line)
+    if len(data) > MOST:
+        raise NoShell(f"the command has {len(data)} bytes; the maximum is {MOST}")
+    return data
 
 
 async def _pass_input_on(wire: Wire, given: int) -> None:

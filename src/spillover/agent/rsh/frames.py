@@ -33,8 +33,8 @@ class FrameKind(IntEnum):
     ERR = 4
     EXIT = 5
     """The exit code, as text."""
-    OVER = 6
-    """The gang is over: the service ends."""
+    WATCH = 6
+    """Keep this connection open while you live; the caller ends when it breaks."""
 
 
 class Unsigned(Exception):
@@ -64,16 +64,20 @@ class Wire:
     ) -> "Wire":
         """Exchange random numbers; the first message proves that the other side knows the secret."""
         own = secrets.token_bytes(NONCE)
-        writer.write(own)
-        await writer.drain()
-        other = await reader.readexactly(NONCE)
+        try:
+            writer.write(own)
+            await writer.drain()
+            other = await reader.readexactly(NONCE)
+        except BaseException:
+            writer.close()
+            raise
         first, second = (own, other) if calls else (other, own)
         key = hmac.digest(token, b"spillover rsh 1" + first + second, hashlib.sha256)
         names = (b"call", b"serve") if calls else (b"serve", b"call")
         return cls(reader, writer, key, *names)
 
     async def send(self, kind: FrameKind, data: bytes = b"") -> None:
-        """Send a message, or several if it is long."""
+        """Send a message; one of a stream may become several."""
         for at in range(0, len(data) or 1, MOST):
             piece = data[at : at + MOST]
             head = _HEAD.pack(kind, len(piece))
@@ -98,6 +102,6 @@ class Wire:
     def _sign(self, way: bytes, number: int, head: bytes, data: bytes) -> bytes:
         return hmac.digest(self._key, way + struct.pack("!Q", number) + head + data, hashlib.sha256)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Hang up."""
         self._writer.close()

@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+LEAST_SECRET: Final = 16
+"""Least bytes of the secret of a gang: an empty one would let anybody in."""
 
 
 class NotInGang(Exception):
@@ -47,6 +50,8 @@ class OwnGang(NamedTuple):
             lines = Path(peers).read_text().splitlines()
         except OSError as error:
             raise NotInGang(f"{peers}: {error.strerror or error}") from None
+        if len(token) < LEAST_SECRET:
+            raise NotInGang("SPILL_GANG_TOKEN is too short; the agent of another task may be too old")
         found = [line.split() for line in lines]
         return cls(
             rank,

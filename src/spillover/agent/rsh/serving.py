@@ -1,4 +1,4 @@
-"""Serves remote shells to the other tasks of a gang, until the gang is over."""
+"""Serves remote shells to the other tasks of a gang, until its first task is gone."""
 
 import asyncio
 import contextlib
@@ -7,13 +7,14 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
+from spillover.agent.rsh.calling import NoShell, connect
 from spillover.agent.rsh.frames import FrameKind, Unsigned, Wire
-from spillover.agent.rsh.gang import OwnGang, ShellPeer
+from spillover.agent.rsh.gang import OwnGang
+from spillover.core.records.tasks import LEADER
+from spillover.model.hosts import is_loopback
 
 FIRST_MESSAGE: Final = 10.0
 """Seconds within which a caller must prove that it belongs to the gang."""
-FAREWELL: Final = 2.0
-"""Seconds to tell another task that the gang is over."""
 PIECE: Final = 1 << 16
 SIGNALLED: Final = 128
 OF_ITS_TASK: Final = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "SLURM", "RANK", "LOCAL_RANK", "GROUP_RANK")
@@ -25,36 +26,57 @@ class ShellService:
 
     def __init__(self, gang: OwnGang, environment: Mapping[str, str]) -> None:
         self._gang = gang
-        self._environment = {
+        self.environment = {
             name: value for name, value in environment.items() if not name.startswith(OF_ITS_TASK)
         }
-        self._over = asyncio.Event()
+        """The environment of commands."""
+        self._commands: dict[int, None] = {}
+        """Process groups of commands that run."""
+        self._callers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
         """Listen for the other tasks; raises OSError."""
         own = self._gang.peers[self._gang.rank]
-        self._server = await asyncio.start_server(self._serve, own.host, own.port)
+        # Others may reach this machine at an address that it does not have itself.
+        host = own.host if is_loopback(f"{own.host}:{own.port}") else None
+        self._server = await asyncio.start_server(self._serve, host, own.port)
 
-    async def wait_over(self) -> None:
-        """Return when another task says that the gang is over."""
-        await self._over.wait()
-
-    async def close(self) -> None:
-        """Stop listening."""
+    def close(self) -> None:
+        """Stop listening, and hang up."""
         if self._server is not None:
             self._server.close()
+        for caller in self._callers:
+            caller.close()
+
+    def terminate(self) -> None:
+        """Ask all commands to end."""
+        for group in self._commands:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGTERM)
+
+    async def wait_for_leader(self) -> None:
+        """Return when the first task of the gang is gone, or cannot be reached."""
+        with contextlib.suppress(OSError, EOFError, Unsigned, NoShell):
+            wire = await connect(self._gang, self._gang.peers[LEADER])
+            try:
+                await wire.send(FrameKind.WATCH)
+                await wire.receive()  # it says nothing, so this ends when it is gone
+            finally:
+                wire.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one caller."""
+        self._callers.add(writer)
         with contextlib.suppress(OSError, EOFError, Unsigned, TimeoutError, ValueError):
             async with asyncio.timeout(FIRST_MESSAGE):
                 wire = await Wire.agree(reader, writer, self._gang.token, calls=False)
                 kind, data = await wire.receive()
             if kind is FrameKind.RUN:
-                await self._run(wire, data.decode())
-            elif kind is FrameKind.OVER:
-                self._over.set()
+                await self._run(wire, os.fsdecode(data))
+            elif kind is FrameKind.WATCH:
+                await reader.read()
+        self._callers.discard(writer)
         writer.close()
 
     async def _run(self, wire: Wire, line: str) -> None:
@@ -66,10 +88,11 @@ class ShellService:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=self._environment,
+            env=self.environment,
             start_new_session=True,
         )
         out, err = cast("tuple[asyncio.StreamReader, asyncio.StreamReader]", (child.stdout, child.stderr))
+        self._commands[child.pid] = None
         turn = asyncio.Lock()  # messages are numbered, so that one must be written after the other
         feeding = asyncio.create_task(_feed(wire, child))
         try:
@@ -78,11 +101,13 @@ class ShellService:
                 _pass_on(wire, turn, FrameKind.ERR, err),
             )
             code = await child.wait()
-            await wire.send(FrameKind.EXIT, str(code if code >= 0 else SIGNALLED - code).encode())
+            await wire.send(FrameKind.EXIT, str(_code_of(code)).encode())
         finally:
             feeding.cancel()
-            with contextlib.suppress(ProcessLookupError):  # the caller is gone, so nobody needs it
-                os.killpg(child.pid, signal.SIGKILL)
+            del self._commands[child.pid]
+            if child.returncode is None:  # the caller is gone, so nobody needs it
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
 
 
 async def _feed(wire: Wire, child: asyncio.subprocess.Process) -> None:
@@ -109,26 +134,35 @@ async def _pass_on(wire: Wire, turn: asyncio.Lock, kind: FrameKind, stream: asyn
             await wire.send(kind, data)
 
 
-async def end_gang(gang: OwnGang) -> None:
-    """Tell the services of all other tasks that the gang is over. Tasks that serve nothing are left alone."""
-    await asyncio.gather(*[_tell_over(peer, gang) for peer in gang.peers if peer.rank != gang.rank])
-
-
-async def _tell_over(peer: ShellPeer, gang: OwnGang) -> None:
-    with contextlib.suppress(OSError, EOFError, TimeoutError):
-        async with asyncio.timeout(FAREWELL):
-            reader, writer = await asyncio.open_connection(peer.host, peer.port)
-            wire = await Wire.agree(reader, writer, gang.token, calls=True)
-            await wire.send(FrameKind.OVER)
-            await reader.read()  # it hangs up when it has understood
-            await wire.close()
-
-
-async def lead(gang: OwnGang, command: Sequence[str]) -> int:
-    """Run a command as the task that leads the gang; return its exit code. The gang ends with it."""
-    child = await asyncio.create_subprocess_exec(*command)
+async def serve(gang: OwnGang, environment: Mapping[str, str], command: Sequence[str]) -> int:
+    """Serve until the first task is gone. The first task runs the command meanwhile, and ends with it."""
+    service = ShellService(gang, environment)
+    await service.open()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, child.terminate)
-    code = await child.wait()
-    await end_gang(gang)
+    try:
+        if command and gang.rank == LEADER:
+            # The agent signals all processes of a task, so the command gets it too.
+            loop.add_signal_handler(signal.SIGTERM, service.terminate)
+            child = await asyncio.create_subprocess_exec(*command, env=service.environment)
+            return _code_of(await child.wait())
+        waiting = asyncio.ensure_future(_for_ever() if gang.rank == LEADER else service.wait_for_leader())
+        loop.add_signal_handler(signal.SIGTERM, _end, service, waiting)
+        await asyncio.wait({waiting})
+        return SIGNALLED + signal.SIGTERM if waiting.cancelled() else 0
+    finally:
+        service.close()
+
+
+def _end(service: ShellService, waiting: "asyncio.Future[None]") -> None:
+    """End a service that was told to: first what runs in it."""
+    service.terminate()
+    waiting.cancel()
+
+
+async def _for_ever() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+def _code_of(code: int) -> int:
+    """Return an exit code as a shell shows it."""
     return code if code >= 0 else SIGNALLED - code

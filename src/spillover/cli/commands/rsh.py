@@ -2,16 +2,12 @@
 
 import os
 from argparse import REMAINDER, ArgumentParser, Namespace
-from typing import TYPE_CHECKING
 
 from spillover.cli.command import Command, Context, UsageError
 
-if TYPE_CHECKING:
-    from spillover.agent.rsh.gang import OwnGang
-
 NO_SHELL = 255
 """Exit code if the command could not be run, as of ssh."""
-_LIKE_SSH = ("-x", "-n", "-q", "-T")
+_LIKE_SSH = ("-x", "-q", "-T")
 """Options that launchers give to ssh or rsh, and that mean nothing here."""
 
 
@@ -24,6 +20,7 @@ def _configure(parser: ArgumentParser) -> None:
         action="store_true",
         help="serve remote shells to the other tasks; the first task of the job runs COMMAND, and all end with it",
     )
+    parser.add_argument("-n", action="store_true", help="read nothing from standard input")
     for option in _LIKE_SSH:
         parser.add_argument(option, action="store_true", help="ignored, as launchers give it to ssh")
     parser.add_argument(
@@ -34,37 +31,27 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(args: Namespace, context: Context) -> int:
     import asyncio  # noqa: PLC0415 - heavy
 
-    from spillover.agent.rsh.calling import NoShell, call  # noqa: PLC0415 - heavy
+    from spillover.agent.rsh.calling import NoShell, Streams, call  # noqa: PLC0415 - heavy
     from spillover.agent.rsh.gang import NotInGang, OwnGang, UnknownHost  # noqa: PLC0415 - heavy
+    from spillover.agent.rsh.serving import serve  # noqa: PLC0415 - heavy
 
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
     try:
         gang = OwnGang.of(os.environ)
         if args.serve:
-            return asyncio.run(_serve(gang, words))
+            return asyncio.run(serve(gang, os.environ, words))
         if len(words) < 2:
             raise UsageError("no command; write `spill rsh HOST COMMAND`, or `spill rsh --serve -- COMMAND`")
-        return asyncio.run(call(gang, gang.find(words[0]), " ".join(words[1:])))
+        streams = Streams(os.open(os.devnull, os.O_RDONLY)) if args.n else Streams()
+        return asyncio.run(call(gang, gang.find(words[0]), " ".join(words[1:]), streams))
     except (NotInGang, UnknownHost) as error:
         raise UsageError(str(error)) from None
     except NoShell as error:
         context.out.note(str(error))
         return NO_SHELL
-
-
-async def _serve(gang: "OwnGang", command: list[str]) -> int:
-    """Serve until the gang is over; the first task runs the command meanwhile."""
-    from spillover.agent.rsh.serving import ShellService, lead  # noqa: PLC0415 - heavy
-
-    service = ShellService(gang, os.environ)
-    await service.open()
-    try:
-        if command and gang.rank == 0:
-            return await lead(gang, command)
-        await service.wait_over()
-    finally:
-        await service.close()
-    return 0
+    except OSError as error:  # the command is missing, or the port is in use
+        context.out.note(f"{error.filename or 'spill rsh'}: {error.strerror or error}")
+        return NO_SHELL
 
 
 COMMANDS = {
