@@ -21,6 +21,7 @@ from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName, task_key
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
+from spillover.model.topology import NODE, Level, Topology
 from spillover.policies.place import BestFit, FirstFit, SpreadOut
 
 STEPS = 12
@@ -28,6 +29,7 @@ RUNS = 12
 """The longest that anything runs."""
 PLACES: list[Place] = [FirstFit(), BestFit(), SpreadOut()]
 NAMED = "example.com/fpga"
+RACK = Level("rack", "example.com/rack")
 
 
 class Use(NamedTuple):
@@ -80,6 +82,8 @@ class Calendar:
             and set(shape.needs) <= set(self.nodes[machine.name].offers)
         ]
         counts = {machine: self.tasks(machine, shape.resources, at, duration) for machine in usable}
+        if shape.topology is not None:
+            return self._fits_together(counts, shape, shape.topology)
         wanted = shape.tasks - (shape.rest is not None)
         if shape.rest is None or sum(counts.values()) != wanted:
             return sum(counts.values()) >= wanted + (shape.rest is not None)
@@ -90,6 +94,18 @@ class Calendar:
             ):
                 return True
         return False
+
+    def _fits_together(self, counts: dict[Machine, int], shape: Shape, topology: Topology) -> bool:
+        """Whether all tasks fit in one rack, or on a node each."""
+        if topology.spread:
+            counts = {machine: min(topology.most, many) for machine, many in counts.items()}
+        if not topology.within:
+            return sum(counts.values()) >= shape.tasks
+        racks: dict[str, int] = {}
+        for machine, many in counts.items():
+            if (rack := self.nodes[machine.name].labels.get(RACK.label)) is not None:
+                racks[rack] = racks.get(rack, 0) + many
+        return max(racks.values(), default=0) >= shape.tasks
 
     def earliest(self, clusters: Sequence[Capacity], shape: Shape, duration: int) -> int | None:
         """The first moment at which a job fits: now, or when somebody leaves."""
@@ -106,7 +122,11 @@ def play(seed: int, steps: int = STEPS) -> None:
     nodes, uses, clusters = [], [], []
     for number in range(dice.randint(1, 2)):
         spec = ClusterSpec(
-            ClusterName(f"c{number}"), dice.choice(["agents", "kubernetes"]), Role.OWNED, gangs=True
+            ClusterName(f"c{number}"),
+            dice.choice(["agents", "kubernetes"]),
+            Role.OWNED,
+            gangs=True,
+            levels=(RACK,),
         )
         own = [_node(dice, spec, each) for each in range(dice.randint(1, 4))]
         running = _runs(dice, own)
@@ -160,6 +180,7 @@ def play(seed: int, steps: int = STEPS) -> None:
             continue
         held = [_use(share.machine, found, share.wants, share.tasks) for share in found.shares]
         assert sum(share.tasks for share in found.shares) == shape.tasks
+        _check_together(found, shape)
         if found.start == 0 and dice.random() < 0.5:
             _start(timeline, found)
         else:
@@ -167,6 +188,15 @@ def play(seed: int, steps: int = STEPS) -> None:
             booked.append((found, list(held)))
         calendar.uses = [*calendar.uses, *held]
         _check_nothing_twice(calendar)
+
+
+def _check_together(found: Booking, shape: Shape) -> None:
+    """The machines of a booking are where its topology allows."""
+    topology = shape.topology or Topology()
+    if topology.within:
+        assert len({share.machine.labels[RACK.label] for share in found.shares}) == 1, found
+    if topology.spread:
+        assert max(share.tasks for share in found.shares) <= topology.most, found
 
 
 def _start(timeline: Timeline, found: Booking) -> None:
@@ -210,7 +240,7 @@ def _node(dice: Random, spec: ClusterSpec, number: int) -> Node:
         1,
         _amounts(dice) + Resources(1000, 1),
         dice.choice([(), ("ssd",)]),
-        {},
+        dice.choice([{}, {RACK.label: "r1"}, {RACK.label: "r1"}, {RACK.label: "r2"}]),
         0,
         dice.choice(["ready", "ready", "ready", "draining"]),
         number=number + 1,
@@ -239,7 +269,14 @@ def _shape(dice: Random) -> Shape:
     rest = None
     if tasks > 1 and dice.random() < 0.5:
         rest = Resources(one.cpu // 2, one.memory // 2, one.gpu, one.other)
-    return Shape(one, dice.choice([(), (), ("ssd",)]), tasks, rest=rest)
+    asked = [
+        None,
+        Topology(within=RACK.name),
+        Topology(spread=NODE),
+        Topology(RACK.name, spread=NODE, most=2),
+    ]
+    topology = dice.choice(asked) if tasks > 1 and rest is None else None
+    return Shape(one, dice.choice([(), (), ("ssd",)]), tasks, rest=rest, topology=topology)
 
 
 def main(words: Sequence[str] | None = None) -> int:

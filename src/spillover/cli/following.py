@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 _PATIENCE: Final = 2.0
 """Seconds before we explain why the job has not started."""
 _AGAIN: Final = 0.1
-"""Seconds between two looks at a job that does not run yet."""
+"""Seconds between two looks at a job that does not run yet; longer for a gang, each of whose tasks is followed."""
+_RARELY: Final = 2.0
+_WRITING: Final = threading.Lock()
+"""Held while lines of one task are written, so that those of others do not get in between."""
 _NEVER_RAN: Final = frozenset({"could_not_start", "dependency_failed"})
 """Reasons that prove that no process ran."""
 
@@ -130,8 +133,10 @@ class _Stream(threading.Thread):
                 return
             label = Labelled(self._task, self._tasks)
             for piece in self._pieces():
-                _write(self._to, label.feed(piece))
-            _write(self._to, label.end())
+                with _WRITING:
+                    _write(self._to, label.feed(piece))
+            with _WRITING:
+                _write(self._to, label.end())
         except BrokenPipeError:
             pass  # the reader closed the pipe; the job continues
         except Exception as error:  # noqa: BLE001 - the thread that waits for the job reports it
@@ -156,7 +161,7 @@ class _Stream(threading.Thread):
             elif before.state in ENDED:
                 return
             elif now.state not in ENDED:
-                time.sleep(_AGAIN)
+                time.sleep(min(_RARELY, _AGAIN * self._tasks))
 
     def _attempt(self, attempt: int) -> Iterator[bytes]:
         """Yield the output of one attempt; if the server refuses it, record the error and end."""

@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterable
 from queue import Queue
 from typing import Final, TypeAlias
 
-MOST_FOLLOWED: Final = 64
-"""Tasks whose output is followed at a time, each with a connection of its own."""
+MOST_FOLLOWED: Final = 32
+"""Tasks whose output is followed at a time, each with connections of its own: a client has about a hundred."""
+MOST_LINE: Final = 1 << 16
+"""Bytes after which a line is printed before it ends."""
 
 Read: TypeAlias = Callable[[int], Iterable[bytes]]
 """Returns the output of a task, in pieces."""
@@ -22,6 +24,9 @@ class Labelled:
     def feed(self, piece: bytes) -> bytes:
         """Return the lines that this piece completes."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > MOST_LINE:
+            lines.append(self._rest)
+            self._rest = b""
         return b"".join([self._label + line + b"\n" for line in lines])
 
     def end(self) -> bytes:
@@ -31,48 +36,53 @@ class Labelled:
 
 
 def one_by_one(read: Read, tasks: int) -> Iterable[bytes]:
-    """Yield the labelled output of each task, one after the other."""
+    """Yield the labelled output of each task, one after the other; raise the first error after the rest was read."""
+    failed: list[Exception] = []
     for task in range(tasks):
-        label = Labelled(task, tasks)
-        for piece in read(task):
-            if lines := label.feed(piece):
-                yield lines
-        if rest := label.end():
-            yield rest
+        try:
+            yield from _labelled(read, task, tasks)
+        except Exception as error:  # noqa: BLE001 - one lost machine must not hide the output of the others
+            failed.append(error)
+    if failed:
+        raise failed[0]
 
 
 def together(read: Read, tasks: int) -> Iterable[bytes]:
-    """Yield labelled lines of the first tasks as they come, until all have ended; raise what a reader raises."""
+    """Yield labelled lines of the first tasks as they come; raise the first error after all others have ended."""
     followed = range(min(tasks, MOST_FOLLOWED))
-    found: Queue[bytes | BaseException | None] = Queue(1000)
-    readers = [
-        threading.Thread(target=_pass_on, args=(read, task, tasks, found), daemon=True) for task in followed
-    ]
-    for each in readers:
-        each.start()
-    left = len(readers)
+    found: Queue[bytes | Exception | None] = Queue(1000)
+
+    def pass_on(task: int) -> None:
+        try:
+            for lines in _labelled(read, task, tasks):
+                found.put(lines)
+        except Exception as error:  # noqa: BLE001 - raised where the lines are read
+            found.put(error)
+        found.put(None)
+
+    for task in followed:
+        threading.Thread(target=pass_on, args=(task,), daemon=True).start()
+    left, failed = len(followed), list[Exception]()
     while left:
         match found.get():
             case None:
                 left -= 1
             case bytes(lines):
                 yield lines
-            case BaseException() as error:
-                raise error
+            case Exception() as error:
+                failed.append(error)
+    if failed:
+        raise failed[0]
 
 
-def _pass_on(read: Read, task: int, tasks: int, to: "Queue[bytes | BaseException | None]") -> None:
-    """Read the output of one task into a queue."""
+def _labelled(read: Read, task: int, tasks: int) -> Iterable[bytes]:
+    """Yield whole lines of one task."""
     label = Labelled(task, tasks)
-    try:
-        for piece in read(task):
-            if lines := label.feed(piece):
-                to.put(lines)
-        if rest := label.end():
-            to.put(rest)
-        to.put(None)
-    except BaseException as error:  # noqa: BLE001 - raised where the lines are read
-        to.put(error)
+    for piece in read(task):
+        if lines := label.feed(piece):
+            yield lines
+    if rest := label.end():
+        yield rest
 
 
 def tasks_of(spec: dict[str, object]) -> int:

@@ -26,6 +26,7 @@ from spillover.core.events import (
 from spillover.core.proposals import (
     DRIVER,
     Done,
+    GangOverdue,
     HandBack,
     Reclaim,
     Refusal,
@@ -275,6 +276,37 @@ def test_a_gang_that_ignores_failures_goes_on_and_succeeds_by_the_others() -> No
     (ended,) = w.happened(JobEnded)
     assert (ended.state, ended.rank, ended.exit_code) == ("SUCCEEDED", 1, 0)
     assert states(w) == ["FAILED", "SUCCEEDED", "FAILED"]
+
+
+def test_a_gang_that_ignores_failures_and_is_cancelled_has_not_succeeded() -> None:
+    w = two_nodes(failure=OnTaskFailure.IGNORE)
+    w.start("g")
+    w.finish_task("g", 2)
+    w.cancel("g")
+    w.finish_task("g", 0, outcome=Outcome.STOPPED)
+    w.finish_task("g", 1, outcome=Outcome.STOPPED)
+    (ended,) = w.happened(JobEnded)
+    assert (ended.state, ended.why) == ("CANCELLED", CancelledBy("ada"))
+
+
+def test_a_gang_of_which_a_task_never_starts_is_given_back_in_time() -> None:
+    w = two_nodes(retry=Retry(0, 1))
+    w.start("g", 0)
+    w.finish_task("g", 0)
+    w.propose(GangOverdue(w.job("g").lease))
+    (stopping,) = w.happened(JobStopping)
+    assert stopping.why is Stop.UNPREPARED
+    w.finish_task("g", 1, outcome=Outcome.STOPPED, ran=0)
+    w.finish_task("g", 2, outcome=Outcome.STOPPED, ran=0)
+    (back,) = w.happened(JobRequeued)
+    assert (back.why, back.because) == (Back.UNPREPARED, "not all of its nodes prepared their tasks in time")
+
+
+def test_a_gang_that_runs_as_a_whole_is_never_overdue() -> None:
+    w = two_nodes()
+    w.start("g")
+    w.propose(GangOverdue(w.job("g").lease))
+    assert not list(w.happened(JobStopping))
 
 
 def test_a_gang_that_ignores_failures_fails_if_all_tasks_do() -> None:
