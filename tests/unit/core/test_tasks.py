@@ -241,7 +241,7 @@ def test_a_task_that_cannot_start_is_named_with_its_node() -> None:
     assert ended.why == CouldNotStart("no reason was given", "onprem/n2")
 
 
-def test_a_gang_that_one_node_cannot_prepare_goes_back_with_the_reason() -> None:
+def test_a_gang_that_one_node_cannot_prepare_goes_back_with_the_reason_and_a_pause() -> None:
     w = two_nodes(retry=Retry(0, 1))
     for _ in range(2):
         lease = w.job("g").lease_of(2)
@@ -251,8 +251,13 @@ def test_a_gang_that_one_node_cannot_prepare_goes_back_with_the_reason() -> None
         assert stopping.why is Stop.TASK_FAILED
         w.finish_task("g", 0, outcome=Outcome.STOPPED, ran=0)
         w.finish_task("g", 1, outcome=Outcome.STOPPED, ran=0)
+        if w.state_of("g") == "QUEUED":
+            w.wait(seconds=4)
+            assert w.state_of("g") == "QUEUED", "it does not try the same node again at once"
+            w.wait(seconds=2)
     (back,) = w.happened(JobRequeued)
     assert (back.why, back.attempt, back.because) == (Back.UNPREPARED, 2, "disk full")
+    assert (back.backing_off, back.until) == ("onprem", back.at + 5 * SECOND)
     (ended,) = w.happened(JobEnded)
     assert ended.why == CouldNotStart("disk full", "onprem/n2"), "it used up its retries"
 

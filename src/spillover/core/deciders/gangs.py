@@ -33,7 +33,10 @@ from spillover.core.records.tasks import (
 )
 from spillover.core.state import State
 from spillover.model.job import Terms
+from spillover.model.units import SECOND
 
+UNPREPARED_BACKOFF: Final = 5 * SECOND
+"""Nanoseconds for which a gang backs off from its cluster after its first try, and so much more after each other."""
 TOO_LATE: Final = "not all of its nodes prepared their tasks in time"
 _DEFAULTS: Final = Terms()
 _BEFORE_START: Final = frozenset({Outcome.NOT_STARTED, Outcome.RELEASED, Outcome.LOST})
@@ -123,9 +126,7 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
     cost = job.cost + (attempt_cost(state, job, used.ran) if began else 0)
     if (why_not := _unprepared(job, end, began=began)) is not None:
         if _may_try_again(job):
-            return JobRequeued(
-                job.id, now, Back.UNPREPARED, job.attempt + 1, job.seq + 1, cost, because=why_not
-            )
+            return _given_back(job, now, cost, why_not)
         outcome, end = Outcome.NOT_STARTED, replace(end, state=JobState.FAILED, message=why_not)
     if outcome is Outcome.RELEASED:
         if not began:
@@ -159,6 +160,24 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
         leader.value_digest,
         leader.outputs,
         end.rank,
+    )
+
+
+def _given_back(job: Job, now: int, cost: int, because: str) -> JobRequeued:
+    """Requeue a gang that could not start. It backs off from its cluster, so that it does not try the same at once."""
+    cluster = job.phase.cluster if isinstance(job.phase, Placed | Running) else None
+    until = now + UNPREPARED_BACKOFF * (job.lost + 1)
+    attempt, seq = job.attempt + 1, job.seq + 1
+    return JobRequeued(
+        job.id,
+        now,
+        Back.UNPREPARED,
+        attempt,
+        seq,
+        cost,
+        because=because,
+        backing_off=cluster,
+        until=until if cluster is not None else 0,
     )
 
 
