@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -83,6 +84,9 @@ class Wire:
         raise ConnectionResetError
 
 
+_groups = itertools.count()
+
+
 class Wires:
     """Several wires, served by a thread."""
 
@@ -92,7 +96,15 @@ class Wires:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._servers: list[asyncio.Server] = []
-        self.wires = [self._wire(number) for number in range(1, count + 1)]
+        # The devices of an earlier group may still be on their way out, so this one has names and addresses of its own.
+        self._group = next(_groups)
+        self.wires: list[Wire] = []
+        try:
+            for number in range(1, count + 1):
+                self.wires.append(self._wire(number))
+        except BaseException:
+            self.close()
+            raise
 
     def open(self, ports: Sequence[int]) -> None:
         """Start forwarding."""
@@ -135,9 +147,9 @@ class Wires:
         """Create a wire with its namespace and devices."""
         if not self.apart:
             return Wire(f"127.0.0.{10 + number}", None, None)
-        name = f"sp{os.getpid() % 100_000}-{number}"
+        name = f"sp{os.getpid() % 100_000}{chr(ord('a') + self._group % 26)}{number}"
         near, far = f"{name}h", f"{name}n"
-        road = f"{ROAD}.{os.getpid() % 200}"
+        road = f"{ROAD}.{(os.getpid() + self._group) % 200}"
         host, guest = f"{road}.{4 * number + 1}", f"{road}.{4 * number + 2}"
         _ip("netns", "add", name)
         _ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", name)

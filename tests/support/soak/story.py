@@ -65,6 +65,10 @@ class _Place(Struct, frozen=True):
     target: Target
 
 
+PATIENT: Final = {"too_large": "wait"}
+"""The load asks about a job that no machine can hold."""
+
+
 @contextmanager
 def _standing(folder: Path) -> Iterator[_Place]:
     """Run a server with local agents, remote agents and a Kubernetes cluster; leave nothing behind."""
@@ -81,7 +85,9 @@ def _standing(folder: Path) -> Iterator[_Place]:
             },
         ]
         agents = {"heartbeat": "2s", "lost_after": "8s", "keep_output": True}
-        server = ServerProcess(folder, *write_config(folder, clusters=clusters, agents=agents))
+        server = ServerProcess(
+            folder, *write_config(folder, clusters=clusters, agents=agents, limits=PATIENT)
+        )
         server.program = counting.__name__
         stack.callback(nothing_left, folder)
         stack.callback(server.clear)
