@@ -23,7 +23,12 @@ class Small:
         self.where = where
 
     def remount(self, mode: str) -> None:
-        subprocess.run(["mount", "-o", f"remount,{mode}", str(self.where)], check=True)
+        """Change how it is mounted. A process that is ending has no memory any more when it closes its last files."""
+        words = ["mount", "-o", f"remount,{mode}", str(self.where)]
+        wait_until(
+            lambda: subprocess.run(words, capture_output=True, check=False).returncode == 0,
+            f"a file system that is mounted {mode}",
+        )
 
     def fill(self) -> None:
         with (self.where / "filler").open("wb", buffering=0) as filler:
