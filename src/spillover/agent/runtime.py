@@ -148,7 +148,9 @@ class AgentRuntime:
         reconnect = None
         fetches: list[Fetch] = []
         running = self.state.running
-        for instruction in [*self.state.gangs.discarded(), *instructions]:
+        if discarded := self.state.gangs.discarded():
+            instructions = [*discarded, *instructions]
+        for instruction in instructions:
             match instruction:
                 case StartTask(lease, task, slot):
                     self._runner.start(lease, task, slot)

@@ -81,5 +81,7 @@ class GangTasks:
 
     def discarded(self) -> list[Instruction]:
         """Take the instructions to delete what was prepared for tasks that do not start."""
+        if not self._discarded:  # as after almost every task
+            return self._discarded
         discarded, self._discarded = self._discarded, []
         return discarded
