@@ -46,6 +46,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "cost": CommandEntry("commands.cost", "show the cost of rented capacity"),
     "budgets": CommandEntry("commands.cost", "show the state of budgets"),
     "clusters": CommandEntry("commands.clusters", "list clusters; add, drain, resume and remove them"),
+    "reservations": CommandEntry("commands.reservations", "list the capacity that is reserved"),
     "agents": CommandEntry("commands.places", "list agents; drain, resume and forget them"),
     "graph": CommandEntry("commands.graph", "show the levels of clusters; check and export JSON graphs"),
     "agent": CommandEntry("commands.agent", "run an agent on this machine"),

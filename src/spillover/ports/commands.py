@@ -45,6 +45,7 @@ from spillover.wire.api import (
     PolicyRecord,
     PolicyView,
     ReasonView,
+    ReservationView,
     ResultPage,
     ResultsAsked,
     ServerView,
@@ -300,6 +301,10 @@ class Commands(Protocol):
 
     async def overview(self, running: int, queued: int, agents: int) -> Overview:
         """Return a summary with at most this many running jobs, queued jobs and agents."""
+        ...
+
+    async def reservations(self) -> list[ReservationView]:
+        """Return the capacity that is reserved, in the order of its start."""
         ...
 
     async def clock(self) -> ClockView:

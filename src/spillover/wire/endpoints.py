@@ -46,6 +46,7 @@ from spillover.wire.api import (
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    ReservationView,
     ResultPage,
     ResultsAsked,
     ServerView,
@@ -266,6 +267,10 @@ CLOCK: Final = Endpoint(
 ACCEPT_CLOCK: Final = Endpoint(
     "accept_clock", "POST", "/v1/clock/accept", "Accept the machine's clock after a jump that the server ignored",
     NoParameters, NO_BODY, json_of(ClockView), roles=FOR_ADMINS, errors=(HTTPStatus.CONFLICT, *_BUSY),
+)
+RESERVATIONS: Final = Endpoint(
+    "reservations", "GET", "/v1/reservations", "List the capacity that is reserved, in the order of its start",
+    NoParameters, NO_BODY, json_of(list[ReservationView]),
 )
 OVERVIEW: Final = Endpoint(
     "overview", "GET", "/v1/overview", "Show clusters, agents, running jobs and the head of the queue",

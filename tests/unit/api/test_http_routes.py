@@ -1,6 +1,7 @@
 """Every route: what is decoded, which command is called, what is encoded."""
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -49,6 +50,27 @@ async def test_one_job_is_submitted_by_its_user(http: httpx.AsyncClient, inside:
     (job,) = answer.json()["jobs"]
     assert inside.jobs[job].user == "ada"
     assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_reservations_are_listed_with_their_nodes_and_times(
+    http: httpx.AsyncClient, inside: Served
+) -> None:
+    await http.patch("/v1/policy", json={"policy": "backfill=easy,wait=never"})
+    assert (await http.get("/v1/reservations")).json() == []
+    await inside.agent(cpus=4)
+    estimated = {"resources": {"cpu": 3}, "estimate": "1h"}
+    await http.post("/v1/jobs", json={"jobs": [doc("first", **estimated), doc("second", **estimated)]})
+    (kept,) = (await http.get("/v1/reservations")).json()
+    assert (kept["kind"], kept["name"], kept["cluster"], kept["nodes"]) == (
+        "backfill",
+        "second",
+        "onprem",
+        ["n1"],
+    )
+    assert kept["job"] in inside.jobs
+    assert kept["project"] == "default"
+    span = datetime.fromisoformat(kept["end"]) - datetime.fromisoformat(kept["start"])
+    assert span.total_seconds() == 3600
 
 
 async def test_many_jobs_keep_their_order(http: httpx.AsyncClient, inside: Served) -> None:

@@ -1,5 +1,7 @@
 """To whoever is let in for one project there are no jobs but those of the project."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -220,6 +222,16 @@ async def test_costs_are_those_of_the_project(control: Inside, everybody: LiveCo
         assert mine.total.cost == pytest.approx(all_of_it.total.cost / 2)
         by_project = await everybody.of(VISION).costs("project", None)
         assert [row.key for row in by_project.rows] == ["vision"]
+
+
+async def test_reservations_are_those_of_the_project(control: Inside, everybody: LiveCommands) -> None:
+    await everybody.set_policy(PolicyPatch("backfill=conservative,wait=never"), "ada")
+    await register(control)
+    whole: dict[str, Any] = {"resources": {"cpu": 8}, "estimate": "1h"}
+    jobs = [of("running", **whole), of("other", **whole), of("own", "vision", **whole)]
+    await everybody.submit(jobs, "ada")
+    assert [each.name for each in await everybody.reservations()] == ["other", "own"]
+    assert [each.name for each in await everybody.of(VISION).reservations()] == ["own"]
 
 
 async def test_who_has_no_limit_sees_all(control: Inside, everybody: LiveCommands) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from spillover.deciding.explain.explain import explain
+from spillover.deciding.explain.reservations import reservations
 from spillover.forms.policystring import read_policies
 from spillover.forms.problems import BadForm
 from spillover.model.cluster import ClusterSpec, Role
@@ -10,6 +11,7 @@ from spillover.model.ids import ClusterName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.policy_options import write_policies
 from spillover.model.reasons import KeptFor
+from spillover.model.units import SECOND
 from spillover.policies.loading import UnknownPolicy, load
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, World
@@ -136,3 +138,69 @@ def test_a_depth_is_written_as_it_is_read() -> None:
     policies = read_policies("wait=never,backfill=hybrid(8)")
     assert policies.backfill == Choice("hybrid", {"depth": 8})
     assert "backfill=hybrid(8)" in write_policies(policies)
+
+
+# --- the list
+
+
+def listed(w: World) -> list[tuple[str, float, float, str, tuple[str, ...]]]:
+    """List the reservations, with their times in seconds from now."""
+    return [
+        (each.job, (each.span.start - w.now) / SECOND, (each.span.end - w.now) / SECOND, *each.span[2:])
+        for each in reservations(w.engine, w.now)
+    ]
+
+
+def test_the_list_has_the_reservation_of_the_head_alone_under_easy() -> None:
+    w = world(Choice("easy"))
+    two_jobs_wait(w)
+    assert listed(w) == [("head", 30, 40, "onprem", ("n1",))]
+
+
+def test_the_list_has_every_reservation_of_conservative_although_no_cycle_needed_it() -> None:
+    w = world(CONSERVATIVE)
+    two_jobs_wait(w)
+    w.submit(a_job("third").cpus(3).expected(seconds=10))
+    assert listed(w) == [
+        ("head", 30, 40, "onprem", ("n1",)),
+        ("second", 40, 100, "onprem", ("n1",)),
+        ("third", 100, 110, "onprem", ("n1",)),
+    ]
+
+
+def test_the_list_ends_at_the_depth_of_hybrid() -> None:
+    w = world(Choice("hybrid", {"depth": 2}))
+    two_jobs_wait(w)
+    w.submit(a_job("third").cpus(3).expected(seconds=10))
+    assert [job for job, *_ in listed(w)] == ["head", "second"]
+
+
+def test_the_list_has_all_nodes_of_a_gang_and_each_member_of_an_array() -> None:
+    w = world(CONSERVATIVE, TOGETHER)
+    w.agent("n1", cpus=2)
+    w.agent("n2", cpus=2)
+    w.submit(a_job("running").cpus(2).expected(seconds=30))
+    w.submit(a_job("gang").tasks(2).cpus(2).expected(seconds=10))
+    w.submit(a_job("array").cpus(2).expected(seconds=50).array(1, 3))
+    assert listed(w) == [
+        ("gang", 30, 40, "onprem", ("n1", "n2")),
+        ("array", 40, 90, "onprem", ("n1",)),
+        ("array", 40, 90, "onprem", ("n2",)),
+        ("array", 90, 140, "onprem", ("n1",)),
+    ]
+
+
+def test_the_list_is_empty_under_policies_without_reservations() -> None:
+    for backfill in ("strict", "out_of_order"):
+        w = world(Choice(backfill))
+        two_jobs_wait(w)
+        assert listed(w) == []
+
+
+def test_the_list_passes_over_a_job_that_would_miss_its_deadline() -> None:
+    w = world(Choice("easy"))
+    w.agent("n1", cpus=4)
+    w.submit(a_job("running").cpus(2).expected(seconds=30))
+    w.submit(a_job("late").cpus(4).expected(seconds=60).between(deadline=w.now + 40 * SECOND))
+    w.submit(a_job("head").cpus(4).expected(seconds=10))
+    assert [job for job, *_ in listed(w)] == ["head"]

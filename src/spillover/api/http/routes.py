@@ -49,6 +49,7 @@ from spillover.wire.api import (
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    ReservationView,
     ResultPage,
     ResultsAsked,
     ServerView,
@@ -206,6 +207,12 @@ async def agents(request: Request[NoParameters, None]) -> list[AgentView]:
 async def server(request: Request[NoParameters, None]) -> ServerView:
     """Show the server."""
     return await request.commands.server()
+
+
+@serves(endpoints.RESERVATIONS)
+async def reservations(request: Request[NoParameters, None]) -> list[ReservationView]:
+    """List reserved capacity."""
+    return await request.commands.reservations()
 
 
 @serves(endpoints.CLOCK)

@@ -41,6 +41,7 @@ from spillover.wire.api import (
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    ReservationView,
     ServerView,
     TokenRef,
     TokenRequest,
@@ -296,6 +297,10 @@ class AsyncClient(AsyncSender):
     async def agents_address(self) -> AgentsAddress:
         """Return the address for agents, and which clusters they may join; for tokens of role agent or admin."""
         return await self._ask(ask(endpoints.AGENTS_ADDRESS))
+
+    async def reservations(self) -> list[ReservationView]:
+        """Return the capacity that is reserved, in the order of its start."""
+        return await self._ask(ask(endpoints.RESERVATIONS))
 
     async def clock(self) -> ClockView:
         """Return whether the server trusts the clock of its machine."""

@@ -23,6 +23,7 @@ from spillover.control.requests.limits import Gauge
 from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of, is_among
 from spillover.control.requests.policies import PolicyRequests
 from spillover.control.requests.projects import OwnHistory, budgets_of, forms_of, jobs_of
+from spillover.control.requests.reservations import reservation_views
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
 from spillover.control.views import jobs as views
@@ -94,6 +95,7 @@ from spillover.wire.api import (
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    ReservationView,
     ResultPage,
     ResultsAsked,
     ServerView,
@@ -360,6 +362,10 @@ class LiveCommands:
         async with contextlib.aclosing(watching.changes(after, jobs)) as changes:
             async for each in changes:
                 yield each
+
+    async def reservations(self) -> list[ReservationView]:
+        """Return the capacity that is reserved, in the order of its start."""
+        return await reservation_views(self._loop, self._project)
 
     async def clusters(self) -> list[ClusterView]:
         """Return all clusters."""

@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Collection
 from operator import attrgetter
+from typing import NamedTuple
 
 from spillover.core.records.jobs import Job
 from spillover.deciding.capacity.candidates import Candidates
@@ -16,10 +17,22 @@ from spillover.deciding.protocols import Place, Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Lane
 from spillover.model.cluster import Role
+from spillover.model.ids import ClusterName, JobId, NodeName
 
 LOOKS = 1000
 """How many jobs of blocked lanes a cycle checks, in search of shorter ones."""
 _AT = attrgetter("at")
+
+
+class Span(NamedTuple):
+    """When and where a job with a reservation is expected to run."""
+
+    start: int
+    """Nanoseconds UTC."""
+    end: int
+    """Nanoseconds UTC."""
+    cluster: ClusterName
+    nodes: tuple[NodeName, ...]
 
 
 class Reservation:
@@ -36,6 +49,7 @@ class Reservation:
         """The reserved capacity, in a tuple; None until it is computed."""
         self._lane: Lane | None = None
         """The lane of the head: the job with the reservation."""
+        self._head: Job | None = None
         self.keeps = False
         """Whether a job has the reservation."""
         self.blocked = False
@@ -54,9 +68,8 @@ class Reservation:
 
     def keep_for(self, job: Job, lane: Lane, *, kept: bool) -> None:
         """Give the reservation to a job that does not fit, if it may have one."""
-        del job
         if kept:
-            self.keeps, self._lane = True, lane
+            self.keeps, self._lane, self._head = True, lane, job
 
     def best(self, job: Job, candidates: Candidates, first: Machine) -> Machine | None:
         """Return the best machine that does not delay the head, or None; `first` is the best machine overall."""
@@ -118,6 +131,15 @@ class Reservation:
     def ends(self) -> list[End]:
         """Return the expected ends of running jobs, including those that this cycle places."""
         return sorted([*self._ends.sorted, *self._planned]) if self._planned else self._ends.sorted
+
+    def made(self) -> list[tuple[JobId, Span]]:
+        """Return all reservations, in the order of the queue."""
+        kept = self._reservation()
+        if kept is None or self._head is None:
+            return []
+        nodes = tuple([kept.cluster.slots[each].name for each in kept.spare])
+        end = kept.at + max(1, self._index.runs(self._head))
+        return [(self._head.id, Span(kept.at, end, kept.cluster.name, nodes))]
 
     def again(self) -> int:
         """Return when the forecast changes, so that a job blocked by the reservation could start."""

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 
 from spillover.core.records.jobs import Job
 from spillover.deciding.backfill.booking import Booker
-from spillover.deciding.backfill.reservation import Reservation
+from spillover.deciding.backfill.reservation import Reservation, Span
 from spillover.deciding.capacity.amounts import count
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.future import HeldCapacity
 from spillover.deciding.capacity.gangs import GangCandidates, Part
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.capacity.timeline import Timeline
+from spillover.deciding.capacity.timeline import Booking, Timeline
 from spillover.deciding.forecast.ends import Ends
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
@@ -45,6 +45,8 @@ class Reservations(Reservation):
         """Heap of jobs that do not fit, each with a unique number, its lane, and the following jobs that do not either."""
         self._booked: dict[JobId, None] = {}
         """Jobs with reservations."""
+        self._bookings: list[tuple[JobId, Booking]] = []
+        """All reservations, in the order in which they were made."""
         self._too_late: dict[Candidates, int] = {}
         """By candidates, an end for which reservations leave no room. They only take more, so later ends need no look."""
         self._serial = 0
@@ -135,10 +137,27 @@ class Reservations(Reservation):
         if self._booker is not None:
             self._begin(self._booker.timeline, held, self._until(job))
 
-    def _book_next(self, spot: Entry) -> bool:
+    def made(self) -> list[tuple[JobId, Span]]:
+        """Make the reservations that are left, and return all of them, in the order of the queue."""
+        while self._book_next(None):
+            pass
+        return [
+            (
+                job,
+                Span(
+                    each.start,
+                    each.end,
+                    each.cluster.name,
+                    tuple(share.machine.name for share in each.shares),
+                ),
+            )
+            for job, each in self._bookings
+        ]
+
+    def _book_next(self, spot: Entry | None) -> bool:
         """Make the reservations of the next parked job, if it is ahead of `spot`; return whether there was one."""
         parked = self._parked
-        if not parked or parked[0][0] >= spot or self.is_full:
+        if not parked or (spot is not None and parked[0][0] >= spot) or self.is_full:
             return False
         entry, serial, lane, following = parked[0]
         succeeding = next(following, None)
@@ -151,8 +170,10 @@ class Reservations(Reservation):
         needed = 0 if job.id in self._booked else min(self._due(job), self._left)
         self._booked[job.id] = None
         for _ in range(needed):
-            if booker.book(lane, runtime, self._now + 1) is None:
+            booking = booker.book(lane, runtime, self._now + 1)
+            if booking is None:
                 break
+            self._bookings.append((job.id, booking))
             self._left -= 1
         return True
 

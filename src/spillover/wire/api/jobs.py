@@ -259,6 +259,25 @@ class WhatIfView(Struct, frozen=True):
     """The explanation under the assumptions."""
 
 
+class ReservationView(Struct, frozen=True):
+    """Capacity that is kept for a while: for a waiting job, for people, or for maintenance."""
+
+    kind: str
+    """`backfill`: the scheduler keeps it for a waiting job. Other kinds may follow."""
+    name: str
+    """The name of the job, or of the reservation."""
+    job: str | None
+    """The waiting job, or the array of which a member waits; null for other kinds."""
+    project: str | None
+    """The project that may use it; null if none may."""
+    cluster: str
+    nodes: list[str]
+    """Each node once. Until the start, the scheduler may choose other nodes for a waiting job."""
+    start: Time
+    end: Time | None
+    """Expected end; null if it is not known."""
+
+
 class Ids(Struct, frozen=True):
     """Jobs that were submitted or changed, in the order of the request."""
 
