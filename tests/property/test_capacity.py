@@ -19,11 +19,11 @@ from spillover.model.cluster import Taint
 from spillover.model.ids import JobId, NodeName, task_key
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
-from spillover.policies.place import BestFit, FirstFit, SpreadOut
+from spillover.policies.place import BestFit, FirstFit, Low, Pack, SpreadOut
 from spillover.testing.world import OWNED
 
 WATCHED = replace(OWNED, kind="kubernetes")
-PLACES: list[Place] = [FirstFit(), BestFit(), SpreadOut()]
+PLACES: list[Place] = [FirstFit(), BestFit(), SpreadOut(), Pack(), Low()]
 
 
 class Run(NamedTuple):

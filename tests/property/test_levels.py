@@ -21,12 +21,12 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.topology import NODE, Level, Topology
 from spillover.policies.loading import load
-from spillover.policies.place import BestFit, FirstFit, SpreadOut
+from spillover.policies.place import BestFit, FirstFit, High, Pack, SpreadOut
 from spillover.testing.builders import JobBuilder, a_job
 from spillover.testing.world import OWNED, World
 
 LEVELLED = replace(OWNED, gangs=True, levels=(Level("zone", "zone"), Level("rack", "example.com/rack")))
-PLACES: list[Place] = [FirstFit(), BestFit(), SpreadOut()]
+PLACES: list[Place] = [FirstFit(), BestFit(), SpreadOut(), Pack(), High()]
 
 
 class Found(NamedTuple):

@@ -1,5 +1,9 @@
 """Place policies: which candidate machine gets a task."""
 
+import re
+from functools import lru_cache
+from typing import Final
+
 from spillover.deciding.protocols import MachineView
 from spillover.model.job import Shape
 
@@ -44,3 +48,48 @@ class SpreadOut:
         total = machine.total
         free, whole = (machine.gpu, total.gpu) if shape.resources.gpu else (machine.cpu, total.cpu)
         return WHOLE - free * WHOLE // whole if whole else WHOLE
+
+
+class Pack(SpreadOut):
+    """Takes the machine with the largest used share of GPUs, or of CPUs for a job without GPUs."""
+
+    def score(self, machine: MachineView, shape: Shape) -> int:
+        """Return the free share of the requested resource, in millionths."""
+        return WHOLE - super().score(machine, shape)
+
+
+class Low:
+    """Takes the machine whose name comes first, with numbers in names in their own order: n2 before n10."""
+
+    def score(self, machine: MachineView, shape: Shape) -> int:
+        """Return the position of its name among all names."""
+        del shape
+        return position_of(machine.name)
+
+
+class High:
+    """Takes the machine whose name comes last, with numbers in names in their own order: n10 before n2."""
+
+    def score(self, machine: MachineView, shape: Shape) -> int:
+        """Return the negative position of its name among all names."""
+        del shape
+        return -position_of(machine.name)
+
+
+_WIDTH: Final = 512
+"""Bytes of a position. Names are shorter, also those of racks with their zones before them."""
+_NUMBERS: Final = re.compile(rb"[0-9]+")
+
+
+@lru_cache(maxsize=65_536)
+def position_of(name: str) -> int:
+    """Return a number that sorts names as people do: numbers in them by their value, all else by its bytes."""
+    # The length before a number makes longer ones sort later; the "0" keeps numbers where digits are among other bytes.
+    text = _NUMBERS.sub(_weighed, name.encode())
+    return int.from_bytes(text[:_WIDTH].ljust(_WIDTH, b"\0"))
+
+
+def _weighed(number: re.Match[bytes]) -> bytes:
+    """Return a number with its length before it, without leading zeros."""
+    digits = number.group().lstrip(b"0")
+    return b"0" + len(digits).to_bytes(2) + digits

@@ -28,7 +28,9 @@ class PolicyDoc(Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     place: Annotated[
         ChoiceDoc | None,
-        Meta(description="Which machine a job gets: first_fit, best_fit, worst_fit or spread."),
+        Meta(
+            description="Which machine a job gets: first_fit (or first), best_fit, worst_fit, spread, pack, low or high."
+        ),
     ] = None
     route: Annotated[
         ChoiceDoc | None,

@@ -332,7 +332,7 @@ retention: {jobs: 90}
         ),
         (
             "policy: {place: zzz}",
-            "policy.place: 'zzz' is not a policy of the axis place; expected one of best_fit, first_fit",
+            "policy.place: 'zzz' is not a policy of the axis place; expected one of best_fit, first, first_fit",
         ),
         ("policy: {place: 5}", "policy.place: must be text or a mapping, found 5"),
     ],

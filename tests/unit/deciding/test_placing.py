@@ -86,6 +86,15 @@ def test_best_fit_takes_the_fullest_machine_and_first_fit_the_first() -> None:
         assert w.where("a") == expected
 
 
+def test_low_and_high_go_by_names_whatever_joined_first() -> None:
+    for place, expected in (("low", "onprem/n2"), ("high", "onprem/n10"), ("first", "onprem/n10")):
+        w = world(place=Choice(place))
+        w.agent("n10", cpus=2)
+        w.agent("n2", cpus=2)
+        w.submit(a_job("a"))
+        assert w.where("a") == expected
+
+
 def test_a_job_is_rented_when_its_wait_is_over_and_not_before() -> None:
     w = world(wait=Choice("constant", {"wait": 10 * SECOND}))
     w.agent("n1")

@@ -17,7 +17,7 @@ from spillover.model.units import FOREVER, HOUR, MINUTE, SECOND
 from spillover.policies import loading
 from spillover.policies.loading import UnknownPolicy, known, load
 from spillover.policies.order import FairShare
-from spillover.policies.place import BestFit, FirstFit, SpreadOut, WorstFit
+from spillover.policies.place import BestFit, FirstFit, Pack, SpreadOut, WorstFit, position_of
 from spillover.policies.wait import Compute, Constant, NeverRent, Resource, Runtime, Zero
 
 MACHINE = Resources(8000, 2**40, 8)
@@ -67,6 +67,20 @@ def test_worst_fit_takes_the_emptiest_and_spread_the_one_that_is_used_least_for_
     assert spread(free(0, 0, Resources()), Shape(Resources())) == spread(free(0, 0, large), one_gpu), (
         "full, or nothing to use"
     )
+
+
+def test_pack_takes_the_one_that_is_used_most_for_its_size() -> None:
+    large, small = Resources(8000, 0, 8), Resources(2000, 0, 2)
+    pack, one_gpu = Pack().score, Shape(Resources(0, 0, 1))
+    assert pack(free(8000, 7, large), one_gpu) < pack(free(2000, 2, small), one_gpu)
+    assert BestFit().score(free(2000, 2, small), one_gpu) < BestFit().score(free(8000, 7, large), one_gpu)
+
+
+def test_names_are_in_the_order_in_which_people_count() -> None:
+    names = ["a", "n", "n2", "n9", "n10", "n10-b", "n100", "nb", "rack1/n3", "rack2/n1", "rack10"]
+    assert sorted(names, key=position_of) == names
+    assert position_of("n007") == position_of("n7"), "then the first that joined is first"
+    assert position_of("x" * 600) == position_of("x" * 599), "longer than any name: still an answer"
 
 
 def a_queued_job(
