@@ -5,6 +5,7 @@
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from spillover.deciding.capacity.timeline import Ask, Booking, Release, Timeline
 from spillover.deciding.protocols import Place
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName, task_key
-from spillover.model.job import Shape
+from spillover.model.job import Shape, TaskGroup, largest_first
 from spillover.model.resources import Resources
 from spillover.model.topology import NODE, Level, Topology
 from spillover.policies.place import BestFit, FirstFit, SpreadOut
@@ -157,7 +158,11 @@ def play(seed: int, steps: int = STEPS) -> None:
     # Few kinds of jobs, so that a search meets what earlier ones found.
     questions = [
         [
-            Ask(Candidates(cluster, shape), None if shape.rest is None else Candidates(cluster, shape.least))
+            Ask(
+                Candidates(cluster, shape.parts[0].shape),
+                tuple(Candidates(cluster, part) for _, part in shape.parts[1:]),
+                shape,
+            )
             for cluster in clusters
         ]
         for shape in [_shape(dice) for _ in range(dice.randint(1, 5))]
@@ -171,15 +176,22 @@ def play(seed: int, steps: int = STEPS) -> None:
                 calendar.uses.remove(use)
             continue
         asks, duration = dice.choice(questions), dice.randint(1, RUNS)
-        shape = asks[0].candidates.shape
-        wanted = calendar.earliest(clusters, shape, duration)
-        since = dice.randint(0, RUNS if wanted is None else wanted)
-        found = timeline.earliest(asks, duration, place, since)
-        assert (None if found is None else found.start) == wanted, f"{shape} for {duration} from {since}"
+        shape = asks[0].shape
+        if shape.groups:
+            # A search may overlook a way to pack them, but never starts before each part alone could.
+            found = timeline.earliest(asks, duration, place, 0)
+            alone = [calendar.earliest(clusters, part, duration) for _, part in shape.parts]
+            assert found is None or all(at is not None and at <= found.start for at in alone), shape
+        else:
+            wanted = calendar.earliest(clusters, shape, duration)
+            since = dice.randint(0, RUNS if wanted is None else wanted)
+            found = timeline.earliest(asks, duration, place, since)
+            assert (None if found is None else found.start) == wanted, f"{shape} for {duration} from {since}"
         if found is None:
             continue
         held = [_use(share.machine, found, share.wants, share.tasks) for share in found.shares]
-        assert sum(share.tasks for share in found.shares) == shape.tasks
+        for number, (_, part) in enumerate(shape.parts):
+            assert sum(share.tasks for share in found.shares if share.number == number) == part.tasks
         _check_together(found, shape)
         if found.start == 0 and dice.random() < 0.5:
             _start(timeline, found)
@@ -196,7 +208,10 @@ def _check_together(found: Booking, shape: Shape) -> None:
     if topology.within:
         assert len({share.machine.labels[RACK.label] for share in found.shares}) == 1, found
     if topology.spread:
-        assert max(share.tasks for share in found.shares) <= topology.most, found
+        on_node = Counter[Machine]()
+        for share in found.shares:
+            on_node[share.machine] += share.tasks
+        assert max(on_node.values()) <= topology.most, found
 
 
 def _start(timeline: Timeline, found: Booking) -> None:
@@ -276,7 +291,12 @@ def _shape(dice: Random) -> Shape:
         Topology(RACK.name, spread=NODE, most=2),
     ]
     topology = dice.choice(asked) if tasks > 1 and rest is None else None
-    return Shape(one, dice.choice([(), (), ("ssd",)]), tasks, rest=rest, topology=topology)
+    needs: tuple[str, ...] = dice.choice([(), (), ("ssd",)])
+    if tasks > 1 and rest is None and dice.random() < 0.4:
+        groups = (TaskGroup("a", tasks - 1, one), TaskGroup("b", dice.randint(1, 2), _amounts(dice)))
+        first = min([group.resources for group in groups], key=largest_first)
+        return Shape(first, needs, sum(each.tasks for each in groups), topology=topology, groups=groups)
+    return Shape(one, needs, tasks, rest=rest, topology=topology)
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -201,7 +201,9 @@ def _change_request(snapshot: Snapshot, job_id: JobId, resources: Resources) -> 
         what = f"there is no job {job_id}" if job is None else f"{job_id} is {job.state}"
         return Refusal(RefusalKind.INVALID, f"{what}; only a queued job can be tried with other resources")
     before = job.kind
-    job.kind = state.share(replace(before, shape=replace(before.shape, resources=resources, rest=None)))
+    job.kind = state.share(
+        replace(before, shape=replace(before.shape, resources=resources, rest=None, groups=()))
+    )
     _reset_wait(snapshot, job)
     snapshot.index.change_lane(job, before)
     return None

@@ -184,10 +184,7 @@ def rate_of(price: Price, resources: Resources) -> int:
 @lru_cache(maxsize=8192)
 def rate_of_job(price: Price, shape: Shape) -> int:
     """Return the cost rate of all tasks of a job together, in the unit of `rate_of`."""
-    each = rate_of(price, shape.resources)
-    if shape.rest is None:
-        return each * shape.tasks
-    return each * (shape.tasks - 1) + rate_of(price, shape.rest)
+    return sum([rate_of(price, part.resources) * part.tasks for _, part in shape.parts])
 
 
 def egress_cost(price: Price, data: int) -> int:

@@ -5,7 +5,8 @@ uses. They are separate, so that a million queued jobs can share them.
 """
 
 from enum import StrEnum
-from typing import Final, TypeAlias
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -136,6 +137,15 @@ class Range(Struct, frozen=True, array_like=True, gc=False):
         return self.last - self.first + 1
 
 
+class TaskGroup(Struct, frozen=True, array_like=True, gc=False):
+    """Tasks of a gang that are alike."""
+
+    name: str
+    tasks: int
+    resources: Resources
+    """Of each task."""
+
+
 class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """What a job asks of machines. Jobs of one shape fit in the same places."""
 
@@ -157,21 +167,106 @@ class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """What it asks of the nodes of its tasks; None is nothing."""
     topology: Topology | None = None
     """Where its tasks must be relative to each other and to other jobs; None is anywhere. Not together with `rest`."""
+    groups: tuple[TaskGroup, ...] = ()
+    """Groups of unlike tasks in the order of their ranks; empty if there are none. `tasks` counts the tasks of all
+    groups, and `resources` are those of the group that is placed first. Not together with `rest` or `most`.
+    """
+    most: int = 0
+    """The most tasks of a gang of elastic size, of which `tasks` is the least; 0 if the size is fixed."""
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether it can have several tasks."""
+        return self.tasks > 1 or self.most > 1
+
+    @property
+    def parts(self) -> "tuple[Part, ...]":
+        """Its tasks in parts that are alike, in the order in which they are placed: one, unless it has unlike tasks."""
+        return _parts(self) if self.groups or self.rest is not None else (Part(0, self),)
 
     @property
     def least(self) -> "Shape":
-        """The shape of the smallest task: where that does not fit, no task fits."""
-        return self if self.rest is None else replace(self, resources=self.rest, tasks=1, rest=None)
+        """The shape of one task that asks for no more than any: where that does not fit, no task fits."""
+        if self.rest is None and not self.groups:
+            return self
+        return replace(self, resources=self.smallest, tasks=1, rest=None, groups=())
+
+    @property
+    def smallest(self) -> Resources:
+        """The least of each resource that any task asks for: where there is less, no task fits."""
+        if self.rest is not None:
+            return self.rest
+        return _smallest(self.groups) if self.groups else self.resources
 
     @property
     def total(self) -> Resources:
-        """The resources of all tasks together."""
+        """The resources of all tasks together; of elastic size, of the least number of tasks."""
         one, tasks = self.resources, self.tasks
         if tasks == 1:
             return one
-        if self.rest is not None:
-            return one.times(tasks - 1) + self.rest
+        if self.rest is not None or self.groups:
+            return _total(self)
         return one.times(tasks)
+
+    def sized(self, tasks: int) -> "Shape":
+        """Return the shape of a gang of elastic size that got this many tasks."""
+        return _sized(self, tasks) if self.most else self
+
+
+class Part(NamedTuple):
+    """Tasks of a gang that are alike, and so have consecutive ranks."""
+
+    first: int
+    """The lowest rank."""
+    shape: Shape
+    """The shape of a gang of these tasks alone."""
+
+
+@lru_cache(maxsize=1024)
+def _parts(shape: Shape) -> tuple[Part, ...]:
+    """Return the parts of a gang with unlike tasks. The largest come first, because they are the hardest to place."""
+    if shape.rest is not None:
+        return (
+            Part(0, replace(shape, tasks=shape.tasks - 1, rest=None)),
+            Part(shape.tasks - 1, replace(shape, resources=shape.rest, tasks=1, rest=None)),
+        )
+    found: list[Part] = []
+    first = 0
+    for group in shape.groups:
+        alike = replace(shape, resources=group.resources, tasks=group.tasks, groups=())
+        found.append(Part(first, alike))
+        first += group.tasks
+    return tuple(sorted(found, key=lambda part: largest_first(part.shape.resources)))
+
+
+def largest_first(asked: Resources) -> tuple[int, int, int]:
+    """Return the key that sorts groups of tasks in the order in which they are placed."""
+    return -asked.gpu, -asked.cpu, -asked.memory
+
+
+@lru_cache(maxsize=1024)
+def _total(shape: Shape) -> Resources:
+    total = Resources()
+    for _, part in shape.parts:
+        total += part.resources.times(part.tasks)
+    return total
+
+
+@lru_cache(maxsize=1024)
+def _smallest(groups: tuple[TaskGroup, ...]) -> Resources:
+    asked = [group.resources for group in groups]
+    common = [(name, [dict(each.other).get(name, 0) for each in asked]) for name, _ in asked[0].other]
+    return Resources(
+        min(each.cpu for each in asked),
+        min(each.memory for each in asked),
+        min(each.gpu for each in asked),
+        tuple([(name, min(amounts)) for name, amounts in common if min(amounts)]),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _sized(shape: Shape, tasks: int) -> Shape:
+    return replace(shape, tasks=tasks, most=0)
 
 
 class Terms(Struct, frozen=True, array_like=True, gc=False):

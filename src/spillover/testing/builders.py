@@ -16,7 +16,9 @@ from spillover.model.job import (
     Retry,
     Shape,
     Shell,
+    TaskGroup,
     Terms,
+    largest_first,
 )
 from spillover.model.resources import Resources
 from spillover.model.topology import Topology
@@ -36,6 +38,7 @@ class JobBuilder:
         self._runs: tuple[str, ...] = ()
         self._topology: Topology | None = None
         self._tasks = 1
+        self._groups: tuple[TaskGroup, ...] = ()
         self._burst = Burst.AUTO
         self._terms = Terms()
         self._priority = 0
@@ -94,6 +97,11 @@ class JobBuilder:
     def tasks(self, count: int) -> Self:
         """Set the number of tasks; more than one makes a gang."""
         self._tasks = count
+        return self
+
+    def group(self, name: str, tasks: int = 1) -> Self:
+        """Add a group of tasks with the resources that were set last."""
+        self._groups = (*self._groups, TaskGroup(name, tasks, self._resources))
         return self
 
     def together(self, topology: Topology) -> Self:
@@ -172,20 +180,23 @@ class JobBuilder:
 
     def spec(self) -> JobSpec:
         """Return the spec, as if read from a job file."""
+        groups = self._groups
+        first = min([group.resources for group in groups], key=largest_first, default=self._resources)
         return JobSpec(
             work=Shell("true"),
             name=self._name,
             project=self._project,
             queue="default",
             shape=Shape(
-                self._resources,
+                first,
                 self._needs,
-                self._tasks,
+                sum(group.tasks for group in groups) or self._tasks,
                 self._burst,
                 runs=self._runs,
                 where=self._where,
                 rules=self._rules,
                 topology=self._topology,
+                groups=groups,
             ),
             terms=self._terms,
             priority=self._priority,

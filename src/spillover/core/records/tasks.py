@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from spillover.core.events import JobState, Outcome, TaskEnd, Usage
 from spillover.model.ids import NodeName
-from spillover.model.job import OnTaskFailure, OnTaskSuccess, Shape, Terms
+from spillover.model.job import OnTaskFailure, OnTaskSuccess, Shape, TaskGroup, Terms
 from spillover.model.resources import Resources
 
 
@@ -66,8 +66,19 @@ def gang_on(nodes: Sequence[NodeName]) -> Gang:
 
 
 def asked_by(shape: Shape, rank: int) -> Resources:
-    """Return the request of a task. The last task of a gang may ask for less."""
-    return shape.resources if shape.rest is None or rank != shape.tasks - 1 else shape.rest
+    """Return the request of a task."""
+    if not shape.groups:
+        return shape.resources if shape.rest is None or rank != shape.tasks - 1 else shape.rest
+    return group_of(shape, rank)[0].resources
+
+
+def group_of(shape: Shape, rank: int) -> tuple[TaskGroup, int]:
+    """Return the group of a task, and the number of the task in it."""
+    for group in shape.groups:
+        if rank < group.tasks:
+            return group, rank
+        rank -= group.tasks
+    raise IndexError(rank)
 
 
 LEADER: Final = 0

@@ -154,7 +154,7 @@ class Reservation:
             clusters = [
                 each
                 for each in self._index.finder.clusters_for(self._lane, Role.OWNED)
-                if shape.tasks == 1 or each.spec.gangs
+                if not shape.is_gang or each.spec.gangs
             ]
             planned = [Release(end.at, held) for end in sorted(self._planned) for held in end.held]
             releases = heapq.merge(self._ends.releases(self._now), planned, key=_AT)

@@ -100,7 +100,7 @@ class Reservations(Reservation):
         candidates = ask.candidates
         candidates.best(self._place)  # reads what has changed
         fitting = sum([count(candidates.wants, cluster.slots[each].free) for each in candidates.scores])
-        if fitting < gang.shape.tasks - (ask.last is not None):
+        if fitting < candidates.shape.tasks:
             return []
         booker, runtime, spot = self._open(), self._runtime(job), self._index.spot(job)
         booking = booker.now_on(ask, runtime)
@@ -112,8 +112,8 @@ class Reservations(Reservation):
             self.blocked = True
             return []
         parts: list[Part] = []
-        for machine, wants, tasks, whole in booking.shares:
-            parts.append(Part(machine, wants, tasks, machine.before, whole))
+        for machine, wants, tasks, number, whole in booking.shares:
+            parts.append(Part(machine, wants, tasks, machine.before, number, whole))
             if whole:
                 cluster.take_whole(machine)
             else:

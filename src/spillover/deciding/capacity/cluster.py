@@ -18,7 +18,6 @@ from spillover.deciding.capacity.amounts import (
     Vector,
     Wants,
     change,
-    count,
 )
 from spillover.deciding.capacity.levels import Levels, shift
 from spillover.deciding.capacity.limits import ClusterLimits
@@ -238,19 +237,7 @@ class Capacity:
         """Return whether all tasks of a job can start there now."""
         if shape.tasks == 1:
             return any(machine.fits(shape) for machine in self.machines)
-        if shape.topology is not None:
-            return matching.fits(self, shape)
-        wants, left = self.layout.wants(shape.resources), shape.tasks - (shape.rest is not None)
-        rest = None if shape.rest is None else self.layout.wants(shape.rest)
-        for machine in self.machines:
-            if machine.admits(shape):
-                left -= count(wants, machine.free)
-        if rest is None or left > 0:
-            return left <= 0
-        # The smaller last task may use what the others leave. A machine with room for one more of them has room for it.
-        return left < 0 or any(
-            machine.admits(shape) and _spare(machine.free, wants, rest) for machine in self.machines
-        )
+        return matching.fits(self, shape)
 
     def take(self, machine: Machine, wants: Wants, tasks: int = 1) -> None:
         """Take the resources of some tasks from a machine that has them free."""
@@ -306,13 +293,6 @@ def _closed(layout: Layout, tasks: int) -> Vector:
     free = nothing(layout)
     free[TASKS] = tasks
     return free
-
-
-def _spare(free: Vector, wants: Wants, rest: Wants) -> bool:
-    """Return whether a machine filled with equal tasks has room for the smaller last one."""
-    left = free.copy()
-    change(left, wants, -count(wants, left))
-    return count(rest, left) > 0
 
 
 class Ceiling:

@@ -59,11 +59,19 @@ class Finder:
         if lane.asks is None:
             shape = lane.kind.shape
             lane.asks = [
-                Ask(each, None if shape.rest is None else Candidates(each.cluster, shape.least))
+                self._ask(each, shape)
                 for each in self.candidates(lane, OWNED)
-                if shape.tasks == 1 or each.cluster.spec.gangs
+                if not shape.is_gang or each.cluster.spec.gangs
             ]
         return lane.asks
+
+    @staticmethod
+    def _ask(candidates: Candidates, shape: Shape) -> Ask:
+        """Return what a job asks of one cluster; these are the candidates of a job of its shape."""
+        if len(parts := shape.parts) == 1:
+            return Ask(candidates)
+        first, *others = [Candidates(candidates.cluster, part) for _, part in parts]
+        return Ask(first, tuple(others), shape)
 
     def clusters_for(self, lane: Lane, role: Role) -> list[Capacity]:
         """Return the clusters for a lane: as configured, rented ones by price and then by startup time."""
@@ -88,7 +96,7 @@ class Finder:
 
     def rented_for(self, lane: Lane) -> list[ClusterSpec]:
         """Return the rented clusters on which jobs of a lane may run."""
-        if lane.kind.shape.tasks > 1:
+        if lane.kind.shape.is_gang:
             return [each.spec for each in self.clusters_for(lane, Role.RENTED)]
         return [each.cluster.spec for each in self.candidates(lane, RENTED)]
 

@@ -18,6 +18,7 @@ from spillover.deciding.capacity.amounts import (
 )
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import FreeAmounts, Machine
+from spillover.deciding.capacity.matching import Fitting
 from spillover.deciding.protocols import Place
 from spillover.model.ids import ClusterName
 from spillover.model.job import Shape
@@ -65,7 +66,7 @@ class Future:
         return shape.topology is None or not shape.topology.exclusive or machine.is_empty(free)
 
     def fitting(self, cluster: Capacity, shape: Shape) -> dict[Machine, int]:
-        """Return the machines of a cluster that admit a job, each with the number of its tasks that fit there."""
+        """Return the machines of a cluster that admit a job, each with the number of tasks of its first part that fit."""
         machines = self._admitting.get((cluster, shape))
         if machines is None:
             anywhere = not (shape.needs or shape.rules or shape.where or shape.runs or shape.topology)
@@ -74,7 +75,8 @@ class Future:
                 for machine in cluster.machines
                 if machine.ready and ((anywhere and not machine.repels) or machine.admits(shape))
             ]
-        wants, asked = cluster.layout.wants(shape.resources), shape.resources
+        (_, first), *_ = shape.parts
+        wants, asked = cluster.layout.wants(first.resources), first.resources
         scarce, least = (GPU, asked.gpu) if asked.gpu else (CPU, asked.cpu)
         changed = self._free
         found = dict.fromkeys(machines, 0)
@@ -83,7 +85,7 @@ class Future:
             if free[CPU] == CLOSED:
                 free = _begin(machine)
             if free[scarce] >= least:  # few machines of a full cluster, so this spares most calls
-                found[machine] = machine.tasks_of(shape, wants, free)
+                found[machine] = machine.tasks_of(first, wants, free)
         return found
 
     def count(self, machine: Machine, wants: Wants) -> int:
@@ -145,62 +147,50 @@ class Future:
     def place_gang(
         self, shape: Shape, cluster: Capacity, fitting: Mapping[Machine, int], place: Place
     ) -> list[HeldCapacity] | None:
-        """Place all tasks of a gang, the smaller last task last; return None if they do not fit. See `fitting`."""
-        left = shape.tasks - (0 if shape.rest is None else 1)
-        if sum(fitting.values()) < left:
-            return None
-        if shape.topology is not None:
-            return self._place_in_levels(shape, cluster, fitting, place)
-        wants = cluster.layout.wants(shape.resources)
-        held: list[HeldCapacity] = []
-        scored = [
-            (self.score(place, machine, shape), machine.index, tasks)
-            for machine, tasks in fitting.items()
-            if tasks
-        ]
-        for _, index, most in sorted(scored):
-            tasks = min(left, most)
-            held.append(HeldCapacity(cluster, cluster.slots[index], times(wants, tasks)))
-            self.take(held[-1])
-            left -= tasks
-            if not left:
-                break
-        if shape.rest is not None:
-            last = self.place_one(shape.least, dict.fromkeys(fitting, cluster), place)
-            left = 1 if last is None else 0
-            held += last or ()
-        if not left:
-            return held
-        for each in held:
-            self.release(each)
-        return None
-
-    def _place_in_levels(
-        self, shape: Shape, cluster: Capacity, fitting: Mapping[Machine, int], place: Place
-    ) -> list[HeldCapacity] | None:
-        """Place all tasks of a gang where its topology allows; return None if they do not fit."""
-        chosen = matching.choose(
-            fitting, shape, cluster.slots, lambda each: self._ordered(each, place, shape)
-        )
+        """Place all tasks of a gang; return None if they do not fit. See `fitting`."""
+        chosen = matching.choose(fitting, shape, cluster, _FutureRoom(self, cluster, place))
         if chosen is None:
             return None
-        wants = cluster.layout.wants(shape.resources)
         alone = shape.topology is not None and shape.topology.exclusive
         held = [
             HeldCapacity(cluster, machine, machine.whole if alone else times(wants, tasks))
-            for machine, tasks in chosen
+            for _, machine, wants, tasks in chosen
         ]
         for each in held:
             self.take(each)
         return held
 
-    def _ordered(
-        self, fitting: Mapping[Machine, int], place: Place, shape: Shape
-    ) -> list[tuple[int, int, int]]:
+
+class _FutureRoom:
+    """What is free on the machines of one cluster at that time."""
+
+    def __init__(self, future: Future, cluster: Capacity, place: Place) -> None:
+        self._future = future
+        self._cluster = cluster
+        self._place = place
+        self._taken: list[HeldCapacity] = []
+
+    def count(self, machine: Machine, shape: Shape, wants: Wants) -> int:
+        """Return how many tasks fit on a machine that admits them."""
+        return machine.tasks_of(shape, wants, self._future.free(machine))
+
+    def rank(self, fitting: Fitting, shape: Shape) -> list[tuple[int, int, int]]:
         """Return score, index and number of tasks of each machine, best first."""
+        score, place = self._future.score, self._place
         return sorted(
-            [(self.score(place, machine, shape), machine.index, many) for machine, many in fitting.items()]
+            [(score(place, machine, shape), machine.index, many) for machine, many in fitting.items()]
         )
+
+    def take(self, machine: Machine, wants: Wants) -> None:
+        """Take capacity on trial."""
+        self._taken.append(HeldCapacity(self._cluster, machine, wants))
+        self._future.take(self._taken[-1])
+
+    def undo(self) -> None:
+        """Give back all that was taken on trial."""
+        for held in self._taken:
+            self._future.release(held)
+        self._taken.clear()
 
 
 class ExpectedMachine(FreeAmounts):

@@ -1,10 +1,12 @@
 """Finds machines of one cluster for all tasks of a gang, or for none.
 
-It fills machines one after the other, best first. The smaller last task comes last. A gang that must be in one rack, or
-in another level of the cluster, goes to the best vertex that has room for all of it.
+It fills machines one after the other, best first. The parts of a gang with unlike tasks follow each other, the largest
+first. A gang that must be in one rack, or in another level of the cluster, goes to the best vertex that has room for
+all of it.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -17,8 +19,9 @@ from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import HeldCapacity
 from spillover.deciding.capacity.levels import Vertex
 from spillover.deciding.capacity.machine import Before, Machine
-from spillover.deciding.capacity.matching import Fitting
+from spillover.deciding.capacity.matching import Fitting, Given
 from spillover.deciding.protocols import Place
+from spillover.model.ids import NodeName
 from spillover.model.job import Shape
 from spillover.model.topology import NODE, Topology
 
@@ -30,22 +33,20 @@ _SCORE_AND_KEY = itemgetter(0, 1)
 class GangCandidates:
     """Finds places for gangs of one shape in one cluster."""
 
-    __slots__ = ("_counted", "_last", "_others", "_together", "cluster", "shape", "total")
+    __slots__ = ("_counted", "_parts", "_together", "cluster", "shape", "total")
 
     def __init__(self, cluster: Capacity, shape: Shape) -> None:
         self.cluster = cluster
         self.shape = shape
         self.total = shape.total
-        self._others = Candidates(cluster, shape)
-        self._last = None if shape.rest is None else Candidates(cluster, shape.least)
+        self._parts = tuple([Candidates(cluster, part) for _, part in shape.parts])
+        """Where tasks of each part fit."""
         self._together: Candidates | None = None
         """Machines with room for the whole gang, if it asks for one node."""
         if shape.topology is not None and shape.topology.within == NODE:
-            alone = Topology(exclusive=shape.topology.exclusive)
-            whole = replace(shape, resources=shape.total, tasks=1, topology=alone)
-            self._together = Candidates(cluster, whole)
+            self._together = Candidates(cluster, _as_one(shape))
         self._counted: dict[Vertex, tuple[int, Fitting]] = {}
-        """How many tasks fit on the machines of a vertex, as of its `changes`."""
+        """How many tasks of the first part fit on the machines of a vertex, as of its `changes`."""
 
     def take(self, place: Place, barred: Collection[int] = ()) -> "list[Part]":
         """Take capacity for every task, but not on barred machines; if they do not all fit, take and return nothing."""
@@ -66,27 +67,25 @@ class GangCandidates:
         """Fill machines anywhere, best first."""
         cluster = self.cluster
         parts: list[Part] = []
-        passed: list[tuple[int, int]] = []
-        left = self.shape.tasks - (0 if self._last is None else 1)
-        while left and (machine := self._others.best(place, barred, passed)) is not None:
-            wants = self._others.wants
-            part = Part(machine, wants, min(left, count(wants, machine.free)), machine.before)
-            parts.append(part)
-            cluster.take(machine, wants, part.tasks)
-            left -= part.tasks
-        self._others.put_back(passed)
-        if not left and self._last is not None:
-            last = self._last.best(place, barred)
-            if last is None:
-                left = 1
-            else:
-                parts.append(Part(last, self._last.wants, 1, last.before))
-                cluster.take(last, self._last.wants)
-        if left:
-            for part in reversed(parts):
-                cluster.set(part.machine, part.before)
-            return []
+        for number, candidates in enumerate(self._parts):
+            passed: list[tuple[int, int]] = []
+            left = candidates.shape.tasks
+            while left and (machine := candidates.best(place, barred, passed)) is not None:
+                wants = candidates.wants
+                part = Part(machine, wants, min(left, count(wants, machine.free)), machine.before, number)
+                parts.append(part)
+                cluster.take(machine, wants, part.tasks)
+                left -= part.tasks
+            candidates.put_back(passed)
+            if left:
+                return self._undo(parts)
         return parts
+
+    def _undo(self, parts: "list[Part]") -> "list[Part]":
+        """Give back what was taken, and return nothing."""
+        for part in reversed(parts):
+            self.cluster.set(part.machine, part.before)
+        return []
 
     # --- with a topology
 
@@ -94,94 +93,126 @@ class GangCandidates:
         """Put all tasks on the best machine with room for them."""
         if self._together is None or (machine := self._together.best(place, barred)) is None:
             return []
-        return [self._occupy(machine, self.shape.tasks)]
+        return [
+            self._occupy(machine, number, part.tasks) for number, (_, part) in enumerate(self.shape.parts)
+        ]
 
     def _in_one(self, place: Place, barred: Collection[int]) -> "list[Part]":
         """Put all tasks in the best vertex with room for them."""
-        shape, levels = self.shape, self.cluster.levels
-        wants, topology = self.cluster.layout.wants(shape.resources), shape.topology
-        if levels is None or topology is None or not wants:
+        shape, levels, topology = self.shape, self.cluster.levels, self.shape.topology
+        if levels is None or topology is None:
             return []
         found = [
             (place.score(vertex, shape), vertex.key, vertex)
-            for vertex in levels.holding(topology.within, times(wants, shape.tasks))
+            for vertex in levels.holding(topology.within, self._all_together())
         ]
         for _, _, vertex in sorted(found, key=_SCORE_AND_KEY):
-            fitting = self._fitting(vertex, wants, barred)
-            if matching.room(fitting, topology) >= shape.tasks:
-                chosen = matching.assign(self._ordered(fitting, place), shape.tasks, topology)
-                return [self._occupy(machine, tasks) for machine, tasks in chosen or ()]
+            room = matching.room(self._fitting(vertex, barred), topology)
+            if room >= self._parts[0].shape.tasks and (parts := self._assign((vertex,), (), place, barred)):
+                return parts
         return []
+
+    def _all_together(self) -> Wants:
+        """Return the request of all tasks together."""
+        layout = self.cluster.layout
+        if len(self._parts) == 1:
+            return times(layout.wants(self.shape.resources), self.shape.tasks)
+        return layout.held(self.total, self.shape.tasks)
 
     def _in_few(self, place: Place, barred: Collection[int]) -> "list[Part]":
         """Put the tasks in as few vertices as they need, those with the most room first."""
-        shape, levels = self.shape, self.cluster.levels
-        wants, topology = self.cluster.layout.wants(shape.resources), shape.topology
-        if levels is None or topology is None or not wants:
+        levels, topology = self.cluster.levels, self.shape.topology
+        if levels is None or topology is None:
             return []
-        groups = [(vertex.key, self._fitting(vertex, wants, barred)) for vertex in levels.at(topology.within)]
-        groups.sort(key=lambda each: (-sum(each[1].values()), each[0]))
-        outside = [machine for machine in self.cluster.machines if machine.vertex(topology.within) is None]
-        free = matching.count_tasks(outside, shape, wants, lambda machine: machine.free)
-        rest = {machine: many for machine, many in free.items() if machine.index not in barred}
-        ordered = (
-            each for fitting in (*[one for _, one in groups], rest) for each in self._ordered(fitting, place)
-        )
-        chosen = matching.assign(ordered, shape.tasks, topology)
-        return [self._occupy(machine, tasks) for machine, tasks in chosen or ()]
+        within = topology.within
+        vertices = levels.at(within)
+        room = {vertex: sum(self._fitting(vertex, barred).values()) for vertex in vertices}
+        vertices.sort(key=lambda vertex: (-room[vertex], vertex.key))
+        outside = [machine for machine in self.cluster.machines if machine.vertex(within) is None]
+        return self._assign(vertices, outside, place, barred)
+
+    def _assign(
+        self, vertices: Iterable[Vertex], outside: Iterable[Machine], place: Place, barred: Collection[int]
+    ) -> "list[Part]":
+        """Give the tasks to machines of vertices in their order, then to others; take nothing if they do not all fit."""
+        topology, parts = self.shape.topology or Topology(), list[Part]()
+        given: Given = {}
+        for number, (_, part) in enumerate(self.shape.parts):
+            fitting = chain(
+                (self._left(vertex, part, barred) for vertex in vertices),
+                (self._count(each, part, barred) for each in (outside,)),
+            )
+            ordered = chain.from_iterable(self._ordered(each, place, part) for each in fitting)
+            chosen = matching.assign(ordered, part.tasks, topology, given)
+            if chosen is None:
+                return self._undo(parts)
+            parts += [self._occupy(machine, number, tasks) for machine, tasks in chosen]
+        return parts
 
     def _spread_out(self, place: Place, barred: Collection[int]) -> "list[Part]":
         """Fill machines anywhere, best first, with no more tasks in a vertex than `spread` allows."""
-        shape, topology, others = self.shape, self.shape.topology or Topology(), self._others
+        topology, level = self.shape.topology or Topology(), (self.shape.topology or Topology()).spread
         parts: list[Part] = []
-        passed: list[tuple[int, int]] = []
         full: set[int] = set(barred)
-        given: dict[Vertex, int] = {}
-        left = shape.tasks
-        while left and (machine := others.best(place, full, passed)) is not None:
-            tasks = min(left, machine.tasks_of(shape, others.wants, machine.free))
-            vertex = machine.vertex(topology.spread) if topology.spread else None
-            if vertex is not None:
-                tasks = min(tasks, topology.most - given.get(vertex, 0))
-                given[vertex] = given.get(vertex, 0) + tasks
-                if given[vertex] >= topology.most:
-                    full.update([each.index for each in vertex.machines])
-            full.add(machine.index)
-            if tasks:
-                parts.append(self._occupy(machine, tasks))
-                left -= tasks
-        others.put_back(passed)
-        if left:
-            for part in reversed(parts):
-                self.cluster.set(part.machine, part.before)
-            return []
+        given: Given = {}
+        for number, candidates in enumerate(self._parts):
+            shape, done = candidates.shape, set(full)
+            passed: list[tuple[int, int]] = []
+            left = shape.tasks
+            while left and (machine := candidates.best(place, done, passed)) is not None:
+                tasks = min(left, machine.tasks_of(shape, candidates.wants, machine.free))
+                vertex = (machine if level == NODE else machine.vertex(level)) if level else None
+                if vertex is not None:
+                    tasks = min(tasks, topology.most - given.get(vertex, 0))
+                    given[vertex] = given.get(vertex, 0) + tasks
+                    if given[vertex] >= topology.most:
+                        below = (machine,) if isinstance(vertex, Machine) else vertex.machines
+                        full.update([each.index for each in below])
+                        done |= full
+                done.add(machine.index)
+                if tasks:
+                    parts.append(self._occupy(machine, number, tasks))
+                    left -= tasks
+            candidates.put_back(passed)
+            if left:
+                return self._undo(parts)
         return parts
 
-    def _fitting(self, vertex: Vertex, wants: Wants, barred: Collection[int]) -> Fitting:
-        """Return how many tasks fit on the machines of a vertex; count again only after a change."""
+    def _fitting(self, vertex: Vertex, barred: Collection[int]) -> Fitting:
+        """Return how many tasks of the first part fit on the machines of a vertex; count again only after a change."""
         known = self._counted.get(vertex)
         if known is None or known[0] != vertex.changes:
             if len(self._counted) >= MOST_COUNTED:
                 self._counted.clear()
-            counted = matching.count_tasks(vertex.machines, self.shape, wants, lambda machine: machine.free)
+            counted = self._count(vertex.machines, self._parts[0].shape)
             known = self._counted[vertex] = (vertex.changes, counted)
-        if not barred:
-            return known[1]
-        return {machine: many for machine, many in known[1].items() if machine.index not in barred}
+        return _without(known[1], barred)
 
-    def _ordered(self, fitting: Fitting, place: Place) -> Iterable[tuple[Machine, int]]:
+    def _left(self, vertex: Vertex, part: Shape, barred: Collection[int]) -> Fitting:
+        """Return how many tasks of a part fit on the machines of a vertex, on what the parts before it left."""
+        if part is self._parts[0].shape:
+            return self._fitting(vertex, barred)
+        return self._count(vertex.machines, part, barred)
+
+    def _count(self, machines: Iterable[Machine], part: Shape, barred: Collection[int] = ()) -> Fitting:
+        """Return how many tasks of a part fit on each of these machines."""
+        wants = self.cluster.layout.wants(part.resources)
+        if not wants:
+            return {}
+        return _without(matching.count_tasks(machines, part, wants, lambda machine: machine.free), barred)
+
+    @staticmethod
+    def _ordered(fitting: Fitting, place: Place, part: Shape) -> Iterable[tuple[Machine, int]]:
         """Return machines with the number of tasks that fit there, best first."""
-        shape = self.shape
-        scored = sorted(
-            [(place.score(each, shape), each.index, each, many) for each, many in fitting.items()]
-        )
+        scored = sorted([(place.score(each, part), each.index, each, many) for each, many in fitting.items()])
         return [(machine, many) for _, _, machine, many in scored]
 
-    def _occupy(self, machine: Machine, tasks: int) -> "Part":
-        """Take the capacity of some tasks on a machine, or all of the machine."""
+    def _occupy(self, machine: Machine, number: int, tasks: int) -> "Part":
+        """Take the capacity of some tasks of a part on a machine, or all of the machine."""
         topology = self.shape.topology
         whole = topology is not None and topology.exclusive
-        part = Part(machine, self.cluster.layout.wants(self.shape.resources), tasks, machine.before, whole)
+        wants = self.cluster.layout.wants(self._parts[number].shape.resources)
+        part = Part(machine, wants, tasks, machine.before, number, whole)
         if whole:
             self.cluster.take_whole(machine)
         else:
@@ -198,6 +229,8 @@ class Part(NamedTuple):
     tasks: int
     before: Before
     """What was free there before."""
+    number: int = 0
+    """Which part of the gang they are of, as a position in `Shape.parts`."""
     whole: bool = False
     """Whether the gang has the machine for itself."""
 
@@ -205,3 +238,24 @@ class Part(NamedTuple):
         """Return what these tasks hold together."""
         held = self.machine.whole if self.whole else times(self.wants, self.tasks)
         return HeldCapacity(cluster, self.machine, held)
+
+
+def nodes_by_rank(shape: Shape, parts: Sequence[Part]) -> tuple[NodeName, ...]:
+    """Return the node of each task of a gang that was placed."""
+    if len(shape.parts) > 1:
+        parts = sorted(parts, key=lambda part: shape.parts[part.number].first)
+    return tuple([part.machine.name for part in parts for _ in range(part.tasks)])
+
+
+def _as_one(shape: Shape) -> Shape:
+    """Return the shape of one task that asks for as much as a whole gang."""
+    exclusive = shape.topology is not None and shape.topology.exclusive
+    one = Topology(exclusive=exclusive)
+    return replace(shape, resources=shape.total, tasks=1, rest=None, topology=one, groups=(), most=0)
+
+
+def _without(fitting: Fitting, barred: Collection[int]) -> Fitting:
+    """Return machines without those that are barred."""
+    if not barred:
+        return fitting
+    return {machine: many for machine, many in fitting.items() if machine.index not in barred}

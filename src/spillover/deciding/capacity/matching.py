@@ -1,13 +1,15 @@
 """Matches a gang to the levels of a cluster: all tasks in one vertex, spread over vertices, or on whole machines.
 
 Everything here works on how many tasks fit on each machine, so it answers alike for now, for later, and for a cluster
-on which nothing runs.
+on which nothing runs. The parts of a gang with unlike tasks are placed one after the other, each on what those before
+it leave.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from spillover.deciding.capacity.amounts import Wants, times
+from spillover.deciding.capacity import amounts
+from spillover.deciding.capacity.amounts import Vector, Wants, change, times
 from spillover.deciding.capacity.machine import Machine
 from spillover.model.job import Shape
 from spillover.model.topology import NODE, Topology
@@ -20,11 +22,44 @@ Fitting: TypeAlias = Mapping[Machine, int]
 """Machines that admit a gang, each with the number of its tasks that fit there."""
 Chosen: TypeAlias = list[tuple[Machine, int]]
 """Machines with the number of tasks that each gets."""
+Given: TypeAlias = "dict[Vertex | Machine | None, int]"
+"""How many tasks of a gang each vertex of `spread` has."""
+Free: TypeAlias = Callable[[Machine], Sequence[int]]
+"""Returns how much a machine has free."""
 
 
-def count_tasks(
-    machines: Iterable[Machine], shape: Shape, wants: Wants, free: Callable[[Machine], Sequence[int]]
-) -> dict[Machine, int]:
+class Assigned(NamedTuple):
+    """Some tasks of a gang on one machine."""
+
+    part: int
+    """Which part of the gang they are of, as a position in `Shape.parts`."""
+    machine: Machine
+    wants: Wants
+    """The resources of one task."""
+    tasks: int
+
+
+class Room(Protocol):
+    """What is free on the machines of a cluster, at one time or during a span."""
+
+    def count(self, machine: Machine, shape: Shape, wants: Wants) -> int:
+        """Return how many tasks fit on a machine that admits them."""
+        ...
+
+    def rank(self, fitting: Fitting, shape: Shape) -> list[tuple[int, int, int]]:
+        """Return score, index and number of tasks of each machine, best first."""
+        ...
+
+    def take(self, machine: Machine, wants: Wants) -> None:
+        """Take capacity on trial."""
+        ...
+
+    def undo(self) -> None:
+        """Give back all that was taken on trial."""
+        ...
+
+
+def count_tasks(machines: Iterable[Machine], shape: Shape, wants: Wants, free: Free) -> dict[Machine, int]:
     """Return machines that admit a gang and have room for some of its tasks; `free` says how much a machine has."""
     found: dict[Machine, int] = {}
     for machine in machines:
@@ -45,15 +80,20 @@ def room(fitting: Fitting, topology: Topology) -> int:
     return sum([min(topology.most, many) for many in each.values()])
 
 
-def assign(ordered: Iterable[tuple[Machine, int]], tasks: int, topology: Topology) -> Chosen | None:
-    """Give tasks to machines in this order, as many to each vertex as `spread` allows; None if not all get a place."""
+def assign(
+    ordered: Iterable[tuple[Machine, int]], tasks: int, topology: Topology, given: "Given | None" = None
+) -> Chosen | None:
+    """Give tasks to machines in this order, as many to each vertex as `spread` allows; None if not all get a place.
+
+    `given` has what other parts of the gang got, and gets what this one does.
+    """
     chosen: Chosen = []
-    quota = topology.spread not in {"", NODE}
-    given: dict[Vertex | None, int] = {}
+    level = topology.spread
+    given = {} if given is None else given
     for machine, fitting in ordered:
         many = min(tasks, fitting)
-        if quota:
-            vertex = machine.vertex(topology.spread)
+        if level:
+            vertex = machine if level == NODE else machine.vertex(level)
             many = min(many, topology.most - given.get(vertex, 0))
             given[vertex] = given.get(vertex, 0) + many
         if many:
@@ -74,35 +114,105 @@ def group(fitting: Fitting, level: str) -> "dict[Vertex | Machine | None, dict[M
 
 
 def choose(
-    fitting: Fitting,
-    shape: Shape,
-    slots: Sequence[Machine],
-    rank: "Callable[[Fitting], list[tuple[int, int, int]]]",
-) -> Chosen | None:
-    """Choose machines for all tasks of a gang with a topology; None if there is no such choice.
+    fitting: Fitting, shape: Shape, cluster: "Capacity", there: Room, tasks: int = 0
+) -> list[Assigned] | None:
+    """Choose machines for all tasks of a gang; None if there is no such choice.
 
-    `rank` returns score, index and number of tasks of each machine, best first.
+    `fitting` has all machines that admit the gang, with the number of tasks of its first part that fit. `tasks` is the
+    size of a gang of elastic size; 0 is its least.
     """
-    topology = shape.topology or Topology()
-    some = {machine: many for machine, many in fitting.items() if many}
-    groups: list[Fitting] = [some]
+    topology, (_, first) = shape.topology or Topology(), shape.parts[0]
+    needed = tasks or first.tasks
+    everywhere: list[Fitting] = [fitting]
+    tries = [everywhere]
     if topology.within:
-        together = [each for key, each in group(some, topology.within).items() if key is not None]
-        large: list[Fitting] = [each for each in together if room(each, topology) >= shape.tasks]
-        groups = large or (groups if topology.preferred else [])
-    best = min([rank(each) for each in groups], default=[])
-    return assign([(slots[at], many) for _, at, many in best], shape.tasks, topology)
+        together: list[Fitting] = [
+            each for key, each in group(fitting, topology.within).items() if key is not None
+        ]
+        tries = [together, everywhere] if topology.preferred else [together]
+    for groups in tries:
+        large = [each for each in groups if room(each, topology) >= needed]
+        if len(large) > 1:
+            ranked = [(there.rank(_some(each), first), number) for number, each in enumerate(large)]
+            large = [large[number] for _, number in sorted(ranked)]
+        for each in large:
+            if (found := fill(each, shape, cluster, there, tasks)) is not None:
+                return found
+    return None
+
+
+def fill(
+    fitting: Fitting, shape: Shape, cluster: "Capacity", there: Room, tasks: int = 0
+) -> list[Assigned] | None:
+    """Give all tasks of a gang to some of these machines, the best first; None if they do not fit. See `choose`."""
+    topology, parts = shape.topology or Topology(), shape.parts
+    given: Given = {}
+    found: list[Assigned] = []
+    machines, full = tuple(fitting), True
+    for number, (_, part) in enumerate(parts):
+        wants = cluster.layout.wants(part.resources)
+        if number:  # on what the parts before it leave
+            fitting = {machine: there.count(machine, part, wants) for machine in machines}
+        ordered = [(cluster.slots[at], many) for _, at, many in there.rank(_some(fitting), part)]
+        chosen = assign(ordered, tasks or part.tasks, topology, given)
+        if chosen is None:
+            full = False
+            break
+        found += [Assigned(number, machine, wants, many) for machine, many in chosen]
+        for machine, many in chosen if len(parts) > 1 else ():
+            there.take(machine, machine.whole if topology.exclusive else times(wants, many))
+    if len(parts) > 1:
+        there.undo()
+    return found if full else None
+
+
+def _some(fitting: Fitting) -> Fitting:
+    """Return the machines where at least one task fits."""
+    return {machine: many for machine, many in fitting.items() if many}
+
+
+class _Amounts:
+    """Room by free amounts alone, without the rank of a policy."""
+
+    def __init__(self, free: Free) -> None:
+        self._free = free
+        self._left: dict[Machine, Vector] = {}
+        """What is left on machines of which some was taken."""
+
+    def count(self, machine: Machine, shape: Shape, wants: Wants) -> int:
+        """Return how many tasks fit on a machine that admits them."""
+        return machine.tasks_of(shape, wants, self._left.get(machine) or self._free(machine))
+
+    @staticmethod
+    def rank(fitting: Fitting, shape: Shape) -> list[tuple[int, int, int]]:
+        """Return machines by index."""
+        del shape
+        return sorted([(0, machine.index, many) for machine, many in fitting.items()])
+
+    def take(self, machine: Machine, wants: Wants) -> None:
+        """Take capacity on trial."""
+        left = self._left.get(machine)
+        if left is None:
+            left = self._left[machine] = list(self._free(machine))
+        change(left, wants, -1)
+
+    def undo(self) -> None:
+        """Give back all that was taken on trial."""
+        self._left.clear()
 
 
 def fits(cluster: "Capacity", shape: Shape) -> bool:
-    """Return whether all tasks of a gang with a topology can start in a cluster now."""
-    topology, wants = shape.topology, cluster.layout.wants(shape.resources)
-    if topology is None or not wants:
+    """Return whether all tasks of a gang can start in a cluster now."""
+    topology, parts = shape.topology or Topology(), shape.parts
+    wants = cluster.layout.wants(parts[0].shape.resources)
+    if not wants:
         return False
     within = "" if topology.preferred else topology.within
+    if len(parts) > 1:
+        fitting = _admitting(cluster, shape, parts[0].shape, _free_now)
+        return choose(fitting, shape, cluster, _Amounts(_free_now)) is not None
     if within in {"", NODE}:
-        fitting = count_tasks(cluster.machines, shape, wants, _free_now)
-        return most_together(fitting, topology) >= shape.tasks
+        return most_together(count_tasks(cluster.machines, shape, wants, _free_now), topology) >= shape.tasks
     if cluster.levels is None:
         return False
     for vertex in cluster.levels.holding(within, times(wants, shape.tasks)):
@@ -111,21 +221,82 @@ def fits(cluster: "Capacity", shape: Shape) -> bool:
     return False
 
 
+def _admitting(cluster: "Capacity", shape: Shape, part: Shape, free: Free) -> dict[Machine, int]:
+    """Return all machines that admit a gang, with the number of tasks of a part that fit there."""
+    wants = cluster.layout.wants(part.resources)
+    return {
+        machine: machine.tasks_of(part, wants, free(machine))
+        for machine in cluster.machines
+        if machine.admits(shape)
+    }
+
+
+def most_now(cluster: "Capacity", shape: Shape) -> int:
+    """Return how many tasks of a gang fit into a cluster now, where `within` requires them to be together."""
+    return _most(cluster, shape, _free_now)
+
+
 def most_ever(cluster: "Capacity", shape: Shape) -> int:
     """Return how many tasks of a gang a cluster could hold if nothing else ran there, whatever state its nodes are in."""
-    wants = cluster.layout.wants(shape.resources)
-    if not wants:
-        return 0
-    fitting = count_tasks(cluster.machines, shape, wants, _free_when_idle)
-    return most_together(fitting, shape.topology or Topology())
+    if len(shape.parts) > 1:
+        # Another order of placement might find room, so only what no order can hold is too large.
+        return (
+            shape.tasks
+            if _might_hold(cluster, shape)
+            else min(shape.tasks - 1, _most(cluster, shape, _free_when_idle))
+        )
+    return _most(cluster, shape, _free_when_idle)
+
+
+def _most(cluster: "Capacity", shape: Shape, free: Free) -> int:
+    """Return how many tasks of a gang fit together, part by part."""
+    topology, parts = shape.topology or Topology(), shape.parts
+    fitting = _admitting(cluster, shape, parts[0].shape, free)
+    if len(parts) == 1:
+        return most_together(fitting, topology)
+    there, most = _Amounts(free), 0
+    for each in _together(fitting, topology):
+        found = 0
+        for _, part in parts:
+            wants = cluster.layout.wants(part.resources)
+            left = part.tasks
+            for machine in each:
+                many = min(left, there.count(machine, part, wants))
+                if many:
+                    there.take(machine, machine.whole if topology.exclusive else times(wants, many))
+                    left -= many
+            found += part.tasks - left
+        there.undo()
+        most = max(most, found)
+    return most
+
+
+def _might_hold(cluster: "Capacity", shape: Shape) -> bool:
+    """Return whether an idle cluster has enough for each part of a gang alone, and for the sum of all."""
+    topology, total = shape.topology or Topology(), cluster.layout.wants(shape.total)
+    alone = [_admitting(cluster, shape, part, _free_when_idle) for _, part in shape.parts]
+    for each in _together(alone[0], topology):
+        free = [sum(one) for one in zip(*[_free_when_idle(machine) for machine in each], strict=True)]
+        if not free or not amounts.fits(total, free):
+            continue
+        if all(
+            room({machine: fitting[machine] for machine in each}, topology) >= part.tasks
+            for fitting, (_, part) in zip(alone, shape.parts, strict=True)
+        ):
+            return True
+    return False
 
 
 def most_together(fitting: Fitting, topology: Topology) -> int:
     """Return the most tasks that fit where `within` requires them to be together."""
+    return max([room(each, topology) for each in _together(fitting, topology)], default=0)
+
+
+def _together(fitting: Fitting, topology: Topology) -> list[Fitting]:
+    """Return machines in groups of which one must hold all tasks."""
     if not topology.within or topology.preferred:
-        return room(fitting, topology)
-    groups = group(fitting, topology.within)
-    return max([room(each, topology) for key, each in groups.items() if key is not None], default=0)
+        return [fitting]
+    return [each for key, each in group(fitting, topology.within).items() if key is not None]
 
 
 def _free_now(machine: Machine) -> Sequence[int]:

@@ -42,6 +42,8 @@ class Share(NamedTuple):
     wants: Wants
     """The resources of one task."""
     tasks: int
+    number: int = 0
+    """Which part of the job they are of, as a position in `Shape.parts`."""
     whole: bool = False
     """Whether the job has the machine for itself."""
 
@@ -66,9 +68,16 @@ class Ask(NamedTuple):
     """What a job asks of one cluster."""
 
     candidates: Candidates
-    """Where a task fits now."""
-    last: Candidates | None = None
-    """Where the smaller last task fits now; None if all tasks are equal."""
+    """Where a task of the first part of a gang fits now."""
+    others: tuple[Candidates, ...] = ()
+    """Where tasks of its other parts fit now; empty if all tasks are alike."""
+    whole: Shape | None = None
+    """The shape of all parts; None if all tasks are alike."""
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the whole job."""
+        return self.whole or self.candidates.shape
 
 
 Change: TypeAlias = tuple[int, int, Capacity, Machine]
@@ -168,7 +177,7 @@ class Timeline:
         since = max(since, floors.at(duration))
         if since >= FOREVER:
             return None
-        if asks[0].candidates.shape.tasks == 1:
+        if not asks[0].shape.is_gang:
             found = self._earliest_task([ask.candidates for ask in asks], duration, place, since)
         else:
             found = self._first_of(asks, duration, place, since)
@@ -257,16 +266,14 @@ class Timeline:
     ) -> Booking | None:
         """Return the first span for all tasks of a gang on one cluster that starts before a time."""
         each = ask.candidates
-        shape, cluster = each.shape, each.cluster
-        needed = shape.tasks - (ask.last is not None)
+        shape, cluster, needed = each.shape, each.cluster, each.shape.tasks
         # Machines that admit the gang and had room at any time so far, with the number of tasks that fit.
         counts: dict[Machine, int] = {}
         total, at, edge = 0, since, since + duration
         gained = since <= self.now
-        look: list[Machine] = _fitting(each, place)
-        if ask.last is not None:
-            look += _fitting(ask.last, place)
-        changed = dict.fromkeys(look)
+        changed = dict.fromkeys(
+            [machine for part in (each, *ask.others) for machine in _fitting(part, place)]
+        )
         losses = self._losses
         for gain in self._gains_from(self.now + 1):
             when = gain[0]
@@ -309,43 +316,17 @@ class Timeline:
     def _fill(
         self, ask: Ask, counts: dict[Machine, int], at: int, duration: int, place: Place
     ) -> Booking | None:
-        """Book the machines for all tasks, best first, the smaller last task last; None if that does not fit."""
-        each, last = ask.candidates, ask.last
-        if each.shape.topology is not None:
-            return self._fill_levels(each, counts, at, duration, place)
-        left = each.shape.tasks - (last is not None)
-        roomy = [machine for machine, fitting in counts.items() if fitting]
-        shares: list[Share] = []
-        for machine in self._ranked(roomy, each.shape, place, at) if left else ():
-            shares.append(Share(machine, each.wants, min(left, counts[machine])))
-            left -= shares[-1].tasks
-            if not left:
-                break
-        booking = Booking(at, at + duration, each.cluster, tuple(shares))
-        if last is None:
-            return booking
-        self.take(booking)
-        fitting = [machine for machine in counts if self.fits(machine, last.wants, at, at + duration)]
-        best = self._best(fitting, last.shape, place, at) if fitting else None
-        self._give_back(booking)
-        return None if best is None else booking._replace(shares=(*shares, Share(best, last.wants, 1)))
-
-    def _fill_levels(
-        self, each: Candidates, counts: dict[Machine, int], at: int, duration: int, place: Place
-    ) -> Booking | None:
-        """Book the machines for all tasks of a gang with a topology; None if they do not fit together."""
-
-        def rank(fitting: Fitting) -> list[tuple[int, int, int]]:
-            return [
-                (score, machine.index, fitting[machine])
-                for score, machine in self._scored(fitting, each.shape, place, at)
-            ]
-
-        chosen = matching.choose(counts, each.shape, each.cluster.slots, rank)
+        """Book the machines for all tasks, best first; None if they do not fit."""
+        cluster, shape, alone = ask.candidates.cluster, ask.shape, ask.candidates.alone
+        chosen = matching.choose(counts, shape, cluster, _SpanRoom(self, at, duration, place))
         if chosen is None:
             return None
-        shares = [Share(machine, each.wants, tasks, each.alone) for machine, tasks in chosen]
-        return Booking(at, at + duration, each.cluster, tuple(shares))
+        shares = [Share(machine, wants, tasks, part, alone) for part, machine, wants, tasks in chosen]
+        return Booking(at, at + duration, cluster, tuple(shares))
+
+    def try_out(self, machine: Machine, span: tuple[int, int], wants: Wants, sign: int) -> None:
+        """Take capacity during a span on trial, or give it back."""
+        self._profile(machine).change(*span, wants, sign)
 
     # --- reading
 
@@ -388,9 +369,9 @@ class Timeline:
 
     def _ranked(self, machines: Iterable[Machine], shape: Shape, place: Place, at: int) -> list[Machine]:
         """Return machines as the place policy ranks them at a time."""
-        return [machine for _, machine in self._scored(machines, shape, place, at)]
+        return [machine for _, machine in self.scored(machines, shape, place, at)]
 
-    def _scored(
+    def scored(
         self, machines: Iterable[Machine], shape: Shape, place: Place, at: int
     ) -> list[tuple[int, Machine]]:
         """Return machines with their scores at a time, best first."""
@@ -401,6 +382,36 @@ class Timeline:
         return [(score, machine) for score, _, machine in sorted(scored)]
 
 
+class _SpanRoom:
+    """What is free on machines during a whole span."""
+
+    def __init__(self, timeline: Timeline, at: int, duration: int, place: Place) -> None:
+        self._timeline = timeline
+        self._span = at, at + duration
+        self._place = place
+        self._taken: list[tuple[Machine, Wants]] = []
+
+    def count(self, machine: Machine, shape: Shape, wants: Wants) -> int:
+        """Return how many tasks fit on a machine that admits them."""
+        return self._timeline.count(machine, shape, wants, *self._span)
+
+    def rank(self, fitting: Fitting, shape: Shape) -> list[tuple[int, int, int]]:
+        """Return score, index and number of tasks of each machine, best first."""
+        scored = self._timeline.scored(fitting, shape, self._place, self._span[0])
+        return [(score, machine.index, fitting[machine]) for score, machine in scored]
+
+    def take(self, machine: Machine, wants: Wants) -> None:
+        """Take capacity on trial."""
+        self._taken.append((machine, wants))
+        self._timeline.try_out(machine, self._span, wants, -1)
+
+    def undo(self) -> None:
+        """Give back all that was taken on trial."""
+        for machine, wants in self._taken:
+            self._timeline.try_out(machine, self._span, wants, 1)
+        self._taken.clear()
+
+
 def held_by(booking: Booking) -> tuple[HeldCapacity, ...]:
     """Return what a booking holds on each machine."""
     return tuple([HeldCapacity(booking.cluster, share.machine, share.held) for share in booking.shares])
@@ -408,7 +419,7 @@ def held_by(booking: Booking) -> tuple[HeldCapacity, ...]:
 
 def _booked(each: Candidates, machine: Machine, at: int, duration: int) -> Booking:
     """Return the booking of one task."""
-    return Booking(at, at + duration, each.cluster, (Share(machine, each.wants, 1, each.alone),))
+    return Booking(at, at + duration, each.cluster, (Share(machine, each.wants, 1, 0, each.alone),))
 
 
 def _fitting(candidates: Candidates, place: Place) -> list[Machine]:

@@ -11,6 +11,7 @@ from spillover.deciding.budgets.check import CostHold, CycleBudgets
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity, Ceiling
 from spillover.deciding.capacity.future import HeldCapacity
+from spillover.deciding.capacity.gangs import nodes_by_rank
 from spillover.deciding.capacity.limits import ClusterLimits
 from spillover.deciding.capacity.machine import Before, Machine
 from spillover.deciding.cycle.draft import ROOM_OWNED, Draft
@@ -262,7 +263,7 @@ class Placer:
         draft, members = self._draft, job.extra.members
         # No cluster runs an array of gangs.
         if (members is not None or job.id in draft.taken) and (
-            job.kind.shape.tasks > 1 or not draft.left(job, role)
+            job.kind.shape.is_gang or not draft.left(job, role)
         ):
             walk.go_on(lane)
             return True
@@ -379,7 +380,7 @@ class Placer:
 
     def _misses_deadline(self, job: Job, lane: Lane, role: Role) -> bool:
         """Return whether a job would miss its deadline on every cluster of a role: then no other job waits for it."""
-        finder, gang = self._index.finder, job.kind.shape.tasks > 1
+        finder, gang = self._index.finder, job.kind.shape.is_gang
         found = finder.gang_candidates(lane, role) if gang else finder.candidates(lane, role)
         since = max([late_from(job, each.cluster.spec) for each in found], default=FOREVER)
         if since > self._draft.now:
@@ -408,7 +409,7 @@ class Placer:
         self._late = False
         if self.budgets is not None or self.reservation is not None:
             self._forget_blockers()
-        if job.kind.shape.tasks > 1:
+        if job.kind.shape.is_gang:
             return self._place_gang(job, lane, role)
         owned = role is OWNED
         reservation = self.reservation if owned else None
@@ -462,7 +463,7 @@ class Placer:
                 if not self._keep:
                     self._trials += [(cluster, part.machine, part.before) for part in parts]
                 self._count(job, cluster, job.id)
-                nodes = tuple([part.machine.name for part in parts for _ in range(part.tasks)])
+                nodes = nodes_by_rank(job.kind.shape, parts)
                 why = self._draft.why(job, cluster, ahead=False)
                 self._draft.placements.append(GangPlacement(job.id, cluster.name, nodes, why))
                 if reservation is not None:
@@ -472,7 +473,7 @@ class Placer:
 
     def _reserves(self, job: Job) -> int:
         """Return how many reservations a job may have: as many as it has members that wait, or one."""
-        if not self._is_kept_for(job) or (job.kind.shape.tasks > 1 and job.extra.members is not None):
+        if not self._is_kept_for(job) or (job.kind.shape.is_gang and job.extra.members is not None):
             return 0  # no cluster runs an array of gangs
         return max(0, self._draft.patient(job))
 

@@ -248,7 +248,7 @@ def _why_it_never_starts(
     gangs = job.extra.members is None and any(
         cluster.spec.gangs for cluster in engine.index.capacity.values()
     )
-    if shape.tasks > 1 and not gangs:
+    if shape.is_gang and not gangs:
         return GangUnsupported(shape.tasks)
     if not possible:
         return why_never(engine.index, shape, [each.reason for each in verdicts])

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.matching import most_ever
-from spillover.deciding.explain.refusals import largest_of, never_suits, required_level
+from spillover.deciding.explain.refusals import gang_too_big, largest_of, never_suits
 from spillover.model.job import Shape
 from spillover.model.reasons import GangTooBig, NoSuchLevel, Reason, TooBig
 
@@ -41,12 +41,15 @@ def _why_never(cluster: Capacity, shape: Shape) -> Reason | None:
             return None
     elif (most := most_ever(cluster, shape)) >= shape.tasks:
         return None
-    elif most:
-        return GangTooBig(shape.tasks, most, cluster.name, required_level(shape))
+    elif most and all(
+        any(machine.could_fit(part) for machine in cluster.machines) for _, part in shape.parts
+    ):
+        return gang_too_big(cluster, shape, most)
     wanted = [machine for machine in cluster.machines if machine.admits(shape)]
-    if not wanted or any(machine.could_fit(shape) for machine in wanted):
-        return None
-    return TooBig(shape.resources, largest_of(wanted, shape.resources))
+    for _, part in shape.parts if wanted else ():
+        if not any(machine.could_fit(part) for machine in wanted):
+            return TooBig(part.resources, largest_of(wanted, part.resources))
+    return None
 
 
 def _nearest(reasons: list[TooLarge]) -> TooLarge | None:

@@ -123,17 +123,23 @@ def refusal_of(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
     wanted = [machine for machine in offering if machine.admits(anywhere)]
     if not wanted:
         return _no_node(offering, shape.rules or NO_RULES) or _not_ready(state, cluster)
-    large = [machine for machine in wanted if machine.could_fit(anywhere)]
-    if not large:
-        return TooBig(shape.resources, largest_of(wanted, shape.resources))
+    for _, part in reversed(anywhere.parts):
+        large = [machine for machine in wanted if machine.could_fit(part)]
+        if not large:
+            return TooBig(part.resources, largest_of(wanted, part.resources))
     if shape.topology is not None:
         labels = [level.label for level in cluster.spec.levels if level.name in shape.topology.levels]
         large = [machine for machine in large if machine.admits(shape)]
         if not large:
             return NoSuchNode(" and ".join(f"a label {label}" for label in labels))
     if shape.tasks > 1 and (most := matching.most_ever(cluster, shape)) < shape.tasks:
-        return GangTooBig(shape.tasks, most, cluster.name, required_level(shape))
+        return gang_too_big(cluster, shape, most)
     return _not_now(state, cluster, shape, large)
+
+
+def gang_too_big(cluster: Capacity, shape: Shape, most: int) -> GangTooBig:
+    """Return the reason for a gang of which a cluster could hold only so many tasks."""
+    return GangTooBig(shape.tasks, most, cluster.name, required_level(shape), alike=len(shape.parts) == 1)
 
 
 def required_level(shape: Shape) -> str:
@@ -148,7 +154,7 @@ def never_suits(cluster: Capacity, shape: Shape) -> Reason | None:
         return NotWhere((asked,))
     if what := cannot_run(shape.runs, cluster.spec):
         return CannotRun(what)
-    if shape.tasks > 1 and not cluster.spec.gangs:
+    if shape.is_gang and not cluster.spec.gangs:
         return GangUnsupported(shape.tasks)
     if shape.topology is not None:
         known = cluster.spec.level_names
@@ -173,19 +179,24 @@ def _not_now(state: State, cluster: Capacity, shape: Shape, large: Sequence[Mach
         return limit
     if shape.topology is not None:
         return _no_room_in_levels(cluster, shape, shape.topology)
+    if len(shape.parts) > 1 or shape.most:
+        return _no_room_together(cluster, shape)
     return _task_limit(state, cluster, shape) or NoRoom(shape.resources, (cluster.name,))
 
 
 def _no_room_in_levels(cluster: Capacity, shape: Shape, topology: Topology) -> Reason:
     """Return how many tasks of a job fit now where its topology wants them."""
-    wants = cluster.layout.wants(shape.resources)
-    fitting = matching.count_tasks(cluster.machines, shape, wants, lambda machine: machine.free)
-    most = min(matching.most_together(fitting, topology), shape.tasks)
     if topology.exclusive:
-        return NoEmptyNode(cluster.name, shape.tasks, most)
-    if shape.tasks == 1:
+        return NoEmptyNode(cluster.name, shape.tasks, min(matching.most_now(cluster, shape), shape.tasks))
+    if not shape.is_gang:
         return NoRoom(shape.resources, (cluster.name,))
-    return NoRoomTogether(cluster.name, shape.tasks, most, required_level(shape))
+    return _no_room_together(cluster, shape)
+
+
+def _no_room_together(cluster: Capacity, shape: Shape) -> NoRoomTogether:
+    """Return how many tasks of a gang fit now."""
+    most = min(matching.most_now(cluster, shape), shape.tasks)
+    return NoRoomTogether(cluster.name, shape.tasks, most, required_level(shape), shape.most)
 
 
 def _task_limit(state: State, cluster: Capacity, shape: Shape) -> AtLimit | None:

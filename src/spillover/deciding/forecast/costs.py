@@ -58,6 +58,8 @@ def cheapest(index: SchedulingIndex, job: Job, expected: int) -> ClusterSpec | N
 
 def _could_run(cluster: Capacity, shape: Shape) -> bool:
     """Return whether a cluster could run a job. A cluster whose machines are not known yet could."""
-    if (shape.tasks > 1 and not cluster.spec.gangs) or not may_run(shape, cluster.spec):
+    if (shape.is_gang and not cluster.spec.gangs) or not may_run(shape, cluster.spec):
         return False
-    return not cluster.machines or any(machine.could_fit(shape) for machine in cluster.machines)
+    return not cluster.machines or all(
+        any(machine.could_fit(part) for machine in cluster.machines) for _, part in shape.parts
+    )

@@ -238,14 +238,14 @@ class _Later:
         self.cluster = cluster
         self.shape = shape
         self._future = Future()
-        self._wants = cluster.layout.wants(shape.resources)
+        self._first = shape.parts[0].shape
+        self._wants = cluster.layout.wants(self._first.resources)
         self._machines = self._future.fitting(cluster, shape)
-        """Machines on which the job may run, each with the number of its tasks that fit."""
+        """Machines on which the job may run, each with the number of tasks of its first part that fit."""
         self._fitting = sum(self._machines.values())
-        """The number of tasks that fit on all of them together."""
-        self._needed = shape.tasks - (0 if shape.rest is None else 1)
+        """The number of those tasks that fit on all of them together."""
         self.may_fit = False
-        """Whether enough is free for all tasks but a smaller last one, and more than at the last call of `fit`."""
+        """Whether enough is free for the first part, and more than at the last call of `fit`."""
 
     def release(self, held: HeldCapacity) -> None:
         """Free capacity that a job releases."""
@@ -254,15 +254,15 @@ class _Later:
         if before is None:
             return
         free = self._future.release(held)
-        fitting = self._machines[machine] = machine.tasks_of(self.shape, self._wants, free)
+        fitting = self._machines[machine] = machine.tasks_of(self._first, self._wants, free)
         self._fitting += fitting - before
-        self.may_fit = self._fitting >= self._needed
+        self.may_fit = self._fitting >= self._first.tasks
 
     def fit(self, place: Place) -> dict[int, Vector] | None:
         """Return what is left on the machines that the job would use; None if it does not fit."""
         self.may_fit = False
         shape, future = self.shape, self._future
-        if shape.tasks == 1:
+        if not shape.is_gang:
             taken = future.place_one(shape, dict.fromkeys(self._machines, self.cluster), place)
         else:
             taken = future.place_gang(shape, self.cluster, self._machines, place)

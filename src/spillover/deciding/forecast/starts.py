@@ -133,7 +133,7 @@ class _Replay:
     def __init__(self, outlook: Outlook, limits: dict[JobId, int]) -> None:
         self._outlook = outlook
         self._clusters = outlook.clusters
-        gangs = any(each.shape.tasks > 1 for each in outlook.queue)
+        gangs = any(each.shape.is_gang for each in outlook.queue)
         self._future = Future(outlook.clusters.values() if gangs else ())
         late = overdue_among(outlook.ends, outlook.now)
         self._at = late
@@ -156,10 +156,8 @@ class _Replay:
             waiting = _Waiting(limits[each.job], order, each)
             self._queue.append(waiting)
             self._alike.setdefault(each.shape, deque()).append(waiting)
-        self._kinds = [
-            (shape, alike, self._wants(shape.rest or shape.resources)) for shape, alike in self._alike.items()
-        ]
-        """Each shape with its jobs, and with the request of its smallest task in each cluster."""
+        self._kinds = [(shape, alike, self._wants(shape.smallest)) for shape, alike in self._alike.items()]
+        """Each shape with its jobs, and with the least that any of its tasks asks of each cluster."""
         self._limits = [(each.limit, each.order, each) for each in self._queue if each.limit < FOREVER]
         """Heap of jobs with a limit: those that can be rented."""
         heapq.heapify(self._limits)
@@ -265,7 +263,7 @@ class _Replay:
     def _take(self, shape: Shape) -> Sequence[HeldCapacity] | None:
         """Take capacity for all tasks of a job; return None if there is not enough."""
         place = self._outlook.place
-        if shape.tasks == 1:
+        if not shape.is_gang:
             return self._future.place_one(shape, self._gained, place)
         for cluster in self._clusters.values():
             if cluster.spec.gangs and self._future.may_hold(cluster, shape):

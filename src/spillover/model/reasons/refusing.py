@@ -74,10 +74,13 @@ class GangTooBig(Never, frozen=True, tag="gang_too_big"):
     cluster: ClusterName
     within: str = ""
     """The level in one vertex of which all tasks must be; empty is the whole cluster."""
+    alike: bool = True
+    """Whether all tasks ask for the same."""
 
     def __str__(self) -> str:
         where = f"one {self.within} of {self.cluster}" if self.within else self.cluster
-        return f"requests {self.tasks} such tasks at once; {where} can hold at most {self.most}"
+        tasks = f"{self.tasks} such tasks" if self.alike else f"{self.tasks} tasks"
+        return f"requests {tasks} at once; {where} can hold at most {self.most}"
 
 
 class BurstRefused(Never, frozen=True, tag="burst_refused"):

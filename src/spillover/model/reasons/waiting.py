@@ -64,7 +64,7 @@ class NoRoom(NotNow, frozen=True, tag="no_room"):
 
 
 class NoRoomTogether(NotNow, frozen=True, tag="no_room_together"):
-    """Machines have room for some of its tasks, but not for all of them where its `within` or `spread` wants them."""
+    """Machines have room for some of its tasks, but not for all that must start together."""
 
     cluster: ClusterName
     tasks: int
@@ -72,10 +72,14 @@ class NoRoomTogether(NotNow, frozen=True, tag="no_room_together"):
     """The most tasks that fit now where they must be."""
     within: str = ""
     """The level in one vertex of which all tasks must be; empty is the whole cluster."""
+    most: int = 0
+    """The most tasks that it takes, if its size is elastic; 0 if it is fixed."""
 
     def __str__(self) -> str:
         where = f"in one {self.within} of {self.cluster}" if self.within else f"on {self.cluster}"
-        return f"waits for room for {self.tasks} tasks {where}; at most {self.fitting} fit now"
+        tasks = f"{self.tasks} to {self.most} tasks" if self.most else f"{self.tasks} tasks"
+        fit = "at most 1 fits now" if self.fitting == 1 else f"at most {self.fitting} fit now"
+        return f"waits for room for {tasks} {where}; {fit}"
 
 
 class NoEmptyNode(NotNow, frozen=True, tag="no_empty_node"):
