@@ -82,7 +82,9 @@ class _Thief:
         shape = held.job.kind.shape
         if not self.offers.issuperset(shape.needs) or not shape.resources.fits(self.node.capacity):
             return False
-        if shape.rules is not None and not matches(shape.rules, self.node.name, self.node.labels):
+        if shape.rules is not None and not matches(
+            shape.rules, self.node.name, self.node.labels, self.offers
+        ):
             return False
         fits = shape.resources.fits(self.room)
         later = 0 if fits else self.work // slots_of(self.node)

@@ -3,7 +3,7 @@
 Nodes are matched exactly as the Kubernetes scheduler does it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from spillover.model.cluster import ClusterSpec, Role, Taint
@@ -25,7 +25,11 @@ EXCLUSIVE: Final = "exclusive"
 SPREAD: Final = "spread"
 """Work with a bound other than one on its tasks in a vertex of a level; only agents support it."""
 NAME: Final = "metadata.name"
-"""The only field of a node that rules may ask for."""
+"""The field of a node that is its name."""
+PROPERTY: Final = "property"
+"""The field of a node that has all words that it offers, and the names of its labels."""
+CONSTRAINTS: Final = "constraints"
+"""Work with constraints on nodes; only agents support it. Pods have rules of their own in their manifest."""
 MOST_DIGITS: Final = 64
 """Longest number that labels are compared with; no label is longer."""
 
@@ -68,11 +72,11 @@ def may_run(shape: Shape, spec: ClusterSpec) -> bool:
     return shape.where is None or not refused_by(shape.where, spec)
 
 
-def matches(rules: Rules, name: str, labels: Mapping[str, str]) -> bool:
-    """Return whether a node has the labels and the name that a pod asks for."""
+def matches(rules: Rules, name: str, labels: Mapping[str, str], offers: Collection[str] = ()) -> bool:
+    """Return whether a node has the labels, the name and the properties that a job asks for."""
     if any(labels.get(key) != value for key, value in rules.selector):
         return False
-    return rules.affinity is None or any(_holds(term, name, labels) for term in rules.affinity)
+    return rules.affinity is None or any(_holds(term, name, labels, offers) for term in rules.affinity)
 
 
 def repelled_by(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) -> Taint | None:
@@ -95,10 +99,16 @@ def missing_of(rules: Rules, nodes: Iterable[Mapping[str, str]]) -> str:
     return ", ".join(asked)
 
 
+_PROPERTY_IS: Final = {"In": "the property", "NotIn": "not the property"}
+
+
 def _written(term: NodeTerm) -> str:
     """Format a term."""
     wanted = [
-        f"{each.key} {each.operator} {_listed(each.values)}".rstrip() for each in (*term.labels, *term.fields)
+        f"{_PROPERTY_IS[each.operator]} {_listed(each.values)}"
+        if each.key == PROPERTY
+        else f"{each.key} {each.operator} {_listed(each.values)}".rstrip()
+        for each in (*term.labels, *term.fields)
     ]
     return " and ".join(wanted) or "nothing"
 
@@ -114,13 +124,20 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator in {"", "Equal"} and toleration.value == taint.value
 
 
-def _holds(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:
+def _holds(term: NodeTerm, name: str, labels: Mapping[str, str], offers: Collection[str]) -> bool:
     """Return whether a node satisfies a term; an empty term matches no node."""
     if not term.labels and not term.fields:
         return False
     return all(_met(each, labels) for each in term.labels) and all(
-        _met(each, {NAME: name}) for each in term.fields
+        _has(each, labels, offers) if each.key == PROPERTY else _met(each, {NAME: name})
+        for each in term.fields
     )
+
+
+def _has(wanted: Requirement, labels: Mapping[str, str], offers: Collection[str]) -> bool:
+    """Return whether a node has a property, or lacks it if it must not have it."""
+    (word,) = wanted.values
+    return (word in offers or word in labels) == (wanted.operator == "In")
 
 
 def _met(wanted: Requirement, labels: Mapping[str, str]) -> bool:

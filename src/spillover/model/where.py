@@ -35,7 +35,7 @@ class NodeTerm(Struct, frozen=True, array_like=True, gc=False):
     labels: tuple[Requirement, ...] = ()
     """On labels of the node."""
     fields: tuple[Requirement, ...] = ()
-    """On fields of the node; the only one is `metadata.name`."""
+    """On fields of the node: `metadata.name`, or `property` for a word that it offers or a label that it has."""
 
 
 class Toleration(Struct, frozen=True, array_like=True, gc=False):

@@ -230,6 +230,12 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
         Literal["node"] | None,
         Meta(description="`node`: no other job uses the nodes of this one while it is there."),
     ] = None
+    constraints: Annotated[
+        dict[str, Any] | None,
+        Meta(
+            description="Nodes that its tasks may run on: `properties` and `hostlist`, combined with `and`, `or` and `not`."
+        ),
+    ] = None
     retry: Annotated[RetryDoc, Meta(description="How often the job is retried.")] = RetryDoc()
     on_cluster_failure: Annotated[
         Literal["wait", "requeue", "cancel"],

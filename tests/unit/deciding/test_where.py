@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from spillover.core.events import SeenNode
 from spillover.core.proposals import SeeCluster, SeeNodes
 from spillover.deciding.explain.explain import explain
+from spillover.model.admission import PROPERTY
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Price, Role, Taint
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Burst
@@ -289,3 +290,21 @@ def test_a_walltime_alone_makes_no_job_too_late() -> None:
     w.submit(limited, expected)
     assert w.where("limited") == "onprem/n1"
     assert w.where("expected") is None
+
+
+def test_a_job_may_ask_for_properties_that_a_node_has_or_has_not() -> None:
+    def having(word: str, operator: str = "In") -> Rules:
+        return Rules(affinity=(NodeTerm((), (Requirement(PROPERTY, operator, (word,)),)),))
+
+    w = Places(LAB)
+    w.agent("lab-1", cpus=4, cluster="lab", offers=("old",), labels={"ssd": ""})
+    w.submit(a_job("a").on_nodes(having("ssd")), a_job("b").on_nodes(having("old", "NotIn")))
+    w.submit(a_job("c").on_nodes(having("fast")))
+    assert [w.where(each) for each in "abc"] == ["lab/lab-1", None, None]
+    assert w.why("b") == NoSuchNode("not the property old")
+    assert w.why("c") == NoSuchNode("the property fast")
+    w.finish("a")
+    w.agent("lab-1", cpus=4, cluster="lab", labels={"ssd": ""})
+    assert w.where("b") == "lab/lab-1", "it no longer offers the word"
+    w.agent("lab-2", cluster="lab", offers=("fast",))
+    assert w.where("c") == "lab/lab-2"

@@ -56,6 +56,16 @@ def test_a_jobspec_is_a_gang_with_a_task_for_each_slot() -> None:
     assert read_job(to_doc(form)) == form
 
 
+def test_constraints_of_a_jobspec_select_nodes() -> None:
+    asked = {"and": [{"properties": ["ssd"]}, {"not": [{"hostlist": ["n[1-2]"]}]}]}
+    form = read_job(changed("attributes", "system", "constraints", value=asked))
+    assert to_doc(form)["spec"]["constraints"] == {
+        "and": [{"properties": ["ssd"]}, {"not": [{"hostlist": ["n1", "n2"]}]}]
+    }
+    with pytest.raises(BadForm, match=r"attributes.system.constraints.ranks: is not supported"):
+        read_job(changed("attributes", "system", "constraints", value={"ranks": ["0"]}))
+
+
 def test_slots_without_nodes_may_be_anywhere() -> None:
     slot = {"type": "slot", "count": 3, "with": [{"type": "core", "count": 2}]}
     form = read_job(changed("resources", value=[slot]))

@@ -67,6 +67,6 @@ def _may_move(state: State, job: Job, thief: Node) -> bool:
         and job.extra.gang is None
         and shape.topology is None
         and set(thief.offers).issuperset(shape.needs)
-        and (shape.rules is None or matches(shape.rules, thief.name, thief.labels))
+        and (shape.rules is None or matches(shape.rules, thief.name, thief.labels, thief.offers))
         and _has_room(state, thief, job)
     )

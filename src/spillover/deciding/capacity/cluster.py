@@ -163,15 +163,14 @@ class Capacity:
 
     def _observe(self, machine: Machine, node: Node) -> bool:
         """Read the properties of a node other than its usage; return whether it gained any."""
-        before, offered, was = machine.total, machine.offers, machine.ready
+        before, was = machine.total, machine.ready
         if self.levels is not None:
             self.levels.drop(machine)
         machine.ready = node.status == "ready" and self.open
-        machine.offers = frozenset(node.offers)
         machine.total = node.capacity
         if node.capacity.other and self.layout.add(node.capacity):
             self._widen()
-        changed = machine.learn(node.labels, node.taints)
+        changed = machine.learn(node.labels, node.taints, frozenset(node.offers))
         limit = node.tasks if node.foreign is not None and node.tasks >= 0 else ANY
         machine.idle = [node.capacity.cpu, node.capacity.memory, node.capacity.gpu, limit]
         machine.idle += self.layout.named(node.capacity)
@@ -179,8 +178,7 @@ class Capacity:
             self.levels.put(machine)
         self.changes.append(machine.index)
         self.turns += 1
-        more = not node.capacity.fits(before) or not offered.issuperset(machine.offers)
-        return more or changed or (machine.ready and not was)
+        return not node.capacity.fits(before) or changed or (machine.ready and not was)
 
     def _widen(self) -> None:
         """Add positions for new named resources. Shapes that ask for them may fit now, so all candidates start over."""

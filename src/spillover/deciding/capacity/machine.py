@@ -207,13 +207,13 @@ class Machine(FreeAmounts):
                 self._known.clear()
             asked = rules or NO_RULES
             repelled = self.repels and repelled_by(asked.tolerations, self.taints) is not None
-            answer = self._known[rules] = not repelled and matches(asked, self.name, self.labels)
+            answer = self._known[rules] = not repelled and matches(asked, self.name, self.labels, self.offers)
         return answer
 
-    def learn(self, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:
-        """Set labels and taints; return whether they changed."""
-        same = self.labels == labels and self.taints == taints
-        self.labels, self.taints = labels, taints
+    def learn(self, labels: Mapping[str, str], taints: tuple[Taint, ...], offers: frozenset[str]) -> bool:
+        """Set labels, taints and offered words; return whether they changed. A job may ask for what is gone."""
+        same = self.labels == labels and self.taints == taints and self.offers == offers
+        self.labels, self.taints, self.offers = labels, taints, offers
         if same:
             return False
         self.repels = any(taint.effect in REPELLING for taint in taints)

@@ -214,7 +214,7 @@ def _task_limit(state: State, cluster: Capacity, shape: Shape) -> AtLimit | None
 
 def _no_node(machines: Sequence[Machine], rules: Rules) -> NoSuchNode | Tainted | None:
     """Return why none of these nodes satisfies the rules of a job; None if only temporary taints exclude one."""
-    named = [machine for machine in machines if matches(rules, machine.name, machine.labels)]
+    named = [machine for machine in machines if matches(rules, machine.name, machine.labels, machine.offers)]
     if not named:
         return NoSuchNode(missing_of(rules, [machine.labels for machine in machines]))
     taints: dict[str, None] = {}

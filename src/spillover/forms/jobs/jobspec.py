@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from spillover.forms.jobs.constraints import read_constraints
 from spillover.forms.jobs.meaning import JobForm, understand
 from spillover.forms.problems import Findings, Path, shown
 from spillover.forms.quantities import MOST_TIME
@@ -191,9 +192,9 @@ class _Reader:
         job = system.get("job")
         if isinstance(job, Mapping) and job.get("name") is not None:
             meta["name"] = job["name"]
-        if system.get("constraints") is not None:
-            told = "is not supported; write a job file with `needs` or `where` instead"
-            self._found.add((*path, "constraints"), told)
+        asked = system.get("constraints", {})
+        if read_constraints(asked, (*path, "constraints"), self._found) is not None:
+            spec["constraints"] = asked
         return spec, meta
 
 

@@ -94,7 +94,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
     name = meta.name if meta.name is not None else default_name(work)
     _check_names(name, meta, doc, found)
     shape = _shape(doc, needs, found)
-    if doc.where is not None or doc.container is not None:
+    if doc.where is not None or doc.container is not None or doc.constraints is not None:
         shape = constrained(shape, doc, found)
     if doc.within is not None or doc.spread is not None or doc.exclusive is not None:
         shape = located(shape, doc, found)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from spillover.forms.problems import Findings, Path, shown
 from spillover.forms.quantities import check_name
-from spillover.model.admission import EXCLUSIVE, PODS, SPREAD
+from spillover.model.admission import CONSTRAINTS, EXCLUSIVE, PODS, SPREAD
 from spillover.model.job import Burst, Shape
 from spillover.model.topology import NODE, Topology
 from spillover.model.where import Where
@@ -23,7 +23,7 @@ BURST: Final = {"owned": Burst.NEVER, "rented": Burst.ALWAYS}
 def constrained(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
     """Add the clusters and nodes that a document asks for to a shape."""
     manifest = doc.container.manifest if doc.container is not None else None
-    if doc.where is None and manifest is None:
+    if doc.where is None and manifest is None and doc.constraints is None:
         return shape
     where, rules = read_where(doc.where, found) if doc.where is not None else None, None
     burst, runs = shape.burst, shape.runs
@@ -41,6 +41,13 @@ def constrained(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
             check_metadata(read, path, found)
             rules = rules_of(read.spec.pod, (*path, *POD), found)
             runs = tuple(sorted({*runs, PODS})) if beyond_engines(read.spec) else runs
+    if doc.constraints is not None:
+        from spillover.forms.jobs.constraints import read_constraints  # noqa: PLC0415 - few jobs need it
+
+        if manifest is not None:
+            found.add(("spec", "constraints"), "is not possible with a manifest; use its node affinity")
+        elif (rules := read_constraints(doc.constraints, ("spec", "constraints"), found)) is not None:
+            runs = tuple(sorted({*runs, CONSTRAINTS}))
     if where is None and rules is None and runs == shape.runs:
         return shape
     return _shared(replace(shape, burst=burst, where=where, rules=rules, runs=runs))

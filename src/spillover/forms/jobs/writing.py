@@ -6,9 +6,11 @@ from typing import Any
 import msgspec
 
 from spillover.forms.jobs.arrays import format_array
+from spillover.forms.jobs.constraints import constraints_doc
 from spillover.forms.jobs.inputs import Unpacked
 from spillover.forms.jobs.meaning import JobForm
 from spillover.forms.jobs.where import topology_doc, where_doc
+from spillover.model.admission import CONSTRAINTS
 from spillover.model.files import File
 from spillover.model.job import (
     Argv,
@@ -114,6 +116,8 @@ def _surroundings(spec: JobSpec) -> dict[str, Any]:
         "array": format_array(spec.array),
         "after": [{"job": ref, "on": on} for ref, _, on in after],
     }
+    if spec.shape.rules is not None and CONSTRAINTS in spec.shape.runs:
+        optional["constraints"] = constraints_doc(spec.shape.rules)
     if spec.shape.topology is not None:
         optional |= topology_doc(spec.shape.topology)
     return body | {name: value for name, value in optional.items() if value}

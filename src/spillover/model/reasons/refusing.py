@@ -111,7 +111,7 @@ class CannotRun(Never, frozen=True, tag="cannot_run"):
     """The cluster does not support this kind of work: plain commands, whole pods, Python calls, files, or rules for tasks."""
 
     what: str
-    """`command`, `exclusive`, `files`, `pods`, `python`, `spread` or `task_rules`."""
+    """`command`, `constraints`, `exclusive`, `files`, `pods`, `python`, `spread` or `task_rules`."""
 
     def __str__(self) -> str:
         return _CANNOT.get(self.what, f"no cluster can run jobs of kind {self.what}")
@@ -119,6 +119,7 @@ class CannotRun(Never, frozen=True, tag="cannot_run"):
 
 _CANNOT = {
     "command": "a plain command needs a default image there, and none is configured; give the job a `container`",
+    "constraints": "`constraints` work on agents only; a manifest has node affinity instead",
     "exclusive": "`exclusive` works on agents only",
     "spread": "`spread` with more than one task in a vertex works on agents only",
     "files": "`inputs` and `outputs` work on agents only",
@@ -130,7 +131,7 @@ _CANNOT = {
 
 
 class NoSuchNode(Never, frozen=True, tag="no_such_node"):
-    """No node has the labels or the name that its pods ask for."""
+    """No node has the labels, the name or the properties that it asks for."""
 
     asked: str
     """What the closest nodes lack, such as `disk=ssd`."""
