@@ -114,7 +114,12 @@ def a_pod(
 
 
 def a_job(
-    *conditions: Any, lease: Lease = LEASE, uid: str = "", deleted: float | None = None, **status: Any
+    *conditions: Any,
+    lease: Lease = LEASE,
+    uid: str = "",
+    deleted: float | None = None,
+    spec: dict[str, int] | None = None,
+    **status: Any,
 ) -> KubeJob:
     """Return a Job of ours."""
     meta: dict[str, Any] = {
@@ -126,7 +131,9 @@ def a_job(
         "creationTimestamp": at(0),
     }
     meta |= {} if deleted is None else {"deletionTimestamp": at(deleted)}
-    return msgspec.convert({"metadata": meta, "status": {"conditions": conditions, **status}}, KubeJob)
+    return msgspec.convert(
+        {"metadata": meta, "spec": spec or {}, "status": {"conditions": conditions, **status}}, KubeJob
+    )
 
 
 def a_node(

@@ -165,6 +165,8 @@ class Result(Struct, frozen=True):
     """The blob that lists its output files; empty if there are none."""
     tasks: tuple[TaskEnd, ...] = ()
     """The known ends of tasks of a gang, if the driver of an external cluster reports for all of them."""
+    backoff: int = 0
+    """Nanoseconds for which a gang that could not start as a whole backs off from that external cluster."""
 
 
 def unusable(result: Result, why: str) -> Result:
@@ -207,6 +209,8 @@ class GangOverdue(Struct, frozen=True):
 
     lease: Lease
     """Of its first task."""
+    external: bool = False
+    """Whether the driver of an external cluster says so, which may also lose tasks of a gang that ran as a whole."""
 
 
 class AskSteal(Struct, frozen=True):

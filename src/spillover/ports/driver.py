@@ -85,6 +85,21 @@ class Pending(Struct, frozen=True):
     """Nanoseconds UTC."""
 
 
+class Gap(Struct, frozen=True):
+    """What is missing of a gang that does not run as a whole."""
+
+    size: int
+    """How many tasks should run, or have succeeded."""
+    bound: int
+    """How many of them have a node, or have succeeded."""
+    running: int
+    """How many of them run, or have succeeded."""
+    made: int
+    """When the attempt was created, nanoseconds UTC on the cluster's clock."""
+    since: int
+    """When the missing tasks were created, or the tasks before them ended, nanoseconds UTC on the cluster's clock."""
+
+
 class Ending(Struct, frozen=True):
     """How an attempt ended."""
 
@@ -121,6 +136,10 @@ class Seen(Struct, frozen=True):
     """What delays its deletion, for users; empty if unknown."""
     began: tuple[int, ...] = ()
     """Ranks of tasks that run or ran, as far as known; empty for a job with one task."""
+    gap: Gap | None = None
+    """What is missing of a gang; None if nothing is, and for a job with one task."""
+    stranded: bool = False
+    """Whether it is being deleted, and all tasks that may still run are on nodes that do not answer."""
 
 
 class Changes(Struct, frozen=True):
@@ -170,6 +189,8 @@ class Patience(Struct, frozen=True):
     """How long a job that returned to the queue backs off from this cluster."""
     keep: int = 10 * MINUTE
     """How long an ended attempt stays on the cluster for inspection."""
+    prepare: int = 10 * MINUTE
+    """Until a gang of which not all tasks run returns to the queue."""
 
 
 class Manner(Struct, frozen=True):

@@ -156,6 +156,12 @@ class KubernetesDoc(Struct, frozen=True, forbid_unknown_fields=True):
     start_within: Annotated[
         Quantity, Meta(description="A job fails if its image or volumes are not available within this time.")
     ] = "10m"
+    prepare_within: Annotated[
+        Quantity,
+        Meta(
+            description="A job with several pods goes back to the queue if not all of them run within this time."
+        ),
+    ] = "10m"
     backoff: Annotated[
         Quantity | None,
         Meta(

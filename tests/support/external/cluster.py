@@ -1,5 +1,6 @@
 """Simulates an external cluster in virtual time: objects are created, bound to nodes, run, end and are deleted."""
 
+from collections import Counter
 from random import Random
 from typing import Final
 
@@ -10,23 +11,52 @@ from spillover.core.proposals import Outcome
 from spillover.model.ids import NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
-from spillover.ports.driver import Ending, Hindrance, Pending, Seen, Stage
+from spillover.ports.driver import Ending, Gap, Hindrance, Pending, Seen, Stage
 
 WORK: Final = Resources(1000)
-"""Resources that each attempt takes on its node."""
+"""Resources that each pod takes on its node."""
+
+
+class Pod(Struct):
+    """One task of an attempt."""
+
+    node: NodeName | None = None
+    after: int = 0
+    """When it can start at the earliest, once it is bound: its image takes so long."""
+    started: int | None = None
 
 
 class Object(Struct):
-    """One attempt, as an object of the cluster."""
+    """One attempt, as an object of the cluster. Its pods are bound and start one by one."""
 
     lease: Lease
     made: int
-    node: NodeName | None = None
-    started: int | None = None
+    pods: list[Pod]
+    """By rank."""
     ends: int | None = None
     ending: Ending | None = None
     going: int | None = None
     """When it disappears, if it is being deleted; else None."""
+
+    @property
+    def started(self) -> int | None:
+        """When its first pod started; None if none did."""
+        return min((pod.started for pod in self.pods if pod.started is not None), default=None)
+
+    @property
+    def bound(self) -> list[NodeName]:
+        """The nodes of its pods that have one."""
+        return [pod.node for pod in self.pods if pod.node is not None]
+
+    @property
+    def running(self) -> list[int]:
+        """The ranks of its pods that have started."""
+        return [rank for rank, pod in enumerate(self.pods) if pod.started is not None]
+
+    @property
+    def in_part(self) -> bool:
+        """Whether some of its pods hold room, and not all of them run."""
+        return self.ending is None and len(self.bound) > 0 and len(self.running) < len(self.pods)
 
 
 class Cluster:
@@ -46,12 +76,17 @@ class Cluster:
         """The revision of the last change of each object, including deleted ones."""
         self.nodes_changed: dict[NodeName, int] = {}
 
+    @property
+    def slots(self) -> int:
+        """How many pods it can hold."""
+        return len(self.foreign) * self._slots
+
     # --- requests
 
-    def make(self, lease: Lease, now: int) -> None:
+    def make(self, lease: Lease, tasks: int, now: int) -> None:
         """Create the object of an attempt, unless it exists."""
         if lease not in self.objects:
-            self.objects[lease] = Object(lease, now)
+            self.objects[lease] = Object(lease, now, [Pod() for _ in range(tasks)])
             self._touch(lease)
 
     def delete(self, lease: Lease, now: int) -> None:
@@ -66,6 +101,15 @@ class Cluster:
         self.foreign[node] = slots
         self.revision += 1
         self.nodes_changed[node] = self.revision
+
+    def lose(self, node: NodeName, now: int) -> None:
+        """Let a node fail: every attempt with a pod there ends, and the node is there again at once."""
+        for each in self.objects.values():
+            if each.ending is None and node in each.bound:
+                self._stop(each, now)
+                ran = 0 if each.started is None else now - each.started
+                each.ending = Ending(Outcome.LOST, None, None, Usage(ran), now, "its node is gone")
+                self._touch(each.lease)
 
     # --- own behaviour
 
@@ -83,17 +127,24 @@ class Cluster:
                 each.ending = Ending(Outcome.EXITED, code, None, Usage(ran), each.ends)
                 self._touch(lease)
         for each in self.objects.values():
-            if each.node is None and each.going is None and (node := self._room()) is not None:
-                each.node = node
-                self._touch(each.lease)
-            elif each.node is not None and each.started is None and each.going is None:
-                each.started = now
-                each.ends = (
-                    now
-                    + self._dice.choice([self._dice.randrange(1, 10), self._dice.randrange(10, 90)]) * SECOND
-                )
+            if each.going is None and each.ending is None:
+                for pod in each.pods:
+                    self._advance(each, pod, now)
+
+    def _advance(self, each: Object, pod: Pod, now: int) -> None:
+        """Bind a pod, or start it. The whole attempt ends a while after its last pod started."""
+        dice = self._dice
+        if pod.node is None and (node := self._room()) is not None:
+            slow = len(each.pods) > 1 and dice.random() < 0.1
+            pod.node, pod.after = node, now + (dice.randrange(60) * SECOND if slow else 0)
+            self._touch(each.lease)
+        elif pod.node is not None and pod.started is None and pod.after <= now:
+            if each.started is None:
                 self.runs.append((each.lease, now, None))
-                self._touch(each.lease)
+            pod.started = now
+            if len(each.running) == len(each.pods):
+                each.ends = now + dice.choice([dice.randrange(1, 10), dice.randrange(10, 90)]) * SECOND
+            self._touch(each.lease)
 
     def _stop(self, each: Object, at: int) -> None:
         """Record the end of its run."""
@@ -108,7 +159,7 @@ class Cluster:
 
     def taken(self, node: NodeName) -> int:
         """Return the used slots of a node."""
-        ours = sum(each.node == node and each.ending is None for each in self.objects.values())
+        ours = sum(each.bound.count(node) for each in self.objects.values() if each.ending is None)
         return ours + self.foreign[node]
 
     def _touch(self, lease: Lease) -> None:
@@ -123,12 +174,25 @@ class Cluster:
         if each is None:
             return None
         stage = Stage.ENDED if each.ending else Stage.RUNNING if each.started is not None else Stage.PENDING
-        pending = None
-        if each.node is None:
+        size, bound, running = len(each.pods), each.bound, each.running
+        pending, gap = None, None
+        if size > 1 and len(running) < size and each.ending is None:
+            gap = Gap(size, len(bound), len(running), each.made, each.made)
+        if len(bound) < size and each.ending is None:
             pending = Pending(Hindrance.UNSCHEDULABLE, "no node has room", each.made)
-        nodes = () if each.node is None else (each.node,)
-        uses = () if each.node is None or each.ending is not None else ((each.node, WORK),)
-        return Seen(lease, stage, each.going is not None, each.started, nodes, uses, pending, each.ending)
+        uses = {} if each.ending is not None else Counter(bound)
+        return Seen(
+            lease,
+            stage,
+            each.going is not None,
+            each.started,
+            tuple(bound),
+            tuple((node, Resources(WORK.cpu * count)) for node, count in uses.items()),
+            pending if stage is Stage.PENDING or gap is not None else None,
+            each.ending,
+            began=tuple(running) if size > 1 else (),
+            gap=gap,
+        )
 
     def see_node(self, node: NodeName) -> SeenNode:
         """Return one node with its usage by others."""

@@ -69,17 +69,17 @@ class Watcher:
             gone=gone,
         )
 
-    def start(self, lease: Lease, now: int, chance: float) -> Answer:
+    def start(self, lease: Lease, tasks: int, now: int, chance: float) -> Answer:
         """Request an attempt; the request and the answer may each get lost."""
         draw = self._dice.random()
         if self._link is not DriverLink.UP or draw < chance:
             return Answer(Made.UNSENT, "refused")
         if draw < 2 * chance:
-            self._cluster.make(lease, now)
+            self._cluster.make(lease, tasks, now)
             return Answer(Made.UNKNOWN, "no answer")
         if draw < 3 * chance:
             return Answer(Made.UNKNOWN, "no answer")
         if draw < 4 * chance:
             return Answer(Made.NOT_NOW, "over quota")
-        self._cluster.make(lease, now)
+        self._cluster.make(lease, tasks, now)
         return Answer(Made.MADE)

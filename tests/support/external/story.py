@@ -39,7 +39,11 @@ TROUBLED: Final = 3 * MINUTE
 """How long faults occur."""
 LONGEST: Final = 40 * MINUTE
 """Time by which everything has ended, unless there is a bug."""
-MANNER: Final = Manner(Patience(10 * SECOND, MINUTE, 20 * SECOND, 30 * SECOND), 20 * SECOND)
+MANNER: Final = Manner(
+    Patience(10 * SECOND, MINUTE, 20 * SECOND, 30 * SECOND, prepare=30 * SECOND), 20 * SECOND
+)
+IN_PART: Final = MANNER.patience.prepare + 15 * SECOND
+"""How long a server that sees its cluster may leave a gang in part, with the time to delete it when messages get lost."""
 NAMES: Final = (ClusterName("onprem"), ClusterName("cloud"))
 
 
@@ -57,6 +61,10 @@ class Tale(Struct):
     handed_back: int = 0
     """Attempts that returned to the queue without having run."""
     lost: int = 0
+    unprepared: int = 0
+    """Gangs that ran in part and returned to the queue."""
+    nodes: int = 0
+    """Nodes that failed."""
     failed: int = 0
     cleared: int = 0
     """Clusters that failed, and were cleaned up when they returned."""
@@ -73,6 +81,8 @@ class Story:
         self._dice = Random(seed)
         self._now = START
         self._seed = seed
+        self._gangs = seed % 2 == 1
+        """Whether some jobs are gangs, and nodes fail. Without, more attempts are on their way at a time."""
         self.tale = Tale()
         self._clusters = {
             name: Cluster(self._dice.randint(1, 3), self._dice.randint(1, 2), self._dice) for name in NAMES
@@ -91,6 +101,8 @@ class Story:
         self._watchers: dict[ClusterName, Watcher] = {}
         self._away = 0
         """Time until which no server runs."""
+        self._in_part: dict[Lease, int] = {}
+        """For how long each attempt was seen in part by a server."""
 
     def play(self) -> Tale:
         """Play the story to its end; raise Wrong."""
@@ -112,6 +124,7 @@ class Story:
                 if not self._pilots:
                     self._begin()
                 self._serve(troubled=troubled)
+            self._check_parts()
             if not troubled and self._is_quiet():
                 self._check()
                 return self.tale
@@ -171,6 +184,7 @@ class Story:
             elif isinstance(event, JobRequeued):
                 self.tale.handed_back += event.why is Back.RELEASED
                 self.tale.lost += event.why is Back.LOST
+                self.tale.unprepared += event.why is Back.UNPREPARED
             elif isinstance(event, ClusterChanged):
                 self.tale.failed += event.health is ClusterHealth.FAILED
                 self.tale.cleared += event.health is ClusterHealth.CLEARING
@@ -183,12 +197,13 @@ class Story:
 
     def _starter(self, name: ClusterName, lease: Lease, *, troubled: bool) -> Callable[[], object]:
         pilot, watcher, epoch = self._pilots[name], self._watchers[name], self._epoch
+        tasks = self._engine.state.jobs[lease.job].kind.shape.tasks
 
         def arrive() -> None:
             reachable = self._down.get(name, 0) <= self._now
             if not reachable:
                 watcher.lose(self._now)
-            answer = watcher.start(lease, self._now, 0.1 if troubled else 0.0)
+            answer = watcher.start(lease, tasks, self._now, 0.1 if troubled else 0.0)
             if answer.made is Made.UNKNOWN:
                 self.tale.lost_answers += 1
                 if self._dice.random() < 0.5:  # the same fault may cut the connection
@@ -233,6 +248,9 @@ class Story:
             cluster.occupy(dice.choice(list(cluster.foreign)), dice.randint(0, 2))
         if dice.random() < 0.01 and cluster.objects:
             self._delete(cluster, dice.choice(list(cluster.objects)))
+        if self._gangs and dice.random() < 0.004:
+            self.tale.nodes += 1
+            cluster.lose(dice.choice(list(cluster.foreign)), self._now)
         if dice.random() < 0.004 and self._pilots:
             job = dice.choice(list(self._engine.state.jobs))
             self._step(Change(dice.choice([Act.CANCEL, Act.REQUEUE]), (job,), "ada"))
@@ -261,9 +279,25 @@ class Story:
         for _ in range(count):
             failure = self._dice.choice(list(OnFailure))
             terms = Terms(retry=Retry(self._dice.randint(0, 1), 50), on_cluster_failure=failure)
-            spec = JobSpec(Shell("true"), "job", "default", "default", Shape(Resources(1000)), terms)
+            most = self._clusters[NAMES[0]].slots if self._gangs else 1
+            tasks = self._dice.choice([1, self._dice.randint(1, most)]) if most > 1 else 1
+            shape = Shape(Resources(1000), tasks=tasks)
+            spec = JobSpec(Shell("true"), "job", "default", "default", shape, terms)
             jobs.append(NewJob(job_id(self._dice.getrandbits(60)), spec, b""))
         self._step(Submit(tuple(jobs), "ada"))
+
+    def _check_parts(self) -> None:
+        """Check that no server leaves a gang in part for longer than it may."""
+        for name, cluster in self._clusters.items():
+            if self._now < self._away or self._down.get(name, 0) > self._now:
+                continue
+            for lease, each in cluster.objects.items():
+                if not each.in_part:
+                    self._in_part.pop(lease, None)
+                    continue
+                self._in_part[lease] = self._in_part.get(lease, 0) + TICK
+                if self._in_part[lease] > IN_PART:
+                    raise Wrong(f"seed {self._seed}: {lease} stays in part: {each}")
 
     # --- the end
 

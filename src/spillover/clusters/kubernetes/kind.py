@@ -82,14 +82,15 @@ def _manner(form: KubernetesDoc, found: Findings) -> Manner:
     if form.shun_for is not None and form.backoff is not None:
         found.add(("shun_for",), "is the old name of `backoff`, which is also set; remove one of them")
     name, value = ("backoff", form.backoff) if form.shun_for is None else ("shun_for", form.shun_for)
-    bind, start, backoff, failed = (
+    bind, start, prepare, backoff, failed = (
         duration(value, (name,), found, least=SECOND // 10, most=31 * DAY) or 0
         for name, value in (
             ("bind_within", form.bind_within),
             ("start_within", form.start_within),
+            ("prepare_within", form.prepare_within),
             (name, BACKOFF if value is None else value),
             ("failed_after", form.failed_after),
         )
     )
     keep = duration(form.keep, ("keep",), found, most=31 * DAY) or 0
-    return Manner(Patience(bind, start, backoff, keep), failed)
+    return Manner(Patience(bind, start, backoff, keep, prepare), failed)

@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from spillover.control.driving.ledger import DriverOrders
+from spillover.control.driving.cases import DriverOrders
 from spillover.control.driving.pilot import Pilot
 from spillover.control.live.loop import Loop
 from spillover.core.events import AnyEvent, ClusterChanged, Lease

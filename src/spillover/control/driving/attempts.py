@@ -69,6 +69,10 @@ class Attempt(Struct):
     going: int | None = None
     """Monotonic time since which it is seen being deleted; None if it is not."""
     withdrawal: Withdrawal | None = None
+    first: int | None = None
+    """When this server first saw it run in part, nanoseconds UTC; None if it did not."""
+    short: str = ""
+    """What was missing of a gang when it was stopped as overdue; empty if it was not, or by an earlier server."""
     outputs: str | None = None
     """Digest of the list of saved output; None until it is saved."""
     keeping: bool = False

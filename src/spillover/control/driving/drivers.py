@@ -50,7 +50,8 @@ class Drivers:
         ):
             held = self._drivings[phase.cluster].ledger.held(job.lease)
             return Stopping(phase.stopping, f"on {phase.cluster} {held}") if held else None
-        if type(phase) is not Placed or phase.cluster not in self._drivings:
+        in_part = type(phase) is Running and job.extra.gang is not None
+        if not (type(phase) is Placed or in_part) or phase.cluster not in self._drivings:
             return None
         pending = self._drivings[phase.cluster].ledger.pending(job.lease)
         return (

@@ -10,9 +10,11 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec.structs import replace
 
-from spillover.control.driving.attempts import LASTS, Attempt, Known, Withdrawal, result_of
+from spillover.control.driving.attempts import LASTS, Attempt, Known, Withdrawal
+from spillover.control.driving.cases import Case, DriverOrders, is_on
+from spillover.control.driving.gaps import PASSING, Limit, limit_of, words_of
 from spillover.control.driving.nodes import Nodes
 from spillover.core.events import (
     AnyEvent,
@@ -20,14 +22,12 @@ from spillover.core.events import (
     JobEnded,
     JobPlaced,
     JobRequeued,
-    JobState,
     JobStopping,
     Lease,
     MemberPlaced,
-    Usage,
 )
-from spillover.core.proposals import DRIVER, HandBack, Outcome, Proposal, SeeBound, Started
-from spillover.core.records.jobs import Job, Placed, Running
+from spillover.core.proposals import DRIVER, GangOverdue, HandBack, Outcome, Proposal, SeeBound, Started
+from spillover.core.records.jobs import Placed, Running
 from spillover.core.state import State
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
 from spillover.model.units import SECOND
@@ -39,26 +39,6 @@ TRY_AGAIN: Final = SECOND
 """Nanoseconds until a deletion is sent again that failed or was not answered."""
 ASK_AGAIN: Final = 5 * SECOND
 """Nanoseconds beyond the grace until a deletion is sent again if the objects still exist."""
-
-
-class DriverOrders(Struct):
-    """What to propose to the core, and what to ask of the cluster."""
-
-    proposals: list[Proposal]
-    jobs: list[JobId]
-    """Jobs that the proposals concern."""
-    starts: list[Lease]
-    stops: list[tuple[Lease, int]]
-    """Attempts to delete, each with its grace in nanoseconds."""
-    keeps: list[Lease]
-    """Ended attempts whose output must be saved before their end is proposed."""
-    failed: list[tuple[JobId, Exception]] = []
-    """Jobs that failed with an unexpected error."""
-
-    @classmethod
-    def none(cls) -> "DriverOrders":
-        """Return empty orders."""
-        return cls([], [], [], [], [])
 
 
 class Ledger:
@@ -83,7 +63,7 @@ class Ledger:
         """Take over attempts that an earlier server left in the state; it may or may not have sent their starts."""
         held = {job for node in state.nodes.values() if node.cluster == self.cluster for job in node.jobs}
         for job in sorted([state.jobs[each] for each in held], key=lambda job: job.number):
-            if _is_on(job, self.cluster):
+            if is_on(job, self.cluster):
                 self._expect(job.lease, Known.UNSURE)
 
     def note(self, events: Sequence[AnyEvent]) -> bool:
@@ -211,8 +191,8 @@ class Ledger:
             try:
                 for attempt in list(self._jobs.get(job_id, {}).values()):
                     job = state.jobs.get(job_id) if attempt.wanted else None
-                    if job is not None and _is_on(job, self.cluster) and job.lease == attempt.lease:
-                        self._look(_Case(job, attempt, now, monotonic), orders, bound)
+                    if job is not None and is_on(job, self.cluster) and job.lease == attempt.lease:
+                        self._look(Case(job, attempt, now, monotonic), orders, bound)
                     else:
                         self._clear(attempt, orders, now, monotonic)
             except Exception as error:  # noqa: BLE001 - no error may affect other jobs
@@ -238,8 +218,10 @@ class Ledger:
         attempt = self._find(lease)
         if attempt is None:
             return None
-        if attempt.seen is not None:
-            return attempt.seen.pending
+        if (seen := attempt.seen) is not None:
+            if seen.gap is None or seen.pending is None:
+                return seen.pending
+            return replace(seen.pending, message=words_of(seen.gap, seen.pending))
         # The message is that of the last try, so an earlier refusal must not come first.
         if attempt.unanswered is not None:
             return (
@@ -274,7 +256,7 @@ class Ledger:
 
     # --- attempts in the state
 
-    def _look(self, case: "_Case", orders: DriverOrders, bound: dict[Lease, tuple[NodeName, ...]]) -> None:
+    def _look(self, case: Case, orders: DriverOrders, bound: dict[Lease, tuple[NodeName, ...]]) -> None:
         """Handle an attempt that should exist."""
         attempt = case.attempt
         match attempt.known:
@@ -291,7 +273,7 @@ class Ledger:
             case Known.UNASKED | Known.UNSURE:
                 self._ask(case, orders)
 
-    def _follow(self, case: "_Case", orders: DriverOrders, bound: dict[Lease, tuple[NodeName, ...]]) -> None:
+    def _follow(self, case: Case, orders: DriverOrders, bound: dict[Lease, tuple[NodeName, ...]]) -> None:
         """Handle an attempt that exists."""
         job, attempt, seen = case.job, case.attempt, case.attempt.seen
         assert seen is not None  # noqa: S101 - it was seen
@@ -301,10 +283,11 @@ class Ledger:
                     attempt.keeping = True
                     orders.keeps.append(attempt.lease)
                 return
-            case.say(orders, result_of(job, seen.ending, case.now, attempt.outputs or ""))
+            case.say(orders, case.result(seen.ending, self._patience, attempt.outputs or ""))
             return
-        if seen.vacant and attempt.going is not None:
-            # A foreign finalizer may keep the objects forever. Nothing of them runs, so do not keep their capacity.
+        if attempt.going is not None and (seen.vacant or (seen.stranded and job.extra.gang is not None)):
+            # A foreign finalizer may keep the objects forever. Nothing of them runs, so do not keep their capacity. Nor
+            # keep that of a whole gang for tasks on nodes that do not answer.
             if case.monotonic - attempt.going >= LASTS:
                 self._conclude(case, orders)
                 return
@@ -317,37 +300,57 @@ class Ledger:
             bound[attempt.lease] = seen.nodes
         if case.stopping or attempt.withdrawal is not None:
             self._stop(attempt, job.terms.grace, orders, case.monotonic)
-        elif seen.pending is not None and type(job.phase) is Placed and not attempt.ran and not seen.going:
-            self._wait_or_withdraw(case, seen.pending, orders)
+        elif not seen.going:
+            self._await_start(case, seen, orders)
 
-    def _wait_or_withdraw(self, case: "_Case", pending: Pending, orders: DriverOrders) -> None:
+    def _await_start(self, case: Case, seen: Seen, orders: DriverOrders) -> None:
+        """Handle an attempt of which nothing runs, or a gang that runs in part."""
+        job, attempt = case.job, case.attempt
+        if seen.pending is not None and type(job.phase) is Placed and not attempt.ran:
+            self._wait_or_withdraw(case, seen.pending, orders)
+        elif seen.gap is not None and job.extra.gang is not None:
+            attempt.first = case.now if attempt.first is None else attempt.first
+            limit = limit_of(job, seen.gap, seen.pending, self._patience, attempt.first)
+            self._wait_or_end(case, limit, orders)
+
+    def _wait_or_withdraw(self, case: Case, pending: Pending, orders: DriverOrders) -> None:
         """Handle an attempt that does not start: wait, or withdraw it."""
-        passing = pending.why in {Hindrance.UNSCHEDULABLE, Hindrance.REFUSED}
-        left = pending.since + (self._patience.bind if passing else self._patience.start) - case.now
+        passing = pending.why in PASSING
+        patience = self._patience.bind if passing else self._patience.start
+        left = pending.since + patience - case.now
         if left > 0:
             self._look_at(case.job.id, case.monotonic + left)
             return
-        case.attempt.withdrawal = Withdrawal(None if passing else Outcome.NOT_STARTED, pending.message)
+        gap = case.attempt.seen.gap if case.attempt.seen is not None else None
+        message = pending.message if gap is None else words_of(gap, pending, patience)
+        case.attempt.withdrawal = Withdrawal(None if passing else Outcome.NOT_STARTED, message)
         self._stop(case.attempt, 0, orders, case.monotonic)
 
-    def _conclude(self, case: "_Case", orders: DriverOrders) -> None:
+    def _wait_or_end(self, case: Case, limit: Limit, orders: DriverOrders) -> None:
+        """Handle a gang that runs in part: wait for the other tasks, or have it stopped."""
+        if (left := limit.at - case.now) > 0:
+            self._look_at(case.job.id, case.monotonic + left)
+            return
+        case.attempt.short = limit.because
+        case.say(orders, GangOverdue(case.attempt.lease, external=True))
+
+    def _conclude(self, case: Case, orders: DriverOrders) -> None:
         """Report the end of an attempt whose objects are gone."""
         attempt = case.attempt
         if attempt.seen is not None and attempt.seen.ending is not None:
-            case.say(orders, result_of(case.job, attempt.seen.ending, case.now))
+            case.say(orders, case.result(attempt.seen.ending, self._patience))
         elif attempt.withdrawal is not None and not attempt.ran:
             case.say(orders, self._withdrawn(case, attempt.withdrawal))
         elif case.stopping:
-            case.say(orders, result_of(case.job, Ending(Outcome.STOPPED, usage=case.usage()), case.now))
+            case.say(orders, case.result(Ending(Outcome.STOPPED, usage=case.usage()), self._patience))
         else:
             why = f"its Job on {self.cluster} was deleted by someone else"
             if attempt.withdrawal is not None:
                 why = f"it started while it was being withdrawn: {attempt.withdrawal.message}"
-            case.say(
-                orders, result_of(case.job, Ending(Outcome.LOST, usage=case.usage(), message=why), case.now)
-            )
+            lost = Ending(Outcome.LOST, usage=case.usage(), message=why)
+            case.say(orders, case.result(lost, self._patience))
 
-    def _ask(self, case: "_Case", orders: DriverOrders) -> None:
+    def _ask(self, case: Case, orders: DriverOrders) -> None:
         """Handle an attempt that is not seen, and may never have been sent."""
         job, attempt = case.job, case.attempt
         if attempt.asking:
@@ -356,7 +359,7 @@ class Ledger:
         if attempt.withdrawal is not None:
             case.say(orders, self._withdrawn(case, attempt.withdrawal))
         elif case.stopping:
-            case.say(orders, result_of(job, Ending(Outcome.STOPPED), case.now))
+            case.say(orders, case.result(Ending(Outcome.STOPPED), self._patience))
         elif type(job.phase) is Running:
             self._conclude(case, orders)
         elif waited > self._patience.bind and attempt.known is Known.UNASKED:
@@ -366,11 +369,12 @@ class Ledger:
         else:
             orders.starts.append(attempt.lease)
 
-    def _withdrawn(self, case: "_Case", withdrawal: Withdrawal) -> Proposal:
+    def _withdrawn(self, case: Case, withdrawal: Withdrawal) -> Proposal:
         """Return the proposal for a job whose attempt was withdrawn before it started."""
         if withdrawal.outcome is not None:
-            return result_of(case.job, Ending(withdrawal.outcome, message=withdrawal.message), case.now)
-        return HandBack(DRIVER, (case.attempt.lease,), withdrawal.message, self._patience.backoff)
+            return case.result(Ending(withdrawal.outcome, message=withdrawal.message), self._patience)
+        backoff = case.backoff(self._patience)
+        return HandBack(DRIVER, (case.attempt.lease,), withdrawal.message, backoff)
 
     # --- attempts that are not in the state
 
@@ -445,48 +449,3 @@ class Ledger:
         if (due := self._due.get(job)) is None or monotonic < due:
             self._due[job] = monotonic
             heapq.heappush(self._timers, (monotonic, job))
-
-
-class _Case(Struct, frozen=True):
-    """A job of the state with its attempt, at one moment."""
-
-    job: Job
-    attempt: Attempt
-    now: int
-    monotonic: int
-
-    @property
-    def _phase(self) -> Placed | Running:
-        phase = self.job.phase
-        assert isinstance(phase, Placed | Running)  # noqa: S101 - callers pass no other phase
-        return phase
-
-    @property
-    def nodes(self) -> tuple[NodeName, ...]:
-        """Nodes of its tasks in the state, by rank."""
-        return tuple([task.node for task in self.job.tasks])
-
-    def more_run(self, seen: Seen) -> bool:
-        """Return whether tasks of a gang run that the state has as placed."""
-        tasks = self.job.tasks if seen.began and self.job.extra.gang is not None else ()
-        return any(tasks[rank].state is JobState.PLACED for rank in seen.began if rank < len(tasks))
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the job is stopping."""
-        return self._phase.stopping is not None
-
-    def usage(self) -> Usage:
-        """Return the usage of an attempt whose objects are gone, as far as known."""
-        started = self.attempt.seen.started if self.attempt.seen is not None else None
-        return Usage() if started is None else Usage(max(0, self.now - started))
-
-    def say(self, orders: DriverOrders, proposal: Proposal) -> None:
-        """Add a proposal about this job."""
-        orders.proposals.append(proposal)
-        orders.jobs.append(self.job.id)
-
-
-def _is_on(job: Job, cluster: ClusterName) -> bool:
-    """Return whether the state has a job on a cluster."""
-    return isinstance(job.phase, Placed | Running) and job.phase.cluster == cluster

@@ -1,7 +1,8 @@
 """Decides what to propose about one external cluster and what to ask of it, without clock or connection. Pure."""
 
+from spillover.control.driving.cases import DriverOrders
 from spillover.control.driving.health import AWAITED, HealthView, health_of
-from spillover.control.driving.ledger import DriverOrders, Ledger
+from spillover.control.driving.ledger import Ledger
 from spillover.core.proposals import SeeCluster
 from spillover.core.state import State
 from spillover.model.cluster import ClusterHealth

@@ -41,6 +41,8 @@ TOO_LATE: Final = "not all of its nodes prepared their tasks in time"
 _DEFAULTS: Final = Terms()
 _BEFORE_START: Final = frozenset({Outcome.NOT_STARTED, Outcome.RELEASED, Outcome.LOST})
 """Outcomes of tasks that may never have run."""
+_OVER: Final = frozenset({Outcome.STOPPED, Outcome.LOST})
+"""Outcomes of gangs that were stopped."""
 
 
 def tasks_end(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> list[AnyEvent]:
@@ -101,12 +103,18 @@ def overdue(state: State, proposal: GangOverdue, now: int) -> tuple[list[AnyEven
     job = state.jobs.get(proposal.lease.job)
     if job is None or job.lease != proposal.lease or not isinstance(job.phase, Placed | Running):
         return [], Done()
-    if job.phase.stopping is not None or not starts_still(job):
+    if job.phase.stopping is not None or not (proposal.external or starts_still(job)):
         return [], Done()
     return [JobStopping(job.id, now, Stop.UNPREPARED, ITSELF)], Done()
 
 
-def _may_try_again(job: Job) -> bool:
+def was_late(job: Job, outcome: Outcome) -> bool:
+    """Return whether a gang ended because its server stopped it as overdue."""
+    stopping = job.phase.stopping if isinstance(job.phase, Placed | Running) else None
+    return stopping is Stop.UNPREPARED and outcome in _OVER
+
+
+def may_try_again(job: Job) -> bool:
     """Return whether a gang that could not be prepared is tried again."""
     return stop_of(job) is None and job.lost < job.terms.retry.lost
 
@@ -125,8 +133,8 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
     began = type(phase) is Running or used.ran > 0
     cost = job.cost + (attempt_cost(state, job, used.ran) if began else 0)
     if (why_not := _unprepared(job, end, began=began)) is not None:
-        if _may_try_again(job):
-            return _given_back(job, now, cost, why_not)
+        if may_try_again(job):
+            return given_back(job, now, cost, why_not)
         outcome, end = Outcome.NOT_STARTED, replace(end, state=JobState.FAILED, message=why_not)
     if outcome is Outcome.RELEASED:
         if not began:
@@ -163,10 +171,10 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
     )
 
 
-def _given_back(job: Job, now: int, cost: int, because: str) -> JobRequeued:
+def given_back(job: Job, now: int, cost: int, because: str, backoff: int = 0) -> JobRequeued:
     """Requeue a gang that could not start. It backs off from its cluster, so that it does not try the same at once."""
     cluster = job.phase.cluster if isinstance(job.phase, Placed | Running) else None
-    until = now + UNPREPARED_BACKOFF * (job.lost + 1)
+    until = now + (backoff or UNPREPARED_BACKOFF * (job.lost + 1))
     attempt, seq = job.attempt + 1, job.seq + 1
     return JobRequeued(
         job.id,

@@ -5,7 +5,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from spillover.core.deciders.endings import attempt_cost, elapsed, finish
-from spillover.core.deciders.gangs import tasks_end
+from spillover.core.deciders.gangs import TOO_LATE, given_back, may_try_again, tasks_end, was_late
 from spillover.core.deciders.verdicts import again, verdict
 from spillover.core.events import (
     AnyEvent,
@@ -110,12 +110,11 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
     cost = job.cost + (attempt_cost(state, job, ran) if began else 0)
     ended, why = SUCCEEDED, None
     if outcome is not EXITED or proposal.exit_code != 0:
-        back = again(job, outcome, proposal.exit_code)
-        if back is not None:
-            attempt = job.attempt + 1
-            requeued = JobRequeued(
-                job.id, now, back, attempt, job.seq + 1, cost, proposal.outputs, proposal.message
-            )
+        if was_late(job, outcome):
+            outcome = NOT_STARTED
+            proposal = replace(proposal, message=proposal.message or TOO_LATE)
+        requeued = _retried(job, proposal, outcome, now, cost)
+        if requeued is not None:
             return [requeued] if ends is None else [ends, requeued], ACCEPTED
         ended, why = verdict(job, outcome, proposal)
     finished = now - proposal.age if proposal.age > 0 else now
@@ -144,6 +143,19 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
     if ends is None and not state.members and job.id not in state.waiters:
         return [ending], ACCEPTED  # most jobs have no array and no dependent jobs
     return finish(state, [ending], now, () if ends is None else (ends,)), ACCEPTED
+
+
+def _retried(job: Job, proposal: Result, outcome: Outcome, now: int, cost: int) -> JobRequeued | None:
+    """Return the next attempt of a job that ended badly; None if it is not retried."""
+    if was_late(job, proposal.outcome):
+        if not may_try_again(job):
+            return None
+        return given_back(job, now, cost, proposal.message, proposal.backoff)
+    back = again(job, outcome, proposal.exit_code)
+    if back is None:
+        return None
+    attempt, seq = job.attempt + 1, job.seq + 1
+    return JobRequeued(job.id, now, back, attempt, seq, cost, proposal.outputs, proposal.message)
 
 
 def _reported_ends(job: Job, proposal: Result, now: int) -> TasksEnded | None:

@@ -12,7 +12,7 @@ from spillover.core.proposals import Outcome
 from spillover.model.ids import NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
-from spillover.ports.driver import Ending, Hindrance, Pending, Seen, Stage
+from spillover.ports.driver import Ending, Gap, Hindrance, Pending, Seen, Stage
 from tests.support.kubernetes import (
     LEASE,
     a_condition,
@@ -98,6 +98,83 @@ def test_what_is_deleted_is_going_and_so_are_pods_without_a_job() -> None:
     assert told.going
     assert told.stage is Stage.RUNNING
     assert not seen().going
+
+
+# --- gangs that run in part
+
+
+UNBOUND = a_condition("PodScheduled", "Unschedulable", "0/3 nodes", holds=False, since=2)
+GANG = {"parallelism": 3, "completions": 3}
+
+
+def task(index: int | None, node: str = "node-1", **more: Any) -> Pod:
+    """A task of a gang that runs; without a node, one that waits for it."""
+    name = "" if index is not None else more.pop("name", "x")
+    if node:
+        return a_pod("Running", RUNNING, index=index, node=node, name=name, **more)
+    return a_pod(index=index, node="", name=name, conditions=[UNBOUND], **more)
+
+
+def test_a_gang_of_which_a_pod_has_no_node_says_what_is_missing() -> None:
+    told = seen(task(0), task(1), task(2, ""), job=a_job(spec=GANG))
+    assert told.stage is Stage.RUNNING
+    assert told.gap == Gap(3, 2, 2, when(0), when(0))
+    assert told.pending == Pending(Hindrance.UNSCHEDULABLE, "0/3 nodes", when(2))
+
+
+def test_a_gang_whose_pods_all_run_or_have_succeeded_is_whole() -> None:
+    assert seen(task(0), task(1), task(2), job=a_job(spec=GANG)).gap is None
+    over = a_pod("Succeeded", a_container(terminated=ended(0)), index=2)
+    assert seen(task(0), task(1), over, job=a_job(spec=GANG)).gap is None
+    assert seen(task(0), task(1), job=a_job(spec=GANG, succeeded=1)).gap is None, "its pod is gone already"
+
+
+def test_a_pod_that_is_bound_and_does_not_run_is_missing() -> None:
+    told = seen(task(0), task(1), a_pod(index=2), job=a_job(spec=GANG))
+    assert told.gap == Gap(3, 3, 2, when(0), when(0))
+
+
+def test_pods_that_were_not_even_created_are_missing() -> None:
+    assert seen(task(0), job=a_job(spec=GANG)).gap == Gap(3, 1, 1, when(0), when(0))
+
+
+def test_a_pod_that_is_being_deleted_is_missing_from_then_on() -> None:
+    told = seen(task(0), task(1), task(2, deleted=7), job=a_job(spec=GANG))
+    assert told.gap == Gap(3, 2, 2, when(0), when(7))
+
+
+def test_the_pod_that_replaces_a_lost_one_is_missing_since_it_was_created() -> None:
+    lost = a_pod("Failed", a_container(terminated=ended(1)), index=2)
+    told = seen(task(0), task(1), lost, task(2, "", made=8), job=a_job(spec=GANG, failed=1))
+    assert told.gap == Gap(3, 2, 2, when(0), when(8))
+
+
+def test_a_job_of_one_pod_has_no_gap() -> None:
+    assert seen(task(None, "")).gap is None
+
+
+def test_a_job_that_runs_its_pods_one_after_the_other_is_a_gang_until_they_have_begun() -> None:
+    many = {"parallelism": 2, "completions": 9}
+    assert seen(task(0), task(1, ""), job=a_job(spec=many)).gap == Gap(2, 1, 1, when(0), when(0))
+    over = a_pod("Succeeded", a_container(terminated=ended(0)), index=0)
+    assert seen(over, task(1), task(2, ""), job=a_job(spec=many, succeeded=1)).gap is None
+
+
+def test_pods_without_indexes_have_ranks_by_age_and_that_of_the_pod_that_they_replace() -> None:
+    pair = {"parallelism": 2}
+    told = seen(task(None, name="a"), task(None, "", name="b"), job=a_job(spec=pair))
+    assert (told.began, told.gap) == ((0,), Gap(2, 1, 1, when(0), when(0)))
+    lost = a_pod("Failed", a_container(terminated=ended(1)), name="b")
+    told = seen(task(None, name="a"), lost, task(None, name="c", made=8), job=a_job(spec=pair, failed=1))
+    assert (told.began, told.gap) == ((0, 1), None)
+
+
+def test_a_gang_that_is_deleted_with_pods_on_silent_nodes_only_is_stranded() -> None:
+    silent = frozenset(("node-2",))
+    left = task(2, "node-2", deleted=7)
+    assert seen(left, job=a_job(deleted=7, spec=GANG), silent=silent).stranded
+    assert not seen(task(1, deleted=7), left, job=a_job(deleted=7, spec=GANG), silent=silent).stranded
+    assert not seen(left, job=a_job(spec=GANG), silent=silent).stranded, "it is not being deleted"
 
 
 # --- what keeps it

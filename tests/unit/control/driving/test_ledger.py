@@ -7,12 +7,26 @@ import pytest
 from msgspec.structs import replace
 
 from spillover.control.driving.attempts import LASTS
+from spillover.control.driving.cases import DriverOrders
 from spillover.control.driving.drivers import Drivers
-from spillover.control.driving.ledger import LATE, DriverOrders, Ledger
+from spillover.control.driving.gaps import spread_out
+from spillover.control.driving.ledger import LATE, Ledger
 from spillover.control.views.jobs import why_view
-from spillover.core.events import JobState, Lease, SeenNode, TaskEnd, Usage
+from spillover.core.events import (
+    Back,
+    JobEnded,
+    JobRequeued,
+    JobState,
+    JobStopping,
+    Lease,
+    SeenNode,
+    Stop,
+    TaskEnd,
+    Usage,
+)
 from spillover.core.proposals import (
     DRIVER,
+    GangOverdue,
     HandBack,
     Outcome,
     Result,
@@ -23,11 +37,23 @@ from spillover.core.proposals import (
 )
 from spillover.core.records.jobs import Running
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
-from spillover.model.ids import ClusterName, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.job import Retry
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
 from spillover.policies.loading import load
-from spillover.ports.driver import Answer, Changes, Ending, Hindrance, Made, Patience, Pending, Seen, Stage
+from spillover.ports.driver import (
+    Answer,
+    Changes,
+    Ending,
+    Gap,
+    Hindrance,
+    Made,
+    Patience,
+    Pending,
+    Seen,
+    Stage,
+)
 from spillover.testing.builders import a_job
 from spillover.testing.world import World
 
@@ -502,3 +528,200 @@ def test_an_error_after_a_refusal_is_not_shown_as_a_refusal(bench: Bench) -> Non
     assert bench.ledger.pending(lease) == Pending(Hindrance.REFUSED, "over quota", bench.now)
     bench.ledger.answered(lease, Answer(Made.UNSENT, "connection refused"), bench.now, bench.now)
     assert bench.ledger.pending(lease) == Pending(Hindrance.UNANSWERED, "connection refused", bench.now)
+
+
+# --- gangs that run in part
+
+
+NO_NODE = "0/2 nodes are available"
+
+
+def half(lease: Lease, since: int, *, pending: Pending | None = None, bound: int = 2) -> Seen:
+    """Two tasks of three run; the third has no node, or does not run."""
+    gap = Gap(3, bound, 2, since, since)
+    seen = replace(running(lease, since, N1, N1), began=(0, 1), gap=gap)
+    return replace(seen, pending=pending)
+
+
+def unbound(since: int) -> Pending:
+    return Pending(Hindrance.UNSCHEDULABLE, NO_NODE, since)
+
+
+def another_server(bench: Bench) -> None:
+    bench.ledger = Ledger(CLUSTER, PATIENCE)
+    bench.ledger.adopt(bench.world.state)
+
+
+def test_a_gang_of_which_a_pod_finds_no_node_gives_all_its_room_back(bench: Bench) -> None:
+    lease, began = gang(bench), bench.now
+    bench.see(half(lease, began, pending=unbound(began)))
+    bench.do()
+    bench.world.wait(seconds=29)
+    assert bench.do() == DriverOrders.none()
+    bench.world.wait(seconds=2)
+    assert bench.do().proposals == [GangOverdue(lease, external=True)]
+    (stopping,) = bench.world.happened(JobStopping)
+    assert stopping.why is Stop.UNPREPARED
+    ((stopped, _),) = bench.do().stops
+    assert stopped == lease
+    assert not list(bench.world.happened(JobRequeued)), "it is still there"
+    bench.see(gone=(lease,))
+    bench.do()
+    (back,) = bench.world.happened(JobRequeued)
+    words = "only 2 of its 3 pods had a node within 30s: 0/2 nodes are available"
+    assert (back.why, back.because, back.attempt) == (Back.UNPREPARED, words, 2)
+    assert back.backing_off == CLUSTER
+    assert 5 * MINUTE <= back.until - bench.now < 10 * MINUTE
+    job = bench.world.job("gang")
+    assert (job.state, job.lost) == (JobState.QUEUED, 1)
+    assert all(node.used == Resources() for node in bench.world.state.nodes.values())
+
+
+def test_a_gang_whose_pods_all_have_nodes_has_longer_to_run_as_a_whole(bench: Bench) -> None:
+    lease, began = gang(bench), bench.now
+    bench.see(half(lease, began, bound=3))
+    bench.do()
+    bench.world.wait(seconds=540)
+    assert bench.do() == DriverOrders.none()
+    bench.world.wait(seconds=60)
+    assert bench.do().proposals == [GangOverdue(lease, external=True)]
+    bench.do()
+    bench.see(gone=(lease,))
+    bench.do()
+    (back,) = bench.world.happened(JobRequeued)
+    assert back.because == "only 2 of its 3 pods ran within 10m"
+
+
+def test_the_time_of_a_gang_that_runs_in_part_goes_on_when_the_server_restarts(bench: Bench) -> None:
+    lease, began = gang(bench), bench.now
+    bench.see(half(lease, began, bound=3))
+    bench.do()
+    bench.world.wait(seconds=540)
+    another_server(bench)
+    bench.see(half(lease, began, bound=3), whole=True)
+    bench.do()
+    bench.world.wait(seconds=60)
+    assert bench.do().proposals == [GangOverdue(lease, external=True)]
+
+
+def test_a_gang_that_was_stopped_as_overdue_goes_back_also_under_another_server(bench: Bench) -> None:
+    lease, began = gang(bench), bench.now
+    bench.see(half(lease, began, pending=unbound(began)))
+    bench.do()
+    bench.world.wait(seconds=31)
+    bench.do()
+    another_server(bench)
+    bench.see(whole=True)
+    bench.do()
+    (back,) = bench.world.happened(JobRequeued)
+    assert (back.why, back.backing_off) == (Back.UNPREPARED, CLUSTER)
+
+
+def test_a_cluster_whose_clock_is_ahead_does_not_keep_a_gang_for_longer(bench: Bench) -> None:
+    lease = gang(bench)
+    bench.see(half(lease, bench.now + 60 * MINUTE, bound=3))
+    bench.do()
+    bench.world.wait(seconds=600)
+    assert GangOverdue(lease, external=True) in bench.do().proposals
+
+
+def test_a_gang_that_ran_as_a_whole_and_lost_a_pod_has_its_time_from_then_on(bench: Bench) -> None:
+    lease, began = gang(bench), bench.now
+    bench.see(replace(running(lease, began, N1, N1, N2), began=(0, 1, 2)))
+    bench.do()
+    bench.world.wait(seconds=3600)
+    lost = replace(half(lease, began, pending=unbound(bench.now)), gap=Gap(3, 2, 2, began, bench.now))
+    bench.see(lost)
+    bench.do()
+    bench.world.wait(seconds=540)
+    assert bench.do() == DriverOrders.none(), "Kubernetes may still find a node for it"
+    bench.world.wait(seconds=60)
+    assert bench.do().proposals == [GangOverdue(lease, external=True)]
+
+
+def test_a_gang_that_becomes_whole_in_time_runs_on(bench: Bench) -> None:
+    lease, began = gang(bench), bench.now
+    bench.see(half(lease, began, pending=unbound(began)))
+    bench.do()
+    bench.world.wait(seconds=20)
+    bench.see(replace(running(lease, began, N1, N1, N2), began=(0, 1, 2)))
+    bench.do()
+    bench.world.wait(seconds=3600)
+    assert bench.do() == DriverOrders.none()
+
+
+def test_a_gang_that_never_becomes_whole_fails_once_its_tries_are_used_up(bench: Bench) -> None:
+    (job,) = bench.world.submit(a_job("gang").tasks(3).terms(retry=Retry(0, 0)))
+    bench.note()
+    lease = bench.world.job(job).lease
+    bench.made(lease)
+    bench.see(half(lease, bench.now, pending=unbound(bench.now)))
+    bench.do()
+    bench.world.wait(seconds=31)
+    bench.do()
+    bench.see(gone=(lease,))
+    bench.do()
+    (ended_,) = bench.world.happened(JobEnded)
+    assert ended_.state is JobState.FAILED
+    assert "only 2 of its 3 pods had a node within 30s" in str(ended_.why)
+
+
+def test_a_gang_of_which_nothing_ran_goes_back_without_a_try(bench: Bench) -> None:
+    lease = gang(bench)
+    gap = Gap(3, 2, 0, bench.now, bench.now)
+    bench.see(replace(waiting(lease, Hindrance.UNSCHEDULABLE, bench.now), gap=gap))
+    bench.world.wait(seconds=31)
+    assert bench.do().stops == [(lease, 0)]
+    bench.see(gone=(lease,))
+    bench.do()
+    (back,) = bench.world.happened(JobRequeued)
+    words = "only 2 of its 3 pods had a node within 30s: so it says"
+    assert (back.why, back.because, back.attempt) == (Back.RELEASED, words, 1)
+
+
+def test_a_gang_whose_image_one_node_cannot_pull_goes_back(bench: Bench) -> None:
+    lease, began = gang(bench), bench.now
+    no_image = Pending(Hindrance.IMAGE, "ErrImagePull: no such image", began)
+    bench.see(half(lease, began, pending=no_image, bound=3))
+    bench.do()
+    bench.world.wait(seconds=600)
+    assert bench.do().proposals == [GangOverdue(lease, external=True)]
+    bench.do()
+    bench.see(gone=(lease,))
+    bench.do()
+    (back,) = bench.world.happened(JobRequeued)
+    assert back.because == "only 2 of its 3 pods ran within 10m: ErrImagePull: no such image"
+
+
+def test_a_gang_with_pods_on_a_node_that_does_not_answer_gives_its_room_back(bench: Bench) -> None:
+    lease, began = gang(bench), bench.now
+    bench.see(half(lease, began, pending=unbound(began)))
+    bench.do()
+    bench.world.wait(seconds=31)
+    bench.do()
+    left = replace(running(lease, began, N2), going=True, stranded=True)
+    bench.see(left)
+    bench.do()
+    assert not list(bench.world.happened(JobRequeued))
+    bench.world.wait(seconds=61)
+    bench.do()
+    (back,) = bench.world.happened(JobRequeued)
+    assert back.why is Back.UNPREPARED
+    bench.see(left)
+    assert [stopped for stopped, _ in bench.do().stops] == [lease], "what is left is still to be deleted"
+
+
+def test_why_says_how_much_of_a_gang_has_a_node(bench: Bench) -> None:
+    lease, began = gang(bench), bench.now
+    bench.see(half(lease, began, pending=unbound(began)))
+    bench.do()
+    driving: Any = SimpleNamespace(driver=SimpleNamespace(cluster=CLUSTER), ledger=bench.ledger)
+    job = bench.world.job(lease.job)
+    said = why_view(bench.world.engine, job, bench.now, cluster_reason=Drivers([driving]).reason_of)
+    assert "only 2 of its 3 pods have a node: 0/2 nodes are available" in said.sentence
+
+
+def test_two_gangs_that_went_back_at_the_same_time_do_not_come_again_at_the_same_time(bench: Bench) -> None:
+    backoffs = {spread_out(Lease(JobId(f"job{n}"), 1, 1), 5 * MINUTE) for n in range(20)}
+    assert len(backoffs) == 20
+    assert all(5 * MINUTE <= each < 10 * MINUTE for each in backoffs)

@@ -5,7 +5,8 @@ from msgspec import structs
 
 from spillover.control.driving import ledger
 from spillover.control.driving.attempts import Attempt, Known
-from spillover.control.driving.ledger import DriverOrders, Ledger
+from spillover.control.driving.cases import DriverOrders
+from spillover.control.driving.ledger import Ledger
 from spillover.core.events import Lease
 from spillover.core.records.jobs import Placed, Running
 from spillover.core.state import State
@@ -81,4 +82,10 @@ def test_what_is_left_over_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
             self._drop(attempt)
 
     monkeypatch.setattr(Ledger, "_clear", clear)
+    assert found()
+
+
+@pytest.mark.slow
+def test_a_gang_that_runs_in_part_is_not_left_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ledger, "_wait_or_end", lambda *_: None)
     assert found()

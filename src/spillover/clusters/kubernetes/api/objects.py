@@ -217,10 +217,20 @@ class JobStatus(_Object, frozen=True):
     conditions: tuple[ObjectCondition, ...] = ()
 
 
+class KubeJobSpec(_Object, frozen=True):
+    """Spec of a Job: how many pods it runs."""
+
+    parallelism: int = 1
+    """Most pods at a time."""
+    completions: int | None = None
+    """How many pods must succeed; None if one success ends the Job once all pods have ended."""
+
+
 class KubeJob(_Object, frozen=True):
     """A Job of `batch/v1`."""
 
     metadata: Meta = Meta()
+    spec: KubeJobSpec = KubeJobSpec()
     status: JobStatus = JobStatus()
 
 

@@ -69,13 +69,16 @@ def _abandoned(known: KnownObject) -> Ending | None:
     if known.over is None and known.condition("FailureTarget") is None:
         return None
     living = known.living
-    if any(
-        each.pod.metadata.deletion_timestamp is None or each.pod.spec.node_name not in known.silent
-        for each in living
-    ):
+    if not all(is_abandoned(each, known) for each in living):
         return None
     nodes = ", ".join(sorted({each.pod.spec.node_name for each in living}))
     return _told(known, Outcome.LOST, message=f"its node does not answer: {nodes}")
+
+
+def is_abandoned(living: Sighting, known: KnownObject) -> bool:
+    """Return whether a pod is deleted, but on a node that does not answer."""
+    pod = living.pod
+    return pod.metadata.deletion_timestamp is not None and pod.spec.node_name in known.silent
 
 
 def _failed(known: KnownObject) -> Ending:

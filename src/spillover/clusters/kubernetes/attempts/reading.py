@@ -4,13 +4,13 @@ from typing import Final
 
 from spillover.clusters.kubernetes.accounting import used_by
 from spillover.clusters.kubernetes.api.objects import KubeEvent, moment_of, said
-from spillover.clusters.kubernetes.attempts.endings import ending_of
+from spillover.clusters.kubernetes.attempts.endings import ending_of, is_abandoned
 from spillover.clusters.kubernetes.attempts.sightings import NO_INDEX, KnownObject, Sighting
 from spillover.core.events import Lease
 from spillover.forms.jobs.pods import GPU
 from spillover.model.ids import NodeName
 from spillover.model.resources import Resources
-from spillover.ports.driver import Hindrance, Pending, Seen, Stage
+from spillover.ports.driver import Gap, Hindrance, Pending, Seen, Stage
 
 _NO_IMAGE: Final = frozenset(
     (
@@ -49,6 +49,7 @@ def read(lease: Lease, known: KnownObject, gpu: str = GPU) -> Seen:
     stage = Stage.ENDED if ending is not None else Stage.RUNNING if ran else Stage.PENDING
     living = [each for each in known.living if each.pod.spec.node_name]
     going = job is None or job.metadata.deletion_timestamp is not None
+    gap = None if ending is not None else gap_of(known)
     return Seen(
         lease,
         stage,
@@ -56,12 +57,57 @@ def read(lease: Lease, known: KnownObject, gpu: str = GPU) -> Seen:
         started,
         tuple([NodeName(each.pod.spec.node_name) for each in living]),
         () if ending is not None else _uses(living, gpu),
-        _pending(known) if stage is Stage.PENDING else None,
+        _pending(known) if stage is Stage.PENDING or gap is not None else None,
         ending,
         going and not any(_may_run(each) for each in known.living),
         _held(known) if going else "",
-        tuple(sorted({each.index for each in known.pods if each.started is not None} - {NO_INDEX})),
+        _began(known),
+        gap,
+        going and bool(known.living) and all(is_abandoned(each, known) for each in known.living),
     )
+
+
+def _began(known: KnownObject) -> tuple[int, ...]:
+    """Return the ranks of tasks that run or ran; nothing for a Job with one pod."""
+    indexed = {each.index for each in known.pods if each.started is not None} - {NO_INDEX}
+    if indexed or known.size == 1:
+        return tuple(sorted(indexed))
+    return tuple(rank for rank, each in sorted(known.ranked.items()) if each.started is not None)
+
+
+def gap_of(known: KnownObject) -> Gap | None:
+    """Return which pods are missing of a gang; None if none is.
+
+    A Job with more completions than pods at a time runs them one after the other. It is a gang only until it has begun.
+    """
+    job, size = known.job, known.size
+    if job is None or size == 1 or known.over is not None:
+        return None
+    ranked = known.ranked
+    if (job.spec.completions or size) > size and len([1 for each in known.pods if each.started]) >= size:
+        return None
+    well = max(job.status.succeeded, sum(each.succeeded for each in ranked.values()))
+    if job.spec.completions is None and well:
+        return None  # it makes no more pods
+    there = [each for each in ranked.values() if each.lives and each.pod.metadata.deletion_timestamp is None]
+    running = min(size, well + sum(each.started is not None for each in there))
+    if running == size:
+        return None
+    made = job.metadata.creation_timestamp
+    begun = moment_of(made) if made is not None else 0
+    bound = min(size, well + sum(bool(each.pod.spec.node_name) for each in there))
+    return Gap(size, bound, running, begun, max(begun, _missing_since(known, there)))
+
+
+def _missing_since(known: KnownObject, there: list[Sighting]) -> int:
+    """Return when the first pod was created that does not run, else when the last one ended; 0 if unknown."""
+    times = [each.pod.metadata.creation_timestamp for each in there if each.started is None]
+    if made := [moment_of(time) for time in times if time is not None]:
+        return min(made)
+    ends = [each.pod.metadata.deletion_timestamp for each in known.pods]
+    known_ends = [moment_of(time) for time in ends if time is not None]
+    known_ends += [time for each in known.pods if not each.lives and (time := each.finished) is not None]
+    return max(known_ends, default=0)
 
 
 def _may_run(living: Sighting) -> bool:

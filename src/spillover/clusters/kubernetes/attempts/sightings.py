@@ -46,6 +46,11 @@ class Sighting(Struct, frozen=True):
         return phase == "Failed" or not (self.there or phase == "Succeeded")
 
     @property
+    def succeeded(self) -> bool:
+        """Whether it succeeded."""
+        return self.pod.status.phase == "Succeeded"
+
+    @property
     def index(self) -> int:
         """Which task of its Job it is; NO_INDEX if the Job is not indexed."""
         text = self.pod.metadata.labels.get(INDEX, "")
@@ -104,6 +109,35 @@ class KnownObject(Struct, frozen=True):
         """Return a condition of the Job if it is true."""
         found = find(self.job.status.conditions, kind) if self.job is not None else None
         return found if found is not None and found.holds else None
+
+    @property
+    def size(self) -> int:
+        """How many pods run at a time: the tasks of a gang."""
+        if self.job is None:
+            return 1
+        spec = self.job.spec
+        return max(
+            1, spec.parallelism if spec.completions is None else min(spec.parallelism, spec.completions)
+        )
+
+    @property
+    def ranked(self) -> dict[int, Sighting]:
+        """The last pod of each task by rank: its index, or for a Job without indexes its place by age.
+
+        A pod that replaces another one has its rank.
+        """
+        ranked: dict[int, Sighting] = {}
+        for each in self.pods:
+            if each.index != NO_INDEX:
+                ranked[each.index] = each
+            elif len(ranked) < self.size:
+                ranked[len(ranked)] = each
+            else:
+                over = [rank for rank, pod in ranked.items() if not pod.lives]
+                failed = [rank for rank in over if ranked[rank].failed]
+                for rank in (failed or over)[:1]:
+                    ranked[rank] = each
+        return ranked
 
     @property
     def over(self) -> ObjectCondition | None:
