@@ -50,8 +50,9 @@ class Drivers:
         ):
             held = self._drivings[phase.cluster].ledger.held(job.lease)
             return Stopping(phase.stopping, f"on {phase.cluster} {held}") if held else None
-        in_part = type(phase) is Running and job.extra.gang is not None
-        if not (type(phase) is Placed or in_part) or phase.cluster not in self._drivings:
+        if not isinstance(phase, Placed | Running) or phase.cluster not in self._drivings:
+            return None
+        if type(phase) is Running and job.extra.gang is None:  # only of a gang, some tasks may run and others not
             return None
         pending = self._drivings[phase.cluster].ledger.pending(job.lease)
         return (
