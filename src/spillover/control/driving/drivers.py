@@ -52,7 +52,9 @@ class Drivers:
             return Stopping(phase.stopping, f"on {phase.cluster} {held}") if held else None
         if not isinstance(phase, Placed | Running) or phase.cluster not in self._drivings:
             return None
-        if type(phase) is Running and job.extra.gang is None:  # only of a gang, some tasks may run and others not
+        if (
+            type(phase) is Running and job.extra.gang is None
+        ):  # only of a gang, some tasks may run and others not
             return None
         pending = self._drivings[phase.cluster].ledger.pending(job.lease)
         return (
