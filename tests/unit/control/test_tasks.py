@@ -2,8 +2,10 @@
 
 from msgspec import structs
 
+from spillover.cli.printing.listing import place
 from spillover.control.controllers.archiving import finished_of
 from spillover.control.views import tasks
+from spillover.control.views.jobs import job_view
 from spillover.control.views.tasks import task_view, tasks_of
 from spillover.core.events import JobState, Outcome
 from spillover.core.records.tasks import gang_on
@@ -36,6 +38,12 @@ def test_tasks_are_told_as_they_are() -> None:
     ]
     assert views[1].started_at is not None
     assert (views[1].finished_at, views[1].ran_s, views[1].exit_code) == (None, None, None)
+
+
+def test_a_list_says_on_how_many_nodes_a_gang_is() -> None:
+    w = a_gang()
+    view = job_view(w.engine, w.job("g"))
+    assert (view.node, view.nodes, place(view)) == ("n1", 2, "onprem/n1 and 1 more")
 
 
 def test_a_job_with_one_task_has_no_rows() -> None:

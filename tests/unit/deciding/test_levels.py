@@ -62,6 +62,11 @@ def test_a_gang_starts_in_one_rack(racks: Racks) -> None:
     assert racks.racks("gang") == {"r2"}
 
 
+def test_a_gang_that_may_be_anywhere_says_how_many_of_its_tasks_fit_now(racks: Racks) -> None:
+    racks.submit(a_job("large").cpus(4).tasks(5), a_job("gang").cpus(2).tasks(3))
+    assert str(racks.why("gang")) == "waits for room for 3 tasks on onprem; at most 2 fit now"
+
+
 def test_a_gang_waits_until_one_rack_has_room_and_says_how_much_it_has_now(racks: Racks) -> None:
     racks.submit(a_job("one").cpus(4), a_job("two").cpus(4).together(Topology(within="rack")))
     racks.submit(a_job("other").cpus(4).tasks(2).together(Topology(spread="rack")))

@@ -38,8 +38,9 @@ def _row(job: "JobView") -> Row:
 
 
 def place(job: "JobView") -> str:
-    """Return cluster and node, as far as they are known."""
-    return "/".join(part for part in (job.cluster, job.node) if part)
+    """Return cluster and node, as far as they are known; of a gang the first node, and how many more."""
+    first = "/".join(part for part in (job.cluster, job.node) if part)
+    return first if job.nodes <= 1 else f"{first} and {job.nodes - 1} more"
 
 
 def place_and_reason(job: "JobView") -> str:

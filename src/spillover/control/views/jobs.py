@@ -175,6 +175,7 @@ def job_view(engine: Engine, job: Job, reasons: Reasons | None = None) -> JobVie
         placed_because=reason_view(why),
         array=array_view(engine.state, job),
         **costs_of(engine, job, expected.runtime),
+        nodes=0 if (gang := job.extra.gang) is None else len({task.node for task in gang.tasks}),
         note=note_of(engine.index, job, engine.now) or None,
     )
 

@@ -179,9 +179,9 @@ def _not_now(state: State, cluster: Capacity, shape: Shape, large: Sequence[Mach
         return limit
     if shape.topology is not None:
         return _no_room_in_levels(cluster, shape, shape.topology)
-    if len(shape.parts) > 1 or shape.most:
-        return _no_room_together(cluster, shape)
-    return _task_limit(state, cluster, shape) or NoRoom(shape.resources, (cluster.name,))
+    if (limited := _task_limit(state, cluster, shape)) is not None:
+        return limited
+    return _no_room_together(cluster, shape) if shape.is_gang else NoRoom(shape.resources, (cluster.name,))
 
 
 def _no_room_in_levels(cluster: Capacity, shape: Shape, topology: Topology) -> Reason:

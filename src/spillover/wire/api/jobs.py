@@ -73,6 +73,8 @@ class JobView(Struct, frozen=True):
     """Walltime that its cap allows; null if it has a walltime of its own, or no cap."""
     estimate_from: str | None = None
     """Source of the expected runtime: `estimate`, `walltime`, `history` or `default`."""
+    nodes: int = 0
+    """The number of nodes on which the tasks of a gang are; `node` is that of the first. 0 for other jobs."""
     note: str | None = None
     """A warning that it holds, or would hold, the rest of a budget because it has no walltime; usually null."""
 
