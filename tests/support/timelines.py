@@ -17,10 +17,12 @@ from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import HeldCapacity
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.capacity.timeline import Ask, Booking, Release, Timeline
+from spillover.deciding.capacity.windows import NOBODY, Visitor
 from spillover.deciding.protocols import Place
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName, task_key
 from spillover.model.job import Shape, TaskGroup, largest_first
+from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
 from spillover.model.topology import NODE, Level, Topology
 from spillover.policies.place import BestFit, FirstFit, SpreadOut
@@ -49,6 +51,15 @@ class Calendar:
     def __init__(self, nodes: Sequence[Node], uses: list[Use]) -> None:
         self.nodes = {node.name: node for node in nodes}
         self.uses = uses
+        self.visitor = NOBODY
+        """For whom it answers: windows of other projects are closed."""
+
+    def is_closed(self, machine: Machine, at: int) -> bool:
+        """Whether an advance reservation keeps a machine from the visitor at a moment."""
+        return any(
+            window.start <= at < window.end and window.project != self.visitor.project
+            for window in machine.windows
+        )
 
     def free(self, machine: Machine, at: int) -> tuple[Resources, int]:
         """What is free at a moment, and how many more tasks the machine takes."""
@@ -63,10 +74,19 @@ class Calendar:
         """The moment from which on nothing changes."""
         return max((use.end for use in self.uses), default=0)
 
+    def changes(self, clusters: Sequence[Capacity]) -> list[int]:
+        """The moments at which a job could first fit: now, when somebody leaves, and when a window ends."""
+        machines = [machine for cluster in clusters for machine in cluster.machines]
+        windows = [window.end for machine in machines for window in machine.windows]
+        return sorted({0, *(use.end for use in self.uses), *windows})
+
     def tasks(self, machine: Machine, asked: Resources, at: int, duration: int) -> int:
         """How many tasks fit during all moments of a span."""
         least = 10**6
-        for moment in range(at, min(at + duration, max(at, self.last()) + 1)):
+        closing = max([window.end for window in machine.windows], default=0)
+        for moment in range(at, min(at + duration, max(at, self.last(), closing) + 1)):
+            if self.is_closed(machine, moment):
+                return 0
             left, places = self.free(machine, moment)
             fitting = 0
             while fitting < 10 and fitting < places and asked.fits(left) and left.cpu >= 0:
@@ -90,9 +110,9 @@ class Calendar:
             return sum(counts.values()) >= wanted + (shape.rest is not None)
         for machine in usable:  # every place of the others is needed, so the rest must fit beside them
             here = Use(machine, shape.resources.times(counts[machine]), counts[machine], at, at + duration)
-            if Calendar(list(self.nodes.values()), [*self.uses, here]).tasks(
-                machine, shape.rest, at, duration
-            ):
+            beside = Calendar(list(self.nodes.values()), [*self.uses, here])
+            beside.visitor = self.visitor
+            if beside.tasks(machine, shape.rest, at, duration):
                 return True
         return False
 
@@ -110,7 +130,7 @@ class Calendar:
 
     def earliest(self, clusters: Sequence[Capacity], shape: Shape, duration: int) -> int | None:
         """The first moment at which a job fits: now, or when somebody leaves."""
-        for at in sorted({0, *(use.end for use in self.uses)}):
+        for at in self.changes(clusters):
             if any(self.fits(cluster, shape, at, duration) for cluster in clusters):
                 return at
         return None
@@ -134,6 +154,7 @@ def play(seed: int, steps: int = STEPS) -> None:
         cluster = Capacity(spec, 0)
         for node in own:
             cluster.refresh(node)
+        cluster.reserve(_windows(dice, own))
         nodes += own
         clusters.append(cluster)
         uses += [Use(cluster.by_name[name], held, tasks, 0, until) for name, held, tasks, until in running]
@@ -155,6 +176,7 @@ def play(seed: int, steps: int = STEPS) -> None:
             (use.end, machine.layout.held(use.held, use.tasks)) for use in base if use.machine is machine
         ],
     )
+    timeline.reserve(clusters)
     # Few kinds of jobs, so that a search meets what earlier ones found.
     questions = [
         [
@@ -177,6 +199,7 @@ def play(seed: int, steps: int = STEPS) -> None:
             continue
         asks, duration = dice.choice(questions), dice.randint(1, RUNS)
         shape = asks[0].shape
+        timeline.visitor = calendar.visitor = dice.choice([Visitor("physics"), Visitor("chemistry")])
         if shape.groups:
             # A search may overlook a way to pack them, but never starts before each part alone could.
             found = timeline.earliest(asks, duration, place, 0)
@@ -200,6 +223,19 @@ def play(seed: int, steps: int = STEPS) -> None:
             booked.append((found, list(held)))
         calendar.uses = [*calendar.uses, *held]
         _check_nothing_twice(calendar)
+
+
+def _windows(dice: Random, nodes: Sequence[Node]) -> list[AdvanceReservation]:
+    """Advance reservations of some nodes, one after the other; most clusters have none."""
+    made: list[AdvanceReservation] = []
+    at = 0
+    for number in range(dice.choice([0, 0, 1, 2])):
+        start = at + dice.randint(0, RUNS)
+        at = start + dice.randint(1, RUNS)
+        chosen = tuple(node.name for node in nodes if dice.random() < 0.6)
+        project = dice.choice(["", "physics"])
+        made.append(AdvanceReservation(f"r{number}", nodes[0].cluster, chosen, start, at, project))
+    return made
 
 
 def _check_together(found: Booking, shape: Shape) -> None:

@@ -7,7 +7,17 @@ this state, so nothing here refuses it. `Impossible` means a bug in Spillover.
 from collections.abc import Callable
 from typing import Any, Final
 
-from spillover.core.appliers import arrays, clusters, engine, external, jobs, leases, money, tokens
+from spillover.core.appliers import (
+    arrays,
+    clusters,
+    engine,
+    external,
+    jobs,
+    leases,
+    money,
+    reservations,
+    tokens,
+)
 from spillover.core.events import (
     AgentDraining,
     AgentForgotten,
@@ -51,6 +61,10 @@ from spillover.core.events import (
     NodesSeen,
     PolicyChanged,
     PolicyDisabled,
+    ReservationCancelled,
+    ReservationEnded,
+    ReservationMade,
+    ReservationMoved,
     StealAsked,
     StealRefused,
     TasksBound,
@@ -112,6 +126,10 @@ APPLIERS: Final[dict[type, Callable[[State, Any], None]]] = {
     TasksBound: external.tasks_bound,
     TokenCreated: tokens.created,
     TokenRevoked: tokens.revoked,
+    ReservationMade: reservations.made,
+    ReservationMoved: reservations.moved,
+    ReservationCancelled: reservations.over,
+    ReservationEnded: reservations.over,
     EpochStarted: engine.epoch_started,
     Identified: engine.identified,
     ClockJumped: engine.clock_jumped,

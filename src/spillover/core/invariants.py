@@ -12,7 +12,7 @@ from spillover.core.state import START, State
 from spillover.core.transitions import TERMINAL
 from spillover.model import ranges
 from spillover.model.cluster import ClusterHealth, ClusterLife
-from spillover.model.ids import JobId, NodeName, TaskKey, member_id, split_member, task_key
+from spillover.model.ids import JobId, NodeName, TaskKey, job_of_task, member_id, split_member, task_key
 from spillover.model.resources import Resources
 
 
@@ -56,6 +56,18 @@ def check_placed(state: State, events: Iterable[AnyEvent]) -> None:
                 raise Broken(f"{node.key} was given {node.used}, more than its {room}")
             if node.places is not None and node.places < 0:
                 raise Broken(f"{node.key} was given more tasks than the {node.tasks} that it takes")
+            _check_reserved(state, node, job_of_task(task))
+
+
+def _check_reserved(state: State, node: Node, job_id: JobId) -> None:
+    """Raise Broken if a node was given to a job while an advance reservation keeps it for others."""
+    job = state.jobs.get(job_id)
+    if job is None:
+        return
+    for each in state.reservations.values():
+        taken = each.cluster == node.cluster and node.name in each.nodes
+        if taken and each.start <= state.facts.now < each.end and each.project != job.kind.project:
+            raise Broken(f"{node.key} was given to {job_id}, although it is reserved as {each.name}")
 
 
 def _of(asked: Resources, used: Resources) -> Resources:
@@ -78,6 +90,18 @@ def breaches(state: State) -> list[str]:
         *_found(state),
         *_links(state),
         *_budgets(state),
+        *_reservations(state),
+    ]
+
+
+def _reservations(state: State) -> list[str]:
+    """No node is reserved twice at a time."""
+    known = list(state.reservations.values())
+    return [
+        f"reservations {one.name} and {other.name} have a node at the same time"
+        for at, one in enumerate(known)
+        for other in known[at + 1 :]
+        if one.overlaps(other)
     ]
 
 

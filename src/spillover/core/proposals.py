@@ -12,6 +12,7 @@ from spillover.model.cluster import ClusterHealth, ClusterSpec, Leave
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.job import JobSpec, On
 from spillover.model.policy import PolicySet
+from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
 from spillover.model.units import SECOND
@@ -399,6 +400,30 @@ class RevokeToken(Struct, frozen=True):
     who: str
 
 
+class Reserve(Struct, frozen=True):
+    """Make an advance reservation. The proposer chose its nodes and its name."""
+
+    reservation: AdvanceReservation
+
+
+class MoveReservation(Struct, frozen=True):
+    """Give a reservation other nodes."""
+
+    name: str
+    instead_of: tuple[NodeName, ...]
+    """The nodes that it had when others were chosen; if they differ by now, nothing happens."""
+    nodes: tuple[NodeName, ...]
+
+
+class CancelReservation(Struct, frozen=True):
+    """Cancel an advance reservation."""
+
+    name: str
+    who: str
+    project: str | None = None
+    """The only project whose reservations the person may cancel; None means all."""
+
+
 class StartEpoch(Struct, frozen=True):
     """This server leads from now on."""
 
@@ -476,6 +501,9 @@ Proposal: TypeAlias = (
     | Archived
     | CreateToken
     | RevokeToken
+    | Reserve
+    | MoveReservation
+    | CancelReservation
     | StartEpoch
     | Jump
     | SetPolicies

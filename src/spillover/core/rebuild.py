@@ -21,11 +21,22 @@ from spillover.core.state import State
 from spillover.core.transitions import TERMINAL
 from spillover.model.budget import Caps
 from spillover.model.ids import TaskKey, job_of_task, split_member, task_key
+from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
 from spillover.model.tokens import Token
 
 AnyRecord: TypeAlias = (
-    Facts | Job | Node | Condition | ClusterRecord | BudgetPeriod | PolicyHistory | Sample | KeptUsing | Token
+    Facts
+    | Job
+    | Node
+    | Condition
+    | ClusterRecord
+    | BudgetPeriod
+    | PolicyHistory
+    | Sample
+    | KeptUsing
+    | Token
+    | AdvanceReservation
 )
 
 STEP: Final = 500
@@ -45,8 +56,9 @@ class Rebuilding:
         self._nodes: list[Node] = []
         self._samples: list[Sample] = []
         self._tokens: list[Token] = []
+        self._reservations: list[AdvanceReservation] = []
 
-    def take(self, records: Iterable[AnyRecord]) -> None:
+    def take(self, records: Iterable[AnyRecord]) -> None:  # noqa: C901 - one case for each kind of record
         """Add some records, in any order."""
         state = self.state
         for record in records:
@@ -72,6 +84,8 @@ class Rebuilding:
                     state.policies = record
                 case Token():
                     self._tokens.append(record)
+                case AdvanceReservation():
+                    self._reservations.append(record)
                 case Node():
                     self._nodes.append(record)
                 case Job():
@@ -85,6 +99,8 @@ class Rebuilding:
             state.history[sample.about] = state.samples[sample.key] = sample
         tokens = sorted(self._tokens, key=lambda each: (each.created, each.id))
         state.tokens = {token.id: token for token in tokens}
+        made = sorted(self._reservations, key=lambda each: (each.made, each.name))
+        state.reservations = {each.name: each for each in made}
         nodes = sorted(self._nodes, key=lambda node: (node.number, node.key))
         state.nodes = {node.key: node for node in nodes}
         state.agents = {node.key: node for node in nodes if node.is_agent}

@@ -171,6 +171,7 @@ class StateSnapshot(State):
         self.caps = live.caps
         self.policies = replace(live.policies, disabled=dict(live.policies.disabled))
         self.tokens = dict(live.tokens)
+        self.reservations = dict(live.reservations)
         self.loosened = live.loosened
         self.queued, self.granted_due, self.running = live.queued, live.granted_due, live.running
         self.partly_due = dict(live.partly_due)

@@ -17,6 +17,7 @@ from spillover.model.budget import Caps
 from spillover.model.cluster import ClusterHealth, ClusterLife, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Terms
+from spillover.model.reservation import AdvanceReservation
 from spillover.model.tokens import Token
 
 MOST_SHARED = 100_000
@@ -93,6 +94,8 @@ class State:
         self.policies = PolicyHistory()
         self.tokens: dict[str, Token] = {}
         """By id, in the order of creation; includes revoked and expired tokens for a while."""
+        self.reservations: dict[str, AdvanceReservation] = {}
+        """Advance reservations that have not ended, by name, in the order in which they were made."""
         self.loosened = False
         """Whether a cap leaves more than when the scheduling index last read the state."""
         self.queued = 0
@@ -240,7 +243,7 @@ class State:
 
     def record(  # noqa: PLR0911 - one for each kind of record
         self, kind: str, key: str
-    ) -> "Facts | Job | Node | Condition | ClusterRecord | BudgetPeriod | PolicyHistory | Sample | KeptUsing | Token | None":
+    ) -> "Facts | Job | Node | Condition | ClusterRecord | BudgetPeriod | PolicyHistory | Sample | KeptUsing | Token | AdvanceReservation | None":
         """Return one record for a checkpoint; None if it was deleted."""
         match kind:
             case "job":
@@ -261,6 +264,8 @@ class State:
                 return self.policies
             case "token":
                 return self.tokens.get(key)
+            case "reservation":
+                return self.reservations.get(key)
             case _:
                 return self.facts.kept
 
@@ -292,6 +297,10 @@ class State:
     def touch_token(self, token: str) -> None:
         """Mark a token for the next checkpoint."""
         self.dirty["token"][token] = None
+
+    def touch_reservation(self, name: str) -> None:
+        """Mark an advance reservation for the next checkpoint."""
+        self.dirty["reservation"][name] = None
 
     def touch_facts(self) -> None:
         """Mark the facts for the next checkpoint."""

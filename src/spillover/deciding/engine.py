@@ -12,7 +12,7 @@ from msgspec import Struct
 from spillover.core import invariants
 from spillover.core.apply import APPLIERS
 from spillover.core.decide import DECIDERS
-from spillover.core.deciders import changes
+from spillover.core.deciders import changes, reservations
 from spillover.core.events import (
     AgentsConfigured,
     AnyEvent,
@@ -40,6 +40,7 @@ _ALARMS: dict[str, Callable[[State, JobId, int], list[AnyEvent]]] = {
     "return": changes.return_due,
     "backoff": changes.backoff_over,
     "walltime": changes.walltime_passed,
+    "reservation": reservations.ended,
 }
 
 

@@ -173,6 +173,8 @@ class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """
     most: int = 0
     """The most tasks of a gang of elastic size, of which `tasks` is the least; 0 if the size is fixed."""
+    reservation: str = ""
+    """The advance reservation that it runs in, and nowhere else; empty if it names none."""
 
     @property
     def is_gang(self) -> bool:

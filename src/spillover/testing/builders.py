@@ -37,6 +37,7 @@ class JobBuilder:
         self._rules: Rules | None = None
         self._runs: tuple[str, ...] = ()
         self._topology: Topology | None = None
+        self._reservation = ""
         self._tasks = 1
         self._groups: tuple[TaskGroup, ...] = ()
         self._burst = Burst.AUTO
@@ -107,6 +108,11 @@ class JobBuilder:
     def together(self, topology: Topology) -> Self:
         """Set where tasks must be relative to each other and to other jobs."""
         self._topology = topology
+        return self
+
+    def reservation(self, name: str) -> Self:
+        """Name the advance reservation that it runs in."""
+        self._reservation = name
         return self
 
     def burst(self, burst: Burst) -> Self:
@@ -197,6 +203,7 @@ class JobBuilder:
                 rules=self._rules,
                 topology=self._topology,
                 groups=groups,
+                reservation=self._reservation,
             ),
             terms=self._terms,
             priority=self._priority,

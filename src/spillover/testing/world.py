@@ -16,6 +16,7 @@ from spillover.core.proposals import (
     Register,
     Registered,
     Reply,
+    Reserve,
     Result,
     Started,
     StartEpoch,
@@ -31,6 +32,7 @@ from spillover.model.cluster import Billing, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import Reason
+from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, SECOND
 from spillover.testing.builders import JobBuilder
@@ -185,6 +187,21 @@ class World:
     def cancel(self, *jobs: str) -> Reply:
         """Cancel jobs."""
         return self.act(Act.CANCEL, *jobs)
+
+    def reserve(
+        self,
+        name: str,
+        *nodes: str,
+        after: float,
+        lasting: float,
+        project: str = "",
+        cluster: str = "onprem",
+    ) -> Reply:
+        """Reserve nodes in so many seconds and for so many seconds, for a project or else for maintenance."""
+        start = self.now + int(after * SECOND)
+        end, named = start + int(lasting * SECOND), tuple(NodeName(node) for node in nodes)
+        reservation = AdvanceReservation(name, ClusterName(cluster), named, start, end, project, who="ada")
+        return self.propose(Reserve(reservation))
 
     # --- results
 

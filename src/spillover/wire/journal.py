@@ -22,6 +22,7 @@ from spillover.core.records.policies import PolicyHistory
 from spillover.core.state import State
 from spillover.model.job import JobSpec
 from spillover.model.reasons import Reason
+from spillover.model.reservation import AdvanceReservation
 from spillover.model.tokens import Token
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -39,6 +40,7 @@ _records: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
     "usage": msgspec.msgpack.Decoder(KeptUsing),
     "policies": msgspec.msgpack.Decoder(PolicyHistory),
     "token": msgspec.msgpack.Decoder(Token),
+    "reservation": msgspec.msgpack.Decoder(AdvanceReservation),
 }
 
 

@@ -12,6 +12,7 @@ from spillover.model import ranges
 from spillover.model.ids import JobId
 from spillover.model.job import After, On
 from spillover.model.reasons import DependencyFailed
+from spillover.model.units import format_duration
 
 
 def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -26,6 +27,8 @@ def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Re
     for new in proposal.jobs:
         if new.job in state.jobs:
             return [], _taken(new)
+        if new.spec.shape.reservation and (refused := _not_reserved(state, new)) is not None:
+            return [], refused
         events.append(_submitted(state, new, proposal.user, now, ()))
         taken_in.append(new.job)
     return events, Submitted(tuple(taken_in))
@@ -52,6 +55,8 @@ def _submit_linked(state: State, proposal: Submit, now: int) -> tuple[list[AnyEv
             keyed[new.spec.project, new.key] = new
         if new.job in state.jobs:
             return [], _taken(new)
+        if new.spec.shape.reservation and (refused := _not_reserved(state, new)) is not None:
+            return [], refused
     wanted: dict[JobId, list[Dependency]] = {}
     for new in proposal.jobs:
         if new.job not in there:
@@ -108,6 +113,24 @@ def _no_room(whose: str, waiting: int, most: int, count: int) -> str:
 
 def _taken(new: NewJob) -> Refusal:
     return Refusal(RefusalKind.STALE, f"the id {new.job} is taken; try again")
+
+
+def _not_reserved(state: State, new: NewJob) -> Refusal | None:
+    """Return a refusal if a job names an advance reservation in which it can never run; None if it can."""
+    spec = new.spec
+    name, walltime = spec.shape.reservation, spec.terms.walltime
+    known = state.reservations.get(name)
+    if known is None:
+        message = f"there is no reservation {name}, or it has ended; `spill reservations` lists them"
+    elif known.project != spec.project:
+        whose = f"of project {known.project}" if known.project else "for maintenance"
+        message = f"reservation {name} is {whose}, and the job belongs to project {spec.project}"
+    elif walltime is not None and walltime > known.end - known.start:
+        lasts = format_duration(known.end - known.start)
+        message = f"reservation {name} lasts {lasts}, less than the walltime of {format_duration(walltime)}"
+    else:
+        return None
+    return Refusal(RefusalKind.INVALID, message)
 
 
 def _known(

@@ -68,6 +68,12 @@ from spillover.core.events.leases import (
     TasksEnded,
     TasksStarted,
 )
+from spillover.core.events.reservations import (
+    ReservationCancelled,
+    ReservationEnded,
+    ReservationMade,
+    ReservationMoved,
+)
 from spillover.core.events.server import (
     BudgetsConfigured,
     ClockJumped,
@@ -132,6 +138,10 @@ __all__ = [
     "PolicyChanged",
     "PolicyDisabled",
     "Reached",
+    "ReservationCancelled",
+    "ReservationEnded",
+    "ReservationMade",
+    "ReservationMoved",
     "SeenNode",
     "StealAsked",
     "StealRefused",
@@ -191,6 +201,10 @@ AnyEvent: TypeAlias = (
     | TasksBound
     | TokenCreated
     | TokenRevoked
+    | ReservationMade
+    | ReservationMoved
+    | ReservationCancelled
+    | ReservationEnded
     | EpochStarted
     | Identified
     | ClockJumped

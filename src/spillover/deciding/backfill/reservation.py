@@ -6,12 +6,13 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from spillover.core.records.jobs import Job
+from spillover.deciding.backfill.booking import Booker
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import HeldCapacity
 from spillover.deciding.capacity.gangs import GangCandidates, Part
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.capacity.timeline import Release
+from spillover.deciding.capacity.timeline import Release, Timeline
 from spillover.deciding.forecast.ends import End, Ends, ReservedCapacity, reserve
 from spillover.deciding.protocols import Place, Policies
 from spillover.deciding.queue.index import SchedulingIndex
@@ -71,13 +72,18 @@ class Reservation:
         if kept:
             self.keeps, self._lane, self._head = True, lane, job
 
-    def best(self, job: Job, candidates: Candidates, first: Machine) -> Machine | None:
-        """Return the best machine that does not delay the head, or None; `first` is the best machine overall."""
+    def best(
+        self, job: Job, candidates: Candidates, first: Machine, closed: Collection[int] = ()
+    ) -> Machine | None:
+        """Return the best machine that does not delay the head, or None; `first` is the best machine overall.
+
+        Machines in `closed` must not be used, because advance reservations have them.
+        """
         kept = self._reservation()
         if kept is None or kept.cluster is not candidates.cluster:
             return first
         until = self._until(job)
-        barred: set[int] = set()
+        barred: set[int] = set(closed)
         passed: list[tuple[int, int]] = []
         machine: Machine | None = first
         while machine is not None and not kept.allows(machine, candidates.held(machine), until):
@@ -107,10 +113,14 @@ class Reservation:
         self.looks -= 1
         return kept is not None and self._until(job) > kept.at
 
-    def take_gang(self, job: Job, lane: Lane, gang: GangCandidates) -> list[Part]:
+    def take_gang(
+        self, job: Job, lane: Lane, gang: GangCandidates, closed: Collection[int] = ()
+    ) -> list[Part]:
         """Take capacity for all tasks of a gang where it does not delay the head; take nothing otherwise."""
         del lane
         barred = self._barred(job, gang.cluster)
+        if closed:
+            barred = {*barred, *closed}
         parts = gang.take(self._place, barred)
         self.blocked = self.blocked or (bool(barred) and not parts)
         return parts
@@ -158,8 +168,42 @@ class Reservation:
             ]
             planned = [Release(end.at, held) for end in sorted(self._planned) for held in end.held]
             releases = heapq.merge(self._ends.releases(self._now), planned, key=_AT)
-            self._kept = (reserve(shape, clusters, releases, self._place),)
+            if self._index.windowed:
+                self._kept = (self._reserve_around_windows(self._lane),)
+            else:
+                self._kept = (reserve(shape, clusters, releases, self._place),)
         return self._kept[0]
+
+    def _reserve_around_windows(self, lane: Lane) -> ReservedCapacity | None:
+        """Reserve capacity for the head where advance reservations leave it time enough."""
+        booker, head = self._new_booker(), self._head
+        booked = head and booker.book(lane, self._runtime(head), self._now + 1, self._index.visitor(head))
+        if not booked:
+            return None
+        spare = {
+            share.machine.index: list(booker.timeline.free_at(share.machine, booked.start))
+            for share in booked.shares
+        }
+        return ReservedCapacity(booked.start, booked.cluster, spare)
+
+    def _new_booker(self) -> Booker:
+        """Return a booker on a timeline of what runs and what this cycle places."""
+        ends, now = self._ends, self._now
+        timeline = Timeline(now, ends.releases(now), lambda machine: ends.on(machine, now))
+        if self._index.windowed:
+            timeline.reserve(self._index.capacity.values())
+        for end in self._planned:
+            self._begin(timeline, end.held, end.at)
+        return Booker(timeline, self._index.finder, self._place)
+
+    def _begin(self, timeline: Timeline, held: tuple[HeldCapacity, ...], until: int) -> None:
+        for each in held:
+            timeline.begin(each, max(until, self._now + 1))
+
+    def _runtime(self, job: Job) -> int:
+        """Return how long a job is expected to run. With advance reservations, its walltime counts."""
+        index = self._index
+        return max(1, index.length(job) if index.windowed else index.runs(job))
 
     def _until(self, job: Job) -> int:
         """Return when a job would end if it started now."""

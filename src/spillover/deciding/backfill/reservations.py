@@ -6,7 +6,7 @@ the parked jobs ahead of it are booked, in order, until one of them blocks it.
 """
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from spillover.core.records.jobs import Job
 from spillover.deciding.backfill.booking import Booker
@@ -16,7 +16,8 @@ from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.future import HeldCapacity
 from spillover.deciding.capacity.gangs import GangCandidates, Part
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.capacity.timeline import Booking, Timeline
+from spillover.deciding.capacity.timeline import Booking
+from spillover.deciding.capacity.windows import NOBODY, Visitor
 from spillover.deciding.forecast.ends import Ends
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
@@ -69,15 +70,18 @@ class Reservations(Reservation):
         self._serial += 1
         heapq.heappush(self._parked, (spot, self._serial, lane, following))
 
-    def best(self, job: Job, candidates: Candidates, first: Machine) -> Machine | None:
+    def best(
+        self, job: Job, candidates: Candidates, first: Machine, closed: Collection[int] = ()
+    ) -> Machine | None:
         """Return the best machine where a job delays no job with a reservation; None if there is none."""
         until = self._until(job)
         if until >= self._too_late.get(candidates, FOREVER):
             self.blocked = True
             return None
         timeline = self._open().timeline
+        timeline.visitor = visitor = self._visitor(job)
         spot = self._index.spot(job)
-        barred: set[int] = set()
+        barred: set[int] = set(closed)
         passed: list[tuple[int, int]] = []
         machine: Machine | None = first
         while machine is not None:
@@ -86,16 +90,21 @@ class Reservations(Reservation):
                 machine = candidates.best(self._place, barred, passed)
             elif not self._book_next(spot):
                 break
+            timeline.visitor = visitor
         candidates.put_back(passed)
         if machine is None:
-            self.blocked, self._too_late[candidates] = True, until
+            self.blocked = True
+            if not closed:
+                self._too_late[candidates] = until
         return machine
 
-    def take_gang(self, job: Job, lane: Lane, gang: GangCandidates) -> list[Part]:
+    def take_gang(
+        self, job: Job, lane: Lane, gang: GangCandidates, closed: Collection[int] = ()
+    ) -> list[Part]:
         """Take capacity for all tasks of a gang where it delays no job with a reservation; take nothing otherwise."""
         cluster = gang.cluster
         if not self.keeps or not cluster.may_hold(gang.total):
-            return super().take_gang(job, lane, gang)
+            return super().take_gang(job, lane, gang, closed)
         ask = next(each for each in self._index.finder.asks(lane) if each.candidates.cluster is cluster)
         candidates = ask.candidates
         candidates.best(self._place)  # reads what has changed
@@ -103,11 +112,12 @@ class Reservations(Reservation):
         if fitting < candidates.shape.tasks:
             return []
         booker, runtime, spot = self._open(), self._runtime(job), self._index.spot(job)
-        booking = booker.now_on(ask, runtime)
+        visitor = self._visitor(job)
+        booking = booker.now_on(ask, runtime, visitor)
         if booking is not None and self._book_next(spot):
             while self._book_next(spot):
                 pass
-            booking = booker.now_on(ask, runtime)
+            booking = booker.now_on(ask, runtime, visitor)
         if booking is None:
             self.blocked = True
             return []
@@ -170,7 +180,7 @@ class Reservations(Reservation):
         needed = 0 if job.id in self._booked else min(self._due(job), self._left)
         self._booked[job.id] = None
         for _ in range(needed):
-            booking = booker.book(lane, runtime, self._now + 1)
+            booking = booker.book(lane, runtime, self._now + 1, self._visitor(job))
             if booking is None:
                 break
             self._bookings.append((job.id, booking))
@@ -180,16 +190,9 @@ class Reservations(Reservation):
     def _open(self) -> Booker:
         """Return the booker, and open its timeline when it is first needed."""
         if self._booker is None:
-            ends, now = self._ends, self._now
-            timeline = Timeline(now, ends.releases(now), lambda machine: ends.on(machine, now))
-            for end in self._planned:
-                self._begin(timeline, end.held, end.at)
-            self._booker = Booker(timeline, self._index.finder, self._place)
+            self._booker = self._new_booker()
         return self._booker
 
-    def _begin(self, timeline: Timeline, held: tuple[HeldCapacity, ...], until: int) -> None:
-        for each in held:
-            timeline.begin(each, max(until, self._now + 1))
-
-    def _runtime(self, job: Job) -> int:
-        return max(1, self._index.runs(job))
+    def _visitor(self, job: Job) -> Visitor:
+        """Return for whom the timeline looks at machines with windows."""
+        return self._index.visitor(job) if self._index.windowed else NOBODY

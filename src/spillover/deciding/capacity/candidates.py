@@ -45,7 +45,7 @@ class Candidates:
         self._ask()
         self.alone = shape.topology is not None and shape.topology.exclusive
         """Whether it needs a machine for itself."""
-        self.plain = not shape.needs and shape.rules is None and shape.topology is None
+        self.plain = not (shape.needs or shape.rules or shape.topology or shape.reservation)
         """Whether it asks for amounts only; its clusters were chosen before."""
         self.scores: dict[int, int] = {}
         """Scores of machines where it fits, by machine index."""
@@ -133,8 +133,8 @@ class Candidates:
         for each in passed:
             heapq.heappush(self.heap, each)
 
-    def ahead(self, route: Route, seed: int) -> Machine | None:
-        """Return the machine that gets a prefetched lease; None if none takes one."""
+    def ahead(self, route: Route, seed: int, barred: Collection[int] = ()) -> Machine | None:
+        """Return the machine that gets a prefetched lease and is not barred; None if none takes one."""
         cluster = self.cluster
         if self.turns != cluster.turns:
             eager = [cluster.slots[index] for index in sorted(cluster.eager)]
@@ -142,6 +142,9 @@ class Candidates:
             if self.alone:  # an agent starts prefetched leases beside others
                 self.queues = ()
             self.turns = cluster.turns
-        if not self.queues:
+        queues = self.queues
+        if barred:
+            queues = tuple([each for each in queues if each.index not in barred])
+        if not queues:
             return None
-        return cast("Machine", route.pick(self.queues, len(cluster.machines), seed))
+        return cast("Machine", route.pick(queues, len(cluster.machines), seed))

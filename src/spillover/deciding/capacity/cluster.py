@@ -22,9 +22,11 @@ from spillover.deciding.capacity.amounts import (
 from spillover.deciding.capacity.levels import Levels, shift
 from spillover.deciding.capacity.limits import ClusterLimits
 from spillover.deciding.capacity.machine import Before, Machine, nothing
+from spillover.deciding.capacity.windows import Windows
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Shape
+from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 
@@ -57,6 +59,8 @@ class Capacity:
         """What is free on all machines together. A job that asks for more does not fit."""
         self.levels = Levels(spec.levels, self.layout) if spec.levels else None
         """Its zones, racks and the like; None for a flat cluster."""
+        self.windows: Windows | None = None
+        """The spans in which advance reservations have some of its machines; None if there are none."""
         self.changes: list[int] = []
         """Indexes of machines whose free capacity changed, oldest first."""
         self.forgotten = 0
@@ -77,6 +81,8 @@ class Capacity:
         own.slots = [machine.copy(own.layout) for machine in self.slots]
         own.machines = [own.slots[machine.index] for machine in self.machines]
         own.by_name = {name: own.slots[machine.index] for name, machine in self.by_name.items()}
+        if self.windows is not None:
+            own.windows = self.windows.copy(own.by_name)
         own.sum = self.sum.copy()
         own.levels = Levels(self.spec.levels, own.layout) if self.spec.levels else None
         if own.levels is not None:
@@ -133,6 +139,18 @@ class Capacity:
             self.eager.pop(machine.index, None)
         return more
 
+    def reserve(self, reservations: Iterable[AdvanceReservation]) -> None:
+        """Set the advance reservations of the cluster; those of other clusters are left out."""
+        own = [each for each in reservations if each.cluster == self.name]
+        if not own and self.windows is None:
+            return
+        self.windows = Windows(own, self.by_name) if own else None
+        windows = {} if self.windows is None else self.windows.of
+        for machine in self.machines:
+            machine.windows = windows.get(machine.name, ())
+        self.turns += 1
+        self._look_again()
+
     def _free(self, machine: Machine, node: Node) -> Vector:
         """Compute what is free on a node according to the state."""
         capacity, used, foreign = node.capacity, node.used, node.foreign
@@ -159,6 +177,9 @@ class Capacity:
         self.slots.append(machine)
         self._most += 4
         self.by_name[node.name] = machine
+        if self.windows is not None:
+            machine.windows = self.windows.of.get(node.name, ())
+            self.windows.forget()
         return machine
 
     def _observe(self, machine: Machine, node: Node) -> bool:
@@ -200,6 +221,8 @@ class Capacity:
                 self.eager.pop(machine.index, None)
         self.machines = list(self.by_name.values())
         self.turns += 1
+        if self.windows is not None:
+            self.windows.forget()
         if len(self.slots) > 2 * len(self.machines) + MOST_GONE:
             self._renumber()
 
@@ -210,6 +233,8 @@ class Capacity:
             machine.index = index
         self.eager = {machine.index: None for machine in self.machines if machine.ahead > 0}
         self._most = MOST_CHANGES + 4 * len(self.machines)
+        if self.windows is not None:
+            self.windows.forget()
         self.turns += 1
         self._look_again()
 

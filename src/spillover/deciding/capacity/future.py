@@ -69,7 +69,9 @@ class Future:
         """Return the machines of a cluster that admit a job, each with the number of tasks of its first part that fit."""
         machines = self._admitting.get((cluster, shape))
         if machines is None:
-            anywhere = not (shape.needs or shape.rules or shape.where or shape.runs or shape.topology)
+            anywhere = not (
+                shape.needs or shape.rules or shape.where or shape.runs or shape.topology or shape.reservation
+            )
             machines = self._admitting[cluster, shape] = [
                 machine
                 for machine in cluster.machines

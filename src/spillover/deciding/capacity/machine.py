@@ -15,6 +15,7 @@ from spillover.deciding.capacity.amounts import (
     count,
     fits,
 )
+from spillover.deciding.capacity.windows import Window
 from spillover.model.admission import REPELLING, matches, may_run, repelled_by
 from spillover.model.cluster import ClusterSpec, Taint
 from spillover.model.ids import NodeName
@@ -91,6 +92,7 @@ class Machine(FreeAmounts):
         "total",
         "turn",
         "vertices",
+        "windows",
     )
 
     def __init__(self, name: NodeName, number: int, index: int, spec: ClusterSpec, layout: Layout) -> None:
@@ -107,6 +109,8 @@ class Machine(FreeAmounts):
         """What is free when nothing runs there. Positions added since are missing; there is none of those."""
         self.vertices: tuple[Vertex | None, ...] = ()
         """Its vertex at each level of the cluster; None where it has none. Empty in a flat cluster."""
+        self.windows: tuple[Window, ...] = ()
+        """The spans in which advance reservations have it, soonest first; nearly always none."""
         self.ahead = 0
         """How many more leases it prefetches."""
         self.limit = self.pace = self.turn = 0
@@ -129,7 +133,7 @@ class Machine(FreeAmounts):
         own.limit, own.pace, own.turn, own.slots = self.limit, self.pace, self.turn, self.slots
         own.offers, own.ready, own.total = self.offers, self.ready, self.total
         own.labels, own.taints, own.repels = self.labels, self.taints, self.repels
-        own.idle = self.idle
+        own.idle, own.windows = self.idle, self.windows
         return own
 
     # --- what fits
@@ -179,6 +183,8 @@ class Machine(FreeAmounts):
         if (shape.rules is not None or self.repels) and not self._satisfies(shape.rules):
             return False
         if shape.topology is not None and not self._has_levels(shape.topology):
+            return False
+        if shape.reservation and all(window.name != shape.reservation for window in self.windows):
             return False
         return (shape.where is None and not shape.runs) or may_run(shape, self.spec)
 

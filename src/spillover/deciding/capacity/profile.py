@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
-from spillover.deciding.capacity.amounts import Vector, Wants, count
+from spillover.deciding.capacity.amounts import CLOSED, CPU, Vector, Wants, count
 from spillover.model.units import FOREVER
 
 
@@ -115,6 +115,17 @@ class Profile:
             have = self.free[step]
             for position, amount in wants:
                 have[position] += amount * tasks
+
+    def without(self, spans: Iterable[tuple[int, int]]) -> "Profile":
+        """Return the same without these spans, in which nothing may start or run."""
+        own = Profile(self.times[0], (), ())
+        own.times, own.free = self.times.copy(), [each.copy() for each in self.free]
+        for start, end in spans:
+            if end > own.times[0]:
+                first = own._split(max(start, own.times[0]))
+                for step in range(first, own._split(end)):
+                    own.free[step][CPU] = CLOSED
+        return own
 
     def _split(self, at: int) -> int:
         """Return the step that begins at a time, after making one if necessary."""

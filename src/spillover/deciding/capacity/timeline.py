@@ -19,6 +19,7 @@ from spillover.deciding.capacity.future import ExpectedMachine, Future, HeldCapa
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.capacity.matching import Fitting
 from spillover.deciding.capacity.profile import Floors, Profile
+from spillover.deciding.capacity.windows import NOBODY, Visitor, closed_to
 from spillover.deciding.protocols import Place
 from spillover.model.job import Shape
 from spillover.model.units import FOREVER
@@ -108,12 +109,29 @@ class Timeline:
         self._profiles: dict[Machine, Profile] = {}
         self._started: dict[Machine, list[tuple[int, Wants]]] = {}
         """Jobs that started now on machines without a profile."""
-        self._floors: dict[Candidates, Floors] = {}
+        self._floors: dict[tuple[Candidates, Visitor], Floors] = {}
         """What searches have found, by the first candidates of a job: others of its shape start no earlier."""
+        self.visitor: Visitor = NOBODY
+        """For whom searches look at machines with windows."""
+        self._open: dict[Machine, dict[Visitor, Profile]] = {}
+        """Profiles of machines with windows, without the spans in which they are closed to a job."""
         self._present = Future()
         self._shown = ExpectedMachine()
 
     # --- taking
+
+    def reserve(self, clusters: Iterable[Capacity]) -> None:
+        """Note when windows begin and end, before the first search."""
+        for cluster in clusters:
+            for name in () if cluster.windows is None else cluster.windows.of:
+                machine = cluster.by_name.get(name)
+                if machine is None:
+                    continue
+                for window in machine.windows:
+                    self._note(self._losses, window.start, cluster, machine)
+                    # At its start it opens for jobs that name the reservation, and at its end for all.
+                    self._note(self._gains, window.start, cluster, machine)
+                    self._note(self._gains, window.end, cluster, machine)
 
     def begin(self, held: HeldCapacity, until: int) -> None:
         """Count a job that has just started; its machine already has less free."""
@@ -122,14 +140,14 @@ class Timeline:
         if profile is None:
             self._started.setdefault(machine, []).append((until, wants))
         else:
-            profile.change(self.now, until, wants, -1)
+            self._change(machine, self.now, until, wants, -1)
         self._note(self._gains, until, cluster, machine)
 
     def take(self, booking: Booking) -> None:
         """Take the capacity of a booking."""
         start, end, cluster, shares = booking
         for share in shares:
-            self._profile(share.machine).change(start, end, share.held, -1)
+            self._change(share.machine, start, end, share.held, -1)
             self._note(self._losses, start, cluster, share.machine)
             self._note(self._gains, end, cluster, share.machine)
 
@@ -141,9 +159,14 @@ class Timeline:
     def _give_back(self, booking: Booking) -> None:
         start, end, _, shares = booking
         for share in shares:
-            self._profile(share.machine).change(start, end, share.held, 1)
+            self._change(share.machine, start, end, share.held, 1)
             _forget(self._losses, start, share.machine)
             _forget(self._gains, end, share.machine)
+
+    def _change(self, machine: Machine, start: int, end: int, wants: Wants, tasks: int) -> None:
+        self._profile(machine).change(start, end, wants, tasks)
+        if machine.windows:
+            self._open.pop(machine, None)
 
     def _note(self, changes: list[Change], at: int, cluster: Capacity, machine: Machine) -> None:
         self._serial += 1
@@ -153,13 +176,13 @@ class Timeline:
 
     def fits(self, machine: Machine, wants: Wants, start: int, end: int) -> bool:
         """Return whether a task fits on a machine during a whole span."""
-        return self._profile(machine).blocked_until(wants, start, end) == start
+        return self._seen(machine).blocked_until(wants, start, end) == start
 
     def count(self, machine: Machine, shape: Shape, wants: Wants, start: int, end: int) -> int:
         """Return how many tasks of a gang fit on a machine during a whole span."""
         if not wants:
             return 0
-        profile = self._profile(machine)
+        profile = self._seen(machine)
         if shape.topology is None:
             return profile.count(wants, start, end)
         return machine.tasks_of(shape, wants, profile.least(start, end))
@@ -171,9 +194,9 @@ class Timeline:
         """
         if not asks:
             return None
-        floors = self._floors.get(asks[0].candidates)
+        floors = self._floors.get(key := (asks[0].candidates, self.visitor))
         if floors is None:
-            floors = self._floors[asks[0].candidates] = Floors()
+            floors = self._floors[key] = Floors()
         since = max(since, floors.at(duration))
         if since >= FOREVER:
             return None
@@ -236,7 +259,7 @@ class Timeline:
             if number is None or blocked.get(machine, 0) > when:
                 continue
             each = candidates[number]
-            free_from = self._profile(machine).blocked_until(each.held(machine), when, when + duration)
+            free_from = self._seen(machine).blocked_until(each.held(machine), when, when + duration)
             if free_from > when:
                 blocked[machine] = free_from
             elif _admits(machine, each.shape):
@@ -254,7 +277,7 @@ class Timeline:
             for machine in each.cluster.machines:
                 if not _admits(machine, each.shape):
                     continue
-                first = self._profile(machine).first(each.held(machine), duration, since)
+                first = self._seen(machine).first(each.held(machine), duration, since)
                 if first < at:
                     at, found = first, [(number, machine)]
                 elif first == at < FOREVER:
@@ -326,7 +349,7 @@ class Timeline:
 
     def try_out(self, machine: Machine, span: tuple[int, int], wants: Wants, sign: int) -> None:
         """Take capacity during a span on trial, or give it back."""
-        self._profile(machine).change(*span, wants, sign)
+        self._change(machine, *span, wants, sign)
 
     # --- reading
 
@@ -363,6 +386,21 @@ class Timeline:
             changes = [*self._held_on(machine), *self._started.pop(machine, ())]
             profile = self._profiles[machine] = Profile(self.now, self._present.free(machine), changes)
         return profile
+
+    def _seen(self, machine: Machine) -> Profile:
+        """Return the profile of a machine as the visitor sees it."""
+        profile = self._profile(machine)
+        if not machine.windows:
+            return profile
+        known = self._open.setdefault(machine, {})
+        seen = known.get(self.visitor)
+        if seen is None:
+            seen = known[self.visitor] = profile.without(closed_to(machine.windows, self.visitor))
+        return seen
+
+    def free_at(self, machine: Machine, at: int) -> Sequence[int]:
+        """Return what is free on a machine at a time, apart from windows."""
+        return self._profile(machine).at(at)
 
     def _best(self, machines: Sequence[Machine], shape: Shape, place: Place, at: int) -> Machine:
         return machines[0] if len(machines) == 1 else self._ranked(machines, shape, place, at)[0]

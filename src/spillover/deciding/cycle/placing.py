@@ -1,9 +1,10 @@
 """Finds places for jobs in queue order, on owned and on rented capacity."""
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import itemgetter
 
+from spillover.core.holding import revoked_from
 from spillover.core.records.jobs import NO_EXTRA, Job, Queued
 from spillover.deciding.backfill.reservation import Reservation
 from spillover.deciding.backfill.reservations import Reservations
@@ -40,6 +41,7 @@ class Placer:
     """Writes the places that it finds into the draft of one cycle."""
 
     __slots__ = (
+        "_barred",
         "_bounded",
         "_counted",
         "_draft",
@@ -99,6 +101,8 @@ class Placer:
         """Jobs counted on trial in clusters with limits."""
         self._late = False
         """Whether the last job tried would miss its deadline on a cluster that has room."""
+        self._barred = False
+        """Whether advance reservations kept the last job tried from some machines."""
         self._looks = LOOKS
         self._left_out: dict[Lane, Entry] = {}
         """Lanes in which jobs were left out, with the last entry that was tried."""
@@ -229,6 +233,7 @@ class Placer:
             index.looking_at = entry[2]
             job = jobs[entry[2]]
             plain = job.extra is NO_EXTRA and reservation is None and job.id not in draft.taken
+            plain = plain and not lane.kind.shape.reservation
             if not plain and self._is_skipped(job, walk, entry, lane, role):
                 continue
             if (ceiling is None or not self._rules_out(ceiling, lane)) and self._place(job, lane, role):
@@ -253,8 +258,8 @@ class Placer:
                 if ceiling.failed() < index.least_cpu():
                     return
             walk.stuck()
-            if reservation is not None and self._is_blocked_by_reservation(lane, role):
-                walk.go_on(lane)
+            if self._barred or reservation is not None:
+                self._go_on_behind(walk, entry, lane, role)
         if self._left_out and self._bounded:
             self._take_turns(role, strict=strict)
 
@@ -270,6 +275,10 @@ class Placer:
         if job.extra.deadline is not None and self._misses_deadline(job, lane, role):
             self._pass_over(walk, entry, lane)
             return True
+        if job.kind.shape.reservation and not self._is_open(job):
+            if self._is_open(job, whole=False):
+                self._pass_over(walk, entry, lane)
+            return True  # nobody waits for it, and if its reservation is not open, none of its lane can start
         reservation = self.reservation if role is OWNED else None
         if reservation is not None and reservation.keeps and reservation.is_blocked(job, lane):
             if reservation.looks > 0:
@@ -283,9 +292,20 @@ class Placer:
         if reservation is not None and not reservation.is_full:
             reservation.keep_for(job, lane, kept=self._is_kept_for(job))
 
+    def _go_on_behind(self, walk: Walk, entry: Entry, lane: Lane, role: Role) -> None:
+        """Try the next job of a lane too, if a shorter one than the last may still start."""
+        if self._is_blocked_by_reservation(lane, role):
+            walk.go_on(lane)
+        elif self._barred:
+            self.passed = True
+            self._left_out[lane] = entry
+
     def _is_blocked_by_reservation(self, lane: Lane, role: Role) -> bool:
         """Return whether only a reservation blocked the last job of a lane: then a shorter one may still start."""
         reservation = self.reservation if role is OWNED else None
+        if self._barred:
+            self._looks -= 1
+            return self._looks > 0
         if reservation is None or not reservation.blocked:
             return False
         self.passed = True
@@ -302,6 +322,8 @@ class Placer:
             if lane in stuck or draft.left(job, role) <= 0:
                 continue
             if job.extra.deadline is not None and self._misses_deadline(job, lane, role):
+                continue
+            if lane.kind.shape.reservation and not self._is_open(job):
                 continue
             if reservation is not None and reservation.keeps and reservation.is_blocked(job, lane):
                 continue
@@ -365,7 +387,7 @@ class Placer:
 
     def _forget_blockers(self) -> None:
         """Forget what blocked the previous job."""
-        self._late = False
+        self._late = self._barred = False
         if self.budgets is not None:
             self.budgets.refusals = []
         if self.reservation is not None:
@@ -406,9 +428,11 @@ class Placer:
 
     def _place(self, job: Job, lane: Lane, role: Role) -> bool:
         """Place a job if it fits somewhere; return whether it does."""
-        self._late = False
+        self._late = self._barred = False
         if self.budgets is not None or self.reservation is not None:
             self._forget_blockers()
+        if job.kind.shape.reservation and not self._is_open(job):
+            return False
         if job.kind.shape.is_gang:
             return self._place_gang(job, lane, role)
         owned = role is OWNED
@@ -421,8 +445,14 @@ class Placer:
                 continue
             if (timed or each.cluster.limits is not None) and not self._suits(job, each.cluster):
                 continue
+            closed: Collection[int] = ()
+            if each.cluster.windows is not None and (closed := self._closed(job, each.cluster)):
+                machine = each.best(self._policies.place, closed)
+                if machine is None:
+                    self._bar()
+                    continue
             if reservation is not None and reservation.keeps:
-                machine = reservation.best(job, each, machine)
+                machine = reservation.best(job, each, machine, closed)
             if machine is not None and (owned or self._may_pay(job, each.cluster)):
                 self._take(job, each, machine, ahead=False)
                 return True
@@ -438,7 +468,10 @@ class Placer:
         if role is RENTED:
             candidates = self._index.finder.candidates(lane, OWNED) + candidates
         for each in candidates:
-            machine = each.ahead(self._policies.route, mixed(draft.seed, len(draft.placements)))
+            closed: Collection[int] = ()
+            if each.cluster.windows is not None:
+                closed = self._closed(job, each.cluster, ahead=True)
+            machine = each.ahead(self._policies.route, mixed(draft.seed, len(draft.placements)), closed)
             if machine is not None and self._suits(job, each.cluster) and self._may_pay(job, each.cluster):
                 self._take(job, each, machine, ahead=True)
                 return True
@@ -455,10 +488,13 @@ class Placer:
                 continue
             if not self._may_pay(job, cluster):
                 continue
+            closed = () if cluster.windows is None else self._closed(job, cluster)
             if reservation is None:
-                parts = each.take(self._policies.place)
+                parts = each.take(self._policies.place, closed)
             else:
-                parts = reservation.take_gang(job, lane, each)
+                parts = reservation.take_gang(job, lane, each, closed)
+            if closed and not parts:
+                self._bar()
             if parts:
                 if not self._keep:
                     self._trials += [(cluster, part.machine, part.before) for part in parts]
@@ -470,6 +506,28 @@ class Placer:
                     reservation.took(job, tuple([part.held_on(cluster) for part in parts]))
                 return True
         return False
+
+    def _closed(self, job: Job, cluster: Capacity, *, ahead: bool = False) -> Collection[int]:
+        """Return the machines that advance reservations close to a job that starts now, or as a prefetched lease."""
+        if cluster.windows is None:
+            return ()
+        index, now = self._index, self._draft.now
+        starts = revoked_from(now, self._state.facts.ahead) if ahead else now
+        until = starts + cluster.spec.startup + index.length(job)
+        return cluster.windows.barred(index.visitor(job), now, until)
+
+    def _bar(self) -> None:
+        """Note that a job would have a place if it ended sooner, before an advance reservation begins."""
+        self._barred = True
+        if self.reservation is not None:
+            self.reservation.blocked = True
+
+    def _is_open(self, job: Job, *, whole: bool = True) -> bool:
+        """Return whether a job may start now in the advance reservation that it names, and end there if it is `whole`."""
+        found, now = self._state.reservations.get(job.kind.shape.reservation), self._draft.now
+        if found is None or not found.start <= now < found.end:
+            return False
+        return not whole or job.terms.walltime is None or now + job.terms.walltime <= found.end
 
     def _reserves(self, job: Job) -> int:
         """Return how many reservations a job may have: as many as it has members that wait, or one."""

@@ -11,12 +11,15 @@ from spillover.core.records.jobs import Ended, Job, Placed, Running, Waiting
 from spillover.core.state import State
 from spillover.model.ids import JobId
 from spillover.model.job import WALLTIME_SLACK
+from spillover.model.reservation import AdvanceReservation
 from spillover.model.units import FOREVER
 
 KINDS: Final = 5
 """The most alarms that one job can have at a time."""
 MOVING: Final = frozenset({"walltime", "return"})
 """Alarms of an attempt. Each attempt sets them again, and clock jumps move them."""
+RESERVATION: Final = "reservation"
+"""The alarm for the end of an advance reservation, with its name in place of a job."""
 SPARE: Final = 1024
 """Void entries that are tolerated before the heap is cleaned."""
 
@@ -57,6 +60,10 @@ class Alarms:
         if (back := self._back(job)) is not None:
             self._push(back)
 
+    def end_of(self, reservation: AdvanceReservation) -> None:
+        """Set the alarm for the end of an advance reservation."""
+        self._push((reservation.end, 0, RESERVATION, JobId(reservation.name)))
+
     def rings(self, now: int) -> bool:
         """Return whether an alarm may be due."""
         return bool(self.heap) and self.heap[0][0] <= now
@@ -95,6 +102,8 @@ class Alarms:
             heapq.heapify(self.heap)
 
     def _matters(self, alarm: Alarm) -> bool:
+        if alarm[2] == RESERVATION:
+            return alarm[3] in self._state.reservations
         job = self._state.jobs.get(alarm[3])
         if job is None or type(job.phase) is Ended:
             return False

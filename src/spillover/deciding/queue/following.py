@@ -31,6 +31,10 @@ from spillover.core.events import (
     LeaseMoved,
     MemberPlaced,
     MembersDropped,
+    ReservationCancelled,
+    ReservationEnded,
+    ReservationMade,
+    ReservationMoved,
     StealRefused,
     TasksBound,
     TasksEnded,
@@ -178,6 +182,7 @@ def _cluster_taken(index: SchedulingIndex, event: ClusterAdded | ClusterUpdated)
     state, name = index.state, event.spec.name
     cluster = index.capacity[name] = Capacity(event.spec, state.facts.ahead)
     cluster.open = state.is_open(name)
+    cluster.reserve(state.reservations.values())
     for node in state.nodes.values():
         if node.cluster == name:
             cluster.refresh(node)
@@ -238,6 +243,17 @@ def _expired(index: SchedulingIndex, event: WaitsExpired) -> None:
             index.note_rentable(job)
 
 
+def _reserved(
+    index: SchedulingIndex,
+    event: ReservationMade | ReservationMoved | ReservationCancelled | ReservationEnded,
+) -> None:
+    index.apply_moves()  # the nodes may have appeared in the same step
+    index.reserve(event.at)
+    if type(event) is ReservationMade:
+        index.alarms.end_of(index.state.reservations[event.name])
+    index.gained = True
+
+
 def _held(index: SchedulingIndex, event: CostHeld) -> None:
     index.holders.note(index.state.jobs[event.job])
 
@@ -269,6 +285,10 @@ FOLLOWERS: Final[dict[type, Callable[[SchedulingIndex, Any], None]]] = {
     JobsAdmitted: _admitted,
     ClockJumped: _jumped,
     WaitsExpired: _expired,
+    ReservationMade: _reserved,
+    ReservationMoved: _reserved,
+    ReservationCancelled: _reserved,
+    ReservationEnded: _reserved,
 }
 
 CLUSTER_FOLLOWERS: Final[dict[type, Callable[[SchedulingIndex, Any], None]]] = {

@@ -18,6 +18,7 @@ from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.finding import Finder
 from spillover.deciding.capacity.limits import ClusterLimits
 from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.capacity.windows import Visitor
 from spillover.deciding.forecast.ends import Ends
 from spillover.deciding.forecast.estimates import late_on
 from spillover.deciding.protocols import Policies
@@ -92,6 +93,10 @@ class SchedulingIndex:
         """Whether the order matters for every job, because what one finds depends on the jobs ahead of it."""
         self.again = FOREVER
         """When time alone could let another job start, nanoseconds UTC; FOREVER if never."""
+        self.windowed = False
+        """Whether there are advance reservations, so that machines are closed to some jobs at some times."""
+        self.opens_at = FOREVER
+        """When the next of them begins, nanoseconds UTC; FOREVER if there is none."""
         self.gained = True
         """Whether capacity, or permission to use it, was gained since the last cycle."""
         self.limited: list[ClusterLimits] = []
@@ -121,6 +126,9 @@ class SchedulingIndex:
         for spec in self.state.facts.clusters:
             self.capacity[spec.name] = Capacity(spec, self.state.facts.ahead)
         self.open_clusters()
+        self.reserve(self.state.facts.now)
+        for each in self.state.reservations.values():
+            self.alarms.end_of(each)
         self.limited = [cluster.limits for cluster in self.capacity.values() if cluster.limits is not None]
         for key, node in self.state.nodes.items():
             if node.cluster in self.capacity:
@@ -235,6 +243,15 @@ class SchedulingIndex:
             check.allows(job, cluster.spec, estimate(job, 0).runtime) for cluster in clusters
         )
 
+    def length(self, job: Job) -> int:
+        """Return how long a job may take at the latest, in nanoseconds: its walltime, else its expected runtime."""
+        walltime = job.terms.walltime
+        return self.runs(job) if walltime is None else walltime
+
+    def visitor(self, job: Job) -> Visitor:
+        """Return what decides which windows of machines are open to a job."""
+        return Visitor(job.kind.project, job.kind.shape.reservation, job.terms.walltime is not None)
+
     def runs(self, job: Job) -> int:
         """Return the runtime of a job that forecasts use, in nanoseconds."""
         unknown = self.policies.chosen.unknown_runtime
@@ -247,7 +264,7 @@ class SchedulingIndex:
 
     def next_time(self) -> int:
         """Return when something falls due that no event announces; FOREVER if nothing will."""
-        times = [self.again]
+        times = [self.again, self.opens_at]
         if self.waits:
             times.append(self.waits[0][0] + self.state.facts.jumped)
         if self.turn is not None and self.queue.first:
@@ -272,6 +289,8 @@ class SchedulingIndex:
             self.apply_moves()
         if self.again <= now:
             self.again, self.gained = FOREVER, True
+        if self.opens_at <= now:
+            self.opens_at, self.gained = self._next_opening(now), True
         if self.grown:
             if self.rentable_sooner and not self.sooner:
                 self.sooner = any(not cluster.owned for cluster, _ in self.grown)
@@ -393,6 +412,18 @@ class SchedulingIndex:
         """Update which clusters may get work; their machines are refreshed separately."""
         for name, cluster in self.capacity.items():
             cluster.open = self.state.is_open(name)
+
+    def reserve(self, now: int) -> None:
+        """Take over the advance reservations of the state."""
+        reservations = self.state.reservations
+        self.windowed = bool(reservations)
+        self.opens_at = self._next_opening(now)
+        for cluster in self.capacity.values():
+            cluster.reserve(reservations.values())
+
+    def _next_opening(self, now: int) -> int:
+        starts = [each.start for each in self.state.reservations.values() if each.start > now]
+        return min(starts, default=FOREVER)
 
     def _drop(self, nodes: Iterable[str]) -> None:
         """Remove nodes that are no longer in the state."""

@@ -1,0 +1,241 @@
+"""Stories of advance reservations and maintenance windows: who may use reserved nodes, and when."""
+
+import pytest
+
+from spillover.core.events import ReservationEnded, ReservationMade
+from spillover.core.proposals import CancelReservation, Done, Refusal, RefusalKind, Submit
+from spillover.core.records.jobs import Placed
+from spillover.deciding.engine import Engine
+from spillover.deciding.whatif import Snapshot
+from spillover.model.cluster import ClusterSpec, Role
+from spillover.model.ids import ClusterName
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.topology import Level, Topology
+from spillover.model.units import MINUTE
+from spillover.policies.loading import load
+from spillover.testing.builders import JobBuilder, a_job
+from spillover.testing.world import World
+from spillover.wire.journal import changed_records, load_state
+
+POLICIES = [
+    Choice("strict"),
+    Choice("out_of_order"),
+    Choice("easy"),
+    Choice("conservative"),
+    Choice("hybrid", {"depth": 2}),
+]
+RACK = Level("rack", "example.com/rack")
+CLUSTER = ClusterSpec(ClusterName("onprem"), "agents", Role.OWNED, gangs=True, levels=(RACK,))
+
+
+def world(backfill: Choice, nodes: int = 1, cpus: int = 2, queue: int = 0) -> World:
+    w = World(load, PolicySet(backfill=backfill, wait=Choice("never")), (CLUSTER,))
+    for number in range(1, nodes + 1):
+        rack = f"r{(number + 1) // 2}"
+        w.agent(f"n{number}", cpus=cpus, queue=queue, labels={RACK.label: rack})
+    return w
+
+
+def limited(name: str, seconds: int) -> JobBuilder:
+    return a_job(name).terms(walltime=seconds * 10**9)
+
+
+@pytest.mark.parametrize("backfill", POLICIES, ids=str)
+def test_a_job_of_others_starts_on_a_reserved_node_only_if_it_ends_before(backfill: Choice) -> None:
+    w = world(backfill)
+    assert w.reserve("down", "n1", after=60, lasting=100) == Done()
+    w.submit(limited("short", 60))
+    w.submit(limited("long", 61))
+    assert w.where("short") == "onprem/n1"
+    assert w.where("long") is None
+    w.finish("short")
+    w.wait(seconds=159)
+    assert w.where("long") is None
+    w.wait(seconds=1)
+    assert w.where("long") == "onprem/n1"
+    assert [event.name for event in w.happened(ReservationEnded)] == ["down"]
+    assert not w.state.reservations
+
+
+@pytest.mark.parametrize("backfill", POLICIES, ids=str)
+def test_jobs_of_the_project_start_inside_and_others_do_not(backfill: Choice) -> None:
+    w = world(backfill)
+    w.reserve("course", "n1", after=0, lasting=100, project="physics")
+    w.submit(a_job("theirs").expected(seconds=1), a_job("ours").project("physics").expected(seconds=500))
+    if backfill.name == "strict":  # nothing passes a job that does not fit
+        assert w.placed() == []
+        w.cancel("theirs")
+    assert w.placed() == ["ours"]
+
+
+@pytest.mark.parametrize("backfill", POLICIES, ids=str)
+def test_a_job_that_names_a_reservation_runs_only_there_and_then(backfill: Choice) -> None:
+    w = world(backfill, nodes=2)
+    w.reserve("course", "n2", after=60, lasting=100, project="physics")
+    w.submit(a_job("named").project("physics").reservation("course").expected(seconds=1000))
+    w.submit(a_job("behind").expected(seconds=1))
+    assert w.placed() == ["behind"], "a job whose time is set blocks nobody"
+    w.wait(seconds=60)
+    assert w.where("named") == "onprem/n2"
+
+
+def test_a_job_that_names_a_reservation_and_has_a_walltime_must_end_in_it() -> None:
+    w = world(Choice("out_of_order"))
+    w.reserve("course", "n1", after=0, lasting=100, project="physics")
+    w.submit(a_job("first").project("physics").cpus(2))
+    w.start("first")
+    w.submit(limited("late", 60).project("physics").reservation("course"))
+    w.submit(limited("in-time", 50).project("physics").reservation("course"))
+    w.wait(seconds=50)
+    w.finish("first")
+    assert w.placed() == ["in-time"]
+    w.wait(seconds=100)
+    assert w.where("late") is None
+
+
+@pytest.mark.parametrize("backfill", POLICIES, ids=str)
+def test_a_gang_uses_the_nodes_that_are_left(backfill: Choice) -> None:
+    w = world(backfill, nodes=4)
+    w.reserve("down", "n1", after=60, lasting=100)
+    w.submit(a_job("long").tasks(3).cpus(2).expected(seconds=100))
+    assert [task.node for task in w.job("long").tasks] == ["n2", "n3", "n4"]
+    w.submit(a_job("too-long").tasks(2).cpus(1).expected(seconds=61))
+    assert w.where("too-long") is None
+    w.cancel("too-long")
+    w.submit(a_job("short").tasks(2).cpus(1).expected(seconds=60))
+    assert [task.node for task in w.job("short").tasks] == ["n1", "n1"]
+
+
+@pytest.mark.parametrize("backfill", POLICIES, ids=str)
+def test_a_gang_within_a_rack_avoids_a_rack_with_too_few_nodes_left(backfill: Choice) -> None:
+    w = world(backfill, nodes=4)
+    w.reserve("down", "n2", after=10, lasting=100)
+    w.submit(a_job("gang").tasks(2).cpus(2).together(Topology(within="rack")).expected(seconds=50))
+    assert [task.node for task in w.job("gang").tasks] == ["n3", "n4"]
+
+
+@pytest.mark.parametrize("backfill", POLICIES, ids=str)
+def test_an_array_fills_up_to_the_reservation(backfill: Choice) -> None:
+    w = world(backfill, nodes=2, cpus=2)
+    w.reserve("down", "n1", after=60, lasting=100)
+    w.submit(a_job("many").array(1, 6).expected(seconds=90))
+    assert sorted(w.where(each) or "" for each in w.placed()) == ["onprem/n2", "onprem/n2"]
+
+
+@pytest.mark.parametrize("backfill", POLICIES, ids=str)
+def test_a_job_with_a_node_for_itself_avoids_a_reserved_one(backfill: Choice) -> None:
+    w = world(backfill, nodes=2)
+    w.reserve("down", "n1", after=60, lasting=100)
+    w.submit(a_job("alone").together(Topology(exclusive=True)).expected(seconds=61))
+    assert w.where("alone") == "onprem/n2"
+
+
+def test_a_node_prefetches_no_lease_that_may_run_into_a_reservation() -> None:
+    for seconds, where in ((56, "onprem/n1"), (58, None)):
+        w = world(Choice("out_of_order"), cpus=1, queue=4)
+        w.submit(a_job("quick"))
+        w.start("quick")
+        w.finish("quick", ran=0.001)  # nodes with short tasks prefetch
+        w.reserve("down", "n1", after=60, lasting=100)
+        w.submit(a_job("running").expected(seconds=10))
+        w.submit(a_job("next").expected(seconds=seconds))
+        assert w.where("next") == where
+
+
+def test_easy_reserves_for_the_head_behind_the_reservation_of_a_person() -> None:
+    w = world(Choice("easy"), nodes=2)
+    w.reserve("down", "n1", after=60, lasting=100)
+    w.submit(a_job("head").tasks(2).cpus(2).expected(seconds=80))  # both nodes are free from 160 s on
+    w.submit(a_job("until-then").cpus(2).expected(seconds=160))
+    assert w.where("until-then") == "onprem/n2"
+    w.cancel("until-then")
+    w.finish("until-then")
+    w.submit(a_job("too-long").cpus(2).expected(seconds=161))
+    assert w.where("too-long") is None
+
+
+@pytest.mark.parametrize("backfill", [Choice("conservative"), Choice("hybrid", {"depth": 2})], ids=str)
+def test_later_reservations_are_booked_around_it(backfill: Choice) -> None:
+    w = world(backfill, nodes=2)
+    w.reserve("down", "n1", after=60, lasting=100)
+    w.submit(a_job("running").cpus(2).expected(seconds=100))
+    assert w.where("running") == "onprem/n2"
+    w.submit(a_job("second").cpus(2).expected(seconds=70))  # on n2 after 100 s
+    w.submit(a_job("delays").cpus(2).expected(seconds=61), a_job("fills").cpus(2).expected(seconds=60))
+    assert w.placed() == ["running", "fills"]
+
+
+def test_a_cancelled_reservation_frees_its_nodes_at_once() -> None:
+    w = world(Choice("out_of_order"))
+    w.reserve("down", "n1", after=0, lasting=100)
+    w.submit(a_job())
+    assert w.placed() == []
+    assert w.propose(CancelReservation("down", "ada")) == Done()
+    assert w.placed() == ["job"]
+
+
+def test_a_node_that_joins_again_is_still_reserved() -> None:
+    w = world(Choice("out_of_order"))
+    w.reserve("down", "n1", after=10, lasting=100)
+    w.agent("n1", cpus=4, labels={RACK.label: "r1"})
+    w.submit(a_job().expected(seconds=20))
+    assert w.placed() == []
+
+
+def test_what_cannot_be_reserved_is_refused() -> None:
+    w = world(Choice("out_of_order"), nodes=2)
+    w.reserve("down", "n1", after=60, lasting=100)
+    kinds = {
+        "twice": w.reserve("down", "n2", after=60, lasting=100),
+        "over another": w.reserve("other", "n2", "n1", after=159, lasting=100),
+        "no nodes": w.reserve("none", after=60, lasting=100),
+        "ends before it begins": w.reserve("back", "n2", after=60, lasting=-10),
+        "in the past": w.reserve("past", "n2", after=-60, lasting=10),
+        "unknown node": w.reserve("unknown", "n9", after=60, lasting=10),
+    }
+    assert all(isinstance(reply, Refusal) for reply in kinds.values()), kinds
+    assert w.reserve("after", "n1", after=160, lasting=100) == Done()
+    assert len(list(w.happened(ReservationMade))) == 2
+    unknown = w.propose(CancelReservation("nothing", "ada"))
+    assert isinstance(unknown, Refusal)
+    assert unknown.kind is RefusalKind.UNKNOWN
+
+
+def test_a_job_that_can_never_run_in_the_reservation_it_names_is_refused() -> None:
+    w = world(Choice("out_of_order"))
+    w.reserve("course", "n1", after=60, lasting=100, project="physics")
+    w.reserve("down", "n1", after=200, lasting=100)
+    assert "no reservation other" in w.refused(a_job().reservation("other")).message
+    assert "of project physics" in w.refused(a_job().reservation("course")).message
+    assert "maintenance" in w.refused(a_job().reservation("down")).message
+    long = a_job().project("physics").reservation("course").terms(walltime=2 * MINUTE)
+    assert "less than the walltime" in w.refused(long).message
+
+
+def test_reservations_are_in_the_checkpoint_and_the_rebuilt_engine_decides_alike() -> None:
+    w = world(Choice("easy"), nodes=2)
+    w.reserve("down", "n1", after=60, lasting=100)
+    w.reserve("course", "n2", after=60, lasting=100, project="physics")
+    w.propose(CancelReservation("course", "ada"))
+    records = changed_records(w.state, w.state.dirty)
+    kept = [(kind, key, body) for (kind, key), body in records.items() if body is not None]
+    state = load_state(kept)
+    assert state.reservations == w.state.reservations
+    assert list(state.reservations) == ["down"]
+    engine = Engine(state, load, now=w.now)
+    engine.step(w.now, [Submit((limited("long", 61).cpus(2).build(), limited("short", 60).build()), "ada")])
+    assert [job.phase.node for job in state.jobs.values() if isinstance(job.phase, Placed)] == ["n2", "n1"]
+    assert engine.next_time() == w.now + 60 * 10**9
+
+
+def test_a_snapshot_has_the_reservations_and_cancels_none_of_the_live_ones() -> None:
+    w = world(Choice("out_of_order"))
+    w.reserve("down", "n1", after=60, lasting=100)
+    for cancelled in (False, True):
+        snapshot = Snapshot(w.engine)
+        job = limited("long", 61).build()
+        snapshot.step(w.now, [CancelReservation("down", "ada")] if cancelled else [])
+        snapshot.step(w.now, [Submit((job,), "ada")])
+        assert isinstance(snapshot.state.jobs[job.job].phase, Placed) is cancelled
+    w.submit(limited("long", 61))
+    assert w.placed() == []
