@@ -16,12 +16,13 @@ class IndexSnapshot(SchedulingIndex):
 
     def __init__(self, live: SchedulingIndex, state: State) -> None:
         # Skip SchedulingIndex.__init__, which would build the index from all jobs.
-        self._live = live
-        self._own_lanes: dict[Lane, Lane] = {}
         for name, value in vars(live).items():
             if name not in _PARTS:
                 setattr(self, name, value)
         self.state = state
+        # After the others, because `live` may be a snapshot too and has these as well.
+        self._live = live
+        self._own_lanes: dict[Lane, Lane] = {}
         self._scrap = None
 
     def __getattr__(self, name: str) -> Any:
