@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec.structs import replace
 
+from spillover.core.learned.samples import Sample
 from spillover.core.records.jobs import NO_EXTRA, Job
 from spillover.core.records.nodes import Node
 from spillover.core.state import Dirty, State
@@ -156,7 +157,7 @@ class StateSnapshot(State):
         self.jobs = self._branch(live.jobs, _copy_of_job)
         self.nodes = self._branch(live.nodes, _copy_of_node)
         self.agents = self._branch(live.agents, lambda node: self.nodes[node.key])
-        self.samples = self._branch(live.samples, copy)
+        self.samples = self._branch(live.samples, _copy_of_sample)
         self.history = self._branch(live.history, lambda sample: self.samples[sample.key])
         self.usage = self._branch(live.usage, copy)
         self.budget_periods = self._branch(live.budget_periods, copy)
@@ -242,6 +243,10 @@ def _copy_of_job(job: Job) -> Job:
         if gang is not None:
             own.extra.gang = replace(gang, tasks=list(gang.tasks))
     return own
+
+
+def _copy_of_sample(sample: Sample) -> Sample:
+    return replace(sample, bins=sample.bins.copy())
 
 
 def _copy_of_node(node: Node) -> Node:

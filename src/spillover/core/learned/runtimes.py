@@ -6,12 +6,17 @@ that runs every minute does not outweigh all others, and a well-known job costs 
 
 Samples learn from jobs that succeeded, and from jobs that reached their walltime, because those hold their capacity
 that long. Failed and cancelled jobs say little about others and do not count.
+
+Histograms of how runtimes differ from what was expected (`spread`) are for each user, name and shape too, and for each
+user and all users.
 """
 
 from heapq import nsmallest
 from typing import Final
 
 from spillover.core.events import JobEnded, JobState
+from spillover.core.learned import spread
+from spillover.core.learned.estimates import estimate
 from spillover.core.learned.samples import WINDOW, About, Sample
 from spillover.core.records.jobs import Job
 from spillover.core.state import State
@@ -44,6 +49,7 @@ def learn(state: State, job: Job, event: JobEnded) -> None:
     if sample is None:
         sample = _begin(state, about)
     _add(state, sample, ran)
+    _count_spread(state, sample, job, ran)
     if sample.count <= FEW:
         for about in (("name", user, job.name, None), ("shape", user, "", shape)):
             _add(state, history.get(about) or _begin(state, about), ran)
@@ -77,6 +83,20 @@ def _add(state: State, sample: Sample, ran: int) -> None:
     if sample.count >= 2 * WINDOW:
         sample.halve()
     state.dirty["history"][sample.key] = None
+
+
+def _count_spread(state: State, sample: Sample, job: Job, ran: int) -> None:
+    """Count how long a job ran compared with what was expected: for jobs like it, for its user and for all."""
+    ratio = spread.ratio_of(ran, estimate(job, state.facts.policies.unknown_runtime).runtime)
+    spread.count_ratio(sample.bins, ratio)
+    for about in (spread.by_user(job.user), spread.EVERYBODY):
+        each = state.history.get(about) or _begin(state, about)
+        spread.count_ratio(each.bins, ratio)
+        each.count += 1
+        each.used = state.facts.learned
+        if each.count >= 2 * spread.WINDOW:
+            spread.halve(each)
+        state.dirty["history"][each.key] = None
 
 
 def _age(sample: Sample) -> tuple[int, int]:

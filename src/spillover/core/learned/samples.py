@@ -24,6 +24,8 @@ class Sample(Struct, array_like=True, gc=False):
     """Sum of runtimes in nanoseconds."""
     used: int = 0
     """When it last learned, as a count of `Facts.learned`."""
+    bins: list[int] = []
+    """How many ran how long compared with what was expected: see `spread`. Empty if nothing is known."""
 
     @property
     def mean(self) -> int:
@@ -34,3 +36,4 @@ class Sample(Struct, array_like=True, gc=False):
         """Halve the weight of everything learned so far."""
         self.count //= 2
         self.total //= 2
+        self.bins = [count // 2 for count in self.bins]

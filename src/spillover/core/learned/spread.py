@@ -1,0 +1,98 @@
+"""Learns how far runtimes differ from what was expected: a histogram of actual divided by expected runtime.
+
+Only forecasts that people see use it. No decision does, so plans stay the same.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from math import isqrt
+from typing import Final
+
+from spillover.core.learned.samples import About, Sample
+from spillover.core.state import State
+from spillover.model.job import Shape
+
+ONE: Final = 1_000_000
+"""The ratio of a job that ran as long as expected. Ratios are in millionths."""
+_NEAR: Final = ONE // 1000
+"""Ratios this near to one count as one."""
+EDGES: Final = (
+    *(isqrt(ONE * ONE >> halves) for halves in range(18, 0, -1)),
+    ONE - _NEAR,
+    ONE + _NEAR + 1,
+    *(isqrt(ONE * ONE << halves) for halves in (1, 2, 3, 4, 6, 8)),
+)
+"""Where one bin ends and the next begins. The first bin begins at 0, the last has ratios of 16 and more."""
+BINS: Final = len(EDGES) + 1
+_AS_EXPECTED: Final = EDGES.index(ONE - _NEAR) + 1
+WINDOW: Final = 512
+"""The least number of recent jobs that count fully in a histogram of many jobs; older ones are halved again and again."""
+ENOUGH: Final = 16
+"""Jobs that a histogram needs before it is used."""
+EVERYBODY: Final[About] = ("spread", "", "", None)
+_PART: Final = 1 << 16
+
+
+def ratio_of(ran: int, expected: int) -> int:
+    """Return actual divided by expected runtime, in millionths."""
+    return ran * ONE // max(1, expected)
+
+
+def count_ratio(bins: list[int], ratio: int) -> None:
+    """Count one job in a histogram."""
+    if not bins:
+        bins.extend([0] * BINS)
+    bins[bisect_right(EDGES, ratio)] += 1
+
+
+def by_user(user: str) -> About:
+    """Return what the jobs of a user have in common."""
+    return ("spread", user, "", None)
+
+
+def spread_of(state: State, user: str, name: str, shape: Shape) -> Sequence[int] | None:
+    """Return the histogram of the most similar jobs; None if too few have ended."""
+    for about in (("job", user, name, shape), by_user(user), EVERYBODY):
+        sample = state.history.get(about)
+        if sample is not None and sum(sample.bins) >= ENOUGH:
+            return sample.bins
+    return None
+
+
+def draw_ratio(bins: Sequence[int], above: int, chance: int) -> int | None:
+    """Return the ratio that this share of jobs (in 65536ths) stays below, of those beyond `above`; None if none was."""
+    weights = [_weight(bins[at], at, above) for at in range(len(bins))]
+    total = sum(weights)
+    if total <= 0:
+        return None
+    left = total * chance // _PART
+    for at, weight in enumerate(weights):
+        if left < weight:
+            if at == _AS_EXPECTED:
+                return ONE
+            low, high = _span(at)
+            low = max(low, above)
+            return low + (high - low) * left // weight
+        left -= weight
+    return None
+
+
+def _span(at: int) -> tuple[int, int]:
+    """Return where a bin begins and ends."""
+    return EDGES[at - 1] if at else 0, EDGES[at] if at < len(EDGES) else 2 * EDGES[-1]
+
+
+def _weight(count: int, at: int, above: int) -> int:
+    """Return the weight of the part of a bin beyond a ratio."""
+    low, high = _span(at)
+    if not count or above >= high or (at == _AS_EXPECTED and above >= ONE):
+        return 0
+    if above <= low or at == _AS_EXPECTED:
+        return count << 10
+    return (count << 10) * (high - above) // (high - low)
+
+
+def halve(sample: Sample) -> None:
+    """Halve the weight of all jobs counted so far."""
+    sample.bins = [count // 2 for count in sample.bins]
+    sample.count = sum(sample.bins)
