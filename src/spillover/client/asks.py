@@ -124,13 +124,15 @@ def page(
     name: str | None,
     since: str | datetime | None,
     members: bool,
+    starts: bool,
     size: int,
     cursor: str | None,
 ) -> Ask[JobPage]:
     """Ask for a page of jobs."""
     known = cast("Any", state)  # the server checks the state
     return ask(
-        endpoints.LIST_JOBS, ListQuery(known, project, user, name, moment(since), size, cursor, members)
+        endpoints.LIST_JOBS,
+        ListQuery(known, project, user, name, moment(since), size, cursor, members, starts),
     )
 
 

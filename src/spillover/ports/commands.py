@@ -117,6 +117,8 @@ class JobQuery(Struct, frozen=True):
     """`next` of the previous page; None for the first."""
     members: bool = False
     """Whether to list members of arrays too."""
+    starts: bool = False
+    """Whether to compute when waiting jobs are expected to start."""
 
 
 class Span(Struct, frozen=True):

@@ -55,7 +55,7 @@ def simulate(
     """Simulate jobs and return the outcomes in their order; add policies that failed to `failures`."""
     with not_collecting():
         scene = setting.scene if isinstance(setting, Setting) else setting
-        simulation = _Simulation(jobs, scene, sink, ended)
+        simulation = Simulation(jobs, scene, sink, ended)
         outcomes = simulation.run()
         if failures is not None:
             failures += failures_of(simulation.guards)
@@ -100,11 +100,11 @@ def opening(setting: Setting | Scene) -> list[Proposal]:
     ]
 
 
-class _Simulation:
+class Simulation:
     """The clock, the engine and the simulated clusters."""
 
     def __init__(
-        self, jobs: Sequence[TraceJob], scene: Scene, sink: Sink | None, ended: Ended | None
+        self, jobs: Sequence[TraceJob], scene: Scene, sink: Sink | None = None, ended: Ended | None = None
     ) -> None:
         self._jobs = jobs
         self._scene = scene
@@ -112,15 +112,15 @@ class _Simulation:
         self._ended = ended
         self.guards: list[Guarded] = []
         """Policies of installed packages that were in effect at any time."""
-        self._engine = Engine(State(), self._load, digests=sink is not None)
+        self.engine = Engine(State(), self._load, digests=sink is not None)
         self._world = SimulatedWorld(jobs, scene.site)
-        begun = self._engine.step(scene.begin, opening(scene)).events
+        begun = self.engine.step(scene.begin, opening(scene)).events
         if sink is not None:
             sink(scene.begin, begun)
 
     def run(self) -> list[JobOutcome]:
         """Run until every job has ended, or nothing more can happen."""
-        jobs, world, engine, scene, sink = self._jobs, self._world, self._engine, self._scene, self._sink
+        jobs, world, engine, scene, sink = self._jobs, self._world, self.engine, self._scene, self._sink
         shapes = Shapes(scene.fleet)
         at, count, ended = 0, len(jobs), 0
         changes = list(reversed(scene.changes))
@@ -154,7 +154,7 @@ class _Simulation:
         """Let ended jobs leave the state; drop the dirty records, because nobody writes checkpoints."""
         gone = Archived(tuple(self._world.ended))
         self._world.ended.clear()
-        self._engine.state.dirty.clear()
+        self.engine.state.dirty.clear()
         if self._ended is not None:
             self._ended(ended)
         return gone

@@ -77,6 +77,8 @@ class ListQuery(Struct, frozen=True):
     """`next` of the previous page."""
     members: bool = False
     """Whether to list members of arrays too."""
+    starts: bool = False
+    """Whether to compute when waiting jobs are expected to start."""
 
 
 class OverviewQuery(Struct, frozen=True):

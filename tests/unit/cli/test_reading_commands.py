@@ -4,6 +4,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 import pytest
@@ -14,7 +15,7 @@ from spillover.cli.commands.places import AGENTS, agent_row
 from spillover.cli.printing.listing import COLUMNS, rows
 from spillover.cli.printing.output import Output
 from spillover.client import Refused, WaitTimeout
-from spillover.wire.api import ArrayView, EventView, ReasonView, SetAsideView, TaskView
+from spillover.wire.api import ArrayView, EventView, ExpectedStart, ReasonView, SetAsideView, TaskView
 
 
 def test_ls_prints_aligned_columns_in_a_pipe(
@@ -266,6 +267,35 @@ def test_why_says_that_a_job_cannot_end_by_its_deadline(client: Any, spill: Call
     why = replace(client.why("train"), reason=ReasonView("too_late", "it is late", never=True))
     client.why = lambda _: why
     assert "never            it cannot end by its deadline" in spill("why", "train").out
+
+
+def test_why_says_when_a_job_is_expected_to_start_or_why_that_is_not_known(
+    client: Any, spill: Callable[..., Any]
+) -> None:
+    why = client.why("train")
+    start = ExpectedStart("2036-01-31T10:00:00.000000Z", "2036-01-31T11:00:00.000000Z")
+    client.why = lambda _: replace(why, expected_start=start)
+    told = next(
+        line for line in spill("why", "train").out.splitlines() if line.startswith("expected to start")
+    )
+    assert told.split(maxsplit=3)[3].startswith("2036-01-31")
+    assert ", 90 %: by 2036-01-31" in told
+    client.why = lambda _: replace(why, expected_start_note="it is beyond the first 1,000 jobs of the queue")
+    assert "not known: it is beyond the first 1,000 jobs" in spill("why", "train").out
+
+
+def test_a_list_has_a_column_of_expected_starts_if_any_is_known(
+    client: Any, spill: Callable[..., Any]
+) -> None:
+    assert "STARTS" not in spill("ls").out
+    assert client.asked[-1][1]["starts"] is False
+    near, far = ((datetime.now(UTC) + timedelta(seconds=seconds)).isoformat() for seconds in (100.4, 3600.4))
+    waits = replace(client.known[0], state="QUEUED", expected_start=ExpectedStart(near, far))
+    client.known = [waits, *client.known[1:]]
+    head, first, *_ = spill("ls", "--starts").out.splitlines()
+    assert head.split()[:4] == ["JOB", "NAME", "STATE", "STARTS"]
+    assert "in 1m40s..1h" in first
+    assert client.asked[-1][1]["starts"] is True
 
 
 def test_why_prints_one_json_object(spill: Callable[..., Any]) -> None:

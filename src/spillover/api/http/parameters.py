@@ -120,6 +120,7 @@ def job_query(query: ListQuery) -> JobQuery:
         limit=query.limit,
         cursor=query.cursor,
         members=query.members,
+        starts=query.starts,
     )
 
 

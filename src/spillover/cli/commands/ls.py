@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from spillover.cli import codes
 from spillover.cli.arguments import count, seconds, state
 from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
-from spillover.cli.printing.listing import COLUMNS, rows
+from spillover.cli.printing.listing import columns, rows
 from spillover.cli.printing.output import Output, rich_table
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--limit", type=count, default=50, metavar="N", help="list at most this many jobs (default: 50)"
     )
+    parser.add_argument(
+        "--starts", action="store_true", help="also show when waiting jobs are expected to start"
+    )
     parser.add_argument("--watch", action="store_true", help="refresh every second until Ctrl-C")
     add_json(parser)
     add_connection(parser)
@@ -53,7 +56,7 @@ def _run(args: Namespace, context: Context) -> int:
     if args.json:
         context.out.json(jobs)
     elif jobs:
-        context.out.table(COLUMNS, rows(jobs))
+        context.out.table(columns(jobs), rows(jobs))
     else:
         context.out.note("no jobs")
     return codes.OK
@@ -69,6 +72,7 @@ def find(client: "Client", args: Namespace) -> "list[JobView]":
         members=args.members,
         since=None if args.since is None else datetime.now(UTC) - timedelta(seconds=args.since),
         limit=args.limit,
+        starts=args.starts,
     )
     return list(islice(found, args.limit))
 
@@ -79,7 +83,7 @@ def watch(out: Output, looks: "Iterator[list[JobView]]") -> None:
         for number, jobs in enumerate(looks):
             if number:
                 out.line()
-            out.table(COLUMNS, rows(jobs))
+            out.table(columns(jobs), rows(jobs))
             out.flush()
         return
     from rich.live import Live  # noqa: PLC0415 - heavy
@@ -87,7 +91,7 @@ def watch(out: Output, looks: "Iterator[list[JobView]]") -> None:
     console = out.console()
     with Live(console=console, auto_refresh=False, screen=True) as live:
         for jobs in looks:
-            live.update(rich_table(COLUMNS, rows(jobs), console.width), refresh=True)
+            live.update(rich_table(columns(jobs), rows(jobs), console.width), refresh=True)
 
 
 def _looks(client: "Client", args: Namespace) -> "Iterator[list[JobView]]":
@@ -102,6 +106,6 @@ COMMANDS = {
         "List jobs, the newest first.",
         _configure,
         _run,
-        "spill ls --state running --since 1d\nspill ls --members --name sweep\nspill ls --mine --json | jq -r '.[].id'",
+        "spill ls --state running --since 1d\nspill ls --members --name sweep\nspill ls --state queued --starts\nspill ls --mine --json | jq -r '.[].id'",
     )
 }

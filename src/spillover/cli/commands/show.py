@@ -7,7 +7,16 @@ from spillover.cli import codes
 from spillover.cli.command import Command, Context, add_connection, add_job, add_json
 from spillover.cli.printing.listing import place, progress
 from spillover.cli.printing.output import Column, Output
-from spillover.cli.printing.shown import ENDED, between, duration, expected, local, money, resources
+from spillover.cli.printing.shown import (
+    ENDED,
+    between,
+    duration,
+    expected,
+    local,
+    money,
+    resources,
+    start_range,
+)
 
 if TYPE_CHECKING:
     from spillover.wire.api import JobDetail, SetAsideView, TaskView
@@ -66,6 +75,7 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
         ("requests", resources(job.resources) if job.resources else ""),
         ("estimate", expected(job.estimate_s, job.estimate_from)),
         ("submitted", f"{local(job.submitted_at)} ({duration(between(job.submitted_at, None))} ago)"),
+        ("expected to start", start_range(job.expected_start)),
         ("started", _started(job)),
         ("finished", local(job.finished_at) if job.finished_at else ""),
         ("ran", _ran(job)),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, add_connection, add_job, add_json
 from spillover.cli.printing.output import Column, Output
-from spillover.cli.printing.shown import duration, expected, local, money
+from spillover.cli.printing.shown import duration, expected, local, money, start_range
 
 if TYPE_CHECKING:
     from spillover.client import Client
@@ -103,6 +103,7 @@ def facts(why: "WhyView", awaited: str = "", currency: str = "") -> list[tuple[s
         ("waits for", awaited),
         ("waiting since", local(why.waiting_since) + waited if why.waiting_since else ""),
         ("may spill at", local(why.spills_at) + spills if why.spills_at else ""),
+        ("expected to start", start_range(why.expected_start) or _unknown_start(why)),
         ("ahead of it", _ahead(why)),
         ("expected to run", expected(why.estimate_s, why.estimate_from)),
         ("expected to end", local(why.ends_at) if why.ends_at else ""),
@@ -116,6 +117,12 @@ def _ahead(why: "WhyView") -> str:
     if why.ahead is None:
         return ""
     return f"{why.ahead}{' or more' if why.more_ahead else ''} job{'' if why.ahead == 1 else 's'}"
+
+
+def _unknown_start(why: "WhyView") -> str:
+    """Say why the start is not known; nothing if the job never starts, which is said elsewhere."""
+    never = why.reason is not None and why.reason.never
+    return "" if why.expected_start_note is None or never else f"not known: {why.expected_start_note}"
 
 
 def _never(why: "WhyView") -> str:

@@ -1,10 +1,10 @@
 """Formats jobs as table rows, the same in every command that lists them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from spillover.cli.printing.output import Cell, Column, Row
-from spillover.cli.printing.shown import ENDED, NOTHING, STYLES, between, duration, money
+from spillover.cli.printing.shown import ENDED, NOTHING, STYLES, between, duration, money, soon
 
 if TYPE_CHECKING:
     from spillover.wire.api import JobView
@@ -20,16 +20,30 @@ COLUMNS: Final = (
 )
 
 
-def rows(jobs: Iterable["JobView"]) -> list[Row]:
+_START: Final = Column("STARTS", right=True)
+
+
+def columns(jobs: Sequence["JobView"]) -> tuple[Column, ...]:
+    """Return the columns for these jobs, with that of expected starts if any is known."""
+    return (*COLUMNS[:3], _START, *COLUMNS[3:]) if _has_starts(jobs) else COLUMNS
+
+
+def rows(jobs: Sequence["JobView"]) -> list[Row]:
     """Return one row for each job."""
-    return [_row(job) for job in jobs]
+    starts = _has_starts(jobs)
+    return [_row(job, starts=starts) for job in jobs]
 
 
-def _row(job: "JobView") -> Row:
+def _has_starts(jobs: Iterable["JobView"]) -> bool:
+    return any(job.expected_start is not None for job in jobs)
+
+
+def _row(job: "JobView", *, starts: bool) -> Row:
     return (
         job.id,
         job.name,
         Cell(job.state, STYLES.get(job.state, "")),
+        *([soon(job.expected_start)] if starts else []),
         duration(between(job.submitted_at, None)),
         duration(between(job.started_at, job.finished_at)),
         money(job.cost) if job.cost else NOTHING,

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from spillover.model.units import MONEY, SECOND, format_duration, format_money
+
+if TYPE_CHECKING:
+    from spillover.wire.api import ExpectedStart
 
 NOTHING: Final = "-"
 """Shown where there is no value."""
@@ -64,6 +67,23 @@ def expected(seconds: float | None, source: str | None) -> str:
     """Format an expected runtime with its source; empty if unknown."""
     told = f" ({_SOURCES[source]})" if source in _SOURCES else ""
     return "" if seconds is None else duration(seconds) + told
+
+
+def start_range(start: "ExpectedStart | None") -> str:
+    """Format an expected start: when, how far away, and the later time by which it is nearly sure; empty if unknown."""
+    if start is None or start.p50 is None:
+        return ""
+    away = max(0.0, -(between(start.p50, None) or 0.0))
+    late = "" if start.p90 is None or start.p90 == start.p50 else f", 90 %: by {local(start.p90)}"
+    return f"{local(start.p50)} (in {duration(away)}{late})"
+
+
+def soon(start: "ExpectedStart | None") -> str:
+    """Format how far away an expected start is, from 50 to 90 % of cases."""
+    if start is None or start.p50 is None:
+        return NOTHING
+    first, last = (max(0.0, -(between(each, None) or 0.0)) for each in (start.p50, start.p90 or start.p50))
+    return f"in {duration(first)}" if last - first < 1 else f"in {duration(first)}..{duration(last)}"
 
 
 def resources(amounts: Mapping[str, float]) -> str:

@@ -132,9 +132,10 @@ class AsyncClient(AsyncSender):
         since: str | datetime | None = None,
         members: bool = False,
         limit: int | None = None,
+        starts: bool = False,
     ) -> AsyncGenerator[JobView, None]:
-        """Yield jobs, newest first, fetching pages on demand."""
-        pages = Pages(partial(asks.page, state, project, user, name, since, members), limit)
+        """Yield jobs, newest first, fetching pages on demand; with `starts`, also when waiting ones will start."""
+        pages = Pages(partial(asks.page, state, project, user, name, since, members, starts), limit)
         while (wanted := pages.ask()) is not None:
             for job in pages.take(await self._ask(wanted)):
                 yield job

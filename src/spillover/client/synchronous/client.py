@@ -133,9 +133,10 @@ class Client(Sender):
         since: str | datetime | None = None,
         members: bool = False,
         limit: int | None = None,
+        starts: bool = False,
     ) -> Iterator[JobView]:
-        """Yield jobs, newest first, fetching pages on demand."""
-        pages = Pages(partial(asks.page, state, project, user, name, since, members), limit)
+        """Yield jobs, newest first, fetching pages on demand; with `starts`, also when waiting ones will start."""
+        pages = Pages(partial(asks.page, state, project, user, name, since, members, starts), limit)
         while (wanted := pages.ask()) is not None:
             yield from pages.take(self._ask(wanted))
 

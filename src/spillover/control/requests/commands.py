@@ -24,6 +24,7 @@ from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_o
 from spillover.control.requests.policies import PolicyRequests
 from spillover.control.requests.projects import OwnHistory, budgets_of, forms_of, jobs_of
 from spillover.control.requests.reservations import reservation_views
+from spillover.control.requests.starts import StartForecasts, note_of, waits
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
 from spillover.control.views import jobs as views
@@ -82,6 +83,7 @@ from spillover.wire.api import (
     ConfigRequest,
     CostReport,
     EventView,
+    ExpectedStart,
     FilesView,
     Forecasts,
     Ids,
@@ -146,6 +148,7 @@ class LiveCommands:
         self._reading = OutputReading(parts.loop, parts.lookup, parts.agents, parts.files, parts.drivers)
         self._policies = PolicyRequests(parts.loop)
         self._pace = Pace(parts.loop)
+        self._starts = StartForecasts(parts.loop)
         self._waiting: dict[JobId, list[asyncio.Future[None]]] = {}
         self._submitting = parts.submitting
         self._project: str | None = None
@@ -180,8 +183,8 @@ class LiveCommands:
     async def forecast(self, jobs: Sequence[JobForm], user: str) -> Forecasts:
         """Return where and when these jobs would start, without submitting them."""
         jobs = forms_of(jobs, self._project)
-        ids, tried = await self._submitting.trial(jobs, user)
-        return forecasting.forecasts(ids, jobs, tried, self._project)
+        ids, tried, starts = await self._submitting.trial(jobs, user)
+        return forecasting.forecasts(ids, jobs, tried, self._project, starts)
 
     async def act(self, action: Action, who: str) -> Ids:
         """Cancel, hold, release or requeue jobs, all or none."""
@@ -242,7 +245,9 @@ class LiveCommands:
             if query.project not in {None, self._project}:
                 return JobPage([], None)
             query = structs.replace(query, project=self._project)
-        return await list_jobs(self._loop, self._parts.archive, query, self._project)
+        forecast = await self._starts.of_all() if query.starts else self._starts.recent()
+        starts = None if forecast is None else forecast.starts
+        return await list_jobs(self._loop, self._parts.archive, query, self._project, starts)
 
     async def job(self, ref: str) -> JobDetail:
         """Return one job with its details."""
@@ -260,7 +265,8 @@ class LiveCommands:
             used = found.phase.usage
             usage = (used.ran, used.cpu, used.peak_memory)
         of = tasks_of(found)
-        fields: dict[str, Any] = structs.asdict(view)
+        start, _ = await self._start_of(found)
+        fields: dict[str, Any] = structs.asdict(structs.replace(view, expected_start=start))
         return JobDetail(
             **fields,
             spec={} if spec is None else to_doc(spec),
@@ -281,7 +287,17 @@ class LiveCommands:
         job = found.array if isinstance(found, PendingMember) else found
         told = self._parts.drivers.reason_of
         view = views.why_view(engine, job, self._loop.now(), self._project, told, self._problem)
-        return structs.replace(view, id=found.id)
+        start, note = await self._start_of(found)
+        return structs.replace(view, id=found.id, expected_start=start, expected_start_note=note)
+
+    async def _start_of(self, found: Found) -> tuple[ExpectedStart | None, str | None]:
+        """Return when a waiting job is expected to start, or else why that is not known."""
+        job = found.array if isinstance(found, PendingMember) else found
+        if not isinstance(job, Job) or not waits(job):
+            return None, None
+        forecast = await self._starts.of(job)
+        known = None if forecast is None else forecast.starts.get(id_of(found))
+        return views.start_view(known), note_of(forecast, job.id)
 
     async def what_if(self, ref: str, asked: WhatIf) -> WhatIfView:
         """Return what would happen to a job under an assumption, without changing anything."""

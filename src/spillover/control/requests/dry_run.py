@@ -1,14 +1,15 @@
 """Describes the result of a dry run: where and when each job would start, its cost, and why."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from spillover.control.requests.projects import reason_within
-from spillover.control.views.jobs import money, note_of, reason_view, when
+from spillover.control.views.jobs import money, note_of, reason_view, start_view, when
 from spillover.core.records.jobs import Job
 from spillover.deciding.budgets.check import CostHold
 from spillover.deciding.cycle.plan import GangPlacement, Placement
+from spillover.deciding.expected import StartRange
 from spillover.deciding.explain.explain import Explanation, capped_by
 from spillover.deciding.forecast.costs import quote, quote_on
 from spillover.deciding.queue.index import SchedulingIndex
@@ -26,6 +27,7 @@ def forecasts(
     forms: Sequence[JobForm],
     tried: Trial,
     project: str | None = None,
+    starts: Mapping[JobId, StartRange] | None = None,
 ) -> Forecasts:
     """Return a forecast for each job, in the given order; hide ids of other projects if a project is given."""
     index = tried.engine.index
@@ -43,7 +45,9 @@ def forecasts(
         said = replace(said, reason=reason_within(said.reason, index.state, project))
         forecast = _forecast(index, tried, job, said, placed.get(job_id), latest.get(JobId(job_id)))
         forecast = _with_costs(index, forecast, job, said.estimate.runtime, holds.get(job.id))
-        shown.append(replace(forecast, note=note_of(index, job, tried.now) or None))
+        start = None if starts is None else start_view(starts.get(job.id))
+        note = note_of(index, job, tried.now) or None
+        shown.append(replace(forecast, note=note, expected_start=start))
     return Forecasts(shown)
 
 

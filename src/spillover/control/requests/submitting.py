@@ -12,11 +12,13 @@ from spillover.control.live.specs import Specs
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge
 from spillover.control.requests.lookup import Lookup, PendingMember
+from spillover.control.requests.starts import steps_for
 from spillover.control.requests.whatif import on_snapshot
 from spillover.core.deciders.submissions import key_taken
 from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, Submit, Submitted
+from spillover.deciding.expected import StartRange, starts_if_submitted
 from spillover.deciding.explain.feasibility import TooLarge, too_large
-from spillover.deciding.whatif import Trial, try_jobs
+from spillover.deciding.whatif import Snapshot, Trial, try_jobs
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.ids import ID_BITS, JobId, job_id
 from spillover.model.job import JobSpec, On, Shape, Terms
@@ -133,15 +135,22 @@ class Submitting:
                     raise refused(reply)
         raise refused(last or Refusal(RefusalKind.STALE, "try again"))
 
-    async def trial(self, forms: Sequence[JobForm], user: str) -> tuple[list[JobId | str], Trial]:
-        """Return what would happen to these jobs, without submitting them."""
+    async def trial(
+        self, forms: Sequence[JobForm], user: str
+    ) -> tuple[list[JobId | str], Trial, Mapping[JobId, StartRange]]:
+        """Return what would happen to these jobs, and when they would start, without submitting them."""
         proposal, known = await self._proposal(forms, user, {})
-        now = self._loop.now()
-        tried = await on_snapshot(self._loop, lambda snapshot: try_jobs(snapshot, now, proposal))
+        now, steps = self._loop.now(), steps_for(await self._loop.ready()) // 4
+
+        def ask(snapshot: Snapshot) -> tuple[Trial | Refusal, Mapping[JobId, StartRange]]:
+            starts = starts_if_submitted(snapshot, now, proposal, steps)
+            return try_jobs(snapshot, now, proposal), starts
+
+        tried, starts = await on_snapshot(self._loop, ask, few=0)
         if isinstance(tried, Refusal):
             raise refused(tried)
         fresh = iter(proposal.jobs)
-        return [known[at] if at in known else next(fresh).job for at in range(len(forms))], tried
+        return [known[at] if at in known else next(fresh).job for at in range(len(forms))], tried, starts
 
     def _too_large(self, forms: Sequence[JobForm], earlier: "_Earlier | None" = None) -> list[FieldProblem]:
         """Return a problem for each job that no cluster can ever hold, unless it was submitted earlier."""

@@ -33,12 +33,12 @@ FEW: Final = 1000
 T = TypeVar("T")
 
 
-async def on_snapshot(loop: Loop, ask: Callable[[Snapshot], T]) -> T:
-    """Return the answer from a snapshot of the state; for a large state, compute it in another thread."""
+async def on_snapshot(loop: Loop, ask: Callable[[Snapshot], T], few: int = FEW) -> T:
+    """Return the answer from a snapshot; with more than `few` jobs and nodes, compute it in another thread."""
     engine = await loop.ready()
     snapshot = Snapshot(engine)
     # Policies of installed packages may not be thread-safe.
-    if len(engine.state.jobs) + len(engine.state.nodes) <= FEW or engine.policies.guards:
+    if len(engine.state.jobs) + len(engine.state.nodes) <= few or engine.policies.guards:
         return ask(snapshot)
     snapshot.detach(threading.RLock())
     asking = asyncio.get_running_loop().run_in_executor(None, ask, snapshot)

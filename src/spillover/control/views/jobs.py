@@ -13,6 +13,7 @@ from spillover.core.records.jobs import Ended, Job, Placed, Queued, Running, Spr
 from spillover.core.state import State
 from spillover.deciding.budgets.check import held_rest, open_rest
 from spillover.deciding.engine import Engine
+from spillover.deciding.expected import StartRange
 from spillover.deciding.explain.explain import Explanation, explain, reason_of
 from spillover.deciding.forecast.costs import cheapest, quote
 from spillover.deciding.forecast.estimates import estimate, expected_end
@@ -26,6 +27,7 @@ from spillover.ports.archive import Finished
 from spillover.wire.api import (
     ArrayView,
     ClusterVerdict,
+    ExpectedStart,
     JobView,
     ReasonView,
     SetAsideView,
@@ -37,6 +39,11 @@ from spillover.wire.journal import decode_reason
 def when(at: int | None) -> str | None:
     """Return a time as text; None stays None."""
     return None if at is None else format_time(at)
+
+
+def start_view(found: StartRange | None) -> ExpectedStart | None:
+    """Return when a job is expected to start; None if it is not known."""
+    return None if found is None else ExpectedStart(when(found.p50), when(found.p90))
 
 
 def money(millionths: int) -> float:
@@ -180,7 +187,7 @@ def job_view(engine: Engine, job: Job, reasons: Reasons | None = None) -> JobVie
     )
 
 
-def costs_of(engine: Engine, job: Job, expected: int) -> dict[str, float | None]:
+def costs_of(engine: Engine, job: Job, expected: int) -> dict[str, Any]:
     """Return the expected cost and the cost hold of a job; empty if it has ended."""
     if isinstance(job.phase, Ended):
         return {}

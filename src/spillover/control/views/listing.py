@@ -4,7 +4,7 @@ import base64
 import binascii
 import bisect
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -16,6 +16,8 @@ from spillover.control.views.overview import placed_jobs
 from spillover.core.events import JobState
 from spillover.core.records.jobs import Job
 from spillover.core.state import State
+from spillover.deciding.expected import StartRange
+from spillover.model.ids import JobId
 from spillover.ports.archive import Archive, Query, listed
 from spillover.ports.commands import CommandError, ErrorKind, JobQuery
 from spillover.wire.api import FieldProblem, JobPage, JobView
@@ -26,11 +28,18 @@ FRESH: Final = 2_000
 """Newest jobs to check first, as they usually fill a page."""
 VIEWS: Final = 200
 """Jobs to convert before other work runs."""
+_WAITING: Final = frozenset({JobState.QUEUED, JobState.HELD})
 _ON_NODES: Final = frozenset({JobState.PLACED, JobState.RUNNING})
 
 
-async def list_jobs(loop: Loop, archive: Archive, query: JobQuery, within: str | None = None) -> JobPage:
-    """Return one page; `within` is the only project that the caller may see."""
+async def list_jobs(
+    loop: Loop,
+    archive: Archive,
+    query: JobQuery,
+    within: str | None = None,
+    starts: Mapping[JobId, StartRange] | None = None,
+) -> JobPage:
+    """Return one page; `within` is the only project that the caller may see, `starts` are expected starts, if known."""
     before = _decode(query.cursor) if query.cursor is not None else None
     # The state first. A job that is archived meanwhile is then in both, never in neither.
     shown = await _shown(loop, query, before, within)
@@ -57,7 +66,16 @@ async def list_jobs(loop: Loop, archive: Archive, query: JobQuery, within: str |
     found.update(shown)
     ordered = sorted(found.values(), key=lambda each: listed(*each[0]))
     page = ordered[: query.limit]
-    return JobPage([view for _, view in page], _encode(page[-1][0]) if len(ordered) > query.limit else None)
+    shown_jobs = [view for _, view in page]
+    if starts:
+        shown_jobs = [_with_start(view, starts) for view in shown_jobs]
+    return JobPage(shown_jobs, _encode(page[-1][0]) if len(ordered) > query.limit else None)
+
+
+def _with_start(view: JobView, starts: Mapping[JobId, StartRange]) -> JobView:
+    """Add the expected start to a job that waits."""
+    found = starts.get(JobId(view.id)) if view.state in _WAITING else None
+    return view if found is None else msgspec.structs.replace(view, expected_start=views.start_view(found))
 
 
 async def _shown(

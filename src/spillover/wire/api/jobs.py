@@ -37,6 +37,15 @@ class ArrayView(Struct, frozen=True):
     counts: dict[str, int]
 
 
+class ExpectedStart(Struct, frozen=True):
+    """When a waiting job is expected to start, if nobody submits more jobs and no machine fails."""
+
+    p50: Time | None
+    """It starts by then in half of all cases; null if it is not expected to start."""
+    p90: Time | None
+    """It starts by then in nine of ten cases."""
+
+
 class JobView(Struct, frozen=True):
     """A job in a list."""
 
@@ -77,6 +86,8 @@ class JobView(Struct, frozen=True):
     """The number of nodes on which the tasks of a gang are; `node` is that of the first. 0 for other jobs."""
     note: str | None = None
     """A warning that it holds, or would hold, the rest of a budget because it has no walltime; usually null."""
+    expected_start: ExpectedStart | None = None
+    """Null unless it waits. In a list, only with `starts`, or if the server has computed it shortly before."""
 
 
 class SetAsideView(Struct, frozen=True):
@@ -215,6 +226,10 @@ class WhyView(Struct, frozen=True):
     """Expected end; null unless it is placed. A minute from now if it has run longer than expected."""
     more_ahead: bool = False
     """Whether more jobs than `ahead` may come before it: in a long queue, the server counts only the first 5,000."""
+    expected_start: ExpectedStart | None = None
+    """Null unless it waits, and if the server does not know: then `expected_start_note` says why."""
+    expected_start_note: str | None = None
+    """Why the server does not know when a waiting job will start; else null."""
 
 
 class AmountsDoc(Struct, frozen=True, forbid_unknown_fields=True):
@@ -353,6 +368,8 @@ class Forecast(Struct, frozen=True):
     """Walltime that its cap would allow; null if it has a walltime of its own, or no cap."""
     note: str | None = None
     """A warning that it would hold the rest of a budget because it has no walltime; usually null."""
+    expected_start: ExpectedStart | None = None
+    """When it would start; null if the server does not know."""
 
 
 class Forecasts(Struct, frozen=True):

@@ -1,0 +1,226 @@
+"""Runs the scheduler forward on a snapshot: when waiting jobs start if running jobs end at given times.
+
+The snapshot decides as the live engine would, with its policies, so the answer holds for every policy, for gangs, arrays
+and dependencies. Nobody submits more jobs meanwhile, and no machine fails.
+"""
+
+import heapq
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+
+from spillover.core.events import (
+    AnyEvent,
+    GangPlaced,
+    JobPlaced,
+    JobRequeued,
+    JobStopping,
+    LeasesRevoked,
+    MemberPlaced,
+    Usage,
+)
+from spillover.core.proposals import DRIVER, HandBack, Outcome, Proposal, Result
+from spillover.core.records.jobs import Job, Placed, Running, Waiting
+from spillover.deciding.engine import Engine
+from spillover.deciding.forecast.estimates import began_at
+from spillover.deciding.queue.lanes import Walk
+from spillover.model.ids import JobId, NodeKey, member_id, node_key, split_member, task_key
+from spillover.model.units import FOREVER, MINUTE
+
+FEW: Final = 5000
+"""Up to this many jobs, a forecast also looks for jobs that are not queued yet."""
+
+Runtime: TypeAlias = Callable[[Job, int], int]
+"""Returns how long a job runs in all, nanoseconds, if it has run for the second argument already."""
+
+
+class Starts(Struct, frozen=True):
+    """When waiting jobs would start."""
+
+    at: dict[JobId, int]
+    """Nanoseconds UTC. An array has the start of its next member, and members have their own."""
+    steps: int
+    """How many steps the scheduler took."""
+
+
+def first_jobs(engine: Engine, most: int) -> list[JobId]:
+    """Return the first jobs of the queue, at most `most`; in a small state, then those that are not queued yet."""
+    index, jobs = engine.index, engine.state.jobs
+    found: list[JobId] = []
+    for queue in (index.queue, index.due):
+        walk = Walk(queue.lanes(), queue.jobs, FOREVER, len(queue.first))
+        while len(found) < most and (each := walk.next()) is not None:
+            entry, lane = each
+            found.append(entry[2])
+            walk.go_on(lane)
+    if len(jobs) <= FEW:
+        found += [job.id for job in jobs.values() if type(job.phase) is Waiting and job.phase.by is None]
+    return list(dict.fromkeys(found))[:most]
+
+
+def as_expected(engine: Engine) -> Runtime:
+    """Return the runtimes that the scheduler expects; a job that has run longer is expected to end in a minute."""
+
+    def runtime(job: Job, ran: int) -> int:
+        expected = engine.index.runs(job)
+        return expected if expected > ran else ran + MINUTE
+
+    return runtime
+
+
+def run_forward(engine: Engine, now: int, wanted: Collection[JobId], runtime: Runtime, most: int) -> Starts:
+    """Let a snapshot go on until all wanted jobs have started, nothing happens any more, or it took `most` steps."""
+    return _Forward(engine, runtime).run(max(now, engine.now), wanted, most)
+
+
+class _Forward:
+    """A snapshot, and what happens on its clusters."""
+
+    def __init__(self, engine: Engine, runtime: Runtime) -> None:
+        self._engine = engine
+        self._state = engine.state
+        self._runtime = runtime
+        self._ends: list[tuple[int, int, JobId, int]] = []
+        """Heap of the end of each task that runs, with the number, id and seq of its job."""
+        self._prefetched: dict[JobId, None] = {}
+        """Jobs leased to a node that has no room for them yet."""
+        self._next: list[Proposal] = []
+        """What agents report at once."""
+        self._starts: dict[JobId, int] = {}
+
+    def run(self, now: int, wanted: Collection[JobId], most: int) -> Starts:
+        """See run_forward."""
+        engine, ends, starts = self._engine, self._ends, self._starts
+        for job in {job: None for node in self._state.nodes.values() for job in node.jobs}:
+            self._look_at(self._state.jobs[job], now)
+        left = dict.fromkeys(wanted)
+        steps = 0
+        while steps < most:
+            step = engine.step(now, [*self._next, *self._due(now)])
+            steps += 1
+            self._next.clear()
+            before = len(starts)
+            self._follow(step.events, now)
+            if len(starts) > before:
+                left = {job: None for job in left if job not in starts}
+            if not left:
+                break
+            now = now if self._next else min(ends[0][0] if ends else FOREVER, engine.next_time())
+            if now >= FOREVER:
+                break
+        return Starts(starts, steps)
+
+    def _look_at(self, job: Job, now: int) -> None:
+        """Note when a job on a node ends, or that it waits for room there."""
+        phase = job.phase
+        if not isinstance(phase, Placed | Running):
+            return
+        if self._waits_for_room(job, phase):
+            self._prefetched[job.id] = None
+            return
+        began = began_at(phase, self._state.facts.jumped)
+        if type(phase) is Placed:
+            began += self._startup(job)
+        at = now + job.terms.grace if phase.stopping is not None else FOREVER
+        ran = max(0, now - began)
+        self._end_at(job, min(at, began + max(ran, self._runtime(job, ran))))
+
+    def _waits_for_room(self, job: Job, phase: Placed | Running) -> bool:
+        node = self._state.nodes.get(node_key(phase.cluster, phase.node))
+        return node is not None and task_key(job.id, job.attempt) in node.ahead
+
+    def _end_at(self, job: Job, at: int) -> None:
+        heapq.heappush(self._ends, (at, job.number, job.id, job.seq))
+
+    # --- what the clusters report
+
+    def _due(self, now: int) -> list[Proposal]:
+        """Return the reports of tasks that end now."""
+        ends, reports = self._ends, list[Proposal]()
+        while ends and ends[0][0] <= now:
+            _, _, job_id, seq = heapq.heappop(ends)
+            job = self._state.jobs.get(job_id)
+            if job is not None and job.seq == seq and isinstance(job.phase, Placed | Running):
+                reports += self._ended(job, job.phase, now)
+        return reports
+
+    def _ended(self, job: Job, phase: Placed | Running, now: int) -> list[Proposal]:
+        """Return the reports that all tasks of a job have ended, successfully unless they were asked to stop."""
+        stopped = phase.stopping is not None
+        outcome, code = (Outcome.STOPPED, None) if stopped else (Outcome.EXITED, 0)
+        usage = Usage(max(0, now - began_at(phase, self._state.facts.jumped)))
+        return [
+            Result(node, job.lease_of(rank), outcome, code, None, usage, 0)
+            for rank, node in self._reporters(job, phase)
+        ]
+
+    def _reporters(self, job: Job, phase: Placed | Running) -> list[tuple[int, NodeKey]]:
+        """Return who reports on which task: the agent of each, or the driver of a cluster for all."""
+        if self._state.health(phase.cluster) is not None:
+            return [(0, DRIVER)]
+        return [(task.rank, node_key(phase.cluster, task.node)) for task in job.tasks if task.lives]
+
+    # --- what the scheduler decides
+
+    def _follow(self, events: Iterable[AnyEvent], now: int) -> None:
+        """Carry out decisions as obedient clusters would."""
+        jobs = self._state.jobs
+        for event in events:
+            match event:
+                case JobPlaced() | GangPlaced():
+                    job = jobs[event.job]
+                    if isinstance(job.phase, Placed) and job.seq == event.seq:
+                        self._placed(job, job.phase, now)
+                case MemberPlaced():
+                    member = jobs[member_id(event.array, event.index)]
+                    if isinstance(member.phase, Placed):
+                        self._placed(member, member.phase, now)
+                case JobStopping():
+                    job = jobs[event.job]
+                    if isinstance(job.phase, Placed | Running):
+                        self._next += self._ended(job, job.phase, now)
+                case JobRequeued():
+                    self._prefetched.pop(event.job, None)
+                case LeasesRevoked():
+                    self._hand_back([jobs[each] for each in event.jobs])
+        if self._prefetched:
+            self._start_prefetched(now)
+
+    def _placed(self, job: Job, phase: Placed, now: int) -> None:
+        if self._waits_for_room(job, phase):
+            self._prefetched[job.id] = None
+        else:
+            self._start(job, now)
+
+    def _start(self, job: Job, now: int) -> None:
+        """Note the start of a job, and when it ends."""
+        start = now + self._startup(job)
+        self._starts.setdefault(job.id, start)
+        member = split_member(job.id)
+        if member is not None:
+            self._starts.setdefault(member[0], start)
+        self._end_at(job, start + self._runtime(job, 0))
+
+    def _startup(self, job: Job) -> int:
+        """Return how long a machine of its cluster takes to start, nanoseconds."""
+        spec = self._state.cluster_of(job)
+        return 0 if spec is None else spec.startup
+
+    def _hand_back(self, revoked: list[Job]) -> None:
+        """Return leases that have not started, as agents do when they are asked."""
+        for job in revoked:
+            phase = job.phase
+            if isinstance(phase, Placed) and self._waits_for_room(job, phase):
+                self._prefetched.pop(job.id, None)
+                self._next.append(HandBack(node_key(phase.cluster, phase.node), (job.lease,)))
+
+    def _start_prefetched(self, now: int) -> None:
+        """Start prefetched jobs whose node has room for them now."""
+        for each in list(self._prefetched):
+            job = self._state.jobs.get(each)
+            if job is None or not isinstance(job.phase, Placed):
+                del self._prefetched[each]
+            elif not self._waits_for_room(job, job.phase):
+                del self._prefetched[each]
+                self._start(job, now)
