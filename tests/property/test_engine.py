@@ -166,7 +166,10 @@ policy_sets = st.builds(
     ),
     wait=waits,
     place=st.sampled_from(
-        [Choice(name) for name in ("first_fit", "best_fit", "worst_fit", "spread", "pack", "low", "high")]
+        [
+            Choice(name)
+            for name in ("first_fit", "best_fit", "worst_fit", "spread", "pack", "low", "high", "locality")
+        ]
     ),
     depth=st.sampled_from([1, 2, 1000]),
     route=st.sampled_from(

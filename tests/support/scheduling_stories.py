@@ -49,7 +49,7 @@ from spillover.testing.world import OWNED, RENTED, World
 
 ORDERS = ["fifo", "lifo", "priority", "sjf", "ljf", "fair_share", "edf", "slack"]
 BACKFILLS = ["easy", "strict", "out_of_order"]
-PLACES = ["best_fit", "first_fit", "high", "low", "pack", "spread", "worst_fit"]
+PLACES = ["best_fit", "first_fit", "high", "locality", "low", "pack", "spread", "worst_fit"]
 WAITS = [
     Choice("break_even", {"coefficient": 0.3}),
     Choice("compute", {"coefficient": 0.3, "max_queue": 4}),

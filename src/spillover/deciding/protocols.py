@@ -206,6 +206,11 @@ class Policies(Struct, frozen=True):
         return self.backfill.reservations > 0 or self.reviews
 
     @property
+    def keeps_near(self) -> bool:
+        """Whether the place policy wants the tasks of each gang as near to each other as possible."""
+        return getattr(self.place, "near", False)
+
+    @property
     def depth(self) -> int:
         """How many lanes may be stuck before a cycle stops."""
         return 1 if self.backfill.strict else self.chosen.depth

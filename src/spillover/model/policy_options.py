@@ -82,6 +82,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
     "place.spread": {},
     "place.pack": {},
     "place.first": {},
+    "place.locality": {},
     "place.low": {},
     "place.high": {},
     "route.least_loaded": {},

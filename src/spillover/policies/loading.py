@@ -53,6 +53,7 @@ BUILT_IN: Final = {
     "place.spread": "place:SpreadOut",
     "place.pack": "place:Pack",
     "place.first": "place:FirstFit",
+    "place.locality": "place:Locality",
     "place.low": "place:Low",
     "place.high": "place:High",
     "route.least_loaded": "route:LeastLoaded",

@@ -58,6 +58,15 @@ class Pack(SpreadOut):
         return WHOLE - super().score(machine, shape)
 
 
+class Locality(BestFit):
+    """Puts the tasks of a gang on one machine, in one rack or in one zone, whichever is first to have room for all.
+
+    Where none has, it uses as few racks as possible. Single tasks go where they fit best.
+    """
+
+    near = True
+
+
 class Low:
     """Takes the machine whose name comes first, with numbers in names in their own order: n2 before n10."""
 

@@ -29,7 +29,7 @@ class PolicyDoc(Struct, frozen=True, forbid_unknown_fields=True):
     place: Annotated[
         ChoiceDoc | None,
         Meta(
-            description="Which machine a job gets: first_fit (or first), best_fit, worst_fit, spread, pack, low or high."
+            description="Which machine a job gets: first_fit (or first), best_fit, worst_fit, spread, pack, locality, low or high."
         ),
     ] = None
     route: Annotated[

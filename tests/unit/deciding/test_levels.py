@@ -33,8 +33,9 @@ ALONE = Topology(exclusive=True)
 class Racks(World):
     """Two racks of three nodes with four CPUs each."""
 
-    def __init__(self, *, backfill: str = "out_of_order", queue: int = 0) -> None:
-        super().__init__(load, PolicySet(wait=Choice("never"), backfill=Choice(backfill)), (LAB,))
+    def __init__(self, *, backfill: str = "out_of_order", place: str = "best_fit", queue: int = 0) -> None:
+        policies = PolicySet(wait=Choice("never"), backfill=Choice(backfill), place=Choice(place))
+        super().__init__(load, policies, (LAB,))
         for rack in ("r1", "r2"):
             for number in (1, 2, 3):
                 self.agent(f"{rack}n{number}", cpus=4, queue=queue, labels={"zone": "a", "rack": rack})
@@ -60,6 +61,25 @@ def test_a_gang_starts_in_one_rack(racks: Racks) -> None:
     racks.submit(a_job("small").cpus(4), a_job("gang").cpus(4).tasks(3).together(IN_A_RACK))
     assert racks.where("small") == "onprem/r1n1"
     assert racks.racks("gang") == {"r2"}
+
+
+@pytest.mark.parametrize("backfill", ["out_of_order", "easy", "conservative"])
+def test_locality_puts_a_gang_on_one_node_else_in_one_rack_else_in_few_racks(backfill: str) -> None:
+    near = Racks(backfill=backfill, place="locality")
+    near.submit(a_job("one").cpus(2), a_job("node").tasks(4))
+    assert near.where("one") == "onprem/r1n1"
+    assert set(near.nodes("node")) == {"r1n2"}, "best fit would have begun with the node that is used"
+    near.submit(a_job("rack").cpus(2).tasks(5))
+    assert near.racks("rack") == {"r2"}, "the first rack has room for three"
+    near.submit(a_job("racks").cpus(1).tasks(8))
+    assert near.racks("racks") == {"r1", "r2"}
+    assert near.nodes("racks").count("r2n3") == 2, "the rest of one rack, and six of the other"
+
+
+def test_locality_leaves_a_gang_as_it_asks_to_be() -> None:
+    near = Racks(place="locality")
+    near.submit(a_job("apart").tasks(2).together(Topology(spread="rack")))
+    assert near.racks("apart") == {"r1", "r2"}
 
 
 def test_a_gang_that_may_be_anywhere_says_how_many_of_its_tasks_fit_now(racks: Racks) -> None:

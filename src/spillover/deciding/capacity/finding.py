@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.gangs import GangCandidates
@@ -11,14 +13,17 @@ from spillover.model.admission import may_run, only_rented
 from spillover.model.cluster import OWNED, RENTED, ClusterSpec, Role, cost_of_job
 from spillover.model.ids import ClusterName
 from spillover.model.job import Burst, Shape
+from spillover.model.topology import Topology
 from spillover.model.units import HOUR
 
 
 class Finder:
     """Finds and shares the candidates of lanes. A lane keeps what it got, so it asks once."""
 
-    def __init__(self, clusters: Mapping[ClusterName, Capacity]) -> None:
+    def __init__(self, clusters: Mapping[ClusterName, Capacity], *, near: bool = False) -> None:
         self._clusters = clusters
+        self._near = near
+        """Whether the place policy wants the tasks of each gang as near to each other as possible."""
         self._shared: dict[tuple[Shape, tuple[ClusterName, ...], Role], list[Candidates]] = {}
         """Candidates by shape, clusters that the jobs back off from, and role."""
 
@@ -51,25 +56,44 @@ class Finder:
         return lane.gangs_rented
 
     def _gang_candidates(self, lane: Lane, role: Role) -> list[GangCandidates]:
-        clusters = self.clusters_for(lane, role)
-        return [GangCandidates(each, lane.kind.shape) for each in clusters if each.spec.gangs]
+        clusters = [each for each in self.clusters_for(lane, role) if each.spec.gangs]
+        return [
+            GangCandidates(each, shape) for each in clusters for shape in self._shapes(lane.kind.shape, each)
+        ]
+
+    def _shapes(self, shape: Shape, cluster: Capacity) -> list[Shape]:
+        """Return the shapes of a gang to try on a cluster in turn: as it is, or the nearest first."""
+        asked = shape.topology or Topology()
+        if not self._near or asked.within or asked.spread:
+            return [shape]
+        levels = cluster.spec.level_names[::-1]
+        nearest = [replace(shape, topology=replace(asked, within=level)) for level in levels]
+        above = levels[
+            1:2
+        ]  # the lowest level above nodes: the gang goes to as few of its vertices as possible
+        apart = [replace(shape, topology=replace(asked, within=level, preferred=True)) for level in above]
+        return [*nearest, *(apart or [shape])]
 
     def asks(self, lane: Lane) -> list[Ask]:
         """Return what a job of a lane asks of each owned cluster, in the order to try them."""
         if lane.asks is None:
             shape = lane.kind.shape
             lane.asks = [
-                self._ask(each, shape)
+                self._ask(each, self._wished(shape, each))
                 for each in self.candidates(lane, OWNED)
                 if not shape.is_gang or each.cluster.spec.gangs
             ]
         return lane.asks
 
+    def _wished(self, shape: Shape, candidates: Candidates) -> Shape:
+        """Return the shape for which capacity over time is booked on a cluster."""
+        return self._shapes(shape, candidates.cluster)[-1] if shape.is_gang else shape
+
     @staticmethod
     def _ask(candidates: Candidates, shape: Shape) -> Ask:
         """Return what a job asks of one cluster; these are the candidates of a job of its shape."""
         if len(parts := shape.parts) == 1:
-            return Ask(candidates)
+            return Ask(candidates if shape is candidates.shape else Candidates(candidates.cluster, shape))
         first, *others = [Candidates(candidates.cluster, part) for _, part in parts]
         return Ask(first, tuple(others), shape)
 

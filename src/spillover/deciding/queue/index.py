@@ -67,7 +67,7 @@ class SchedulingIndex:
         self.due = self.new_queue(self.is_due)
         """Queued jobs that may be rented."""
         self.capacity: dict[ClusterName, Capacity] = {}
-        self.finder = Finder(self.capacity)
+        self.finder = Finder(self.capacity, near=policies.keeps_near)
         self.waits: list[tuple[int, int, JobId]] = []
         """Heap of (latest start in steady time, job number, job)."""
         self.patient: dict[JobId, None] = {}

@@ -80,7 +80,7 @@ _PARTS: Final[dict[str, Callable[[IndexSnapshot, SchedulingIndex], Any]]] = {
     "queue": _queue,
     "due": _due,
     "capacity": lambda _, live: {name: cluster.copy() for name, cluster in live.capacity.items()},
-    "finder": lambda own, _: Finder(own.capacity),
+    "finder": lambda own, live: Finder(own.capacity, near=live.policies.keeps_near),
     "limited": lambda own, _: [each.limits for each in own.capacity.values() if each.limits is not None],
     "grown": lambda own, live: [
         (cluster, cluster.slots[machine.index])
