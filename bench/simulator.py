@@ -35,6 +35,16 @@ PHILLY: Final = SHARED / "traces" / "philly_2017.csv.gz"
 SPILL: Final = str(Path(sys.executable).parent / "spill")
 NOTHING: Final = [sys.executable, "-c", "pass"]
 FIRST_FIT: Final = "place=first_fit"
+MACHINES: Final = "3952x16cpu"
+GANGS: Final = "synthetic:jobs={},load=1.05,cpus=16:0.4|64:0.3|256:0.2|1024:0.1"
+"""Jobs of 1 to 64 whole machines."""
+AHEAD: Final = {
+    "compute": "wait=compute(0.001)",
+    "break_even": "wait=break_even(0.001)",
+    "easy": "wait=compute(0.001),backfill=easy",
+    "conservative": "wait=compute(0.001),backfill=conservative",
+}
+"""Policies, of which all but the first look ahead."""
 
 
 class Contest(NamedTuple):
@@ -97,6 +107,7 @@ def _measure(report: Report, options: Options) -> None:
             "The original simulator's lists are not beside the repository (../shared/reference): left out."
         )
     _growth(report, (5000, 20_000) if options.quick else (5000, 50_000, 300_000), 1 if options.quick else 3)
+    _ahead(report, 1000 if options.quick else 5000, 3 if options.quick else 5)
     if PHILLY.exists():
         _philly(report, 1 if options.quick else 3)
         if options.long:
@@ -107,9 +118,9 @@ def _measure(report: Report, options: Options) -> None:
         report.notes.append("The Philly trace is not beside the repository (../shared/traces): left out.")
 
 
-def spill(trace: str, owned: str, policy: str, *more: str) -> list[str]:
+def spill(trace: str, owned: str, policy: str, *more: str, rented: str = "gpu=1") -> list[str]:
     """Return the command of one simulation."""
-    given = ["--trace", trace, "--owned", owned, "--rented", "gpu=1", "--policy", policy, "--json"]
+    given = ["--trace", trace, "--owned", owned, "--rented", rented, "--policy", policy, "--json"]
     return [SPILL, "simulate", *given, *more]
 
 
@@ -283,6 +294,28 @@ def _philly(report: Report, rounds: int) -> None:
     look = (cpu(found["break_even"], found["nothing"]) - base) / count * 1e6
     report.figures["look_ahead_us_a_job"] = look
     report.notes.append(f"Looking ahead costs {look:.0f} µs a job more than compute.")
+
+
+def _ahead(report: Report, count: int, rounds: int) -> None:
+    """Measure what looking ahead costs on thousands of machines, beside a policy that does not."""
+    tell(f"looking ahead on {MACHINES}, {rounds} rounds")
+    commands = {
+        name: spill(GANGS.format(count), MACHINES, policy, rented="cpu=1") for name, policy in AHEAD.items()
+    }
+    found = rounds_of({"nothing": NOTHING, **commands}, rounds)
+    table = Table(
+        f"{count:,} jobs of 1 to 64 machines on {MACHINES}; median of {rounds} alternating rounds",
+        ("policy", "CPU s", "CPU ms a job", "of compute"),
+    )
+    base = cpu(found["compute"], found["nothing"])
+    for name in AHEAD:
+        took = cpu(found[name], found["nothing"])
+        table.add(name, took, took / count * 1e3, took / base)
+        report.figures[f"machines_{name}_ms_a_job"] = took / count * 1e3
+        if name != "compute":
+            goal = f"{name} / compute on {MACHINES}"
+            report.goals.append(Goal(goal, took / base, 2.0, at_most=True))
+    report.tables.append(table)
 
 
 def _frontier(report: Report) -> None:

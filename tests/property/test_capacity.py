@@ -7,13 +7,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from spillover.core.records.nodes import Node
-from spillover.deciding.capacity.amounts import TASKS
+from spillover.deciding.capacity.amounts import TASKS, Wants, count
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.future import Future, HeldCapacity
+from spillover.deciding.capacity.future import Future, Group, HeldCapacity, grouped
 from spillover.deciding.capacity.gangs import GangCandidates
-from spillover.deciding.capacity.timeline import Release
-from spillover.deciding.forecast.ends import reserve
+from spillover.deciding.forecast.ends import End, reserve
 from spillover.deciding.protocols import Place
 from spillover.model.cluster import Taint
 from spillover.model.ids import JobId, NodeName, task_key
@@ -134,6 +133,11 @@ def held_by(cluster: Capacity, run: Run) -> HeldCapacity:
     return HeldCapacity(cluster, cluster.slots[run.node], cluster.layout.held(run.held, run.tasks))
 
 
+def an_end(number: int, run: Run, cluster: Capacity) -> End:
+    held = (held_by(cluster, run),)
+    return End(run.until, number, JobId(f"j{number}"), 0, held, grouped(held))
+
+
 def vectors(cluster: Capacity) -> list[list[int]]:
     return [cluster.sum[:TASKS], *[machine.free.copy() for machine in cluster.machines]]
 
@@ -169,8 +173,8 @@ def test_a_job_that_does_not_fit_is_promised_the_first_time_at_which_it_does(
     cluster = cluster_of(calendar)
     before = vectors(cluster)
     runs = sorted(calendar.runs, key=lambda run: run.until)
-    releases = [Release(run.until, held_by(cluster, run)) for run in runs]
-    found = reserve(shape, [cluster], releases, place)
+    coming = [(run.until, an_end(number, run, cluster)) for number, run in enumerate(runs)]
+    found = reserve(shape, [cluster], coming, place)
     times = [run.until for run in runs if calendar.fits(shape, run.until)]
     assert (None if found is None else found.at) == min(times, default=None)
     assert vectors(cluster) == before
@@ -187,7 +191,7 @@ def test_what_starts_later_fits_then_and_changes_nothing_now(
     before, future = vectors(cluster), Future()
     for run in calendar.runs:
         if run.until <= at:
-            future.release(held_by(cluster, run))
+            future.release(grouped([held_by(cluster, run)]))
     runs = [run for run in calendar.runs if run.until > at]
     for shape in asked:
         wanted = Calendar(calendar.nodes, runs).fits(shape, 0)
@@ -196,14 +200,67 @@ def test_what_starts_later_fits_then_and_changes_nothing_now(
         else:
             held = future.place_gang(shape, cluster, future.fitting(cluster, shape), place)
         assert (held is not None) == wanted
-        for each in held or ():
-            amounts_held = dict(each.wants)
-            names = [name for name, _ in calendar.nodes[each.machine.index].capacity.other]
+        for wants, machine in [(each.wants, machine) for each in held or () for machine in each.machines]:
+            amounts_held = dict(wants)
+            names = [name for name, _ in calendar.nodes[machine.index].capacity.other]
             other = tuple(
                 (name, amounts_held.get(position, 0))
                 for name in names
                 if (position := cluster.layout.position(name)) is not None and amounts_held.get(position)
             )
             resources = Resources(amounts_held[0], amounts_held.get(1, 0), amounts_held.get(2, 0), other)
-            runs = [*runs, Run(each.machine.index, resources, amounts_held[TASKS], at + 1)]
+            runs = [*runs, Run(machine.index, resources, amounts_held[TASKS], at + 1)]
     assert vectors(cluster) == before
+
+
+class ByName:
+    """Asks for the score of every machine: a policy of which nothing is known."""
+
+    def __init__(self, place: Place) -> None:
+        self.score = place.score
+
+
+@given(
+    st.integers(2, 9),
+    st.lists(
+        st.tuples(st.sampled_from([1, 2, 4]), st.integers(1, 6), st.booleans()), min_size=1, max_size=12
+    ),
+    st.sampled_from(PLACES),
+)
+@settings(max_examples=400)
+def test_a_look_ahead_that_changes_machines_together_finds_what_a_look_at_each_machine_does(
+    nodes: int, steps: list[tuple[int, int, bool]], place: Place
+) -> None:
+    four = Resources(4000)
+    cluster = Capacity(OWNED, 0)
+    for number in range(nodes):
+        cluster.refresh(Node(OWNED.name, NodeName(f"n{number}"), 1, four, (), {}, 0, number=number + 1))
+    together, one_by_one = Future([cluster]), Future([cluster])
+    started: list[list[Group]] = []
+    for cpus, tasks, ends in steps:
+        shape = Shape(Resources(cpus * 1000), tasks=tasks)
+        if ends and started:
+            held = started.pop(0)
+            together.release(held)
+            one_by_one.release([each._replace(machines=(one,)) for each in held for one in each.machines])
+        else:
+            found = together.place_gang(shape, cluster, together.fitting(cluster, shape), place)
+            fitting = dict(sorted(one_by_one.fitting(cluster, shape).items(), key=lambda one: -one[0].index))
+            other = one_by_one.place_gang(shape, cluster, fitting, ByName(place))
+            assert holds(found) == holds(other)
+            if found is not None:
+                started.append(found)
+        for size in (1, 2, 3, 4):
+            one = Shape(Resources(size * 1000))
+            wants = cluster.layout.wants(one.resources)
+            counted = {each: count(wants, together.free(each)) for each in cluster.machines}
+            assert together.fitting(cluster, one) == {each: many for each, many in counted.items() if many}
+            assert one_by_one.fitting(cluster, one) == together.fitting(cluster, one)
+            assert together.may_hold(cluster, Resources(sum(counted.values()) * size * 1000))
+
+
+def holds(groups: list[Group] | None) -> list[tuple[int, Wants]] | None:
+    """What a job holds on each machine."""
+    if groups is None:
+        return None
+    return sorted([(machine.index, each.wants) for each in groups for machine in each.machines])

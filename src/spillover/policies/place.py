@@ -11,6 +11,9 @@ from spillover.model.job import Shape
 class FirstFit:
     """Takes machines in the order in which they joined."""
 
+    by_free = True
+    """Whether machines with the same free amounts have the same score."""
+
     def score(self, machine: MachineView, shape: Shape) -> int:
         """Return the same score for all machines, so that their order decides."""
         del machine, shape
@@ -20,6 +23,9 @@ class FirstFit:
 class BestFit:
     """Takes the machine with the fewest free GPUs, or the fewest free CPUs for a job without GPUs."""
 
+    by_free = True
+    """Whether machines with the same free amounts have the same score."""
+
     def score(self, machine: MachineView, shape: Shape) -> int:
         """Return what is free of the requested resource."""
         return machine.gpu if shape.resources.gpu else machine.cpu
@@ -27,6 +33,9 @@ class BestFit:
 
 class WorstFit:
     """Takes the machine with the most free GPUs, or the most free CPUs for a job without GPUs."""
+
+    by_free = True
+    """Whether machines with the same free amounts have the same score."""
 
     def score(self, machine: MachineView, shape: Shape) -> int:
         """Return the negative amount that is free of the requested resource."""

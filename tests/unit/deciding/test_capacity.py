@@ -5,9 +5,8 @@ from msgspec.structs import replace
 from spillover.core.records.nodes import Node
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.future import Future, HeldCapacity
+from spillover.deciding.capacity.future import Future, Group, HeldCapacity, grouped
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.capacity.timeline import Release
 from spillover.deciding.forecast.ends import End, reserve
 from spillover.deciding.forecast.starts import Outlook, Waiter, latecomers
 from spillover.deciding.protocols import Route
@@ -98,11 +97,17 @@ def holding(node: Node, job: str, held: Resources) -> Node:
     return node
 
 
+def an_end(at: int, number: int, cluster: Capacity, held: Resources) -> End:
+    """Of a job on the node `one`."""
+    parts = (HeldCapacity(cluster, machine(cluster, "one"), cluster.layout.held(held, 1)),)
+    return End(at, number, JobId(f"j{number}"), 0, parts, grouped(parts))
+
+
 def test_a_gang_is_not_promised_two_places_on_a_node_that_takes_one_task() -> None:
     one_cpu = Resources(1000, 0, 0)
     node = holding(a_foreign_node("one", Resources(8000, 0, 0), tasks=1), "running", one_cpu)
     cluster = a_cluster(node)
-    ends = [Release(SECOND, HeldCapacity(cluster, machine(cluster, "one"), cluster.layout.held(one_cpu, 1)))]
+    ends = [(SECOND, an_end(SECOND, 0, cluster, one_cpu))]
     assert reserve(Shape(one_cpu, tasks=2), [cluster], ends, FirstFit()) is None
     found = reserve(Shape(one_cpu), [cluster], ends, FirstFit())
     assert found is not None
@@ -114,16 +119,7 @@ def test_who_waits_for_the_only_fpga_starts_when_it_is_free_and_not_when_a_cpu_i
     cpu, capacity = Resources(1000, 0, 0), Resources(2000, 0, 0, fpga.other)
     node = holding(holding(a_foreign_node("one", capacity), "plain", cpu), "accelerated", fpga)
     cluster = a_cluster(node)
-    ends = [
-        End(
-            at,
-            number,
-            JobId(name),
-            0,
-            (HeldCapacity(cluster, machine(cluster, "one"), cluster.layout.held(held, 1)),),
-        )
-        for number, (at, name, held) in enumerate([(SECOND, "plain", cpu), (HOUR, "accelerated", fpga)])
-    ]
+    ends = [an_end(SECOND, 0, cluster, cpu), an_end(HOUR, 1, cluster, fpga)]
     waiter = Waiter(
         JobId("waits"), Shape(fpga), SECOND, known=True, arrived=0, latest=HOUR, many=1, rentable=True
     )
@@ -147,7 +143,7 @@ def test_nothing_starts_later_on_a_node_that_others_use_more_of_than_it_has() ->
     one = machine(cluster, "one")
     assert not cluster.fits(asks_for_nothing)
     assert not future.fits(one, asks_for_nothing, cluster.layout.wants(asks_for_nothing.resources))
-    future.release(HeldCapacity(cluster, one, cluster.layout.held(Resources(500, 0, 0), 1)))
+    future.release([Group(cluster, (one,), cluster.layout.held(Resources(500, 0, 0), 1))])
     assert future.fits(one, asks_for_nothing, cluster.layout.wants(asks_for_nothing.resources))
 
 

@@ -2,17 +2,17 @@
 
 import heapq
 from collections.abc import Collection
-from operator import attrgetter
+from operator import itemgetter
 from typing import NamedTuple
 
 from spillover.core.records.jobs import Job
 from spillover.deciding.backfill.booking import Booker
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.future import HeldCapacity
+from spillover.deciding.capacity.future import HeldCapacity, grouped
 from spillover.deciding.capacity.gangs import GangCandidates, Part
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.capacity.timeline import Release, Timeline
+from spillover.deciding.capacity.timeline import Timeline
 from spillover.deciding.forecast.ends import End, Ends, ReservedCapacity, reserve
 from spillover.deciding.protocols import Place, Policies
 from spillover.deciding.queue.index import SchedulingIndex
@@ -22,7 +22,7 @@ from spillover.model.ids import ClusterName, JobId, NodeName
 
 LOOKS = 1000
 """How many jobs of blocked lanes a cycle checks, in search of shorter ones."""
-_AT = attrgetter("at")
+_AT = itemgetter(0)
 
 
 class Span(NamedTuple):
@@ -118,6 +118,8 @@ class Reservation:
     ) -> list[Part]:
         """Take capacity for all tasks of a gang where it does not delay the head; take nothing otherwise."""
         del lane
+        if not gang.cluster.may_hold(gang.total):
+            return []  # spares most cycles the search for the reserved start
         barred = self._barred(job, gang.cluster)
         if closed:
             barred = {*barred, *closed}
@@ -136,7 +138,7 @@ class Reservation:
         """Record the expected end of a job that was just placed."""
         # A unique number, so that a sort of ends at the same time never compares machines.
         number = -1 - len(self._planned)
-        self._planned.append(End(self._until(job), number, job.id, self._now, held))
+        self._planned.append(End(self._until(job), number, job.id, self._now, held, grouped(held)))
 
     def ends(self) -> list[End]:
         """Return the expected ends of running jobs, including those that this cycle places."""
@@ -166,12 +168,14 @@ class Reservation:
                 for each in self._index.finder.clusters_for(self._lane, Role.OWNED)
                 if not shape.is_gang or each.spec.gangs
             ]
-            planned = [Release(end.at, held) for end in sorted(self._planned) for held in end.held]
-            releases = heapq.merge(self._ends.releases(self._now), planned, key=_AT)
             if self._index.windowed:
                 self._kept = (self._reserve_around_windows(self._lane),)
-            else:
-                self._kept = (reserve(shape, clusters, releases, self._place),)
+                return self._kept[0]
+            coming = self._ends.coming(self._now)
+            if self._planned:
+                planned = [(end.at, end) for end in sorted(self._planned)]
+                coming = heapq.merge(coming, planned, key=_AT)
+            self._kept = (reserve(shape, clusters, coming, self._place),)
         return self._kept[0]
 
     def _reserve_around_windows(self, lane: Lane) -> ReservedCapacity | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from operator import gt
+from typing import TYPE_CHECKING
 
 from spillover.core.holding import ahead_of, slots_of
 from spillover.core.records.nodes import Node
@@ -29,6 +30,9 @@ from spillover.model.job import Shape
 from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
+
+if TYPE_CHECKING:
+    from spillover.deciding.capacity.counts import TaskCounts
 
 MOST_CHANGES = 256
 """Changes that a cluster remembers, in addition to some for each machine."""
@@ -65,6 +69,8 @@ class Capacity:
         """Indexes of machines whose free capacity changed, oldest first."""
         self.forgotten = 0
         """How many changes were dropped from the front of `changes`."""
+        self.counts: dict[Shape, TaskCounts] = {}
+        """By shape, where its tasks fit; for looks ahead. See `counts_in`."""
         self._most = MOST_CHANGES
         """Length at which `changes` is cut."""
         self.eager: dict[int, None] = {}
@@ -145,6 +151,7 @@ class Capacity:
         if not own and self.windows is None:
             return
         self.windows = Windows(own, self.by_name) if own else None
+        self.counts.clear()  # a job may name a reservation, outside of which it does not run
         windows = {} if self.windows is None else self.windows.of
         for machine in self.machines:
             machine.windows = windows.get(machine.name, ())

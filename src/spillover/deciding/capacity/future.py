@@ -13,10 +13,10 @@ from spillover.deciding.capacity.amounts import (
     Vector,
     Wants,
     change,
-    count,
     times,
 )
 from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.counts import Changed, TaskCounts, counts_in, opened
 from spillover.deciding.capacity.machine import FreeAmounts, Machine
 from spillover.deciding.capacity.matching import Fitting
 from spillover.deciding.protocols import Place
@@ -34,30 +34,58 @@ class HeldCapacity(NamedTuple):
     """The resources of all its tasks there."""
 
 
+class Group(NamedTuple):
+    """What a job holds on several machines, the same on each."""
+
+    cluster: Capacity
+    machines: tuple[Machine, ...]
+    wants: Wants
+    """The resources on one of them."""
+
+
+def grouped(held: Sequence[HeldCapacity]) -> tuple[Group, ...]:
+    """Group machines on which a job holds the same. Most gangs are one group."""
+    if len(held) == 1:
+        ((cluster, machine, wants),) = held
+        return (Group(cluster, (machine,), wants),)
+    groups: dict[tuple[Capacity, Wants], list[Machine]] = {}
+    for cluster, machine, wants in held:
+        groups.setdefault((cluster, wants), []).append(machine)
+    return tuple([Group(cluster, tuple(machines), wants) for (cluster, wants), machines in groups.items()])
+
+
 class Future:
     """Machines as they are expected to be at a later time. It never changes the machines themselves."""
 
     def __init__(self, clusters: Iterable[Capacity] = ()) -> None:
         self._free: dict[Machine, Vector] = {}
-        """What is free on machines that differ from now."""
+        """What is free on machines that differ from now. Machines may share a vector, so it never changes."""
         self._sums: dict[ClusterName, Vector] = {each.name: each.sum.copy() for each in clusters}
         """What is free in each whole cluster, for the clusters passed in."""
         self._shown = ExpectedMachine()
-        self._admitting: dict[tuple[Capacity, Shape], list[Machine]] = {}
-        """Ready machines of a cluster that admit a shape; they stay the same in all that is forecast."""
+        self._ended: list[Sequence[Group]] = []
+        """Capacity of ended jobs that is in the sums, but not yet on machines. Most ends let no job start."""
+        self._changed: list[Changed] = []
+        """Machines as they changed, oldest first; some occur several times."""
+        self._counts: dict[tuple[Capacity, Shape], tuple[TaskCounts, int]] = {}
+        """Where tasks of a shape fit, and how many of the changes were counted."""
 
     def free(self, machine: Machine) -> Sequence[int]:
         """Return what is free on a machine at that time."""
+        if self._ended:
+            self._settle()
         free = self._free.get(machine)
         if free is not None:
             return free
-        return machine.free if machine.free[CPU] != CLOSED else _begin(machine)
+        return machine.free if machine.free[CPU] != CLOSED else opened(machine)
 
     def fits(self, machine: Machine, shape: Shape, wants: Wants) -> bool:
         """Return whether a task can start on a machine at that time."""
+        if self._ended:
+            self._settle()
         free = self._free.get(machine)
         if free is None:
-            free = machine.free if machine.free[CPU] != CLOSED else _begin(machine)
+            free = machine.free if machine.free[CPU] != CLOSED else opened(machine)
         for position, amount in wants:  # as `amounts.fits`, inlined: it runs for every shape at every end
             if free[position] < amount:
                 return False
@@ -65,102 +93,164 @@ class Future:
             return False
         return shape.topology is None or not shape.topology.exclusive or machine.is_empty(free)
 
-    def fitting(self, cluster: Capacity, shape: Shape) -> dict[Machine, int]:
-        """Return the machines of a cluster that admit a job, each with the number of tasks of its first part that fit."""
-        machines = self._admitting.get((cluster, shape))
-        if machines is None:
-            anywhere = not (
-                shape.needs or shape.rules or shape.where or shape.runs or shape.topology or shape.reservation
-            )
-            machines = self._admitting[cluster, shape] = [
-                machine
-                for machine in cluster.machines
-                if machine.ready and ((anywhere and not machine.repels) or machine.admits(shape))
-            ]
-        (_, first), *_ = shape.parts
-        wants, asked = cluster.layout.wants(first.resources), first.resources
-        scarce, least = (GPU, asked.gpu) if asked.gpu else (CPU, asked.cpu)
-        changed = self._free
-        found = dict.fromkeys(machines, 0)
-        for machine in machines:
-            free = changed.get(machine) or machine.free
-            if free[CPU] == CLOSED:
-                free = _begin(machine)
-            if free[scarce] >= least:  # few machines of a full cluster, so this spares most calls
-                found[machine] = machine.tasks_of(first, wants, free)
-        return found
+    def fitting(self, cluster: Capacity, shape: Shape) -> Mapping[Machine, int]:
+        """Return machines with room for tasks of a job, each with the number of tasks of its first part that fit."""
+        if self._ended:
+            self._settle()
+        parts = shape.parts
+        first = self._counted(cluster, parts[0].shape)
+        if len(parts) == 1:
+            return first
+        return dict.fromkeys(self._counted(cluster, shape.least), 0) | first
 
-    def count(self, machine: Machine, wants: Wants) -> int:
-        """Return how many tasks fit on a machine that admits them."""
-        return count(wants, self.free(machine))
+    def _counted(self, cluster: Capacity, shape: Shape) -> dict[Machine, int]:
+        """Return machines with room for tasks of a shape. Count again only where something changed since the last call."""
+        known = self._counts.get((cluster, shape))
+        counts, read = (counts_in(cluster, shape).later(), 0) if known is None else known
+        if read < len(self._changed):
+            for changed, machines, free in self._changed[read:]:
+                if changed is cluster:
+                    counts.count(machines, free)
+        self._counts[cluster, shape] = counts, len(self._changed)
+        return counts.tasks
 
-    def score(self, place: Place, machine: Machine, shape: Shape) -> int:
+    def _score(self, place: Place, machine: Machine, shape: Shape) -> int:
         """Return the score of a machine as it will be."""
         self._shown.look_at(machine, self.free(machine))
         return place.score(self._shown, shape)
 
-    def release(self, held: HeldCapacity) -> Vector:
-        """Free what a job held, because it ends or does not start; return what is then free on the machine."""
-        cluster, machine, wants = held
-        free = self._free.get(machine)
-        if free is None:
-            free = self._free[machine] = _begin(machine)
-        for position, amount in wants:
-            free[position] += amount
+    def release(self, groups: Sequence[Group]) -> None:
+        """Free what a job held, because it ends."""
+        self._ended.append(groups)
         if self._sums:
-            change(self._sums[cluster.name], wants, 1)
-        return free
+            for cluster, machines, wants in groups:
+                change(self._sums[cluster.name], wants, len(machines))
 
-    def take(self, held: HeldCapacity) -> None:
+    def _settle(self) -> None:
+        """Free on each machine what ended jobs held there."""
+        for groups in self._ended:
+            self._change(groups, 1)
+        self._ended.clear()
+
+    def _change(self, groups: Iterable[Group], sign: int) -> None:
+        """Free or take capacity on machines."""
+        frees, changed = self._free, self._changed
+        for cluster, machines, wants in groups:
+            if len(machines) == 1:
+                (machine,) = machines
+                free = frees[machine] = _changed(frees.get(machine) or machine.free, wants, sign)
+                changed.append((cluster, machines, free))
+                continue
+            before = [frees.get(machine) or machine.free for machine in machines]
+            if before.count(before[0]) == len(before):
+                # Machines of a gang are mostly alike. Changing them together takes a quarter of the time.
+                free = _changed(before[0], wants, sign)
+                frees.update(dict.fromkeys(machines, free))
+                changed.append((cluster, machines, free))
+                continue
+            for machine, was in zip(machines, before, strict=True):
+                free = frees[machine] = _changed(was, wants, sign)
+                changed.append((cluster, (machine,), free))
+
+    def take(self, groups: Sequence[Group]) -> None:
         """Take what starting tasks hold."""
-        cluster, machine, wants = held
-        free = self._free.get(machine)
-        if free is None:
-            free = self._free[machine] = _begin(machine)
-        change(free, wants, -1)
+        self._change(groups, -1)
         if self._sums:
-            change(self._sums[cluster.name], wants, -1)
+            for cluster, machines, wants in groups:
+                change(self._sums[cluster.name], wants, -len(machines))
 
-    def may_hold(self, cluster: Capacity, shape: Shape) -> bool:
-        """Return whether a whole cluster has enough free for all tasks of a job."""
-        asked, free = shape.total, self._sums[cluster.name]
+    def may_hold(self, cluster: Capacity, asked: Resources) -> bool:
+        """Return whether a whole cluster has this much free. Otherwise no gang that asks for it fits."""
+        free = self._sums[cluster.name]
         return asked.gpu <= free[GPU] and asked.cpu <= free[CPU] and asked.memory <= free[MEMORY]
 
     def place_one(
         self, shape: Shape, machines: Mapping[Machine, Capacity], place: Place
-    ) -> list[HeldCapacity] | None:
+    ) -> list[Group] | None:
         """Place a task on the best of these machines; return None if it fits on none."""
-        found: HeldCapacity | None = None
+        found: Group | None = None
         best: tuple[int, int] = (0, 0)
         asked_of, wants = None, NOWHERE
         for machine, cluster in machines.items():
             if cluster is not asked_of:
                 asked_of, wants = cluster, cluster.layout.wants(shape.resources)
             if self.fits(machine, shape, wants):
-                score = (self.score(place, machine, shape), machine.index) if len(machines) > 1 else best
+                score = (self._score(place, machine, shape), machine.index) if len(machines) > 1 else best
                 if found is None or score < best:
                     alone = shape.topology is not None and shape.topology.exclusive
-                    found, best = HeldCapacity(cluster, machine, machine.whole if alone else wants), score
+                    found, best = Group(cluster, (machine,), machine.whole if alone else wants), score
         if found is None:
             return None
-        self.take(found)
+        self.take([found])
         return [found]
 
     def place_gang(
         self, shape: Shape, cluster: Capacity, fitting: Mapping[Machine, int], place: Place
-    ) -> list[HeldCapacity] | None:
+    ) -> list[Group] | None:
         """Place all tasks of a gang; return None if they do not fit. See `fitting`."""
-        chosen = matching.choose(fitting, shape, cluster, _FutureRoom(self, cluster, place))
-        if chosen is None:
-            return None
-        alone = shape.topology is not None and shape.topology.exclusive
-        held = [
-            HeldCapacity(cluster, machine, machine.whole if alone else times(wants, tasks))
-            for _, machine, wants, tasks in chosen
-        ]
-        for each in held:
-            self.take(each)
+        wants = cluster.layout.wants(shape.resources)
+        if shape.topology is None and len(shape.parts) == 1:
+            if sum(fitting.values()) < shape.tasks:
+                return None
+            alike = self._fill(fitting, shape, cluster, place)
+            held = [Group(cluster, tuple(each), times(wants, tasks)) for tasks, each in alike.items()]
+        else:
+            chosen = matching.choose(fitting, shape, cluster, _FutureRoom(self, cluster, place))
+            if chosen is None:
+                return None
+            alone = shape.topology is not None and shape.topology.exclusive
+            held = [
+                Group(cluster, (machine,), machine.whole if alone else times(wants, tasks))
+                for _, machine, wants, tasks in chosen
+            ]
+        self.take(held)
         return held
+
+    def _fill(
+        self, fitting: Mapping[Machine, int], shape: Shape, cluster: Capacity, place: Place
+    ) -> dict[int, list[Machine]]:
+        """Return the best machines for all tasks, by the number of tasks that they take."""
+        slots, left, chosen = cluster.slots, shape.tasks, dict[int, list[Machine]]()
+        frees = [self._free.get(machine) or machine.free for machine in fitting]
+        if frees.count(frees[0]) == len(frees) and getattr(place, "by_free", False):
+            # All machines have the same score, as the whole ones that gangs leave. Their order decides.
+            indexes, most = sorted([machine.index for machine in fitting]), next(iter(fitting.values()))
+            whole, rest = divmod(left, most)
+            if whole:
+                chosen[most] = [slots[index] for index in indexes[:whole]]
+            if rest:
+                chosen[rest] = [slots[indexes[whole]]]
+            return chosen
+        for _, index, most in self.rank(fitting, place, shape):
+            tasks = min(left, most)
+            chosen.setdefault(tasks, []).append(slots[index])
+            left -= tasks
+            if not left:
+                break
+        return chosen
+
+    def rank(self, fitting: Mapping[Machine, int], place: Place, shape: Shape) -> list[tuple[int, int, int]]:
+        """Return score, index and number of tasks of each machine, best first."""
+        shown, frees, score = self._shown, self._free, place.score
+        scored: list[tuple[int, int, int]] = []
+        for machine, many in fitting.items():
+            free = frees.get(machine)
+            if free is None:
+                free = machine.free if machine.free[CPU] != CLOSED else opened(machine)
+            shown.look_at(machine, free)
+            scored.append((score(shown, shape), machine.index, many))
+        scored.sort()
+        return scored
+
+
+def _changed(was: Vector, wants: Wants, sign: int) -> Vector:
+    """Return what is free after a change."""
+    free = was.copy()
+    if free[CPU] == CLOSED:
+        free[CPU] = 0
+    for position, amount in wants:
+        free[position] += sign * amount
+    return free
 
 
 class _FutureRoom:
@@ -170,7 +260,7 @@ class _FutureRoom:
         self._future = future
         self._cluster = cluster
         self._place = place
-        self._taken: list[HeldCapacity] = []
+        self._taken: list[Group] = []
 
     def count(self, machine: Machine, shape: Shape, wants: Wants) -> int:
         """Return how many tasks fit on a machine that admits them."""
@@ -178,21 +268,17 @@ class _FutureRoom:
 
     def rank(self, fitting: Fitting, shape: Shape) -> list[tuple[int, int, int]]:
         """Return score, index and number of tasks of each machine, best first."""
-        score, place = self._future.score, self._place
-        return sorted(
-            [(score(place, machine, shape), machine.index, many) for machine, many in fitting.items()]
-        )
+        return self._future.rank(fitting, self._place, shape)
 
     def take(self, machine: Machine, wants: Wants) -> None:
         """Take capacity on trial."""
-        self._taken.append(HeldCapacity(self._cluster, machine, wants))
-        self._future.take(self._taken[-1])
+        self._taken.append(Group(self._cluster, (machine,), wants))
+        self._future.take(self._taken[-1:])
 
     def undo(self) -> None:
         """Give back all that was taken on trial."""
-        for held in self._taken:
-            self._future.release(held)
-        self._taken.clear()
+        self._future.release(self._taken)
+        self._taken = []
 
 
 class ExpectedMachine(FreeAmounts):
@@ -218,11 +304,3 @@ class ExpectedMachine(FreeAmounts):
     def total(self) -> Resources:
         """Its whole capacity."""
         return self._machine.total
-
-
-def _begin(machine: Machine) -> Vector:
-    """Return what is free on a machine now; a closed machine has no CPU left."""
-    free = machine.free.copy()
-    if free[CPU] == CLOSED:
-        free[CPU] = 0
-    return free

@@ -9,7 +9,7 @@ from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.state import State
 from spillover.deciding.capacity.amounts import Vector, Wants, change, fits
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.future import Future, HeldCapacity
+from spillover.deciding.capacity.future import Future, Group, HeldCapacity, grouped
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.capacity.timeline import Release
 from spillover.deciding.forecast.estimates import began_at
@@ -33,6 +33,8 @@ class End(NamedTuple):
     """Nanoseconds UTC."""
     held: tuple[HeldCapacity, ...]
     """The capacity that becomes free then."""
+    groups: tuple[Group, ...]
+    """The same, with machines together on which it holds the same."""
 
 
 def overdue_among(ends: Sequence[End], now: int) -> int:
@@ -68,7 +70,8 @@ class Ends:
     def copy_from(self, other: "Ends") -> None:
         """Copy the ends of another instance, with own machines."""
         for end in other._sorted:  # noqa: SLF001 - one of its own kind, which must not change
-            own = self._of[end.job] = end._replace(held=tuple([self._own(held) for held in end.held]))
+            held = tuple([self._own(held) for held in end.held])
+            own = self._of[end.job] = end._replace(held=held, groups=grouped(held))
             self._sorted.append(own)
         self._outdated = other._outdated.copy()  # noqa: SLF001
 
@@ -88,7 +91,8 @@ class Ends:
             return
         began = began_at(phase, self._state.facts.jumped)
         at = began + self._expect(job)
-        end = self._of[job.id] = End(at, job.number, job.id, began, self._held(job, phase, cluster))
+        held = self._held(job, phase, cluster)
+        end = self._of[job.id] = End(at, job.number, job.id, began, held, grouped(held))
         insort(self._sorted, end)
         if self._on is not None:
             self._add_on(self._on, end)
@@ -108,17 +112,21 @@ class Ends:
                 for held in end.held:
                     del self._on[held.machine][job]
 
-    def releases(self, now: int) -> Iterator[Release]:
-        """Yield capacity that becomes free, soonest first. Overdue jobs are expected to end in a minute."""
+    def coming(self, now: int) -> Iterator[tuple[int, End]]:
+        """Yield ends with their times, soonest first. Overdue jobs are expected to end in a minute."""
         ends, soon = self.sorted, now + MINUTE
         late = bisect_right(ends, (now, FOREVER))
         split = bisect_right(ends, (soon, -1))
         # Overdue jobs are first in the list, but are expected to end a minute from now, between the other two parts.
         for first, last in ((late, split), (0, late), (split, len(ends))):
             for end in ends[first:last]:
-                at = end.at if end.at > now else soon
-                for held in end.held:
-                    yield Release(at, held)
+                yield end.at if end.at > now else soon, end
+
+    def releases(self, now: int) -> Iterator[Release]:
+        """Yield capacity that becomes free, soonest first."""
+        for at, end in self.coming(now):
+            for held in end.held:
+                yield Release(at, held)
 
     def on(self, machine: Machine, now: int) -> list[tuple[int, Wants]]:
         """Return what jobs hold on a machine, and until when. Overdue jobs are expected to end in a minute."""
@@ -209,18 +217,20 @@ class ReservedCapacity:
 
 
 def reserve(
-    shape: Shape, clusters: Sequence[Capacity], releases: Iterable[Release], place: Place
+    shape: Shape, clusters: Sequence[Capacity], coming: Iterable[tuple[int, End]], place: Place
 ) -> ReservedCapacity | None:
     """Reserve the first time and place at which all tasks of a shape fit on one of these clusters; None if never."""
     later = {cluster.name: _Later(cluster, shape) for cluster in clusters}
     at: int | None = None
-    for release in releases:
-        if at is not None and release.at > at and (found := _first_fit(later, at, place)) is not None:
+    for when, end in coming:
+        if not end.held:
+            continue
+        if at is not None and when > at and (found := _first_fit(later, at, place)) is not None:
             return found
-        at = release.at
-        one = later.get(release.held.cluster.name)
+        at = when
+        one = later.get(end.held[0].cluster.name)
         if one is not None:
-            one.release(release.held)
+            one.release(end)
     return _first_fit(later, at, place) if at is not None else None
 
 
@@ -237,35 +247,27 @@ class _Later:
     def __init__(self, cluster: Capacity, shape: Shape) -> None:
         self.cluster = cluster
         self.shape = shape
-        self._future = Future()
-        self._first = shape.parts[0].shape
-        self._wants = cluster.layout.wants(self._first.resources)
-        self._machines = self._future.fitting(cluster, shape)
-        """Machines on which the job may run, each with the number of tasks of its first part that fit."""
-        self._fitting = sum(self._machines.values())
-        """The number of those tasks that fit on all of them together."""
+        self._total = shape.total
+        self._future = Future([cluster])
         self.may_fit = False
-        """Whether enough is free for the first part, and more than at the last call of `fit`."""
+        """Whether the cluster as a whole has enough free, and more than at the last call of `fit`."""
 
-    def release(self, held: HeldCapacity) -> None:
+    def release(self, end: End) -> None:
         """Free capacity that a job releases."""
-        machine = held.machine
-        before = self._machines.get(machine)
-        if before is None:
-            return
-        free = self._future.release(held)
-        fitting = self._machines[machine] = machine.tasks_of(self._first, self._wants, free)
-        self._fitting += fitting - before
-        self.may_fit = self._fitting >= self._first.tasks
+        self._future.release(end.groups)
+        self.may_fit = self._future.may_hold(self.cluster, self._total)
 
     def fit(self, place: Place) -> dict[int, Vector] | None:
         """Return what is left on the machines that the job would use; None if it does not fit."""
         self.may_fit = False
         shape, future = self.shape, self._future
+        fitting = future.fitting(self.cluster, shape)
+        if not fitting:
+            return None
         if not shape.is_gang:
-            taken = future.place_one(shape, dict.fromkeys(self._machines, self.cluster), place)
+            taken = future.place_one(shape, dict.fromkeys(fitting, self.cluster), place)
         else:
-            taken = future.place_gang(shape, self.cluster, self._machines, place)
+            taken = future.place_gang(shape, self.cluster, fitting, place)
         if taken is None:
             return None
-        return {held.machine.index: list(future.free(held.machine)) for held in taken}
+        return {machine.index: list(future.free(machine)) for group in taken for machine in group.machines}

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from spillover.deciding.capacity.amounts import Wants, fits
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.future import Future, HeldCapacity
+from spillover.deciding.capacity.future import Future, Group
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.forecast.ends import End, overdue_among
 from spillover.deciding.protocols import Place
@@ -138,15 +138,15 @@ class _Replay:
         late = overdue_among(outlook.ends, outlook.now)
         self._at = late
         """Index of the next expected end."""
-        self._heap: list[tuple[int, int, Sequence[HeldCapacity]]] = [
-            (overdue(outlook.now, end.began), number, end.held)
+        self._heap: list[tuple[int, int, Sequence[Group]]] = [
+            (overdue(outlook.now, end.began), number, end.groups)
             for number, end in enumerate(outlook.ends[:late])
         ]
         """Ends of overdue jobs, and of jobs that started in the simulation."""
         heapq.heapify(self._heap)
         self._serial = late
-        self._gained: dict[Machine, Capacity] = {}
-        """Machines on which capacity became free."""
+        self._gained: list[Sequence[Group]] = []
+        """What became free since machines were last searched."""
         self.late: list[Late] = []
         self._queue: deque[_Waiting] = deque()
         """All waiting jobs in order; those that started or left are dropped when they reach the front."""
@@ -156,8 +156,11 @@ class _Replay:
             waiting = _Waiting(limits[each.job], order, each)
             self._queue.append(waiting)
             self._alike.setdefault(each.shape, deque()).append(waiting)
-        self._kinds = [(shape, alike, self._wants(shape.smallest)) for shape, alike in self._alike.items()]
-        """Each shape with its jobs, and with the least that any of its tasks asks of each cluster."""
+        self._kinds = [
+            (shape, alike, self._wants(shape.smallest), self._totals(shape))
+            for shape, alike in self._alike.items()
+        ]
+        """Each shape with its jobs, the least that any of its tasks asks of each cluster, and its total. See `_totals`."""
         self._limits = [(each.limit, each.order, each) for each in self._queue if each.limit < FOREVER]
         """Heap of jobs with a limit: those that can be rented."""
         heapq.heapify(self._limits)
@@ -183,47 +186,45 @@ class _Replay:
     def release(self, at: int) -> int:
         """Release the capacity of jobs that end now; return how many end."""
         ends, heap = self._outlook.ends, self._heap
-        release = self._future.release
-        gained: dict[Machine, Capacity] = {}
-        first = last = self._at
+        release, gained = self._future.release, self._gained
+        last = self._at
         while last < len(ends) and ends[last].at <= at:
-            for held in ends[last].held:
-                release(held)
-                gained[held.machine] = held.cluster
+            end = ends[last]
+            release(end.groups)
+            gained.append(end.groups)
             last += 1
-        started = 0
+        many = last - self._at
         while heap and heap[0][0] <= at:
-            for held in heapq.heappop(heap)[2]:
-                release(held)
-                gained[held.machine] = held.cluster
-            started += 1
-        self._at, self._gained = last, gained
-        return last - first + started
+            groups = heapq.heappop(heap)[2]
+            release(groups)
+            gained.append(groups)
+            many += 1
+        self._at = last
+        return many
 
     def start(self, at: int) -> None:
         """Start jobs that fit now, in order. What fitted nowhere before can only fit where capacity became free."""
-        if self._outlook.strict:  # jobs behind one that does not fit have not been tried on any machine
-            self._gained = {
-                machine: cluster for cluster in self._clusters.values() for machine in cluster.machines
-            }
-            while (head := _head(self._queue)) is not None and self._starts(head, at):
+        if self._outlook.strict:
+            self._gained.clear()
+            while (head := _head(self._queue)) is not None and self._starts(head, at, self._roomy(head)):
                 pass
             return
-        possible = self._possible()
+        gained: dict[Machine, Capacity] = {}
+        possible = self._possible(gained)
         if not possible:
             return
         heads = [(head.order, head) for alike in possible if (head := _head(alike)) is not None]
         heapq.heapify(heads)
         while heads:
             _, head = heapq.heappop(heads)
-            if self._starts(head, at):
+            if self._starts(head, at, gained):
                 following = _head(self._alike[head.waiter.shape])
                 if following is not None:
                     heapq.heappush(heads, (following.order, following))
 
-    def _starts(self, each: _Waiting, at: int) -> bool:
-        """Start one job or array member if it fits; return whether it did."""
-        parts = self._take(each.waiter.shape)
+    def _starts(self, each: _Waiting, at: int, machines: Mapping[Machine, Capacity]) -> bool:
+        """Start one job or array member if it fits, a single task on one of these machines; return whether it did."""
+        parts = self._take(each.waiter.shape, machines)
         if parts is None:
             return False
         self._serial += 1
@@ -235,38 +236,67 @@ class _Replay:
 
     # --- free capacity
 
-    def _possible(self) -> list[deque[_Waiting]]:
-        """Return waiting jobs by shape, where a task of the shape fits on machines that gained capacity."""
-        if len(self._gained) == 1:
+    def _possible(self, gained: dict[Machine, Capacity]) -> list[deque[_Waiting]]:
+        """Return waiting jobs by shape, where a task of the shape fits on machines that gained capacity: `gained`."""
+        future = self._future
+        kinds = [
+            (shape, alike, least)
+            for shape, alike, least, totals in self._kinds
+            if alike and (totals is None or any(future.may_hold(each, total) for each, total in totals))
+        ]
+        if not kinds:
+            return []  # as after most ends, if the queue has large gangs
+        for groups in self._gained:
+            for cluster, machines, _ in groups:
+                gained.update(dict.fromkeys(machines, cluster))
+        self._gained.clear()
+        if len(gained) == 1:
             # Usually one job has ended. Reading its machine once saves a call for every shape at every end.
-            ((machine, cluster),) = self._gained.items()
-            free = self._future.free(machine)
+            ((machine, cluster),) = gained.items()
+            free = future.free(machine)
             if not machine.ready:
                 return []
             return [
-                alike
-                for shape, alike, least in self._kinds
-                if alike and fits(least[cluster], free) and machine.admits(shape)
+                alike for shape, alike, least in kinds if fits(least[cluster], free) and machine.admits(shape)
             ]
-        return [alike for shape, alike, least in self._kinds if alike and self._may_fit(shape, least)]
+        return [
+            alike
+            for shape, alike, least in kinds
+            if any(future.fits(machine, shape, least[cluster]) for machine, cluster in gained.items())
+        ]
 
-    def _may_fit(self, shape: Shape, least: Mapping[Capacity, Wants]) -> bool:
-        """Return whether a task of a shape fits on a machine that gained capacity."""
-        return any(
-            self._future.fits(machine, shape, least[cluster]) for machine, cluster in self._gained.items()
-        )
+    def _totals(self, shape: Shape) -> list[tuple[Capacity, Resources]] | None:
+        """Return the clusters on which a gang may run, each with what all of it asks for; None for other jobs.
+
+        A cluster with less free holds no gang of this shape. This spares a look at its machines.
+        """
+        if not shape.is_gang:
+            return None
+        total = shape.total
+        return [(cluster, total) for cluster in self._clusters.values() if cluster.spec.gangs]
+
+    def _roomy(self, head: _Waiting) -> dict[Machine, Capacity]:
+        """Return all machines with room for a single task; nothing for a gang, which finds its own."""
+        shape = head.waiter.shape
+        if shape.is_gang:
+            return {}
+        return {
+            machine: cluster
+            for cluster in self._clusters.values()
+            for machine in self._future.fitting(cluster, shape)
+        }
 
     def _wants(self, asked: Resources) -> dict[Capacity, Wants]:
         """Return the request of a task in each cluster."""
         return {cluster: cluster.layout.wants(asked) for cluster in self._clusters.values()}
 
-    def _take(self, shape: Shape) -> Sequence[HeldCapacity] | None:
+    def _take(self, shape: Shape, machines: Mapping[Machine, Capacity]) -> Sequence[Group] | None:
         """Take capacity for all tasks of a job; return None if there is not enough."""
         place = self._outlook.place
         if not shape.is_gang:
-            return self._future.place_one(shape, self._gained, place)
+            return self._future.place_one(shape, machines, place)
         for cluster in self._clusters.values():
-            if cluster.spec.gangs and self._future.may_hold(cluster, shape):
+            if cluster.spec.gangs and self._future.may_hold(cluster, shape.total):
                 fitting = self._future.fitting(cluster, shape)
                 taken = self._future.place_gang(shape, cluster, fitting, place)
                 if taken is not None:

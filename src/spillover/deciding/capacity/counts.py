@@ -1,0 +1,103 @@
+"""Counts the tasks of a shape that fit on the machines of a cluster, now and later.
+
+Most machines of a full cluster have no room, so only those that have some are kept, and only machines that changed are
+counted again. A look ahead then costs what it touches, however many machines there are.
+"""
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from spillover.deciding.capacity.amounts import CLOSED, CPU, GPU, Vector, Wants, count
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.machine import Machine
+from spillover.model.job import Shape
+
+Changed: TypeAlias = tuple[Capacity, tuple[Machine, ...], Vector]
+"""Machines of one cluster, and what is free on each of them after a change."""
+MOST_COUNTED = 256
+"""Shapes for which a cluster keeps what it counted."""
+
+
+class TaskCounts:
+    """The machines of one cluster that have room for tasks of one shape, each with the number of tasks."""
+
+    __slots__ = ("_anywhere", "_cluster", "_least", "_read", "_scarce", "_shape", "_wants", "tasks")
+
+    def __init__(self, cluster: Capacity, shape: Shape) -> None:
+        self._cluster = cluster
+        self._shape = shape
+        self._wants: Wants = ()
+        self._anywhere = not (
+            shape.needs or shape.rules or shape.where or shape.runs or shape.topology or shape.reservation
+        )
+        """Whether every ready machine without taints admits it."""
+        asked = shape.resources
+        self._scarce, self._least = (GPU, asked.gpu) if asked.gpu else (CPU, asked.cpu)
+        self._read = -1
+        """How many changes of the cluster were read; -1 before the first look."""
+        self.tasks: dict[Machine, int] = {}
+
+    def later(self) -> "TaskCounts":
+        """Return a copy, for times at which other machines have room."""
+        own = TaskCounts(self._cluster, self._shape)
+        own._wants = self._wants
+        own.tasks = self.tasks.copy()
+        return own
+
+    def follow(self) -> None:
+        """Count again where the cluster has changed."""
+        cluster, slots = self._cluster, self._cluster.slots
+        end = cluster.forgotten + len(cluster.changes)
+        if self._read == end:
+            return
+        if self._read < cluster.forgotten or end - self._read > len(slots):
+            self._wants = cluster.layout.wants(self._shape.resources)  # there may be new kinds of resources
+            self.tasks.clear()
+            changed: Iterable[Machine] = slots
+        else:
+            indexes = dict.fromkeys(cluster.changes[self._read - cluster.forgotten :])
+            changed = [slots[index] for index in indexes]
+        self._read = end
+        for machine in changed:
+            free = machine.free
+            self.count((machine,), opened(machine) if free[CPU] == CLOSED else free)
+
+    def count(self, machines: tuple[Machine, ...], free: Vector) -> None:
+        """Count again on machines that all have this much free."""
+        shape, tasks = self._shape, self.tasks
+        if free[self._scarce] < self._least:  # as on most machines of a full cluster
+            for machine in machines:
+                tasks.pop(machine, None)
+            return
+        many, anywhere = count(self._wants, free), self._anywhere
+        for machine in machines:
+            if anywhere and not machine.repels:
+                here = many if machine.ready else 0
+            elif machine.ready and machine.admits(shape):
+                here = machine.tasks_of(shape, self._wants, free)
+            else:
+                here = 0
+            if here:
+                tasks[machine] = here
+            else:
+                tasks.pop(machine, None)
+
+
+def counts_in(cluster: Capacity, shape: Shape) -> TaskCounts:
+    """Return the machines of a cluster that have room for tasks of a shape now."""
+    known = cluster.counts
+    counts = known.get(shape)
+    if counts is None:
+        if len(known) >= MOST_COUNTED:
+            known.clear()
+        counts = known[shape] = TaskCounts(cluster, shape)
+    counts.follow()
+    return counts
+
+
+def opened(machine: Machine) -> Vector:
+    """Return what is free on a machine now; a closed machine has no CPU left."""
+    free = machine.free.copy()
+    if free[CPU] == CLOSED:
+        free[CPU] = 0
+    return free
