@@ -75,6 +75,64 @@ def test_each_task_knows_the_others_and_its_lines_have_its_number(lab: ServerPro
     assert {(task["state"], task["exit_code"]) for task in tasks} == {("SUCCEEDED", 0)}
 
 
+LED = """
+apiVersion: spillover/v1
+kind: Job
+metadata: {name: led-groups}
+spec:
+  on_task_success: end
+  env: {BOTH: yes}
+  groups:
+    - name: leader
+      resources: {cpu: 1}
+      run: echo $SPILL_TASK is $SPILL_GROUP $SPILL_GROUP_TASK of $SPILL_GROUP_TASKS, $BOTH; sleep 0.5
+    - name: worker
+      tasks: 3
+      resources: {cpu: 500m}
+      env: {OWN: mine}
+      command: [sh, -c, "echo $SPILL_TASK is $SPILL_GROUP $SPILL_GROUP_TASK of $SPILL_GROUP_TASKS, $OWN; exec sleep 100"]
+"""
+
+
+def test_a_leader_and_its_workers_run_what_their_groups_say(lab: ServerProcess, tmp_path: Path) -> None:
+    (tmp_path / "led.yaml").write_text(LED)
+    done = lab.spill("submit", str(tmp_path / "led.yaml"), "--wait", timeout=60)
+    assert done.returncode == 0, done
+    lines = lab.spill("logs", "led-groups").stdout.splitlines()
+    assert lines == [
+        "[leader 0] 0 is leader 0 of 1, yes",
+        "[worker 0] 1 is worker 0 of 3, mine",
+        "[worker 1] 2 is worker 1 of 3, mine",
+        "[worker 2] 3 is worker 2 of 3, mine",
+    ]
+    tasks = shown(lab, "led-groups")["tasks"]
+    assert [(task["group"], task["group_task"]) for task in tasks] == [
+        ("leader", 0),
+        *[("worker", number) for number in range(3)],
+    ]
+    assert [task["state"] for task in tasks] == ["SUCCEEDED", *["CANCELLED"] * 3]
+    assert "leader 0" in lab.spill("show", "led-groups").stdout
+
+
+def test_a_gang_of_elastic_size_takes_what_is_free(lab: ServerProcess) -> None:
+    with lab.client() as client:
+        [other] = client.submit(run="exec sleep 100", grace="0s")
+        wait_until(lambda: client.job(other).state == "RUNNING", "the other job")
+        line = "echo $SPILL_TASK of $SPILL_TASKS, $(wc -l < $SPILL_HOSTS) hosts"
+        done = lab.spill(
+            "run", "--tasks", "1..8", "--wait", "--name", "some", "--", "sh", "-c", line, timeout=60
+        )
+        assert done.returncode == 0, done
+        assert sorted(done.stdout.splitlines()) == [f"[{rank}] {rank} of 3, 3 hosts" for rank in range(3)]
+        assert len(shown(lab, "some")["tasks"]) == 3
+        client.cancel(other)
+        client.wait(other)
+        [alone] = client.submit(run=line, tasks="1..2", cpu=1, within="node")
+        [ended] = client.wait(alone, timeout=60)
+        assert ended.state == "SUCCEEDED"
+        assert b"".join(client.logs(alone)) == b"0 of 1, 1 hosts\n", "one task is told its number too"
+
+
 def test_tasks_meet_at_the_address_and_port_of_the_first(lab: ServerProcess) -> None:
     done = run(lab, "--", "python3", "-c", MEET)
     assert (done.returncode, done.stdout) == (0, "[0] met 1 2 3\n"), done

@@ -150,6 +150,8 @@ class Story:
         elif dice.random() < 0.2:
             job.tasks(dice.choice([2, 3]))
         elif dice.random() < 0.1:
+            job.tasks(dice.choice([1, 2]), most=dice.choice([3, 5]))
+        elif dice.random() < 0.1:
             job.group("first").cpus(dice.choice([0.5, 2, 4])).group("others", dice.choice([1, 3]))
         if dice.random() < 0.2:
             job.max_cost(dice.choice([10**8, 10**9]))

@@ -85,6 +85,8 @@ def fields_of(kind: inspect.Type, path: str = "") -> Iterator[str]:
 
 def test_every_field_of_the_job_file_and_no_other_is_on_its_page() -> None:
     fields = set(fields_of(inspect.type_info(JobDoc)))
+    # What a group runs and asks for is written as in the job itself.
+    fields = {re.sub(r"^(spec\.groups\[\]\.\w+).*", r"\1", field) for field in fields}
     assert first_cells("job-file.md") == fields
 
 

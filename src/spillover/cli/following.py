@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
 from spillover.cli.aside import Aside
-from spillover.cli.merging import MOST_FOLLOWED, Labelled, tasks_of
+from spillover.cli.merging import MOST_FOLLOWED, Labelled, labels_of
 from spillover.cli.printing.listing import has_run, outcome
 from spillover.cli.printing.output import Output
 from spillover.cli.printing.shown import ENDED
@@ -30,12 +30,13 @@ _NEVER_RAN: Final = frozenset({"could_not_start", "dependency_failed"})
 
 def follow(out: Output, client: "Client", job: str) -> int:
     """Stream the output of a job until it ends; return its exit code."""
-    tasks = tasks_of(client.job(job).spec)
-    if tasks > MOST_FOLLOWED:
-        out.note(f"following the first {MOST_FOLLOWED} of {tasks} tasks; `spill logs {job}` has the rest")
+    labels = labels_of(client.job(job))
+    if len(labels) > MOST_FOLLOWED:
+        first = f"following the first {MOST_FOLLOWED} of {len(labels)} tasks"
+        out.note(f"{first}; `spill logs {job}` has the rest")
     streams = [
-        _Stream(client, job, to.fileno(), (task, tasks), stderr=stderr)
-        for task in range(min(tasks, MOST_FOLLOWED))
+        _Stream(client, job, to.fileno(), (task, labels), stderr=stderr)
+        for task in range(min(len(labels), MOST_FOLLOWED))
         for to, stderr in ((out.out, False), (out.err, True))
     ]
     with Aside() as aside:
@@ -116,13 +117,15 @@ def _patiently(out: Output, client: "Client", job: str, aside: Aside) -> "JobVie
 class _Stream(threading.Thread):
     """Copies one output stream of a task to ours, through all of its attempts; those of a gang get labels."""
 
-    def __init__(self, client: "Client", job: str, to: int, which: tuple[int, int], *, stderr: bool) -> None:
-        """`which` is the number of the task, and how many tasks the job has."""
+    def __init__(
+        self, client: "Client", job: str, to: int, which: tuple[int, list[str]], *, stderr: bool
+    ) -> None:
+        """`which` is the number of the task, and the labels of all tasks that the job may have."""
         super().__init__(daemon=True)  # a second Ctrl-C must not wait for this thread
         self.error: Exception | None = None
         """Why it stopped early; None if it did not."""
         self._client, self._job, self._to, self._stderr = client, job, to, stderr
-        self._task, self._tasks = which
+        self._task, self._tasks, self._label = which[0], len(which[1]), which[1][which[0]]
 
     def run(self) -> None:
         """Copy until the job has ended."""
@@ -131,7 +134,7 @@ class _Stream(threading.Thread):
                 for piece in self._pieces():
                     _write(self._to, piece)
                 return
-            label = Labelled(self._task, self._tasks)
+            label = Labelled(self._label)
             for piece in self._pieces():
                 with _WRITING:
                     _write(self._to, label.feed(piece))
@@ -149,7 +152,8 @@ class _Stream(threading.Thread):
             before = self._client.job(self._job)
             if before.array is not None:
                 return  # each member has its own output
-            if has_run(before) or before.attempt > attempt:
+            size = sum(before.task_counts.values()) or self._tasks  # of elastic size, it may be fewer
+            if (has_run(before) or before.attempt > attempt) and self._task < size:
                 at = 0
                 for piece in self._attempt(attempt):
                     yield piece[max(0, seen - at) :]  # after a reconnection, skip what was shown

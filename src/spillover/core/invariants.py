@@ -208,8 +208,11 @@ def _gang(job: Job) -> list[str]:
     if gang is None:
         return [f"{job.id} has several tasks, but no records of them"] if _legacy(phase) else []
     found = []
-    if [task.rank for task in gang.tasks] != list(range(job.kind.shape.tasks)):
-        found.append(f"{job.id} has {job.kind.shape.tasks} tasks, but its records are {gang.tasks}")
+    shape = job.kind.shape
+    if [task.rank for task in gang.tasks] != list(range(job.shape.tasks)):
+        found.append(f"{job.id} has {job.shape.tasks} tasks, but its records are {gang.tasks}")
+    if not shape.tasks <= len(gang.tasks) <= (shape.most or shape.tasks):
+        found.append(f"{job.id} got {len(gang.tasks)} tasks, but asks for {shape.tasks} to {shape.most}")
     living = sum(task.lives for task in gang.tasks)
     if living != gang.live:
         found.append(f"{living} tasks of {job.id} are live, but its gang counts {gang.live}")
@@ -271,7 +274,7 @@ def _usage(state: State) -> list[str]:
     held = dict.fromkeys(state.usage, 0)
     for job in state.jobs.values() if sharing is not None else ():
         if isinstance(job.phase, Placed | Running):
-            size = sharing.measure.size(job.kind.shape) if sharing is not None else 0
+            size = sharing.measure.size(job.shape) if sharing is not None else 0
             held[job.kind.project] = held.get(job.kind.project, 0) + size
     holders = sum(using.rate > 0 for using in state.usage.values())
     found = (

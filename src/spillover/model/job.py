@@ -172,14 +172,14 @@ class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     groups, and `resources` are those of the group that is placed first. Not together with `rest` or `most`.
     """
     most: int = 0
-    """The most tasks of a gang of elastic size, of which `tasks` is the least; 0 if the size is fixed."""
+    """The most tasks of a gang of elastic size, of which `tasks` is the least; 0 if the size is fixed. See `sized`."""
     reservation: str = ""
     """The advance reservation that it runs in, and nowhere else; empty if it names none."""
 
     @property
     def is_gang(self) -> bool:
-        """Whether it can have several tasks."""
-        return self.tasks > 1 or self.most > 1
+        """Whether it has several tasks, or could have."""
+        return self.tasks > 1 or self.most > 0
 
     @property
     def parts(self) -> "tuple[Part, ...]":
@@ -268,7 +268,9 @@ def _smallest(groups: tuple[TaskGroup, ...]) -> Resources:
 
 @lru_cache(maxsize=4096)
 def _sized(shape: Shape, tasks: int) -> Shape:
-    return replace(shape, tasks=tasks, most=0)
+    return replace(
+        shape, tasks=tasks, most=0 if tasks > 1 else 1
+    )  # one task is a gang too, if it could be more
 
 
 class Terms(Struct, frozen=True, array_like=True, gc=False):
@@ -293,6 +295,14 @@ class Terms(Struct, frozen=True, array_like=True, gc=False):
     """For gangs on agents."""
     on_task_success: OnTaskSuccess = OnTaskSuccess.WAIT
     """For gangs on agents; only the success of the first task counts."""
+
+
+class GroupWork(Struct, frozen=True):
+    """What the tasks of one group of a gang run."""
+
+    work: Work
+    env: dict[str, str] = field(default_factory=dict)
+    """Variables in addition to those of the job."""
 
 
 class JobSpec(Struct, frozen=True):
@@ -320,11 +330,14 @@ class JobSpec(Struct, frozen=True):
     """Files for the folder of each task. With `inputs` or `outputs`, each task has a folder of its own."""
     outputs: tuple[str, ...] = ()
     """Paths and patterns of the files to store afterwards."""
+    groups: tuple[GroupWork, ...] = ()
+    """What each group of `shape.groups` runs; empty if there are none. `work` is that of the first group."""
 
     @property
     def digests(self) -> tuple[str, ...]:
         """Digests of all blobs that it needs to run."""
         needed = tuple([file.digest for file in self.inputs])
-        if type(self.work) is PythonCall:
-            needed += tuple([digest for digest in (self.work.function, self.work.items) if digest])
+        for work in (self.work, *[group.work for group in self.groups[1:]]):
+            if type(work) is PythonCall:
+                needed += tuple([digest for digest in (work.function, work.items) if digest])
         return needed

@@ -38,7 +38,7 @@ class JobBuilder:
         self._runs: tuple[str, ...] = ()
         self._topology: Topology | None = None
         self._reservation = ""
-        self._tasks = 1
+        self._tasks, self._most = 1, 0
         self._groups: tuple[TaskGroup, ...] = ()
         self._burst = Burst.AUTO
         self._terms = Terms()
@@ -95,9 +95,9 @@ class JobBuilder:
         self._runs = tuple(sorted(words))
         return self
 
-    def tasks(self, count: int) -> Self:
-        """Set the number of tasks; more than one makes a gang."""
-        self._tasks = count
+    def tasks(self, count: int, *, most: int = 0) -> Self:
+        """Set the number of tasks; more than one makes a gang. With `most`, it is the least number."""
+        self._tasks, self._most = count, most
         return self
 
     def group(self, name: str, tasks: int = 1) -> Self:
@@ -203,6 +203,7 @@ class JobBuilder:
                 rules=self._rules,
                 topology=self._topology,
                 groups=groups,
+                most=self._most,
                 reservation=self._reservation,
             ),
             terms=self._terms,

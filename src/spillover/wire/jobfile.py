@@ -162,8 +162,26 @@ class InputDoc(Struct, frozen=True, forbid_unknown_fields=True):
     )
 
 
+class GroupDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """Tasks of a job that are alike. Set exactly one of `run`, `command`, `python` and `container`."""
+
+    name: Annotated[str, Meta(description="Name of the group; no two groups of a job have the same.")]
+    tasks: Annotated[int, Meta(ge=1, le=100_000, description="Number of tasks in the group.")] = 1
+    resources: Annotated[ResourcesDoc, Meta(description="Resources of each task.")] = ResourcesDoc()
+    run: Annotated[str | None, Meta(description="A command line or script for /bin/sh.")] = None
+    command: Annotated[
+        list[str] | None, Meta(description="A program and its arguments, run without a shell.")
+    ] = None
+    python: Annotated[PythonDoc | None, Meta(description="A Python function to call.")] = None
+    container: Annotated[ContainerDoc | None, Meta(description="A container to run.")] = None
+    env: Annotated[
+        dict[str, str],
+        Meta(max_length=1000, description="Environment variables, in addition to those of the job."),
+    ] = field(default_factory=dict)
+
+
 class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """What to run, and how. Set exactly one of `run`, `command`, `python` and `container`."""
+    """What to run, and how. Set exactly one of `run`, `command`, `python`, `container` and `groups`."""
 
     run: Annotated[str | None, Meta(description="A command line or script for /bin/sh.")] = None
     command: Annotated[
@@ -178,8 +196,17 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
         str | None, Meta(description="Working directory; default: the folder it was submitted from.")
     ] = None
     tasks: Annotated[
-        int, Meta(ge=1, le=100_000, description="Number of tasks; all start together or none starts.")
+        Annotated[int, Meta(ge=1, le=100_000)] | str,
+        Meta(
+            description="Number of tasks; all start together or none starts. A range such as 2..8: as many as fit at the start."
+        ),
     ] = 1
+    groups: Annotated[
+        Annotated[list[GroupDoc], Meta(max_length=1000)] | None,
+        Meta(
+            description="Groups of unlike tasks that start together, in place of `tasks`, `resources` and what to run.",
+        ),
+    ] = None
     resources: Annotated[ResourcesDoc, Meta(description="Resources of each task.")] = ResourcesDoc()
     walltime: Annotated[
         Quantity | None,

@@ -12,10 +12,11 @@ import msgspec
 
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Prepared, Result, Started, Verdict, Yield, Yielded
+from spillover.core.records.tasks import group_of
 from spillover.model.bounds import MOST_EXIT_CODE, MOST_RAN, MOST_SIGNAL, bounded, plain
 from spillover.model.files import is_digest
 from spillover.model.ids import ClusterName, JobId, NodeKey, is_job_id
-from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shell
+from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shell, Work
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 from spillover.wire import agents_pb2 as pb
@@ -70,11 +71,13 @@ def resources_in(amount: pb.Resources) -> Resources:
     return Resources(amount.cpu, amount.memory, amount.gpu)
 
 
-def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0) -> pb.Task:
+def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0, rank: int = 0) -> pb.Task:
     """Encode the task of a lease; raise ValueError if it cannot be sent to an agent."""
-    asked = spec.shape.resources
+    asked, work, env = spec.shape.resources, spec.work, spec.env
+    if spec.shape.groups:
+        asked, work, env = _in_group(spec, rank)
     task = pb.Task(
-        env={"SPILL_CLUSTER": cluster, **spec.env},
+        env={"SPILL_CLUSTER": cluster, **env},
         workdir=spec.workdir,
         resources=pb.Resources(cpu=asked.cpu, memory=asked.memory, gpu=asked.gpu),
         walltime=spec.terms.walltime or 0,
@@ -82,7 +85,7 @@ def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0) -> pb.
         lost_after=spec.terms.lost_after,
         name=spec.name,
     )
-    if spec.shape.tasks > 1:
+    if spec.shape.is_gang:
         task.tasks = spec.shape.tasks
     if spec.inputs or spec.outputs:
         task.inputs.extend(
@@ -91,7 +94,7 @@ def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0) -> pb.
         )
         task.outputs.extend(spec.outputs)
         task.outputs_limit = outputs_limit
-    match spec.work:
+    match work:
         case Shell(run):
             task.shell = run
         case Argv(command):
@@ -112,6 +115,18 @@ def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0) -> pb.
                 )
             )
     return task
+
+
+def _in_group(spec: JobSpec, rank: int) -> tuple[Resources, Work, dict[str, str]]:
+    """Return resources, work and variables of a task of a gang with groups."""
+    group, number = group_of(spec.shape, rank)
+    own = spec.groups[spec.shape.groups.index(group)]
+    known = {
+        "SPILL_GROUP": group.name,
+        "SPILL_GROUP_TASK": str(number),
+        "SPILL_GROUP_TASKS": str(group.tasks),
+    }
+    return group.resources, own.work, {**spec.env, **own.env, **known}
 
 
 def started_in(node: NodeKey, started: pb.StartedTask) -> Started:

@@ -123,12 +123,12 @@ def test_short_tasks_neither_share_the_slot_of_a_gang_nor_the_other_way_round() 
     life.state.room.chains.learn(a_task(), 1)  # they are very short
     assert life.gets(rank(0), task=GANG) == []
     assert life.ends(a_lease("a")) == [Prepare(rank(0), GANG)]
-    assert life.gets(a_lease("b"), task=replace(GANG, tasks=1)) == []
+    assert life.gets(a_lease("b"), task=replace(GANG, tasks=0)) == []
     call = Task(PythonCall("m:f"), Resources(1000), tasks=2)
     other = an_agent(cpu=1000)
     other.gets(rank(0), task=call)
     other.state.room.chains.learn(call, 1)
-    assert other.gets(a_lease("c"), task=replace(call, tasks=1)) == []
+    assert other.gets(a_lease("c"), task=replace(call, tasks=0)) == []
 
 
 # --- giving back

@@ -30,7 +30,7 @@ def test_tasks_are_told_as_they_are() -> None:
     w.start("g", 1)
     told = tasks_of(w.job("g"))
     assert told.counts == {"PLACED": 2, "RUNNING": 1}
-    views = [task_view(task) for task in told.tasks]
+    views = [task_view(task, w.job("g").shape) for task in told.tasks]
     assert [(each.rank, each.node, each.state) for each in views] == [
         (0, "n1", "PLACED"),
         (1, "n1", "RUNNING"),
@@ -69,7 +69,7 @@ def test_the_archive_keeps_how_each_task_ended() -> None:
     told = tasks_of(finished_from(finished_row(row)))
     assert told == tasks_of(w.job("g"))
     assert told.counts == {"SUCCEEDED": 1, "FAILED": 1, "CANCELLED": 1}
-    failed = task_view(told.tasks[2])
+    failed = task_view(told.tasks[2], row.shape)
     assert (failed.node, failed.state, failed.exit_code, failed.ran_s) == ("n2", "FAILED", 7, 3.0)
     assert failed.peak_memory == 2**20
 
@@ -84,3 +84,12 @@ def test_of_a_wide_gang_those_that_did_not_succeed_are_shown_first() -> None:
     told = tasks_of(job)
     assert told.counts == {"SUCCEEDED": 4999, "FAILED": 1}
     assert [task.rank for task in told.tasks] == [*range(tasks.MOST_SHOWN - 1), 4321]
+
+
+def test_tasks_of_groups_have_their_group_and_their_number_there() -> None:
+    w = World(load, clusters=(structs.replace(OWNED, gangs=True),))
+    w.agent("n1", cpus=8)
+    w.submit(a_job("g").cpus(1).group("leader").cpus(2).group("worker", 2))
+    shape = w.job("g").shape
+    views = [task_view(task, shape) for task in tasks_of(w.job("g")).tasks]
+    assert [(view.group, view.group_task) for view in views] == [("leader", 0), ("worker", 0), ("worker", 1)]

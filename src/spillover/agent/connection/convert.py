@@ -97,7 +97,7 @@ def _task_in(body: bytes) -> Task:
         tuple([File(each.path, each.digest, each.size, each.executable) for each in task.inputs]),
         tuple(task.outputs),
         task.outputs_limit,
-        task.tasks or 1,
+        task.tasks,
     )
 
 

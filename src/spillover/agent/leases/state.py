@@ -354,7 +354,7 @@ class AgentState:
             self.room.leave(lease, run.task, now)
             if run.cause is not None:
                 self.results[lease] = TaskResult(lease, run.cause, now, message=run.why)
-            elif run.task.tasks > 1:
+            elif run.task.tasks:
                 self.gangs.ended(lease)
                 self._released[lease] = None  # its gang has started without it
             else:
@@ -480,7 +480,7 @@ class AgentState:
                 break
             task, slot = entered
             del self.waiting[lease]
-            if task.tasks > 1:
+            if task.tasks:
                 out.append(self.gangs.add(lease, task, slot))
             else:
                 out.append(self._start(lease, task, slot))

@@ -45,8 +45,8 @@ class Task(Struct, frozen=True):
     """Paths and patterns below that folder, of files to upload when the task ended."""
     outputs_limit: int = 0
     """Most bytes of all outputs together; 0 if the server sets no limit."""
-    tasks: int = 1
-    """Number of tasks of the job. If it is a gang, the agent prepares its tasks, and starts them all at one word."""
+    tasks: int = 0
+    """Number of tasks of a gang; 0 if it is none. The agent prepares the tasks of a gang, and starts them all at one word."""
 
 
 class Source(Struct, frozen=True):

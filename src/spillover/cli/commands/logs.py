@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING
 from spillover.cli import codes
 from spillover.cli.arguments import count, index
 from spillover.cli.command import Command, Context, add_connection, add_job
-from spillover.cli.merging import MOST_FOLLOWED, one_by_one, tasks_of, together
+from spillover.cli.merging import MOST_FOLLOWED, labels_of, one_by_one, together
 from spillover.cli.printing.listing import has_run
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ def _read(
     def read(task: int) -> Iterable[bytes]:
         return client.logs(args.job, follow=follow, stderr=stderr, attempt=args.attempt, task=task)
 
-    tasks = 1 if args.task is not None else tasks_of(client.job(args.job).spec)
-    if tasks == 1:
+    labels = [""] if args.task is not None else labels_of(client.job(args.job))
+    if len(labels) == 1:
         return read(args.task or 0)
-    if follow and tasks > MOST_FOLLOWED:
+    if follow and len(labels) > MOST_FOLLOWED:
         context.out.note(
-            f"following the first {MOST_FOLLOWED} of {tasks} tasks; use --task N to follow another one"
+            f"following the first {MOST_FOLLOWED} of {len(labels)} tasks; use --task N to follow another one"
         )
-    return together(read, tasks) if follow else one_by_one(read, tasks)
+    return together(read, labels) if follow else one_by_one(read, labels)
 
 
 def _which(args: Namespace) -> str:

@@ -43,7 +43,9 @@ def sheet(out: Output, job: "JobDetail", currency: str) -> None:
     out.sheet([(name, text) for name, text in facts(job, currency) if text])
     if job.tasks:
         out.line()
-        out.table(_TASKS, [_task(each) for each in job.tasks])
+        grouped = any(each.group for each in job.tasks)
+        columns = (*_TASKS[:1], _GROUP, *_TASKS[1:]) if grouped else _TASKS
+        out.table(columns, [_task(each, grouped=grouped) for each in job.tasks])
     if job.spec:
         import yaml  # noqa: PLC0415 - heavy
 
@@ -72,7 +74,7 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
         ("where", f"{where}, because {because}" if where and because else where),
         ("attempt", str(job.attempt) if job.attempt else ""),
         ("owner", f"{job.user}, project {job.project}, queue {job.queue}, priority {job.priority}"),
-        ("requests", resources(job.resources) if job.resources else ""),
+        ("requests", "" if not job.resources or _has_groups(job) else resources(job.resources)),
         ("estimate", expected(job.estimate_s, job.estimate_from)),
         ("submitted", f"{local(job.submitted_at)} ({duration(between(job.submitted_at, None))} ago)"),
         ("expected to start", start_range(job.expected_start)),
@@ -105,13 +107,17 @@ _TASKS = (
 )
 
 
-def _task(task: "TaskView") -> tuple[str, ...]:
+_GROUP = Column("GROUP")
+
+
+def _task(task: "TaskView", *, grouped: bool) -> tuple[str, ...]:
     """Return the row of one task of a gang."""
     from spillover.model.units import format_memory  # noqa: PLC0415 - only jobs with several tasks have it
 
     code = "" if task.exit_code is None else str(task.exit_code)
     return (
         str(task.rank),
+        *([f"{task.group} {task.group_task}"] if grouped else []),
         task.node,
         task.state,
         code if task.signal is None else f"signal {task.signal}",
@@ -120,6 +126,11 @@ def _task(task: "TaskView") -> tuple[str, ...]:
         "" if not task.peak_memory else format_memory(task.peak_memory),
         task.message or "",
     )
+
+
+def _has_groups(job: "JobDetail") -> bool:
+    """Return whether tasks of a job differ. Its job file, which is printed too, has the resources of each group."""
+    return bool(job.spec.get("spec", {}).get("groups"))
 
 
 def _counted(counts: dict[str, int]) -> str:

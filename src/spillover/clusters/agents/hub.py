@@ -120,16 +120,17 @@ class Session:
 
         Encodes them here, because a failure inside the stream would end the stream for all other leases too.
         """
-        tasks: dict[tuple[int, ClusterName], pb.Task | str] = {}
+        tasks: dict[tuple[int, ClusterName, int], pb.Task | str] = {}
         refused: list[Unsendable] = []
         for start in starts:
-            same = (id(start.spec), start.cluster)
+            rank = start.lease.task if start.spec.groups else 0  # otherwise all tasks are alike
+            same = (id(start.spec), start.cluster, rank)
             if same not in tasks:
-                tasks[same] = _encoded(start.spec, start.cluster, outputs_limit)
+                tasks[same] = _encoded(start.spec, start.cluster, outputs_limit, rank)
             task = tasks[same]
             if isinstance(task, str):
                 refused.append(Unsendable(start.lease, task))
-            elif task.tasks > 1 and not self.gangs.runs:
+            elif task.tasks and not self.gangs.runs:
                 refused.append(Unsendable(start.lease, TOO_OLD))
             elif start.peer is not None:
                 peer = pb.Peer(
@@ -227,10 +228,10 @@ class _Reader:
         """Set when a chunk was read, the reader has left, or the agent has got another reader."""
 
 
-def _encoded(spec: JobSpec, cluster: ClusterName, outputs_limit: int) -> pb.Task | str:
+def _encoded(spec: JobSpec, cluster: ClusterName, outputs_limit: int, rank: int = 0) -> pb.Task | str:
     """Encode a task; return the reason as a string if it cannot be sent."""
     try:
-        task = task_out(spec, cluster, outputs_limit)
+        task = task_out(spec, cluster, outputs_limit, rank)
     except (TypeError, ValueError) as error:  # also protobuf, for what it cannot encode
         return str(error)
     except Exception as error:  # noqa: BLE001 - an unforeseen failure of this job must not affect the others

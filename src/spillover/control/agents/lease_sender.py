@@ -59,6 +59,8 @@ class _Grant(NamedTuple):
     cluster: ClusterName
     limit: int | None = None
     """Nanoseconds that the job may run, as its cap pays for no more; None keeps its own walltime."""
+    tasks: int = 0
+    """The number of tasks that a gang of elastic size got; 0 if its size is fixed."""
     source: tuple[str, Lease] | None = None
     """The agent that held the lease before, and its lease; None if the lease was not moved."""
 
@@ -160,16 +162,17 @@ class LeaseSender:
         if self._grants:
             self._news.set()
 
-    def _grant(self, node: str, cluster: ClusterName, lease: Lease, spec_of: JobId) -> None:
+    def _grant(self, node: str, cluster: ClusterName, lease: Lease, spec_of: JobId, tasks: int = 0) -> None:
         job = self._loop.state.jobs.get(spec_of)
         if job is not None and node in self._incarnations:
-            self._grants.append(_Grant(node, self._incarnations[node], lease, job.spec, cluster))
+            grant = _Grant(node, self._incarnations[node], lease, job.spec, cluster, tasks=tasks)
+            self._grants.append(grant)
 
     def _grant_gang(self, event: GangPlaced) -> None:
         """Grant the leases of all tasks of a gang. No task starts before all are prepared, see `GangStarts`."""
         for rank, node in enumerate(event.nodes):
             lease = Lease(event.job, event.attempt, event.seq, rank)
-            self._grant(f"{event.cluster}/{node}", event.cluster, lease, event.job)
+            self._grant(f"{event.cluster}/{node}", event.cluster, lease, event.job, len(event.nodes))
 
     def _move(self, event: LeaseMoved) -> None:
         """Grant a lease to the agent that it moved to."""
@@ -181,7 +184,7 @@ class LeaseSender:
         hold = job.extra.hold
         source = f"{event.cluster}/{event.node}", Lease(event.job, event.attempt, event.seq - 1)
         incarnation, limit = self._incarnations[node], None if hold is None else hold.limit
-        self._grants.append(_Grant(node, incarnation, lease, job.spec, event.cluster, limit, source))
+        self._grants.append(_Grant(node, incarnation, lease, job.spec, event.cluster, limit, source=source))
 
     def _limit(self, event: CostHeld) -> None:
         """Limit the leases just granted to a job to the runtime that its cap pays for."""
@@ -209,7 +212,7 @@ class LeaseSender:
                 self._loop.aside.done(WORK, grant.lease.job)
                 continue
             try:
-                spec, peer = _limited(specs[grant.spec], grant.limit), self._peer(grant)
+                spec, peer = _granted(specs[grant.spec], grant.limit, grant.tasks), self._peer(grant)
             except Exception as error:  # noqa: BLE001 - no error may affect other jobs
                 self._loop.aside.put(WORK, grant.lease.job, error)
                 self._later[grant.lease] = grant
@@ -241,7 +244,9 @@ class LeaseSender:
         return [
             Start(
                 job.lease,
-                _limited(specs[job.spec], job.extra.hold.limit if job.extra.hold is not None else None),
+                _granted(
+                    specs[job.spec], None if job.extra.hold is None else job.extra.hold.limit, len(job.tasks)
+                ),
                 job.phase.cluster,
                 levels=self._levels(job, job.phase.cluster),
             )
@@ -280,6 +285,8 @@ class LeaseSender:
             self._news.set()
 
 
-def _limited(spec: JobSpec, limit: int | None) -> JobSpec:
-    """Return a spec whose walltime is the limit; the spec itself if the limit is None."""
+def _granted(spec: JobSpec, limit: int | None, tasks: int) -> JobSpec:
+    """Return a spec with what its placement decided: the limit that its caps pay for, and the size of an elastic gang."""
+    if spec.shape.most and tasks:
+        spec = replace(spec, shape=spec.shape.sized(tasks))
     return spec if limit is None else replace(spec, terms=replace(spec.terms, walltime=limit))

@@ -143,7 +143,7 @@ def finished_of(job: Job) -> Finished | None:
     phase = job.phase
     if not isinstance(phase, Ended):
         return None
-    shape, members = job.kind.shape, job.extra.members
+    shape, members = job.shape, job.extra.members
     return Finished(
         job=job.id,
         number=job.number,

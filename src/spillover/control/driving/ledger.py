@@ -296,7 +296,7 @@ class Ledger:
             case.say(orders, Started(DRIVER, attempt.lease, max(0, case.now - seen.started), seen.began))
         elif case.more_run(seen):
             case.say(orders, Started(DRIVER, attempt.lease, 0, seen.began))
-        if len(seen.nodes) == job.kind.shape.tasks and seen.nodes != case.nodes:
+        if len(seen.nodes) == job.shape.tasks and seen.nodes != case.nodes:
             bound[attempt.lease] = seen.nodes
         if case.stopping or attempt.withdrawal is not None:
             self._stop(attempt, job.terms.grace, orders, case.monotonic)

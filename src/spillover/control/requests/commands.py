@@ -265,6 +265,7 @@ class LiveCommands:
             used = found.phase.usage
             usage = (used.ran, used.cpu, used.peak_memory)
         of = tasks_of(found)
+        shape = found.array.kind.shape if isinstance(found, PendingMember) else found.shape
         start, _ = await self._start_of(found)
         fields: dict[str, Any] = structs.asdict(structs.replace(view, expected_start=start))
         return JobDetail(
@@ -274,7 +275,7 @@ class LiveCommands:
             cpu_s=None if usage is None or view.started_at is None else usage[1] / SECOND,
             peak_memory=None if usage is None or view.started_at is None else usage[2],
             set_aside=[each for each in self._set_aside(self._loop.engine) if each.subject == id_of(found)],
-            tasks=[task_view(each) for each in of.tasks],
+            tasks=[task_view(each, shape) for each in of.tasks],
             task_counts=of.counts,
         )
 

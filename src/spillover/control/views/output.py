@@ -218,7 +218,7 @@ def _tasks(found: Found) -> int:
         case Finished():
             return found.shape.tasks
         case _:
-            return found.kind.shape.tasks
+            return found.shape.tasks
 
 
 def _newest(found: Found) -> int:

@@ -84,7 +84,7 @@ def cost_an_hour(state: State, placed: Sequence[Job]) -> int:
     for job in placed:
         spec = state.cluster_of(job)
         if spec is not None and spec.role is Role.RENTED and type(job.phase) is Running:
-            rate += rate_of_job(spec.price, job.kind.shape)
+            rate += rate_of_job(spec.price, job.shape)
     return rate * HOUR // PER_RATE
 
 

@@ -9,7 +9,8 @@ from msgspec import Struct
 from spillover.control.requests.lookup import Found
 from spillover.core.events import Usage
 from spillover.core.records.jobs import Ended, Job
-from spillover.core.records.tasks import Gang, JobTask
+from spillover.core.records.tasks import Gang, JobTask, group_of
+from spillover.model.job import Shape
 from spillover.model.units import SECOND, format_time
 from spillover.ports.archive import Finished
 from spillover.wire.api import TaskView
@@ -54,9 +55,10 @@ def kept(job: Job) -> bytes | None:
     return msgspec.msgpack.encode(_shown(job.extra.gang))
 
 
-def task_view(task: JobTask) -> TaskView:
-    """Return a task in the form of the API."""
+def task_view(task: JobTask, shape: Shape) -> TaskView:
+    """Return a task of a job of this shape in the form of the API."""
     end = task.end
+    group, number = group_of(shape, task.rank) if shape.groups else (None, None)
     measured = None if end is None or end.usage == Usage() else end.usage
     return TaskView(
         rank=task.rank,
@@ -70,4 +72,6 @@ def task_view(task: JobTask) -> TaskView:
         cpu_s=None if measured is None else measured.cpu / SECOND,
         peak_memory=None if measured is None else measured.peak_memory,
         message=(end.message if end is not None else "") or None,
+        group=None if group is None else group.name,
+        group_task=number,
     )

@@ -35,7 +35,7 @@ def attempt_cost(state: State, job: Job, ran: int) -> int:
     spec = state.cluster_of(job)
     if spec is None or spec.role is OWNED:
         return 0  # owned capacity costs nothing extra
-    return cost_of_job(spec, job.kind.shape, ran, job.terms.data)
+    return cost_of_job(spec, job.shape, ran, job.terms.data)
 
 
 def elapsed(state: State, job: Job, now: int) -> int:

@@ -102,7 +102,7 @@ def _change(state: State, job: Job, at: int, more: int) -> None:
     using = state.usage.get(project)
     if using is None:
         using = state.usage[project] = Using(project)
-    size = more * sharing.measure.size(job.kind.shape)
+    size = more * sharing.measure.size(job.shape)
     state.holders -= using.rate > 0
     using.rate += size
     state.holders += using.rate > 0

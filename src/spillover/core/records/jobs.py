@@ -234,6 +234,12 @@ class Job(Struct, array_like=True, gc=False):
         return Lease(self.id, self.attempt, self.seq, rank)
 
     @property
+    def shape(self) -> Shape:
+        """What it asks of machines; of elastic size, with the number of tasks of the current or last attempt."""
+        shape, gang = self.kind.shape, self.extra.gang
+        return shape if gang is None or not shape.most else shape.sized(len(gang.tasks))
+
+    @property
     def tasks(self) -> Sequence[JobTask]:
         """The tasks of the current or last attempt, by rank; none while it is not placed."""
         if (gang := self.extra.gang) is not None:

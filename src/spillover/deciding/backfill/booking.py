@@ -23,7 +23,7 @@ class Booker:
             self.timeline.take(booking)
         return booking
 
-    def now_on(self, ask: Ask, runtime: int, visitor: Visitor = NOBODY) -> Booking | None:
+    def now_on(self, ask: Ask, runtime: int, visitor: Visitor = NOBODY, tasks: int = 0) -> Booking | None:
         """Return the span for a gang on one cluster, if it can start now and delays no booked job."""
         self.timeline.visitor = visitor
-        return self.timeline.now_on(ask, runtime, self._place)
+        return self.timeline.now_on(ask, runtime, self._place, tasks)

@@ -114,16 +114,19 @@ class Reservation:
         return kept is not None and self._until(job) > kept.at
 
     def take_gang(
-        self, job: Job, lane: Lane, gang: GangCandidates, closed: Collection[int] = ()
+        self, job: Job, lane: Lane, gang: GangCandidates, closed: Collection[int] = (), tasks: int = 0
     ) -> list[Part]:
-        """Take capacity for all tasks of a gang where it does not delay the head; take nothing otherwise."""
+        """Take capacity for all tasks of a gang where it does not delay the head; take nothing otherwise.
+
+        `tasks` is the size of a gang of elastic size; 0 is its least.
+        """
         del lane
         if not gang.cluster.may_hold(gang.total):
             return []  # spares most cycles the search for the reserved start
         barred = self._barred(job, gang.cluster)
         if closed:
             barred = {*barred, *closed}
-        parts = gang.take(self._place, barred)
+        parts = gang.take(self._place, barred, tasks)
         self.blocked = self.blocked or (bool(barred) and not parts)
         return parts
 

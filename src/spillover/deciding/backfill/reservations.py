@@ -99,35 +99,35 @@ class Reservations(Reservation):
         return machine
 
     def take_gang(
-        self, job: Job, lane: Lane, gang: GangCandidates, closed: Collection[int] = ()
+        self, job: Job, lane: Lane, gang: GangCandidates, closed: Collection[int] = (), tasks: int = 0
     ) -> list[Part]:
         """Take capacity for all tasks of a gang where it delays no job with a reservation; take nothing otherwise."""
         cluster = gang.cluster
         if not self.keeps or not cluster.may_hold(gang.total):
-            return super().take_gang(job, lane, gang, closed)
+            return super().take_gang(job, lane, gang, closed, tasks)
         ask = next(each for each in self._index.finder.asks(lane) if each.candidates.cluster is cluster)
         candidates = ask.candidates
         candidates.best(self._place)  # reads what has changed
         fitting = sum([count(candidates.wants, cluster.slots[each].free) for each in candidates.scores])
-        if fitting < candidates.shape.tasks:
+        if fitting < (tasks or candidates.shape.tasks):
             return []
         booker, runtime, spot = self._open(), self._runtime(job), self._index.spot(job)
         visitor = self._visitor(job)
-        booking = booker.now_on(ask, runtime, visitor)
+        booking = booker.now_on(ask, runtime, visitor, tasks)
         if booking is not None and self._book_next(spot):
             while self._book_next(spot):
                 pass
-            booking = booker.now_on(ask, runtime, visitor)
+            booking = booker.now_on(ask, runtime, visitor, tasks)
         if booking is None:
             self.blocked = True
             return []
         parts: list[Part] = []
-        for machine, wants, tasks, number, whole in booking.shares:
-            parts.append(Part(machine, wants, tasks, machine.before, number, whole))
+        for machine, wants, many, number, whole in booking.shares:
+            parts.append(Part(machine, wants, many, machine.before, number, whole))
             if whole:
                 cluster.take_whole(machine)
             else:
-                cluster.take(machine, wants, tasks)
+                cluster.take(machine, wants, many)
         return parts
 
     def is_blocked(self, job: Job, lane: Lane) -> bool:

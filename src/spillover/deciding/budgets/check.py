@@ -66,13 +66,16 @@ class BudgetCheck:
         """Return whether any cap limits the cost of renting a job."""
         return job.terms.max_cost is not None or bool(self._state.caps)
 
-    def ask(self, job: Job, spec: ClusterSpec, expected: int | None) -> CostHold | Refusal | None:
+    def ask(
+        self, job: Job, spec: ClusterSpec, expected: int | None, tasks: int = 0
+    ) -> CostHold | Refusal | None:
         """Return the hold for renting a job there, or why it may not be rented; None if no cap concerns it.
 
-        `expected` is the expected runtime in nanoseconds; None if unknown.
+        `expected` is the expected runtime in nanoseconds; None if unknown. `tasks` is the size of a gang of elastic
+        size; 0 is its least.
         """
         caps = self._caps(job)
-        shape, terms = job.kind.shape, job.terms
+        shape, terms = job.kind.shape.sized(tasks) if tasks else job.kind.shape, job.terms
         rate = rate_of_job(spec.price, shape)
         if (terms.max_cost is None and not caps) or not (rate or egress_cost(spec.price, terms.data)):
             return None
@@ -171,9 +174,9 @@ class CycleBudgets:
         """Whether other jobs of the lane given up last might still be rented, since only some were checked."""
         return self._check.rest_may_rent
 
-    def may_pay(self, job: Job, spec: ClusterSpec) -> bool:
-        """Return whether the caps of a job let it run there; record the hold, or the refusal."""
-        answer = self._check.ask(job, spec, estimate(job, 0).runtime)
+    def may_pay(self, job: Job, spec: ClusterSpec, tasks: int = 0) -> bool:
+        """Return whether the caps of a job let it run there; record the hold, or the refusal. See `BudgetCheck.ask`."""
+        answer = self._check.ask(job, spec, estimate(job, 0).runtime, tasks)
         if answer is not None and not isinstance(answer, CostHold):
             self.refusals.append(answer)
             return False

@@ -48,28 +48,32 @@ class GangCandidates:
         self._counted: dict[Vertex, tuple[int, Fitting]] = {}
         """How many tasks of the first part fit on the machines of a vertex, as of its `changes`."""
 
-    def take(self, place: Place, barred: Collection[int] = ()) -> "list[Part]":
-        """Take capacity for every task, but not on barred machines; if they do not all fit, take and return nothing."""
-        if not self.cluster.may_hold(self.total):
+    def take(self, place: Place, barred: Collection[int] = (), tasks: int = 0) -> "list[Part]":
+        """Take capacity for every task, but not on barred machines; if they do not all fit, take and return nothing.
+
+        `tasks` is the size of a gang of elastic size; 0 is its least.
+        """
+        if not self.cluster.may_hold(self.shape.sized(tasks).total if tasks else self.total):
             return []
         topology = self.shape.topology
         if topology is None:
-            return self._fill(place, barred)
+            return self._fill(place, barred, tasks)
         if topology.within:
-            parts = self._on_one(place, barred) if topology.within == NODE else self._in_one(place, barred)
+            inside = self._on_one if topology.within == NODE else self._in_one
+            parts = inside(place, barred, tasks)
             if parts or not topology.preferred:
                 return parts
             if topology.within != NODE and self.cluster.levels is not None:
-                return self._in_few(place, barred)
-        return self._spread_out(place, barred)
+                return self._in_few(place, barred, tasks)
+        return self._spread_out(place, barred, tasks)
 
-    def _fill(self, place: Place, barred: Collection[int]) -> "list[Part]":
+    def _fill(self, place: Place, barred: Collection[int], tasks: int) -> "list[Part]":
         """Fill machines anywhere, best first."""
         cluster = self.cluster
         parts: list[Part] = []
         for number, candidates in enumerate(self._parts):
             passed: list[tuple[int, int]] = []
-            left = candidates.shape.tasks
+            left = tasks or candidates.shape.tasks
             while left and (machine := candidates.best(place, barred, passed)) is not None:
                 wants = candidates.wants
                 part = Part(machine, wants, min(left, count(wants, machine.free)), machine.before, number)
@@ -78,10 +82,10 @@ class GangCandidates:
                 left -= part.tasks
             candidates.put_back(passed)
             if left:
-                return self._undo(parts)
+                return self.undo(parts)
         return parts
 
-    def _undo(self, parts: "list[Part]") -> "list[Part]":
+    def undo(self, parts: "list[Part]") -> "list[Part]":
         """Give back what was taken, and return nothing."""
         for part in reversed(parts):
             self.cluster.set(part.machine, part.before)
@@ -89,37 +93,43 @@ class GangCandidates:
 
     # --- with a topology
 
-    def _on_one(self, place: Place, barred: Collection[int]) -> "list[Part]":
+    def _on_one(self, place: Place, barred: Collection[int], tasks: int) -> "list[Part]":
         """Put all tasks on the best machine with room for them."""
-        if self._together is None or (machine := self._together.best(place, barred)) is None:
+        together = self._together
+        if tasks:
+            together = Candidates(self.cluster, _as_one(self.shape.sized(tasks)))
+        if together is None or (machine := together.best(place, barred)) is None:
             return []
+        if tasks:
+            return [self._occupy(machine, 0, tasks)]
         return [
             self._occupy(machine, number, part.tasks) for number, (_, part) in enumerate(self.shape.parts)
         ]
 
-    def _in_one(self, place: Place, barred: Collection[int]) -> "list[Part]":
+    def _in_one(self, place: Place, barred: Collection[int], tasks: int) -> "list[Part]":
         """Put all tasks in the best vertex with room for them."""
         shape, levels, topology = self.shape, self.cluster.levels, self.shape.topology
         if levels is None or topology is None:
             return []
         found = [
             (place.score(vertex, shape), vertex.key, vertex)
-            for vertex in levels.holding(topology.within, self._all_together())
+            for vertex in levels.holding(topology.within, self._all_together(tasks))
         ]
         for _, _, vertex in sorted(found, key=_SCORE_AND_KEY):
             room = matching.room(self._fitting(vertex, barred), topology)
-            if room >= self._parts[0].shape.tasks and (parts := self._assign((vertex,), (), place, barred)):
+            needed = tasks or self._parts[0].shape.tasks
+            if room >= needed and (parts := self._assign((vertex,), (), place, barred, tasks)):
                 return parts
         return []
 
-    def _all_together(self) -> Wants:
+    def _all_together(self, tasks: int) -> Wants:
         """Return the request of all tasks together."""
         layout = self.cluster.layout
         if len(self._parts) == 1:
-            return times(layout.wants(self.shape.resources), self.shape.tasks)
+            return times(layout.wants(self.shape.resources), tasks or self.shape.tasks)
         return layout.held(self.total, self.shape.tasks)
 
-    def _in_few(self, place: Place, barred: Collection[int]) -> "list[Part]":
+    def _in_few(self, place: Place, barred: Collection[int], tasks: int) -> "list[Part]":
         """Put the tasks in as few vertices as they need, those with the most room first."""
         levels, topology = self.cluster.levels, self.shape.topology
         if levels is None or topology is None:
@@ -129,10 +139,15 @@ class GangCandidates:
         room = {vertex: sum(self._fitting(vertex, barred).values()) for vertex in vertices}
         vertices.sort(key=lambda vertex: (-room[vertex], vertex.key))
         outside = [machine for machine in self.cluster.machines if machine.vertex(within) is None]
-        return self._assign(vertices, outside, place, barred)
+        return self._assign(vertices, outside, place, barred, tasks)
 
     def _assign(
-        self, vertices: Iterable[Vertex], outside: Iterable[Machine], place: Place, barred: Collection[int]
+        self,
+        vertices: Iterable[Vertex],
+        outside: Iterable[Machine],
+        place: Place,
+        barred: Collection[int],
+        tasks: int,
     ) -> "list[Part]":
         """Give the tasks to machines of vertices in their order, then to others; take nothing if they do not all fit."""
         topology, parts = self.shape.topology or Topology(), list[Part]()
@@ -143,13 +158,13 @@ class GangCandidates:
                 (self._count(each, part, barred) for each in (outside,)),
             )
             ordered = chain.from_iterable(self._ordered(each, place, part) for each in fitting)
-            chosen = matching.assign(ordered, part.tasks, topology, given)
+            chosen = matching.assign(ordered, tasks or part.tasks, topology, given)
             if chosen is None:
-                return self._undo(parts)
-            parts += [self._occupy(machine, number, tasks) for machine, tasks in chosen]
+                return self.undo(parts)
+            parts += [self._occupy(machine, number, many) for machine, many in chosen]
         return parts
 
-    def _spread_out(self, place: Place, barred: Collection[int]) -> "list[Part]":
+    def _spread_out(self, place: Place, barred: Collection[int], tasks: int) -> "list[Part]":
         """Fill machines anywhere, best first, with no more tasks in a vertex than `spread` allows."""
         topology, level = self.shape.topology or Topology(), (self.shape.topology or Topology()).spread
         parts: list[Part] = []
@@ -158,24 +173,24 @@ class GangCandidates:
         for number, candidates in enumerate(self._parts):
             shape, done = candidates.shape, set(full)
             passed: list[tuple[int, int]] = []
-            left = shape.tasks
+            left = tasks or shape.tasks
             while left and (machine := candidates.best(place, done, passed)) is not None:
-                tasks = min(left, machine.tasks_of(shape, candidates.wants, machine.free))
+                many = min(left, machine.tasks_of(shape, candidates.wants, machine.free))
                 vertex = (machine if level == NODE else machine.vertex(level)) if level else None
                 if vertex is not None:
-                    tasks = min(tasks, topology.most - given.get(vertex, 0))
-                    given[vertex] = given.get(vertex, 0) + tasks
+                    many = min(many, topology.most - given.get(vertex, 0))
+                    given[vertex] = given.get(vertex, 0) + many
                     if given[vertex] >= topology.most:
                         below = (machine,) if isinstance(vertex, Machine) else vertex.machines
                         full.update([each.index for each in below])
                         done |= full
                 done.add(machine.index)
-                if tasks:
-                    parts.append(self._occupy(machine, number, tasks))
-                    left -= tasks
+                if many:
+                    parts.append(self._occupy(machine, number, many))
+                    left -= many
             candidates.put_back(passed)
             if left:
-                return self._undo(parts)
+                return self.undo(parts)
         return parts
 
     def _fitting(self, vertex: Vertex, barred: Collection[int]) -> Fitting:

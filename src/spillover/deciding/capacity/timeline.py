@@ -216,9 +216,12 @@ class Timeline:
                 found = other
         return found
 
-    def now_on(self, ask: Ask, duration: int, place: Place) -> Booking | None:
-        """Return the span from now on in which all tasks of a gang fit on a cluster; None if they do not."""
-        return self._earliest_gang(ask, duration, place, self.now, self.now + 1)
+    def now_on(self, ask: Ask, duration: int, place: Place, tasks: int = 0) -> Booking | None:
+        """Return the span from now on in which all tasks of a gang fit on a cluster; None if they do not.
+
+        `tasks` is the size of a gang of elastic size; 0 is its least.
+        """
+        return self._earliest_gang(ask, duration, place, self.now, self.now + 1, tasks)
 
     def _earliest_task(
         self, candidates: Sequence[Candidates], duration: int, place: Place, since: int
@@ -285,11 +288,11 @@ class Timeline:
         return at, found
 
     def _earliest_gang(
-        self, ask: Ask, duration: int, place: Place, since: int, before: int | None
+        self, ask: Ask, duration: int, place: Place, since: int, before: int | None, tasks: int = 0
     ) -> Booking | None:
         """Return the first span for all tasks of a gang on one cluster that starts before a time."""
         each = ask.candidates
-        shape, cluster, needed = each.shape, each.cluster, each.shape.tasks
+        shape, cluster, needed = each.shape, each.cluster, tasks or each.shape.tasks
         # Machines that admit the gang and had room at any time so far, with the number of tasks that fit.
         counts: dict[Machine, int] = {}
         total, at, edge = 0, since, since + duration
@@ -303,7 +306,11 @@ class Timeline:
             if when > at:
                 # All gains up to `at` are known now, so this is the time to try it.
                 total = self._recount(counts, changed, each, at, total, duration)
-                if gained and total >= needed and (found := self._fill(ask, counts, at, duration, place)):
+                if (
+                    gained
+                    and total >= needed
+                    and (found := self._fill(ask, counts, at, duration, place, tasks))
+                ):
                     return found
                 changed = {}
                 for _, _, _, machine in losses[
@@ -318,7 +325,7 @@ class Timeline:
             if gain[2] is cluster and (gain[3] in counts or _admits(gain[3], shape)):
                 changed[gain[3]] = None
         total = self._recount(counts, changed, each, at, total, duration)
-        return self._fill(ask, counts, at, duration, place) if gained and total >= needed else None
+        return self._fill(ask, counts, at, duration, place, tasks) if gained and total >= needed else None
 
     def _recount(
         self,
@@ -337,11 +344,11 @@ class Timeline:
         return total
 
     def _fill(
-        self, ask: Ask, counts: dict[Machine, int], at: int, duration: int, place: Place
+        self, ask: Ask, counts: dict[Machine, int], at: int, duration: int, place: Place, tasks: int
     ) -> Booking | None:
         """Book the machines for all tasks, best first; None if they do not fit."""
         cluster, shape, alone = ask.candidates.cluster, ask.shape, ask.candidates.alone
-        chosen = matching.choose(counts, shape, cluster, _SpanRoom(self, at, duration, place))
+        chosen = matching.choose(counts, shape, cluster, _SpanRoom(self, at, duration, place), tasks)
         if chosen is None:
             return None
         shares = [Share(machine, wants, tasks, part, alone) for part, machine, wants, tasks in chosen]

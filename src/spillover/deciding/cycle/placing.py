@@ -12,7 +12,7 @@ from spillover.deciding.budgets.check import CostHold, CycleBudgets
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity, Ceiling
 from spillover.deciding.capacity.future import HeldCapacity
-from spillover.deciding.capacity.gangs import nodes_by_rank
+from spillover.deciding.capacity.gangs import GangCandidates, Part, nodes_by_rank
 from spillover.deciding.capacity.limits import ClusterLimits
 from spillover.deciding.capacity.machine import Before, Machine
 from spillover.deciding.cycle.draft import ROOM_OWNED, Draft
@@ -26,6 +26,7 @@ from spillover.deciding.queue.turns import MOST, Turn
 from spillover.model import ranges
 from spillover.model.cluster import OWNED, RENTED, Role
 from spillover.model.ids import JobId, member_id
+from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 
 LOOKS = 1000
@@ -419,12 +420,12 @@ class Placer:
             self.passed = True
             self._left_out[lane] = entry
 
-    def _suits(self, job: Job, cluster: Capacity) -> bool:
+    def _suits(self, job: Job, cluster: Capacity, tasks: int = 0) -> bool:
         """Return whether a job would meet its deadline on a cluster and stay within the limits of the cluster."""
         if late_on(job, cluster.spec, self._draft.now) is not None:
             self._late = True
             return False
-        return cluster.limits is None or cluster.limits.allow(job.kind.shape.total)
+        return cluster.limits is None or cluster.limits.allow(_total(job, tasks))
 
     def _place(self, job: Job, lane: Lane, role: Role) -> bool:
         """Place a job if it fits somewhere; return whether it does."""
@@ -483,29 +484,53 @@ class Placer:
             return False  # each member would be a gang, which no cluster runs
         reservation = self.reservation if role is OWNED else None
         for each in self._index.finder.gang_candidates(lane, role):
-            cluster = each.cluster
-            if not self._suits(job, cluster):
-                continue
-            if not self._may_pay(job, cluster):
-                continue
-            closed = () if cluster.windows is None else self._closed(job, cluster)
-            if reservation is None:
-                parts = each.take(self._policies.place, closed)
-            else:
-                parts = reservation.take_gang(job, lane, each, closed)
-            if closed and not parts:
-                self._bar()
+            cluster, parts = each.cluster, self._take_gang(job, lane, each)
+            if parts and job.kind.shape.most:
+                parts = self._take_most(job, lane, each, parts)
             if parts:
                 if not self._keep:
                     self._trials += [(cluster, part.machine, part.before) for part in parts]
-                self._count(job, cluster, job.id)
                 nodes = nodes_by_rank(job.kind.shape, parts)
+                self._count(job, cluster, job.id, len(nodes))
                 why = self._draft.why(job, cluster, ahead=False)
                 self._draft.placements.append(GangPlacement(job.id, cluster.name, nodes, why))
                 if reservation is not None:
                     reservation.took(job, tuple([part.held_on(cluster) for part in parts]))
                 return True
         return False
+
+    def _take_gang(self, job: Job, lane: Lane, gang: GangCandidates, tasks: int = 0) -> list[Part]:
+        """Take capacity for a gang of a size, where limits, caps and reservations allow it; 0 is its least size."""
+        cluster = gang.cluster
+        if not self._suits(job, cluster, tasks) or not self._may_pay(job, cluster, tasks):
+            return []
+        closed = () if cluster.windows is None else self._closed(job, cluster)
+        if self.reservation is None or not cluster.owned:
+            parts = gang.take(self._policies.place, closed, tasks)
+        else:
+            parts = self.reservation.take_gang(job, lane, gang, closed, tasks)
+        if closed and not parts:
+            self._bar()
+        return parts
+
+    def _take_most(self, job: Job, lane: Lane, gang: GangCandidates, parts: list[Part]) -> list[Part]:
+        """Take capacity for the largest size of an elastic gang, of which the least size has just been taken."""
+        shape = job.kind.shape
+        least, most = shape.tasks, shape.most
+        tried = least
+        while least < most:
+            # The whole range often fits, so try that first, and halve what is left after that.
+            tried = most if tried == shape.tasks else (least + most + 1) // 2
+            gang.undo(parts)
+            if larger := self._take_gang(job, lane, gang, tried):
+                least, parts = tried, larger
+            else:
+                most = tried - 1
+                parts = self._take_gang(job, lane, gang, least)
+        self._barred = False  # what kept it from growing does not count
+        if self.reservation is not None:
+            self.reservation.blocked = False
+        return parts
 
     def _closed(self, job: Job, cluster: Capacity, *, ahead: bool = False) -> Collection[int]:
         """Return the machines that advance reservations close to a job that starts now, or as a prefetched lease."""
@@ -562,7 +587,7 @@ class Placer:
         why = ROOM_OWNED if cluster.owned and not ahead else draft.why(job, cluster, ahead=ahead)
         draft.placements.append(Placement(job.id, index, cluster.name, machine.name, why))
 
-    def _may_pay(self, job: Job, cluster: Capacity) -> bool:
+    def _may_pay(self, job: Job, cluster: Capacity, tasks: int = 0) -> bool:
         """Return whether the caps of a job let it run on a cluster."""
         if self.budgets is not None:
             self.budgets.holding = None
@@ -571,14 +596,20 @@ class Placer:
         if self.budgets is None:
             self.budgets = CycleBudgets(self._state, self._draft.now)
             self.holds = self.budgets.holds
-        return self.budgets.may_pay(job, cluster.spec)
+        return self.budgets.may_pay(job, cluster.spec, tasks)
 
-    def _count(self, job: Job, cluster: Capacity, placed: JobId) -> None:
+    def _count(self, job: Job, cluster: Capacity, placed: JobId, tasks: int = 0) -> None:
         """Count one more placement of a job or array member, with its cost hold."""
         if self.budgets is not None and not cluster.owned:
             self.budgets.hold(len(self._draft.placements))
         if cluster.limits is not None:
-            cluster.limits.take(placed, job.kind.shape.total)
+            cluster.limits.take(placed, _total(job, tasks))
             if not self._keep:
                 self._counted.append((cluster.limits, placed))
         self._draft.count(job, cluster)
+
+
+def _total(job: Job, tasks: int) -> Resources:
+    """Return the resources of all tasks of a job; `tasks` is the size of a gang of elastic size, 0 its least."""
+    shape = job.kind.shape
+    return shape.sized(tasks).total if tasks else shape.total

@@ -36,7 +36,8 @@ def quote_on(spec: ClusterSpec, job: Job, expected: int) -> Quote:
         return Quote(spec.name, 0, 0)
     members = job.extra.members
     count = 1 if members is None else members.size
-    shape, data, walltime = job.kind.shape, job.terms.data, job.walltime
+    placed = isinstance(job.phase, Placed | Running)
+    shape, data, walltime = job.shape if placed else job.kind.shape, job.terms.data, job.walltime
     most = None
     if walltime is not None:
         most = count * cost_of_job(spec, shape, walltime + job.terms.grace + WALLTIME_SLACK, data)

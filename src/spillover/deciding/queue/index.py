@@ -489,7 +489,7 @@ class SchedulingIndex:
         if self.limited and isinstance(phase, Placed | Running):
             cluster = self.capacity.get(phase.cluster)
             if cluster is not None and cluster.limits is not None:
-                cluster.limits.take(job.id, job.kind.shape.total)
+                cluster.limits.take(job.id, job.shape.total)
 
     def move_out(self, job: JobId) -> None:
         """Stop counting a job against limits."""

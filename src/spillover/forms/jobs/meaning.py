@@ -12,9 +12,10 @@ from typing import Final
 from msgspec import Struct, msgpack
 
 from spillover.forms.jobs.arrays import ArrayError, parse_array
+from spillover.forms.jobs.groups import Grouped, read_groups, read_resources, read_tasks
 from spillover.forms.jobs.inputs import Unpacked, read_files
 from spillover.forms.jobs.where import constrained, located
-from spillover.forms.jobs.work import check_text, work_of
+from spillover.forms.jobs.work import check_env, check_text, work_of
 from spillover.forms.problems import Findings, shown
 from spillover.forms.quantities import (
     MOST_CPU,
@@ -24,9 +25,7 @@ from spillover.forms.quantities import (
     duration,
     money,
     quantity,
-    read_cpu,
     read_memory,
-    read_other,
     read_words,
 )
 from spillover.model.admission import TASK_RULES
@@ -36,6 +35,7 @@ from spillover.model.job import (
     Argv,
     Burst,
     Container,
+    GroupWork,
     JobSpec,
     On,
     OnFailure,
@@ -90,15 +90,22 @@ class JobForm(Struct, frozen=True):
 def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | None = None) -> JobForm | None:
     """Convert a document to a job; None if a problem was added to `found`."""
     before = len(found.found)
-    work, needs = work_of(doc, found)
+    grouped: Grouped | None = None
+    if doc.groups is None:
+        work, needs = work_of(doc, found)
+    else:
+        grouped = read_groups(doc, found)
+        work, needs = grouped.works[0].work if grouped.works else None, grouped.needs
     name = meta.name if meta.name is not None else default_name(work)
     _check_names(name, meta, doc, found)
     shape = _shape(doc, needs, found)
+    if grouped is not None:
+        shape = grouped.shaped(shape)
     if doc.where is not None or doc.container is not None or doc.constraints is not None:
         shape = constrained(shape, doc, found)
     if doc.within is not None or doc.spread is not None or doc.exclusive is not None:
         shape = located(shape, doc, found)
-    terms = _terms(doc, found)
+    terms = _terms(doc, found, shape)
     after = tuple(_after(doc, found)) if doc.after else ()
     deadline = _time(doc.deadline, "deadline", found)
     not_before = _time(doc.not_before, "not_before", found)
@@ -107,14 +114,15 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
     if meta.labels:
         _check_labels(meta.labels, found)
     if doc.env:
-        _check_env(doc.env, found)
+        check_env(doc.env, found)
     if doc.workdir is not None:
         check_text(doc.workdir, ("spec", "workdir"), found)
     files, unpacked, outputs = read_files(doc, found) if doc.inputs or doc.outputs else ((), (), ())
     array = _array(doc.array, found)
     if doc.key is not None and not doc.key.isprintable():
         found.add(("spec", "key"), "contains characters that cannot be printed")
-    if work is None or len(found.found) > before or not _fits(work, doc.env, files, found):
+    groups = () if grouped is None else grouped.works
+    if work is None or len(found.found) > before or not _fits(work, doc.env, files, groups, found):
         return None
     spec = JobSpec(
         work=work,
@@ -133,6 +141,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         after=tuple(f"{one.ref} {one.on}" for one in after),
         inputs=files,
         outputs=outputs,
+        groups=groups,
     )
     return JobForm(spec, after, doc.key, unpacked)
 
@@ -174,19 +183,16 @@ def _shape(doc: SpecDoc, implied: tuple[str, ...], found: Findings) -> Shape:
     needs = implied
     if doc.needs:
         needs = tuple(sorted({*implied, *read_words(doc.needs, ("spec", "needs"), found)}))
-    runs = _runs(doc)
+    runs, (tasks, most) = _runs(doc), (doc.tasks, 0) if type(doc.tasks) is int else read_tasks(doc, found)
     if asked is _ONE_CPU or (
         asked.memory is None
         and type(asked.cpu) is int
         and 0 < asked.cpu <= MOST_CPU // 1000
         and not asked.other
     ):
-        return _shared_shape(int(asked.cpu) * 1000, 0, asked.gpu, needs, doc.tasks, doc.burst, runs)
-    path = ("spec", "resources")
-    cpu = read_cpu(asked.cpu, (*path, "cpu"), found, 0 if asked.gpu else 1)
-    memory = 0 if asked.memory is None else read_memory(asked.memory, (*path, "memory"), found)
-    other = read_other(asked.other, (*path, "other"), found) if asked.other else ()
-    return _shared_shape(cpu or 0, memory or 0, asked.gpu, needs, doc.tasks, doc.burst, runs, other)
+        return _shared_shape(int(asked.cpu) * 1000, 0, asked.gpu, needs, tasks, doc.burst, runs, (), most)
+    each = read_resources(asked, ("spec", "resources"), found)
+    return _shared_shape(each.cpu, each.memory, each.gpu, needs, tasks, doc.burst, runs, each.other, most)
 
 
 def _runs(doc: SpecDoc) -> tuple[str, ...]:
@@ -197,7 +203,9 @@ def _runs(doc: SpecDoc) -> tuple[str, ...]:
 
 
 def _work_runs(doc: SpecDoc) -> tuple[str, ...]:
-    """Return what a cluster must be able to run because of the kind of work."""
+    """Return what a cluster must be able to run because of the kind of work; groups add theirs."""
+    if doc.groups is not None:
+        return _FILES if doc.inputs or doc.outputs else ()
     if doc.container is not None:
         return _FILES if doc.inputs or doc.outputs else ()
     if doc.inputs or doc.outputs:
@@ -215,12 +223,13 @@ def _shared_shape(
     burst: str,
     runs: tuple[str, ...],
     other: Others = (),
+    most: int = 0,
 ) -> Shape:
     """Return one shared shape for all jobs that have it."""
-    return Shape(Resources(cpu, memory, gpu, other), needs, tasks, Burst(burst), None, runs)
+    return Shape(Resources(cpu, memory, gpu, other), needs, tasks, Burst(burst), None, runs, most=most)
 
 
-def _terms(doc: SpecDoc, found: Findings) -> Terms:
+def _terms(doc: SpecDoc, found: Findings, shape: Shape) -> Terms:
     """Read time limits, cost limit and retries."""
     walltime = estimate = max_cost = None
     grace, lost_after = _DEFAULT_TERMS.grace, _DEFAULT_TERMS.lost_after
@@ -242,7 +251,7 @@ def _terms(doc: SpecDoc, found: Findings) -> Terms:
     data = 0 if doc.data is None else read_memory(doc.data, ("spec", "data"), found) or 0
     failure = OnFailure(doc.on_cluster_failure)
     tasks = OnTaskFailure(doc.on_task_failure), OnTaskSuccess(doc.on_task_success)
-    if doc.tasks == 1 and tasks != _DEFAULT_RULES:
+    if not shape.is_gang and tasks != _DEFAULT_RULES:
         field = "on_task_failure" if tasks[0] is not OnTaskFailure.FAIL else "on_task_success"
         found.add(("spec", field), "is for jobs with several tasks; set `tasks`, or remove it")
     terms = Terms(walltime, estimate, grace, lost_after, retry, max_cost, data, failure, *tasks)
@@ -299,20 +308,15 @@ def _check_labels(labels: dict[str, str], found: Findings) -> None:
             )
 
 
-def _check_env(env: dict[str, str], found: Findings) -> None:
-    """Check that names and values are valid for a process."""
-    for name, value in env.items():
-        if not name or "=" in name or " " in name or not name.isprintable():
-            message = f"{shown(name)} is not a valid variable name; write it without `=` and spaces"
-            found.add(("spec", "env", name), message)
-        else:
-            check_text(name, ("spec", "env", name), found)
-        check_text(value, ("spec", "env", name), found)
-
-
-def _fits(work: Work, env: dict[str, str], files: tuple[File, ...], found: Findings) -> bool:
+def _fits(
+    work: Work,
+    env: dict[str, str],
+    files: tuple[File, ...],
+    groups: tuple[GroupWork, ...],
+    found: Findings,
+) -> bool:
     """Return whether a job is small enough to send; add a problem if not."""
-    size = len(_encoder.encode((work, env, files) if files else (work, env)))
+    size = len(_encoder.encode((groups or work, env, files) if files else (groups or work, env)))
     if size > MOST_JOB:
         tenths = -(-size * 10 // MOST_JOB)  # round up, so that a job that is too large never shows as 1.0 MiB
         found.add(

@@ -17,6 +17,8 @@ class OptionKind(StrEnum):
     """One word; quantities stay as written."""
     NUMBER = "number"
     """One whole number."""
+    RANGE = "range"
+    """One whole number, or two with `..` between them."""
     LIST = "list"
     """A word; repeatable."""
     PAIRS = "pairs"
@@ -54,7 +56,13 @@ OPTIONS: Final = (
     Option("--cpu", ("spec", "resources", "cpu"), "N", "CPUs of each task: 2, 1.5 or 500m (default: 1)"),
     Option("--memory", ("spec", "resources", "memory"), "SIZE", "memory of each task: 512Mi, 2Gi"),
     Option("--gpu", ("spec", "resources", "gpu"), "N", "GPUs of each task (default: 0)", OptionKind.NUMBER),
-    Option("--tasks", ("spec", "tasks"), "N", "tasks that start together (default: 1)", OptionKind.NUMBER),
+    Option(
+        "--tasks",
+        ("spec", "tasks"),
+        "N|N..M",
+        "tasks that start together (default: 1); with 2..8, as many as fit",
+        OptionKind.RANGE,
+    ),
     Option("--walltime", ("spec", "walltime"), "TIME", "time limit, such as 90s, 10m or 1h30m"),
     Option("--estimate", ("spec", "estimate"), "TIME", "expected runtime (default: walltime)"),
     Option("--deadline", ("spec", "deadline"), "WHEN", "latest end, such as 2027-01-31T18:00:00Z"),
@@ -229,6 +237,8 @@ def _value(option: Option, given: str | Sequence[str]) -> object:
             return words[-1]
         case OptionKind.NUMBER:
             return _number(words[-1])
+        case OptionKind.RANGE:
+            return words[-1] if ".." in words[-1] else _number(words[-1])
         case OptionKind.PAIRS:
             return dict(_pair(word) for word in words)
         case OptionKind.LIST if option.flag == "--after":

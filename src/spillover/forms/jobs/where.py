@@ -55,7 +55,7 @@ def constrained(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
 
 def located(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
     """Add where tasks must be, relative to each other and to other jobs, to a shape."""
-    topology = read_topology(doc, found)
+    topology = read_topology(doc, shape, found)
     if topology == Topology():
         return shape
     runs = set(shape.runs)
@@ -66,7 +66,7 @@ def located(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
     return _shared(replace(shape, topology=topology, runs=tuple(sorted(runs))))
 
 
-def read_topology(doc: SpecDoc, found: Findings) -> Topology:
+def read_topology(doc: SpecDoc, shape: Shape, found: Findings) -> Topology:
     """Read `within`, `spread` and `exclusive`."""
     within = doc.within.prefer if isinstance(doc.within, WithinDoc) else doc.within or ""
     asked = SpreadDoc(doc.spread) if isinstance(doc.spread, str) else doc.spread
@@ -74,7 +74,7 @@ def read_topology(doc: SpecDoc, found: Findings) -> Topology:
     for field, level, given in (("within", within, doc.within), ("spread", spread, doc.spread)):
         if given is not None:
             check_name(level, ("spec", field), found)
-    if doc.tasks == 1 and asked is not None:
+    if not shape.is_gang and asked is not None:
         found.add(("spec", "spread"), "needs more than one task; set `tasks`, or remove it")
     if within and within == spread:
         found.add(("spec", "spread"), f"{shown(spread)} is also the level of `within`; name a lower level")
@@ -82,9 +82,14 @@ def read_topology(doc: SpecDoc, found: Findings) -> Topology:
         found.add(("spec", "spread"), "is not possible within one node; remove one of the two")
     if exact and spread != NODE:
         found.add(("spec", "spread", "exact"), "is only allowed with `over: node`")
-    elif exact and doc.tasks % most:
-        found.add(("spec", "spread", "most"), f"{most} does not divide the {doc.tasks} tasks")
+    elif exact and (shape.groups or shape.most):
+        found.add(("spec", "spread", "exact"), "needs a fixed number of tasks that are alike; remove it")
+    elif exact and shape.tasks % most:
+        found.add(("spec", "spread", "most"), f"{most} does not divide the {shape.tasks} tasks")
     exclusive = doc.exclusive is not None
+    if exclusive and within == NODE and shape.groups:
+        message = "is not possible for `groups` within one node; remove one of the two"
+        found.add(("spec", "exclusive"), message)
     return Topology(within, isinstance(doc.within, WithinDoc), spread, most, exact, exclusive)
 
 

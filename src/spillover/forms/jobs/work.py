@@ -8,7 +8,7 @@ import msgspec
 from spillover.forms.problems import Findings, Path, shown
 from spillover.model.files import is_digest
 from spillover.model.job import Argv, Container, PythonCall, Shell, Work
-from spillover.wire.jobfile import ContainerDoc, PythonDoc, SpecDoc
+from spillover.wire.jobfile import ContainerDoc, GroupDoc, PythonDoc, SpecDoc
 
 WORKS: Final = ("run", "command", "python", "container")
 """Fields of a spec that define the work."""
@@ -22,8 +22,13 @@ MOST_DEPTH: Final = 64
 _CALL = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 
-def work_of(doc: SpecDoc, found: Findings) -> tuple[Work | None, tuple[str, ...]]:
-    """Return the work and the needs that it implies; None and problems in `found` if it is invalid."""
+def work_of(
+    doc: SpecDoc | GroupDoc, found: Findings, path: Path = ("spec",)
+) -> tuple[Work | None, tuple[str, ...]]:
+    """Return the work and the needs that it implies; None and problems in `found` if it is invalid.
+
+    `path` is where the document is in its job file.
+    """
     given = [
         name
         for name, value in zip(WORKS, (doc.run, doc.command, doc.python, doc.container), strict=True)
@@ -31,17 +36,17 @@ def work_of(doc: SpecDoc, found: Findings) -> tuple[Work | None, tuple[str, ...]
     ]
     if len(given) > 1:
         names = " and ".join(f"`{name}`" for name in given)
-        found.add(("spec", given[1]), f"{names} exclude each other; keep one")
+        found.add((*path, given[1]), f"{names} exclude each other; keep one")
         return None, ()
     if doc.run is not None:
-        return _shell(doc.run, found), ()
+        return _shell(doc.run, found, (*path, "run")), ()
     if doc.command is not None:
-        return _argv(doc.command, found), ()
+        return _argv(doc.command, found, (*path, "command")), ()
     if doc.python is not None:
-        return _python(doc.python, found), ("python",)
+        return _python(doc.python, found, (*path, "python")), ("python",)
     if doc.container is not None:
-        return _container(doc.container, found), ("container",)
-    found.add(("spec",), "has nothing to run; add `run`, `command`, `python` or `container`")
+        return _container(doc.container, found, (*path, "container")), ("container",)
+    found.add(path, "has nothing to run; add `run`, `command`, `python` or `container`")
     return None, ()
 
 
@@ -95,18 +100,28 @@ def _check_scalar(value: object, path: Path, found: Findings) -> None:
             found.add(path, f"a {type(value).__name__} is not plain data")
 
 
-def _shell(run: str, found: Findings) -> Work | None:
+def check_env(env: dict[str, str], found: Findings, path: Path = ("spec", "env")) -> None:
+    """Check that names and values are valid for a process."""
+    for name, value in env.items():
+        if not name or "=" in name or " " in name or not name.isprintable():
+            message = f"{shown(name)} is not a valid variable name; write it without `=` and spaces"
+            found.add((*path, name), message)
+        else:
+            check_text(name, (*path, name), found)
+        check_text(value, (*path, name), found)
+
+
+def _shell(run: str, found: Findings, path: Path) -> Work | None:
     """Read a shell line."""
     if not run.strip():
-        found.add(("spec", "run"), "is empty; write a command")
+        found.add(path, "is empty; write a command")
         return None
-    check_text(run, ("spec", "run"), found)
+    check_text(run, path, found)
     return Shell(run)
 
 
-def _argv(command: list[str], found: Findings) -> Work | None:
+def _argv(command: list[str], found: Findings, path: Path) -> Work | None:
     """Read a program and its arguments."""
-    path = ("spec", "command")
     if not command or not command[0]:
         found.add(path, "is empty; write a command")
         return None
@@ -114,9 +129,8 @@ def _argv(command: list[str], found: Findings) -> Work | None:
     return Argv(tuple(command))
 
 
-def _python(doc: PythonDoc, found: Findings) -> Work:
+def _python(doc: PythonDoc, found: Findings, path: Path) -> Work:
     """Read a Python function and its arguments."""
-    path = ("spec", "python")
     if (doc.call is None) == (doc.function is None):
         found.add(path, "needs either `call` or `function`")
     if doc.call is not None:
@@ -136,9 +150,8 @@ def _python(doc: PythonDoc, found: Findings) -> Work:
     )
 
 
-def _container(doc: ContainerDoc, found: Findings) -> Work:
+def _container(doc: ContainerDoc, found: Findings, path: Path) -> Work:
     """Read an image and its command."""
-    path = ("spec", "container")
     # The container engine would take a leading dash for an option.
     if doc.image.startswith("-") or any(letter.isspace() for letter in doc.image) or len(doc.image) > 1000:
         found.add((*path, "image"), f"{shown(doc.image)} is not a valid image name")

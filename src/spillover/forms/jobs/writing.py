@@ -22,10 +22,12 @@ from spillover.model.job import (
     OnTaskSuccess,
     PythonCall,
     Retry,
+    Shape,
     Shell,
     Terms,
     Work,
 )
+from spillover.model.resources import Resources
 from spillover.model.units import MONEY, format_time, write_duration, write_memory
 from spillover.wire.jobfile import API_VERSION
 
@@ -39,7 +41,7 @@ def to_doc(job: JobForm | JobSpec) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": spec.name, "project": spec.project}
     if spec.labels:
         metadata["labels"] = dict(spec.labels)
-    body = _work(spec.work) | _surroundings(spec) | _terms(spec.terms)
+    body = (_groups(spec) if spec.groups else _work(spec.work)) | _surroundings(spec) | _terms(spec.terms)
     if key is not None:
         body["key"] = key
     if inputs := [*(_packed(file) for file in spec.inputs), *(_unpacked(each) for each in unpacked)]:
@@ -67,6 +69,38 @@ def _work(work: Work) -> dict[str, Any]:
             return {"container": container}
 
 
+def _groups(spec: JobSpec) -> dict[str, Any]:
+    """Return the groups of a gang with unlike tasks."""
+    return {
+        "groups": [
+            {"name": group.name, "tasks": group.tasks, "resources": _amounts(group.resources)}
+            | _work(own.work)
+            | ({"env": dict(own.env)} if own.env else {})
+            for group, own in zip(spec.shape.groups, spec.groups, strict=True)
+        ]
+    }
+
+
+def _amounts(asked: Resources) -> dict[str, Any]:
+    """Return the resources of one task."""
+    cpu = asked.cpu
+    resources: dict[str, Any] = {"cpu": cpu // 1000 if cpu % 1000 == 0 else cpu / 1000}
+    if asked.memory:
+        resources["memory"] = write_memory(asked.memory)
+    if asked.gpu:
+        resources["gpu"] = asked.gpu
+    if asked.other:
+        resources["other"] = dict(asked.other)
+    return resources
+
+
+def _tasks(shape: Shape) -> int | str | None:
+    """Return the number of tasks; None if that is one, or if groups say it."""
+    if shape.most:
+        return f"{shape.tasks}..{shape.most}"
+    return shape.tasks if shape.tasks != 1 and not shape.groups else None
+
+
 def _python(work: PythonCall) -> dict[str, Any]:
     """Return a Python function and its arguments."""
     if work.call:
@@ -92,21 +126,16 @@ def _unpacked(entry: Unpacked) -> dict[str, Any] | str:
 
 def _surroundings(spec: JobSpec) -> dict[str, Any]:
     """Return where, when and with what the job runs."""
-    cpu, memory, gpu = spec.shape.resources.cpu, spec.shape.resources.memory, spec.shape.resources.gpu
-    resources: dict[str, Any] = {"cpu": cpu // 1000 if cpu % 1000 == 0 else cpu / 1000}
-    if memory:
-        resources["memory"] = write_memory(memory)
-    if gpu:
-        resources["gpu"] = gpu
-    if spec.shape.resources.other:
-        resources["other"] = dict(spec.shape.resources.other)
-    body: dict[str, Any] = {"workdir": spec.workdir, "resources": resources, "queue": spec.queue}
-    implied = {PythonCall: "python", Container: "container"}.get(type(spec.work))
-    needs = [word for word in spec.shape.needs if word != implied]
+    body: dict[str, Any] = {"workdir": spec.workdir, "queue": spec.queue}
+    if not spec.groups:
+        body["resources"] = _amounts(spec.shape.resources)
+    works = (spec.work, *[group.work for group in spec.groups])
+    implied = [{PythonCall: "python", Container: "container"}.get(type(work)) for work in works]
+    needs = [word for word in spec.shape.needs if word not in implied]
     after = [one.partition(" ") for one in spec.after]
     optional: dict[str, Any] = {
         "env": dict(spec.env),
-        "tasks": spec.shape.tasks if spec.shape.tasks != 1 else None,
+        "tasks": _tasks(spec.shape),
         "priority": spec.priority,
         "burst": str(spec.shape.burst) if spec.shape.burst is not Burst.AUTO else None,
         "needs": needs,

@@ -108,10 +108,10 @@ class NotWhere(Never, frozen=True, tag="not_where"):
 
 
 class CannotRun(Never, frozen=True, tag="cannot_run"):
-    """The cluster does not support this kind of work: plain commands, whole pods, Python calls, files, or rules for tasks."""
+    """The cluster does not support this kind of work: plain commands, whole pods, Python calls, files, groups, or rules for tasks."""
 
     what: str
-    """`command`, `constraints`, `exclusive`, `files`, `pods`, `python`, `spread` or `task_rules`."""
+    """`command`, `constraints`, `exclusive`, `files`, `groups`, `pods`, `python`, `spread` or `task_rules`."""
 
     def __str__(self) -> str:
         return _CANNOT.get(self.what, f"no cluster can run jobs of kind {self.what}")
@@ -121,6 +121,7 @@ _CANNOT = {
     "command": "a plain command needs a default image there, and none is configured; give the job a `container`",
     "constraints": "`constraints` work on agents only; a manifest has node affinity instead",
     "exclusive": "`exclusive` works on agents only",
+    "groups": "`groups` work on agents only",
     "spread": "`spread` with more than one task in a vertex works on agents only",
     "files": "`inputs` and `outputs` work on agents only",
     "pods": "its manifest needs a Kubernetes cluster: it has several pods or containers, "

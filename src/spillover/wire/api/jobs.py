@@ -121,6 +121,10 @@ class TaskView(Struct, frozen=True):
     """Bytes."""
     message: str | None = None
     """A message about its end; null if there is none."""
+    group: str | None = None
+    """The name of its group; null if the job has none."""
+    group_task: int | None = None
+    """Its number in the group, from 0; null if the job has none."""
 
 
 class JobDetail(JobView, frozen=True):

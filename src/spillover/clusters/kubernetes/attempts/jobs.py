@@ -91,7 +91,8 @@ def _own(spec: JobSpec, image: str | None, command: list[str], options: Kubernet
     if spec.terms.walltime is not None:
         pod["activeDeadlineSeconds"] = max(1, -(-spec.terms.walltime // SECOND))
     job: dict[str, Any] = {"backoffLimit": 0, "template": {"spec": pod}}
-    if (tasks := spec.shape.tasks) > 1:
+    if spec.shape.is_gang:
+        tasks = spec.shape.tasks
         job |= {"completionMode": "Indexed", "completions": tasks, "parallelism": tasks}
         index = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
         container.setdefault("env", []).extend(
