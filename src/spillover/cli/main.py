@@ -46,6 +46,8 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "cost": CommandEntry("commands.cost", "show the cost of rented capacity"),
     "budgets": CommandEntry("commands.cost", "show the state of budgets"),
     "clusters": CommandEntry("commands.clusters", "list clusters; add, drain, resume and remove them"),
+    "reserve": CommandEntry("commands.reserve", "reserve nodes for a project or for maintenance"),
+    "unreserve": CommandEntry("commands.reserve", "cancel a reservation of nodes"),
     "reservations": CommandEntry("commands.reservations", "list the capacity that is reserved"),
     "agents": CommandEntry("commands.places", "list agents; drain, resume and forget them"),
     "graph": CommandEntry("commands.graph", "show the levels of clusters; check and export JSON graphs"),

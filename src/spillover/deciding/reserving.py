@@ -62,6 +62,8 @@ class NoChoice(Struct, frozen=True):
     message: str
     earliest: int | None = None
     """The earliest other time, nanoseconds UTC; None if there never is one."""
+    possible: bool = False
+    """Whether there are such nodes, although they are taken at that time."""
 
 
 def choose(index: SchedulingIndex, asked: Request, now: int) -> Choice | NoChoice:
@@ -94,8 +96,12 @@ def replace_lost(index: SchedulingIndex, known: AdvanceReservation, now: int) ->
         return None
     start = max(now, known.start)
     asked = Request(start, known.end - start, len(known.nodes), within=known.within, needs=known.needs)
-    free = _free_at(index, cluster, asked, now, own=known.name)
-    return _pick(free, asked, len(known.nodes), kept)
+    own = [cluster.by_name[name] for name in kept]
+    others = [each for each in _free_at(index, cluster, asked, now, own=known.name) if each not in own]
+    chosen = _pick([*own, *others], asked, len(known.nodes), kept)
+    if chosen is None or (known.start <= now and not set(kept).issubset(chosen)):
+        return None  # once it has begun, its jobs run on the nodes that it has
+    return chosen
 
 
 def lost_nodes(known: AdvanceReservation, nodes: Mapping[str, Node]) -> tuple[NodeName, ...]:
@@ -116,13 +122,12 @@ def _choose_on(index: SchedulingIndex, cluster: Capacity, asked: Request, now: i
     at = _earliest(starts, many, asked)
     where = f"in one {asked.within} of {cluster.name}" if asked.within else f"of {cluster.name}"
     have = matching.most_together(dict.fromkeys(free, 1), Topology(within=asked.within))
-    want = "1 node" if many == 1 else f"{many} nodes"
-    message = f"{want} {where} are not free from {format_moment(asked.start)} on; {have} are"
+    message = f"only {have} of {many} nodes {where} are free from {format_moment(asked.start)} on"
     if (why := _in_the_way(index, cluster, asked, now, free)) is not None:
         message += f" ({why})"
     if at is None:
-        return NoChoice(message)
-    return NoChoice(f"{message}; the earliest other time is {format_moment(at)}", at)
+        return NoChoice(message, possible=True)
+    return NoChoice(f"{message}; the earliest other time is {format_moment(at)}", at, possible=True)
 
 
 def _impossible(cluster: Capacity, asked: Request) -> str | None:

@@ -7,10 +7,11 @@ decides its proposals like any other.
 
 import heapq
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Final, NamedTuple
 
 from spillover.core.events import Lease
-from spillover.core.holding import ahead_of, free_capacity, slots_of
+from spillover.core.holding import ahead_of, free_capacity, revoked_from, slots_of
 from spillover.core.proposals import AskSteal
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.records.nodes import Node
@@ -66,8 +67,12 @@ class _Victim:
 class _Thief:
     """An agent with free capacity, and the leases that it could prefetch."""
 
-    def __init__(self, node: Node, coming: Collection[Resources], horizon: int) -> None:
+    def __init__(
+        self, node: Node, coming: Collection[Resources], horizon: int, barred: Callable[[Job], bool]
+    ) -> None:
         self.node = node
+        self._barred = barred
+        """Returns whether an advance reservation keeps a job from it."""
         self.offers = frozenset(node.offers)
         self.room = free_capacity(node)
         for resources in coming:
@@ -85,6 +90,8 @@ class _Thief:
         if shape.rules is not None and not matches(
             shape.rules, self.node.name, self.node.labels, self.offers
         ):
+            return False
+        if self._barred(held.job):
             return False
         fits = shape.resources.fits(self.room)
         later = 0 if fits else self.work // slots_of(self.node)
@@ -125,7 +132,8 @@ def choose(
             victim = _drawn(victims, mixed(seed, len(asked)))
             if victim is None:
                 break
-            thief = _Thief(node, coming.get(node.name, ()), state.facts.ahead)
+            barred = partial(_is_barred, index, node, now)
+            thief = _Thief(node, coming.get(node.name, ()), state.facts.ahead, barred)
             asked += _take(cluster, thief, victim, spared, carrying)
     return asked
 
@@ -141,6 +149,15 @@ def _by_cluster(state: State) -> dict[ClusterName, list[Node]]:
 
 def _has_room(node: Node) -> bool:
     return node.used.cpu < node.capacity.cpu and not node.alone
+
+
+def _is_barred(index: SchedulingIndex, node: Node, now: int, job: Job) -> bool:
+    """Return whether an advance reservation keeps an agent from a job that it would steal now."""
+    if job.kind.shape.reservation:
+        return True
+    windows = index.capacity[node.cluster].by_name[node.name].windows if index.windowed else ()
+    until = revoked_from(now, index.state.facts.ahead) + index.length(job)
+    return any(window.bars(index.visitor(job), now, until) for window in windows)
 
 
 def _is_wanted(index: SchedulingIndex, node: Node) -> bool:

@@ -45,6 +45,7 @@ from spillover.wire.api import (
     PolicyRecord,
     PolicyView,
     ReasonView,
+    ReservationRequest,
     ReservationView,
     ResultPage,
     ResultsAsked,
@@ -307,6 +308,14 @@ class Commands(Protocol):
 
     async def reservations(self) -> list[ReservationView]:
         """Return the capacity that is reserved, in the order of its start."""
+        ...
+
+    async def reserve(self, request: ReservationRequest, who: str) -> ReservationView:
+        """Reserve nodes for a project or for maintenance, or tell which would be reserved."""
+        ...
+
+    async def unreserve(self, name: str, who: str) -> None:
+        """Cancel an advance reservation."""
         ...
 
     async def clock(self) -> ClockView:

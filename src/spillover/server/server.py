@@ -30,6 +30,7 @@ from spillover.control.controllers.indexing import Indexing
 from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.controllers.leases import Leases
 from spillover.control.controllers.removed import RemovedClusters
+from spillover.control.controllers.replacing import Replacing
 from spillover.control.controllers.stealing import Stealing
 from spillover.control.driving.drivers import Drivers
 from spillover.control.live.clock import SystemClock
@@ -257,6 +258,7 @@ class Server:
             "clusters": self._lives.run,
             "pauses": self._metrics.pauses.run,
         }
+        controllers["replacing"] = Replacing(self.loop).run
         if self._config.stealing:
             controllers["stealing"] = Stealing(self.loop, self._specs).run
         tasks.extend(

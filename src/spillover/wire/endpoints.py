@@ -46,6 +46,8 @@ from spillover.wire.api import (
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    ReservationRef,
+    ReservationRequest,
     ReservationView,
     ResultPage,
     ResultsAsked,
@@ -271,6 +273,15 @@ ACCEPT_CLOCK: Final = Endpoint(
 RESERVATIONS: Final = Endpoint(
     "reservations", "GET", "/v1/reservations", "List the capacity that is reserved, in the order of its start",
     NoParameters, NO_BODY, json_of(list[ReservationView]),
+)
+RESERVE: Final = Endpoint(
+    "reserve", "POST", "/v1/reservations", "Reserve nodes for a project or for maintenance, or show which would be reserved",
+    NoParameters, json_of(ReservationRequest), json_of(ReservationView), roles=FOR_ADMINS,
+    errors=(HTTPStatus.CONFLICT, *_BUSY),
+)
+UNRESERVE: Final = Endpoint(
+    "unreserve", "POST", "/v1/reservations/cancel", "Cancel an advance reservation",
+    NoParameters, json_of(ReservationRef), json_of(ReservationRef), roles=FOR_ADMINS, errors=(HTTPStatus.NOT_FOUND, *_BUSY),
 )
 OVERVIEW: Final = Endpoint(
     "overview", "GET", "/v1/overview", "Show clusters, agents, running jobs and the head of the queue",

@@ -263,6 +263,10 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
             description="Nodes that its tasks may run on: `properties` and `hostlist`, combined with `and`, `or` and `not`."
         ),
     ] = None
+    reservation: Annotated[
+        str | None,
+        Meta(description="Advance reservation of its project: the job runs only there and then."),
+    ] = None
     retry: Annotated[RetryDoc, Meta(description="How often the job is retried.")] = RetryDoc()
     on_cluster_failure: Annotated[
         Literal["wait", "requeue", "cancel"],

@@ -73,6 +73,61 @@ async def test_reservations_are_listed_with_their_nodes_and_times(
     assert span.total_seconds() == 3600
 
 
+async def test_nodes_are_reserved_listed_and_given_back(http: httpx.AsyncClient, inside: Served) -> None:
+    await inside.agent(cpus=4)
+    asked = {"start": "+1h", "length": "2h", "nodes": 1, "project": "physics", "name": "course"}
+    tried = (await http.post("/v1/reservations", json={**asked, "dry_run": True})).json()
+    assert (tried["kind"], tried["nodes"]) == ("advance", ["n1"])
+    assert (await http.get("/v1/reservations")).json() == []
+    made = (await http.post("/v1/reservations", json=asked)).json()
+    assert (made["name"], made["by"], made["missing"]) == ("course", "ada", [])
+    (listed,) = (await http.get("/v1/reservations")).json()
+    assert listed == made
+    twice = await http.post("/v1/reservations", json={**asked, "start": "+9h"})
+    assert twice.status_code == 409
+    down = {"start": "+2h", "length": "2h", "all": True, "maintenance": True, "cluster": "onprem"}
+    refused = await http.post("/v1/reservations", json=down)
+    assert refused.status_code == 409
+    assert "reserved as course" in refused.json()["detail"]
+    assert "the earliest other time is" in refused.json()["detail"]
+    gone = await http.post("/v1/reservations/cancel", json={"name": "course"})
+    assert gone.json() == {"name": "course"}
+    assert (await http.post("/v1/reservations/cancel", json={"name": "course"})).status_code == 404
+    assert (await http.post("/v1/reservations", json=down)).json()["kind"] == "maintenance"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"nodes": 9}, "has at most 1 ready nodes, not 9"),
+        ({"within": "rack"}, "has no level 'rack'; it has node"),
+        ({"cluster": "nowhere"}, "there is no cluster nowhere; known clusters: onprem"),
+        ({"needs": ["gpu"]}, "has at most 0 ready nodes that offer gpu, not 1"),
+        ({"start": "2020-01-31T09:00:00Z"}, "is in the past"),
+        ({"start": "+9999d"}, "too far ahead"),
+        ({"start": "soon"}, "start: "),
+        ({"length": "0s"}, "length: "),
+        ({"length": "-2h"}, "length: "),
+        ({"project": "a b"}, "is not a valid name"),
+        ({"name": "../x"}, "is not a valid name"),
+        ({"maintenance": True}, "set either `project`"),
+        ({"project": None}, "set either `project`"),
+        ({"all": True}, "set exactly one of"),
+        ({"nodes": None}, "set exactly one of"),
+        ({"nodes": None, "names": ["n7"], "cluster": "onprem"}, "has no node n7; it has n1"),
+        ({"nodes": 0}, "nodes"),
+    ],
+)
+async def test_a_reservation_that_makes_no_sense_is_refused_with_what_there_is(
+    http: httpx.AsyncClient, inside: Served, change: dict[str, Any], told: str
+) -> None:
+    await inside.agent(cpus=4)
+    asked = {"start": "now", "length": "2h", "nodes": 1, "project": "physics", "cluster": "onprem", **change}
+    answer = await http.post("/v1/reservations", json=asked)
+    assert answer.status_code == 400, answer.text
+    assert told in answer.text
+
+
 async def test_many_jobs_keep_their_order(http: httpx.AsyncClient, inside: Served) -> None:
     names = [f"j{at}" for at in range(1200)]
     answer = await http.post("/v1/jobs", json={"jobs": [doc(name) for name in names]})

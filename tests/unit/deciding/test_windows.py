@@ -1,20 +1,36 @@
 """Stories of advance reservations and maintenance windows: who may use reserved nodes, and when."""
 
+from typing import Any
+
 import pytest
+from msgspec import structs
 
 from spillover.core.events import ReservationEnded, ReservationMade
-from spillover.core.proposals import CancelReservation, Done, Refusal, RefusalKind, Submit
+from spillover.core.proposals import (
+    AgentGone,
+    CancelReservation,
+    Done,
+    MoveReservation,
+    Refusal,
+    RefusalKind,
+    Submit,
+)
 from spillover.core.records.jobs import Placed
+from spillover.deciding import stealing
 from spillover.deciding.engine import Engine
+from spillover.deciding.explain.explain import explain, reason_of
+from spillover.deciding.reserving import Choice as Chosen
+from spillover.deciding.reserving import NoChoice, Request, choose, lost_nodes, replace_lost
 from spillover.deciding.whatif import Snapshot
 from spillover.model.cluster import ClusterSpec, Role
-from spillover.model.ids import ClusterName
+from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import Choice, PolicySet
+from spillover.model.reasons import NoRoom, ReservationClosed, Reserved
 from spillover.model.topology import Level, Topology
-from spillover.model.units import MINUTE
+from spillover.model.units import MINUTE, SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import JobBuilder, a_job
-from spillover.testing.world import World
+from spillover.testing.world import START, World
 from spillover.wire.journal import changed_records, load_state
 
 POLICIES = [
@@ -239,3 +255,124 @@ def test_a_snapshot_has_the_reservations_and_cancels_none_of_the_live_ones() -> 
         assert isinstance(snapshot.state.jobs[job.job].phase, Placed) is cancelled
     w.submit(limited("long", 61))
     assert w.placed() == []
+
+
+# --- reasons
+
+
+def test_a_job_that_waits_says_which_reservation_is_in_the_way_and_what_would_help() -> None:
+    w = world(Choice("out_of_order"))
+    w.reserve("down", "n1", after=60, lasting=100)
+    w.submit(limited("long", 61))
+    found = explain(w.engine, w.job("long"))
+    start = START + 60 * SECOND
+    assert found.reason == Reserved("down", CLUSTER.name, start, start + 100 * SECOND, "", 60 * SECOND)
+    assert "walltime of at most 1m" in str(found.reason)
+    w.wait(seconds=60)
+    inside = reason_of(w.engine, w.job("long"))
+    assert isinstance(inside, Reserved)
+    assert "until" in str(inside)
+
+
+def test_a_job_that_does_not_fit_for_other_reasons_says_those() -> None:
+    w = world(Choice("out_of_order"), nodes=2)
+    w.reserve("down", "n1", after=60, lasting=100)
+    w.submit(a_job("full").array(1, 2).cpus(2).expected(seconds=10), limited("long", 10))
+    assert isinstance(reason_of(w.engine, w.job("long")), NoRoom)
+
+
+def test_a_job_that_names_a_reservation_says_when_that_begins_and_that_it_is_over() -> None:
+    w = world(Choice("out_of_order"))
+    w.reserve("course", "n1", after=60, lasting=100, project="physics")
+    w.submit(limited("named", 90).project("physics").reservation("course"))
+    assert "begins at" in str(reason_of(w.engine, w.job("named")))
+    w.submit(a_job("busy").project("physics").cpus(2).expected(seconds=60))
+    w.start("busy")
+    w.wait(seconds=60)
+    assert isinstance(reason_of(w.engine, w.job("named")), NoRoom)
+    w.wait(seconds=11)
+    assert "before its walltime would be over" in str(reason_of(w.engine, w.job("named")))
+    w.wait(seconds=100)
+    assert reason_of(w.engine, w.job("named")) == ReservationClosed("course", None, None)
+
+
+# --- choosing nodes
+
+
+def asked(ahead: int, lasting: int, count: int = 0, **more: Any) -> Request:
+    return Request(START + ahead * SECOND, lasting * SECOND, count, **more)
+
+
+def test_nodes_are_chosen_in_one_rack_and_beside_running_jobs() -> None:
+    w = world(Choice("out_of_order"), nodes=4)
+    w.submit(limited("long", 100).cpus(2))
+    assert w.where("long") == "onprem/n1"
+    found = choose(w.engine.index, asked(50, 10, 2, within="rack"), w.now)
+    assert found == Chosen(CLUSTER.name, (NodeName("n3"), NodeName("n4")))
+    after = choose(w.engine.index, asked(100, 10, 2, within="rack"), w.now)
+    assert after == Chosen(CLUSTER.name, (NodeName("n1"), NodeName("n2")))
+    ignoring = choose(w.engine.index, asked(50, 10, 2, within="rack", ignore_jobs=True), w.now)
+    assert ignoring == after
+
+
+def test_a_conflict_tells_the_earliest_other_time() -> None:
+    w = world(Choice("out_of_order"), nodes=4)
+    w.submit(limited("long", 100).cpus(2))
+    w.reserve("down", "n3", after=80, lasting=50)
+    cases = {
+        (0, 50, 4): 130,  # after both
+        (0, 50, 3): 0,
+        (0, 81, 3): 100,  # n3 has too little time before its reservation
+        (70, 20, 3): 100,
+        (70, 10, 3): 70,
+    }
+    for (ahead, lasting, count), earliest in cases.items():
+        found = choose(w.engine.index, asked(ahead, lasting, count), w.now)
+        if earliest == ahead:
+            assert isinstance(found, Chosen), found
+        else:
+            assert isinstance(found, NoChoice), found
+            assert found.earliest == START + earliest * SECOND
+    racks = choose(w.engine.index, asked(0, 50, 2, within="rack"), w.now)
+    assert racks == Chosen(CLUSTER.name, (NodeName("n3"), NodeName("n4")))
+    later = choose(w.engine.index, asked(0, 81, 2, within="rack"), w.now)
+    assert isinstance(later, NoChoice)
+    assert later.earliest == START + 100 * SECOND
+    named = choose(w.engine.index, asked(0, 10, named=(NodeName("n1"),)), w.now)
+    assert isinstance(named, NoChoice)
+    assert "such as long" in named.message
+
+
+def test_a_lost_node_is_replaced_by_one_that_is_free_in_the_same_rack() -> None:
+    w = world(Choice("out_of_order"), nodes=4)
+    w.agent("n5", cpus=2, labels={RACK.label: "r1"})
+    w.reserve("course", "n1", "n2", after=60, lasting=100, project="physics")
+    course = structs.replace(w.state.reservations["course"], within="rack")
+    assert replace_lost(w.engine.index, course, w.now) is None
+    gone = w.state.nodes["onprem/n1"].incarnation
+    w.propose(AgentGone(CLUSTER.name, NodeName("n1"), gone))
+    assert lost_nodes(course, w.state.nodes) == ("n1",)
+    assert replace_lost(w.engine.index, course, w.now) == ("n2", "n5")
+    assert replace_lost(w.engine.index, structs.replace(course, named=True), w.now) is None
+    w.reserve("other", "n5", after=150, lasting=100)
+    assert replace_lost(w.engine.index, course, w.now) == ("n3", "n4"), "it may still move to another rack"
+    assert replace_lost(w.engine.index, course, course.start) is None
+    nodes = (NodeName("n2"), NodeName("n3"))
+    assert w.propose(MoveReservation("course", course.nodes, nodes)) == Done()
+    w.submit(limited("long", 61))
+    assert w.where("long") == "onprem/n4"
+
+
+def test_an_idle_agent_steals_nothing_that_may_run_into_its_reservation() -> None:
+    for seconds, stolen in ((10, True), (58, False)):
+        w = world(Choice("out_of_order"), cpus=1, queue=4)
+        w.submit(a_job("quick"))
+        w.start("quick")
+        w.finish("quick", ran=0.001)
+        names = ["running", "next", "second", "third"]
+        w.submit(*[a_job(name).expected(seconds=seconds) for name in names])
+        w.start("running")
+        w.agent("n2", cpus=1, queue=4)
+        w.reserve("down", "n2", after=60, lasting=100)
+        asks = stealing.choose(w.state, w.engine.index, w.now, 0)
+        assert bool(asks) is stolen

@@ -150,6 +150,7 @@ VALUES = {
     "--within": "rack",
     "--spread": "node",
     "--exclusive": "node",
+    "--reservation": "course",
     "--env": "A=1",
     "--workdir": "w",
     "--retry-exit": "1",

@@ -49,6 +49,8 @@ from spillover.wire.api import (
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    ReservationRef,
+    ReservationRequest,
     ReservationView,
     ResultPage,
     ResultsAsked,
@@ -213,6 +215,19 @@ async def server(request: Request[NoParameters, None]) -> ServerView:
 async def reservations(request: Request[NoParameters, None]) -> list[ReservationView]:
     """List reserved capacity."""
     return await request.commands.reservations()
+
+
+@serves(endpoints.RESERVE)
+async def reserve(request: Request[NoParameters, ReservationRequest]) -> ReservationView:
+    """Reserve nodes."""
+    return await request.commands.reserve(request.body, request.user)
+
+
+@serves(endpoints.UNRESERVE)
+async def unreserve(request: Request[NoParameters, ReservationRef]) -> ReservationRef:
+    """Cancel an advance reservation."""
+    await request.commands.unreserve(request.body.name, request.user)
+    return request.body
 
 
 @serves(endpoints.CLOCK)

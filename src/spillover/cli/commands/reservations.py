@@ -17,6 +17,7 @@ _COLUMNS: Final = (
     Column("KIND"),
     Column("JOB"),
     Column("NAME", gives=True),
+    Column("PROJECT"),
     Column("CLUSTER"),
     Column("NODES", gives=True),
 )
@@ -49,9 +50,17 @@ def _row(each: "ReservationView") -> Row:
         each.kind,
         each.job or NOTHING,
         each.name,
+        each.project or NOTHING,
         each.cluster,
-        _nodes(each.nodes),
+        _nodes(each.nodes) + _warning(each),
     )
+
+
+def _warning(each: "ReservationView") -> str:
+    """Say what is wrong with a reservation of a person; empty if nothing is."""
+    short = f"; {len(each.missing)} of {len(each.nodes)} missing" if each.missing else ""
+    running = f"; {len(each.running)} jobs of others still run" if each.running else ""
+    return short + running
 
 
 def _nodes(nodes: list[str]) -> str:
@@ -62,7 +71,7 @@ def _nodes(nodes: list[str]) -> str:
 
 COMMANDS = {
     "reservations": Command(
-        "List the capacity that is reserved, soonest first: what the scheduler keeps for jobs that do not fit yet, if the backfill policy does so. The scheduler makes these reservations again for each decision, so they may change until the job starts.",
+        "List the capacity that is reserved, soonest first: what the scheduler keeps for jobs that do not fit yet, if the backfill policy does so, and what people reserved with `spill reserve`. The scheduler makes the former again for each decision, so they may change until the job starts.",
         _configure,
         _run,
         "spill reservations\nspill reservations --json",

@@ -1,7 +1,7 @@
 """The client for asyncio."""
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,8 @@ from spillover.wire.api import (
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    ReservationRef,
+    ReservationRequest,
     ReservationView,
     ServerView,
     TokenRef,
@@ -302,6 +304,45 @@ class AsyncClient(AsyncSender):
     async def reservations(self) -> list[ReservationView]:
         """Return the capacity that is reserved, in the order of its start."""
         return await self._ask(ask(endpoints.RESERVATIONS))
+
+    async def reserve(
+        self,
+        start: str,
+        length: str,
+        *,
+        nodes: int | None = None,
+        names: Sequence[str] = (),
+        all_nodes: bool = False,
+        project: str | None = None,
+        maintenance: bool = False,
+        cluster: str | None = None,
+        within: str | None = None,
+        needs: Sequence[str] = (),
+        name: str | None = None,
+        ignore_jobs: bool = False,
+        dry_run: bool = False,
+    ) -> ReservationView:
+        """Reserve nodes for a project or for maintenance; with `dry_run`, only tell which. For admins."""
+        request = ReservationRequest(
+            start,
+            length,
+            nodes,
+            list(names),
+            all_nodes,
+            project,
+            maintenance,
+            cluster,
+            within,
+            list(needs),
+            name,
+            ignore_jobs,
+            dry_run,
+        )
+        return await self._ask(ask(endpoints.RESERVE, body=request, repeatable=dry_run))
+
+    async def unreserve(self, name: str) -> str:
+        """Cancel an advance reservation by its name, and return the name. For admins."""
+        return (await self._ask(ask(endpoints.UNRESERVE, body=ReservationRef(name)))).name
 
     async def clock(self) -> ClockView:
         """Return whether the server trusts the clock of its machine."""

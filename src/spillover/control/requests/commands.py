@@ -24,6 +24,7 @@ from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_o
 from spillover.control.requests.policies import PolicyRequests
 from spillover.control.requests.projects import OwnHistory, budgets_of, forms_of, jobs_of
 from spillover.control.requests.reservations import reservation_views
+from spillover.control.requests.reserving import Reserving
 from spillover.control.requests.starts import StartForecasts, note_of, waits
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
@@ -97,6 +98,7 @@ from spillover.wire.api import (
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    ReservationRequest,
     ReservationView,
     ResultPage,
     ResultsAsked,
@@ -147,6 +149,7 @@ class LiveCommands:
         self._lookup = parts.lookup
         self._reading = OutputReading(parts.loop, parts.lookup, parts.agents, parts.files, parts.drivers)
         self._policies = PolicyRequests(parts.loop)
+        self._reserving = Reserving(parts.loop)
         self._pace = Pace(parts.loop)
         self._starts = StartForecasts(parts.loop)
         self._waiting: dict[JobId, list[asyncio.Future[None]]] = {}
@@ -383,6 +386,14 @@ class LiveCommands:
     async def reservations(self) -> list[ReservationView]:
         """Return the capacity that is reserved, in the order of its start."""
         return await reservation_views(self._loop, self._project)
+
+    async def reserve(self, request: ReservationRequest, who: str) -> ReservationView:
+        """Reserve nodes for a project or for maintenance, or tell which would be reserved."""
+        return await self._reserving.reserve(request, who)
+
+    async def unreserve(self, name: str, who: str) -> None:
+        """Cancel an advance reservation."""
+        await self._reserving.cancel(name, who, self._project)
 
     async def clusters(self) -> list[ClusterView]:
         """Return all clusters."""

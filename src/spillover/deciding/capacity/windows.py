@@ -89,6 +89,10 @@ class Windows:
         """Yield all windows, soonest first."""
         return (window for window, _ in self._all)
 
+    def has(self, name: str) -> bool:
+        """Return whether one of them has this name."""
+        return any(window.name == name for window, _ in self._all)
+
     def copy(self, machines: Mapping[NodeName, "Machine"]) -> "Windows":
         """Return a copy for other machines of the same names."""
         own = Windows((), machines)

@@ -149,7 +149,7 @@ def _latest(job: Job, steady: int, index: SchedulingIndex, policies: Policies) -
     shape = job.kind.shape
     if job.due is not None or shape.burst is ALWAYS:
         return steady
-    if shape.burst is NEVER or not index.can_rent:
+    if shape.burst is NEVER or not index.can_rent or shape.reservation:
         return FOREVER
     if shape.where is not None and index.finder.only_rented(shape):
         return steady

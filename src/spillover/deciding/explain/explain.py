@@ -14,6 +14,7 @@ from spillover.core.state import State
 from spillover.deciding.budgets.check import BudgetCheck, CostHold, never_affordable
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.explain.refusals import refusal_of, why_never
+from spillover.deciding.explain.windows import closed_reservation, reserved_for_others
 from spillover.deciding.forecast.estimates import Estimate, estimate, late_on
 from spillover.deciding.guard import GuardedWait
 from spillover.deciding.protocols import Policies
@@ -47,6 +48,8 @@ from spillover.model.reasons import (
     OverMaxCost,
     PolicyFailed,
     Reason,
+    ReservationClosed,
+    Reserved,
     Stopping,
     WaitNotOver,
 )
@@ -138,9 +141,13 @@ def _without_owned(verdict: ClusterAnswer) -> ClusterAnswer:
 
 def _verdict(engine: Decider, check: BudgetCheck, cluster: Capacity, job: Job) -> Reason | None:
     """Return why a cluster does not take a job now; None if it does. A cap explains more than a lack of room."""
+    if job.kind.shape.reservation and (closed := closed_reservation(engine.state, job, engine.now)):
+        return closed
     refusal = refusal_of(engine.state, cluster, job.kind.shape)
     if refusal is not None and refusal.never:
         return refusal
+    if refusal is None and cluster.windows is not None:
+        refusal = reserved_for_others(engine.index, cluster, cluster.windows, job, engine.now)
     if (late := late_on(job, cluster.spec, engine.now)) is not None:
         return late
     if cluster.name in job.kind.backing_off and _takes_or_is_full(refusal):
@@ -160,7 +167,7 @@ def _verdict(engine: Decider, check: BudgetCheck, cluster: Capacity, job: Job) -
 def _takes_or_is_full(refusal: Reason | None) -> bool:
     """Return whether a cluster would take a job if less ran on its nodes."""
     at_task_limit = isinstance(refusal, AtLimit) and refusal.what == "tasks"
-    full = isinstance(refusal, NoRoom | NoRoomTogether | NoEmptyNode)
+    full = isinstance(refusal, NoRoom | NoRoomTogether | NoEmptyNode | Reserved)
     return refusal is None or full or at_task_limit
 
 
@@ -278,6 +285,9 @@ def _why_it_does_not_fit(engine: Decider, job: Job, allowed: Sequence[ClusterAns
         return cut
     if (capped := capped_by(allowed)) is not None:
         return capped
+    for kind in (ReservationClosed, Reserved):
+        if kept := [each.reason for each in allowed if isinstance(each.reason, kind)]:
+            return kept[0]
     elsewhere = (OverMaxCost, OverBudget, AtLimit, *AWAY)
     names = tuple(each.cluster for each in allowed if not isinstance(each.reason, elsewhere))
     limited = [each.reason for each in allowed if isinstance(each.reason, AtLimit)]

@@ -152,6 +152,8 @@ def never_suits(cluster: Capacity, shape: Shape) -> Reason | None:
     """Return why a cluster could not run a job whatever machines it has; None if it could."""
     if shape.where is not None and (asked := refused_by(shape.where, cluster.spec)):
         return NotWhere((asked,))
+    if shape.reservation and (cluster.windows is None or not cluster.windows.has(shape.reservation)):
+        return NotWhere((f"reservation: {shape.reservation}",))
     if what := cannot_run(shape.runs, cluster.spec):
         return CannotRun(what)
     if shape.is_gang and not cluster.spec.gangs:

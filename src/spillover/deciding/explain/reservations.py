@@ -72,6 +72,8 @@ def _keep(made: Reservation, engine: Scheduling, now: int, kept: Callable[[Job],
     while not made.is_full and (found := walk.next()) is not None:
         entry, lane = found
         job = jobs[entry[2]]
+        if lane.kind.shape.reservation:
+            continue  # its time is set
         if job.extra.deadline is not None and _is_late(index, lane, job, now):
             walk.go_on(lane)
             continue

@@ -10,6 +10,7 @@ from posixpath import basename, join
 from typing import Final
 
 from msgspec import Struct, msgpack
+from msgspec.structs import replace
 
 from spillover.forms.jobs.arrays import ArrayError, parse_array
 from spillover.forms.jobs.groups import Grouped, read_groups, read_resources, read_tasks
@@ -105,6 +106,9 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         shape = constrained(shape, doc, found)
     if doc.within is not None or doc.spread is not None or doc.exclusive is not None:
         shape = located(shape, doc, found)
+    if doc.reservation is not None:
+        check_name(doc.reservation, ("spec", "reservation"), found)
+        shape = replace(shape, reservation=doc.reservation)
     terms = _terms(doc, found, shape)
     after = tuple(_after(doc, found)) if doc.after else ()
     deadline = _time(doc.deadline, "deadline", found)

@@ -122,6 +122,12 @@ OPTIONS: Final = (
     ),
     Option("--spread", ("spec", "spread"), "LEVEL", "level over which tasks are spread, such as node"),
     Option("--exclusive", ("spec", "exclusive"), "node", "have the nodes of the job for itself"),
+    Option(
+        "--reservation",
+        ("spec", "reservation"),
+        "NAME",
+        "advance reservation that the job runs in, and nowhere else",
+    ),
     Option("--env", ("spec", "env"), "NAME=VALUE", "environment variable; repeatable", OptionKind.PAIRS),
     Option(
         "--workdir", ("spec", "workdir"), "DIR", "working directory of the job (default: the current folder)"

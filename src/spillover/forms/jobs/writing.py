@@ -149,6 +149,8 @@ def _surroundings(spec: JobSpec) -> dict[str, Any]:
         optional["constraints"] = constraints_doc(spec.shape.rules)
     if spec.shape.topology is not None:
         optional |= topology_doc(spec.shape.topology)
+    if spec.shape.reservation:
+        optional["reservation"] = spec.shape.reservation
     return body | {name: value for name, value in optional.items() if value}
 
 

@@ -71,6 +71,8 @@ from spillover.model.reasons.waiting import (
     NotBefore,
     NotObserved,
     PolicyFailed,
+    ReservationClosed,
+    Reserved,
     WaitNotOver,
 )
 
@@ -82,6 +84,8 @@ Reason: TypeAlias = (
     | NoRoom
     | NoRoomTogether
     | NoEmptyNode
+    | Reserved
+    | ReservationClosed
     | BehindOthers
     | KeptFor
     | BeyondDepth
@@ -199,6 +203,8 @@ __all__ = [
     "QueueFull",
     "Reason",
     "ReportUnusable",
+    "ReservationClosed",
+    "Reserved",
     "RoomOwned",
     "RoomSoon",
     "Stopping",

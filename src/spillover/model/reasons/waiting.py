@@ -6,6 +6,7 @@ from spillover.model.ids import ClusterName, JobId
 from spillover.model.reasons.base import NotNow
 from spillover.model.resources import Resources
 from spillover.model.units import (
+    format_duration,
     format_moment,
 )
 
@@ -93,6 +94,50 @@ class NoEmptyNode(NotNow, frozen=True, tag="no_empty_node"):
     def __str__(self) -> str:
         many = "1 task" if self.tasks == 1 else f"{self.tasks} tasks"
         return f"waits for empty nodes of {self.cluster} for {many}; those that are empty now take {self.fitting}"
+
+
+class Reserved(NotNow, frozen=True, tag="reserved"):
+    """Free nodes are reserved for others or for maintenance, and it would not end before that begins."""
+
+    name: str
+    """The advance reservation."""
+    cluster: ClusterName
+    start: int
+    """Nanoseconds UTC."""
+    end: int
+    """Nanoseconds UTC."""
+    project: str = ""
+    """The project that may use them; empty for maintenance."""
+    longest: int = 0
+    """The longest walltime with which it could start now, in nanoseconds; 0 if it could not."""
+
+    def __str__(self) -> str:
+        whom = f"project {self.project}" if self.project else "maintenance"
+        text = f"free nodes of {self.cluster} are reserved for {whom} ({self.name})"
+        if self.longest <= 0:
+            return f"{text} until {format_moment(self.end)}"
+        span = f"from {format_moment(self.start)} to {format_moment(self.end)}"
+        return f"{text} {span}; with a walltime of at most {format_duration(self.longest)} it could start now"
+
+
+class ReservationClosed(NotNow, frozen=True, tag="reservation_closed"):
+    """It names an advance reservation that has not begun, that leaves it too little time, or that is over."""
+
+    name: str
+    start: int | None
+    """Nanoseconds UTC; None if the reservation has ended or was cancelled."""
+    end: int | None
+    """Nanoseconds UTC; None if the reservation has ended or was cancelled."""
+    begun: bool = False
+
+    def __str__(self) -> str:
+        if self.start is None or self.end is None:
+            return (
+                f"its reservation {self.name} has ended or was cancelled; cancel the job and submit it again"
+            )
+        if not self.begun:
+            return f"its reservation {self.name} begins at {format_moment(self.start)}"
+        return f"its reservation {self.name} ends at {format_moment(self.end)}, before its walltime would be over"
 
 
 class BehindOthers(NotNow, frozen=True, tag="behind"):

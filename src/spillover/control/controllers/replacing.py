@@ -1,0 +1,85 @@
+"""Replaces nodes that advance reservations have lost, if others fit."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from spillover.control.live.loop import Loop
+from spillover.core.events import (
+    AgentDraining,
+    AgentForgotten,
+    AgentLost,
+    AgentRegistered,
+    AgentResumed,
+    AnyEvent,
+    NodesSeen,
+    ReservationMade,
+)
+from spillover.core.proposals import MoveReservation
+from spillover.deciding.reserving import replace_lost
+from spillover.ports.commands import CommandError
+
+log = structlog.get_logger()
+
+LINGER: Final = 1.0
+"""Least seconds between two checks."""
+AFTER: Final = 60.0
+"""Seconds after the start of a server until the first check, because agents take a while to register again."""
+AGAIN: Final = 60.0
+"""Seconds until the next check while a reservation is short of nodes; jobs that end may make others free."""
+_CHANGES: Final = (
+    AgentDraining,
+    AgentForgotten,
+    AgentLost,
+    AgentRegistered,
+    AgentResumed,
+    NodesSeen,
+    ReservationMade,
+)
+
+
+class Replacing:
+    """Looks for other nodes when reservations are short of some."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._news = asyncio.Event()
+        loop.listen(self._see)
+
+    async def run(self) -> None:
+        """Check when nodes have changed, until cancelled."""
+        await asyncio.sleep(AFTER)
+        while True:
+            if self._loop.problem is None:
+                try:
+                    await self.look()
+                except CommandError as error:
+                    log.warning("cannot replace nodes of reservations", error=error.message)
+            await asyncio.sleep(LINGER)
+            try:
+                async with asyncio.timeout(AGAIN if self._loop.state.reservations else None):
+                    await self._news.wait()
+            except TimeoutError:
+                continue
+            self._news.clear()
+
+    async def look(self) -> int:
+        """Give other nodes to reservations that have lost some; return to how many."""
+        if not self._loop.state.reservations:
+            return 0
+        engine, now = await self._loop.ready(), self._loop.now()
+        moves = [
+            MoveReservation(each.name, each.nodes, nodes)
+            for each in engine.state.reservations.values()
+            if (nodes := replace_lost(engine.index, each, now)) is not None
+        ]
+        # One after the other, because the first may take the nodes that the second would.
+        for move in moves:
+            await self._loop.propose(move)
+        return len(moves)
+
+    def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
+        if any(isinstance(event, _CHANGES) for event in events):
+            self._news.set()

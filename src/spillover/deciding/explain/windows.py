@@ -1,0 +1,51 @@
+"""Explains which advance reservation keeps a job from free machines, and what would change that."""
+
+from collections.abc import Collection
+
+from spillover.core.records.jobs import Job
+from spillover.core.state import State
+from spillover.deciding.capacity import matching
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.windows import Windows
+from spillover.deciding.queue.index import SchedulingIndex
+from spillover.model.reasons import ReservationClosed, Reserved
+from spillover.model.topology import Topology
+
+
+def closed_reservation(state: State, job: Job, now: int) -> ReservationClosed | None:
+    """Return why a job may not start now in the reservation that it names; None if it may."""
+    name, walltime = job.kind.shape.reservation, job.terms.walltime
+    known = state.reservations.get(name)
+    if known is None:
+        return ReservationClosed(name, None, None)
+    if now < known.start or (walltime is not None and now + walltime > known.end):
+        return ReservationClosed(name, known.start, known.end, begun=now >= known.start)
+    return None
+
+
+def reserved_for_others(
+    index: SchedulingIndex, cluster: Capacity, windows: Windows, job: Job, now: int
+) -> Reserved | None:
+    """Return which reservation keeps a job from machines on which it fits; None if it fits on others too."""
+    visitor, until = index.visitor(job), now + cluster.spec.startup + index.length(job)
+    closed = windows.barred(visitor, now, until)
+    if not closed or _fits_beside(cluster, job, closed):
+        return None
+    barring = [window for window in windows if window.bars(visitor, now, until)]
+    if not barring:
+        return None
+    first = barring[0]
+    longest = first.start - now - cluster.spec.startup
+    return Reserved(first.name, cluster.name, first.start, first.end, first.project, max(0, longest))
+
+
+def _fits_beside(cluster: Capacity, job: Job, closed: Collection[int]) -> bool:
+    """Return whether a job fits on the machines that are not closed to it."""
+    shape = job.kind.shape
+    others = [machine for machine in cluster.machines if machine.index not in closed]
+    if not shape.is_gang:
+        return any(machine.fits(shape) for machine in others)
+    first = shape.parts[0].shape
+    wants = cluster.layout.wants(first.resources)
+    fitting = matching.count_tasks(others, first, wants, lambda machine: machine.free)
+    return matching.most_together(fitting, shape.topology or Topology()) >= first.tasks
