@@ -47,11 +47,14 @@ GANGS ?= 2000
 chaos: $(STAMP)
 	@CHAOS_JOBS=$(JOBS) CHAOS_GANGS=$(GANGS) $(BIN)/python -m pytest tests/e2e/test_chaos.py --timeout 1200
 
-# The same on two Kubernetes clusters: the server, API servers and etcd fail, and a proxy corrupts the traffic between them.
+# The same on two Kubernetes clusters: the server, API servers and etcd fail, and a proxy corrupts the traffic between them. Then
+# GANGS gangs of 2 to 64 pods on one cluster, while all of its parts and some nodes fail. 0 leaves a part out.
 SEED ?= 20261115
 chaos-kube: JOBS = 2000
+chaos-kube: GANGS = 1000
 chaos-kube: kube
-	@CHAOS_JOBS=$(JOBS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest tests/kube/test_chaos.py
+	@CHAOS_JOBS=$(JOBS) CHAOS_GANGS=$(GANGS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest -s \
+	  $(if $(filter-out 0,$(JOBS)),tests/kube/test_chaos.py) $(if $(filter-out 0,$(GANGS)),tests/kube/test_gang_chaos.py)
 
 # Runs a real server under mixed load, then checks its memory, log, jobs and pauses.
 MINUTES ?= 20

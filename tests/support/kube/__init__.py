@@ -29,6 +29,8 @@ Annotations of a pod (in a Job: of its template) set how it runs on a simulated 
     spillover.test/evicted: out of memory       the node evicts it, with this message and a DisruptionTarget condition
     spillover.test/stops-in: 3s                 time until it ends after deletion, with exit code 143 [none]
 
+Pods of jobs in our own form have no such annotations. The variable `RUNS_FOR` of their first container sets their time.
+
 Times have the format of Go (`1m30s`, `200ms`). Pods with `restartPolicy: Always` keep running; `OnFailure` counts as `Never`.
 Their output is the last text of `write_log(text)`. Unlike with a kubelet, a follower does not learn that a pod has ended.
 """
