@@ -41,13 +41,38 @@ def test_each_pod_of_a_job_has_output_of_its_own(served: Serving, onprem: Cluste
     served.client.cancel(job)
 
 
-def test_of_several_pods_the_output_of_the_first_is_kept(served: Serving, onprem: Cluster) -> None:
+def test_of_several_pods_all_output_is_kept(served: Serving, onprem: Cluster) -> None:
     onprem.write_log("kept")
     pods = {"completionMode": "Indexed", "completions": 2, "parallelism": 2}
     ended = served.run(a_job(spec=pods, runs_for="100ms"))
     served.await_gone("onprem", ended.id)
     assert written(served, ended.id) == b"kept\n"
     assert written(served, ended.id, stderr=True) == b""
-    said = served.server.spill("logs", ended.id, "--task", "1")
-    assert said.returncode != 0
-    assert "its output was not saved" in said.stderr
+    assert written(served, ended.id, 1) == b"kept\n"
+    said = served.server.spill("logs", ended.id)
+    assert sorted(said.stdout.splitlines()) == ["[0] kept", "[1] kept"]
+
+
+def test_each_pod_of_a_gang_has_an_exit_code_and_times_of_its_own(served: Serving) -> None:
+    pods = {"completionMode": "Indexed", "completions": 3, "parallelism": 3}
+    ended = served.run(a_job(spec=pods, exit_code="3", runs_for="2s"))
+    assert (ended.state, ended.exit_code) == ("FAILED", 3)
+    tasks = served.job(ended.id).tasks or []
+    assert [task.rank for task in tasks] == [0, 1, 2]
+    assert {task.state for task in tasks} <= {"FAILED", "CANCELLED"}
+    assert all(task.exit_code == 3 for task in tasks if task.state == "FAILED")
+    assert all(task.started_at and task.finished_at and task.node for task in tasks)
+    shown = served.server.spill("show", ended.id)
+    assert shown.returncode == 0
+    assert shown.stdout.count("FAILED") >= 2
+
+
+def test_pods_without_indexes_are_tasks_too(served: Serving, onprem: Cluster) -> None:
+    onprem.write_log("loose")
+    ended = served.run(a_job(spec={"completions": 2, "parallelism": 2}, runs_for="1s"))
+    tasks = served.job(ended.id).tasks or []
+    assert [(task.rank, task.state, task.exit_code) for task in tasks] == [
+        (0, "SUCCEEDED", 0),
+        (1, "SUCCEEDED", 0),
+    ]
+    assert [written(served, ended.id, task) for task in (0, 1)] == [b"loose\n"] * 2

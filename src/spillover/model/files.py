@@ -16,6 +16,7 @@ PATH_RULE: Final = "a path below the folder that the job runs in, without `..`, 
 DIGEST_RULE: Final = "64 hexadecimal digits, in lower case: the SHA-256 of its bytes"
 KEPT_STREAMS: Final = (".spillover/stdout", ".spillover/stderr")
 """Paths under which the output streams of a task are listed among its output files, if the server stores them."""
+_KEPT_FOLDER: Final = ".spillover/"
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MAGIC = re.compile(r"[*?\[]")
@@ -30,6 +31,20 @@ class File(Struct, frozen=True):
     """SHA-256 of its bytes, hexadecimal."""
     size: int
     executable: bool = False
+
+
+def kept_stream(task: int, *, stderr: bool) -> str:
+    """Return the path under which an output stream of a task of a job is listed; that of the first is as in any job."""
+    path = KEPT_STREAMS[stderr]
+    return path if task == 0 else f"{_KEPT_FOLDER}{task}/{path.removeprefix(_KEPT_FOLDER)}"
+
+
+def is_kept_stream(path: str) -> bool:
+    """Return whether a path is that of a stored output stream."""
+    first, _, rest = path.removeprefix(_KEPT_FOLDER).partition("/")
+    if not path.startswith(_KEPT_FOLDER):
+        return False
+    return path in KEPT_STREAMS or (first.isdigit() and _KEPT_FOLDER + rest in KEPT_STREAMS)
 
 
 def is_digest(text: str) -> bool:

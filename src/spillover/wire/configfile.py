@@ -150,6 +150,12 @@ class KubernetesDoc(Struct, frozen=True, forbid_unknown_fields=True):
             description="Image for jobs without a container; default: such jobs do not run on this cluster."
         ),
     ] = None
+    service: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(
+            description="A headless Service in that namespace, by which pods of a job find its first pod; default: none."
+        ),
+    ] = None
     bind_within: Annotated[
         Quantity, Meta(description="A job that no node accepts within this time goes back to the queue.")
     ] = "30s"

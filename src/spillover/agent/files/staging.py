@@ -33,7 +33,7 @@ from spillover.agent.tasks.process import ProcessEnded, Spawned
 from spillover.core.events import Lease
 from spillover.core.records.tasks import LEADER
 from spillover.forms.jobs.matching import Folder
-from spillover.model.files import KEPT_STREAMS, MOST_FILES, File, clash, wrong_path
+from spillover.model.files import MOST_FILES, File, clash, is_kept_stream, wrong_path
 from spillover.model.job import Argv, Shell
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND, format_duration, format_memory
@@ -455,7 +455,7 @@ def _outputs(folder: Path, patterns: Iterable[str], limit: int) -> tuple[list[st
     looking = Folder(folder, odd)
     found: set[str] = set()
     for path in (path for pattern in patterns for path in looking.files(pattern)):
-        if path in KEPT_STREAMS:
+        if is_kept_stream(path):
             continue  # the server would mistake it for an output stream of the task
         if path not in found and len(found) == MOST_FILES:
             problem = f"there are more than {MOST_FILES:,} files; pack them into one"

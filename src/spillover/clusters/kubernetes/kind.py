@@ -41,6 +41,8 @@ class KubernetesKind(ClusterKind):
             found.add(("in_cluster",), "cannot be combined with kubeconfig or context; leave one of them out")
         if form.namespace is not None and _NAMESPACE.fullmatch(form.namespace) is None:
             found.add(("namespace",), f"{shown(form.namespace)} is not the name of a namespace")
+        if form.service is not None and _NAMESPACE.fullmatch(form.service) is None:
+            found.add(("service",), f"{shown(form.service)} is not the name of a Service")
         _manner(form, found)
         return [Flaw(path, message) for path, message in found.found]
 
@@ -74,6 +76,7 @@ def _options(form: KubernetesDoc, cluster: ClusterName, owner: str) -> Kubernete
         in_cluster=form.in_cluster,
         namespace=form.namespace,
         image=form.image,
+        service=form.service,
     )
 
 

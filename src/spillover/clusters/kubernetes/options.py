@@ -22,5 +22,7 @@ class KubernetesOptions(Struct, frozen=True, kw_only=True):
     """Where to create Jobs; None for that of the context, else `default`."""
     image: str | None = None
     """Image for commands that name none; None if there is no default."""
+    service: str | None = None
+    """A headless Service that selects our pods, by which tasks of a gang find the first; None if there is none."""
     gpu: str = GPU
     """The resource that counts as GPUs."""

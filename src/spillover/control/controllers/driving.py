@@ -42,13 +42,13 @@ class Driving:
         driver: Driver,
         starts: Callable[[Sequence[Job]], Awaitable[list[Start]]],
         manner: Manner | None = None,
-        keep: Callable[[Driver, Lease], Awaitable[str]] | None = None,
+        keep: Callable[[Driver, Lease, int], Awaitable[str]] | None = None,
     ) -> None:
         self.driver = driver
         self.work = f"cluster {driver.cluster}"
         """Name of this work among what is set aside."""
         self._keep = keep
-        """Saves the output of an attempt; None if output is not saved."""
+        """Saves the output of an attempt with so many tasks; None if output is not saved."""
         self._pilot = Pilot(driver.cluster, manner or Manner(), keep_output=keep is not None)
         self.ledger = self._pilot.ledger
         self._loop = loop
@@ -261,7 +261,9 @@ class Driving:
         if self._keep is not None:
             async with self._reads:
                 try:
-                    outputs = await self._keep(self.driver, lease)
+                    job = self._loop.state.jobs.get(lease.job)
+                    tasks = 1 if job is None else job.kind.shape.tasks
+                    outputs = await self._keep(self.driver, lease, tasks)
                 except (OutputGone, BlobError, OSError) as error:
                     log.warning(
                         "cannot save output", cluster=self.driver.cluster, job=lease.job, error=str(error)

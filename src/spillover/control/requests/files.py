@@ -9,7 +9,7 @@ import msgspec
 from spillover.control.requests.lookup import Found, id_of
 from spillover.core.records.jobs import Job
 from spillover.forms.jobs.reading import JobForm
-from spillover.model.files import KEPT_STREAMS, MOST_FILES, File, clash, is_digest, wrong_path
+from spillover.model.files import MOST_FILES, File, clash, is_digest, is_kept_stream, kept_stream, wrong_path
 from spillover.model.units import format_memory
 from spillover.ports.archive import Finished
 from spillover.ports.blobs import GIB, Blobs, NoBlob, TooLarge, whole
@@ -124,17 +124,18 @@ class JobFiles:
         views = [
             FileView(file.path, file.digest, file.size, file.executable)
             for file in files
-            if file.path not in KEPT_STREAMS
+            if not is_kept_stream(file.path)
         ]
         return FilesView(id_of(found), chosen, sorted(outputs), views)
 
-    async def output(self, found: Found, attempt: int, *, stderr: bool) -> File | None:
-        """Return the saved output of an attempt; None if it was not saved."""
+    async def output(self, found: Found, attempt: int, task: int, *, stderr: bool) -> File | None:
+        """Return the saved output of a task of an attempt; None if it was not saved."""
         outputs = dict(found.outputs if isinstance(found, Finished) else _of_job(found))
         if attempt in outputs:
             with contextlib.suppress(NoBlob, Unlisted):
+                path = kept_stream(task, stderr=stderr)
                 for file in await files_in(self._blobs, outputs[attempt]):
-                    if file.path == KEPT_STREAMS[stderr] and await self._blobs.sizes([file.digest]):
+                    if file.path == path and await self._blobs.sizes([file.digest]):
                         return file
         return None
 

@@ -108,12 +108,12 @@ class OutputReading:
         self, found: Found, asked: OutputAsked, home: str | None
     ) -> AsyncGenerator[bytes, None]:
         """Stream the output of one attempt from saved files or from where it ran; raise OutputGone if neither works."""
-        attempt = asked.lease.attempt
-        # Only the output of the first task is saved.
-        files = self._files if _over(found, attempt) and asked.lease.task == 0 else None
+        attempt, task = asked.lease.attempt, asked.lease.task
+        # Of gangs on agents, only the output of the first task is saved.
+        files = self._files if _over(found, attempt) else None
         if (
             files is not None
-            and (kept := await files.output(found, attempt, stderr=asked.stderr)) is not None
+            and (kept := await files.output(found, attempt, task, stderr=asked.stderr)) is not None
         ):
             async for piece in files.pieces(kept, asked.offset):
                 yield piece

@@ -121,9 +121,26 @@ def test_several_tasks_are_pods_with_an_index_each() -> None:
     assert (made["spec"]["completions"], made["spec"]["parallelism"]) == (3, 3)
     told = env(main(made))
     assert told["SPILL_TASKS"] == "3"
-    assert told["SPILL_TASK"] == {
-        "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
-    }
+    index = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+    assert told["SPILL_TASK"] == told["RANK"] == index
+    assert (told["WORLD_SIZE"], told["LOCAL_RANK"]) == ("3", "0")
+    assert "MASTER_ADDR" not in told
+    assert "subdomain" not in made["spec"]["template"]["spec"]
+
+
+def test_a_headless_service_gives_the_first_task_of_a_gang_a_name() -> None:
+    options = KubernetesOptions(cluster=ClusterName("c"), owner=OWNER, image="x", service="gangs")
+    made = job(Shell("true"), shape=Shape(Resources(1000), tasks=3), options=options)
+    assert made["spec"]["template"]["spec"]["subdomain"] == "gangs"
+    told = env(main(made))
+    assert (told["MASTER_ADDR"], told["MASTER_PORT"]) == (f"{made['metadata']['name']}-0.gangs", "29500")
+    assert "subdomain" not in job(Shell("true"), options=options)["spec"]["template"]["spec"]
+
+
+def test_variables_of_a_gang_that_the_job_sets_itself_stay_as_they_are() -> None:
+    made = job(Shell("true"), shape=Shape(Resources(1000), tasks=3), env={"WORLD_SIZE": "12"})
+    values = [each for each in main(made)["env"] if each["name"] == "WORLD_SIZE"]
+    assert values == [{"name": "WORLD_SIZE", "value": "12"}]
 
 
 @pytest.mark.parametrize(

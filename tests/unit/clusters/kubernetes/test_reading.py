@@ -169,6 +169,17 @@ def test_pods_without_indexes_have_ranks_by_age_and_that_of_the_pod_that_they_re
     assert (told.began, told.gap) == ((0, 1), None)
 
 
+def test_pods_without_indexes_have_exit_codes_and_times_of_their_own() -> None:
+    job = a_job(TOO_OFTEN, spec={"parallelism": 2, "completions": 2}, succeeded=1, failed=1)
+    well = a_pod("Succeeded", a_container(terminated=ended(0, 1, 4)), name="a")
+    bad = failed(a_container(terminated=ended(3, 2, 5)), name="b")
+    told = ending(well, bad, job=job)
+    assert [(each.rank, each.state, each.exit_code, each.usage.ran) for each in told.tasks] == [
+        (0, JobState.SUCCEEDED, 0, 3 * SECOND),
+        (1, JobState.FAILED, 3, 3 * SECOND),
+    ]
+
+
 def test_a_gang_that_is_deleted_with_pods_on_silent_nodes_only_is_stranded() -> None:
     silent = frozenset(("node-2",))
     left = task(2, "node-2", deleted=7)

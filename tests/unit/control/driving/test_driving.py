@@ -162,7 +162,7 @@ async def test_output_that_does_not_come_keeps_nothing_from_being_started(
     monkeypatch.setattr(driving_module, "AT_ONCE", 1)
     kept = asyncio.Event()
 
-    async def keep(_: Driver, lease: Lease) -> str:
+    async def keep(_: Driver, lease: Lease, tasks: int) -> str:
         await kept.wait()
         return ""
 

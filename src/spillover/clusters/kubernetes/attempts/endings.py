@@ -5,7 +5,7 @@ from typing import Final
 from msgspec import Struct
 
 from spillover.clusters.kubernetes.api.objects import ContainerStatus, Terminated, moment_of, said
-from spillover.clusters.kubernetes.attempts.sightings import NO_INDEX, KnownObject, Sighting, last_end
+from spillover.clusters.kubernetes.attempts.sightings import KnownObject, Sighting, last_end
 from spillover.core.events import TaskEnd, Usage
 from spillover.core.proposals import Outcome
 from spillover.core.records.tasks import state_of_end
@@ -217,14 +217,14 @@ def _signal(signal: int | None) -> int | None:
 
 
 def _tasks(known: KnownObject, culprit: Sighting | None, finished: int) -> tuple[TaskEnd, ...]:
-    """Return how each task of a gang ended, by the last pod of its index; nothing for a Job without indexes."""
-    if len({each.index for each in known.pods}) == 1:
+    """Return how each task of a gang ended, by the last pod of its rank; nothing for a Job of one pod."""
+    if known.size == 1 and len({each.index for each in known.pods}) == 1:
         return ()
-    last = {each.index: each for each in known.pods if each.index != NO_INDEX and not each.lives}
-    return tuple([_task(known, last[rank], culprit, finished) for rank in sorted(last)])
+    last = [(rank, pod) for rank, pod in sorted(known.ranked.items()) if not pod.lives]
+    return tuple([_task(known, rank, pod, culprit, finished) for rank, pod in last])
 
 
-def _task(known: KnownObject, pod: Sighting, culprit: Sighting | None, finished: int) -> TaskEnd:
+def _task(known: KnownObject, rank: int, pod: Sighting, culprit: Sighting | None, finished: int) -> TaskEnd:
     """Return how one task ended. Tasks that the Job deleted after another one failed count as stopped."""
     how = _How(Outcome.EXITED, 0)
     if pod.failed:
@@ -233,7 +233,7 @@ def _task(known: KnownObject, pod: Sighting, culprit: Sighting | None, finished:
     ran = 0 if pod.started is None else bounded(max(0, ended - pod.started), MOST_RAN)
     code = _exit_code(how.exit_code)
     return TaskEnd(
-        pod.index,
+        rank,
         ended,
         state_of_end(how.outcome, code),
         how.outcome,

@@ -11,6 +11,7 @@ import msgspec
 from spillover.clusters.kubernetes.attempts.naming import ATTEMPT, EPOCH, INDEX, JOB, labels_of, name_of
 from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.core.events import Lease
+from spillover.core.records.tasks import LEADER
 from spillover.model.ids import split_member
 from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shell
 from spillover.model.topology import NODE
@@ -27,6 +28,8 @@ _SET_BY_KUBERNETES: Final = frozenset(
 HOSTNAME: Final = "kubernetes.io/hostname"
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+MASTER_PORT: Final = "29500"
+"""The port of the first task of a gang, as torchrun chooses it. Every pod has all ports for itself."""
 _MOST_NOTE: Final = 1000
 """Most characters of an annotation that we add."""
 
@@ -47,11 +50,11 @@ def job_of(start: Start, options: KubernetesOptions, namespace: str, epoch: int)
         case Container(manifest=str(manifest)):
             given = _read(manifest)
         case Container(image=image, command=command):
-            given = _own(spec, image, [_literal(word) for word in command], options)
+            given = _own(start, image, [_literal(word) for word in command], options)
         case Shell(run=line):
-            given = _own(spec, options.image, ["/bin/sh", "-c", _literal(line)], options)
+            given = _own(start, options.image, ["/bin/sh", "-c", _literal(line)], options)
         case Argv(command=command):
-            given = _own(spec, options.image, [_literal(word) for word in command], options)
+            given = _own(start, options.image, [_literal(word) for word in command], options)
         case PythonCall():
             raise Unrunnable("Python functions run on agents only; a Kubernetes cluster runs containers")
         case _:
@@ -70,8 +73,9 @@ def _read(manifest: str) -> dict[str, Any]:
     return whole
 
 
-def _own(spec: JobSpec, image: str | None, command: list[str], options: KubernetesOptions) -> dict[str, Any]:
+def _own(start: Start, image: str | None, command: list[str], options: KubernetesOptions) -> dict[str, Any]:
     """Return a Job with one container, for a job in our own form."""
+    spec, lease = start.spec, start.lease
     if not image:
         raise Unrunnable(
             f"it names no image, and {options.cluster} has no default one; write spec.container.image, or set `image` of the cluster"
@@ -94,11 +98,26 @@ def _own(spec: JobSpec, image: str | None, command: list[str], options: Kubernet
     if spec.shape.is_gang:
         tasks = spec.shape.tasks
         job |= {"completionMode": "Indexed", "completions": tasks, "parallelism": tasks}
-        index = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
-        container.setdefault("env", []).extend(
-            [{"name": "SPILL_TASK", "valueFrom": index}, {"name": "SPILL_TASKS", "value": str(tasks)}]
-        )
+        container.setdefault("env", []).extend(_ranks(spec, lease, options.service))
+        if options.service is not None:
+            pod["subdomain"] = options.service
     return {"spec": job}
+
+
+def _ranks(spec: JobSpec, lease: Lease, service: str | None) -> list[dict[str, Any]]:
+    """Return the variables by which tasks of a gang know their rank, and with a service the host of the first."""
+    index = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
+    ours: list[dict[str, Any]] = [
+        {"name": "SPILL_TASK", "valueFrom": index},
+        {"name": "SPILL_TASKS", "value": str(spec.shape.tasks)},
+    ]
+    # A pod has its own host name, network and GPUs, so each task is the only one of its node.
+    usual: list[dict[str, Any]] = [{"name": name, "valueFrom": index} for name in ("RANK", "GROUP_RANK")]
+    said = {"WORLD_SIZE": str(spec.shape.tasks), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    if service is not None:
+        said |= {"MASTER_ADDR": f"{name_of(lease)}-{LEADER}.{service}", "MASTER_PORT": MASTER_PORT}
+    usual += [{"name": name, "value": value} for name, value in said.items()]
+    return [*ours, *(each for each in usual if each["name"] not in spec.env)]
 
 
 def _resources(spec: JobSpec, gpu: str) -> dict[str, Any]:

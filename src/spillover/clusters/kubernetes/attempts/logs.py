@@ -11,7 +11,7 @@ from contextlib import aclosing, suppress
 from typing import Final
 
 from spillover.clusters.kubernetes.api.requests import Api, ApiRefused, Trouble, pause
-from spillover.clusters.kubernetes.attempts.sightings import NO_INDEX, KnownObject, Sighting
+from spillover.clusters.kubernetes.attempts.sightings import Sighting
 from spillover.clusters.kubernetes.mirror import Mirror
 from spillover.core.events import Lease
 from spillover.ports.cluster import OutputGone
@@ -125,19 +125,9 @@ class Logs:
     def _find(self, lease: Lease, task: int) -> Sighting | None:
         """Return the newest pod of a task; None if there is none yet. Raise OutputGone if there will be none."""
         known = self._mirror.known(lease)
-        pod = None if known is None else _of_task(known, task)
+        pod = None if known is None else known.ranked.get(task)
         if pod is not None and not pod.there:
             raise OutputGone(f"pod {pod.name} was deleted, and its log with it")
         if pod is None and (known is None or known.job is None or known.over is not None):
             raise OutputGone("it has no pod on the cluster, and no log")
         return pod
-
-
-def _of_task(known: KnownObject, task: int) -> Sighting | None:
-    """Return the newest pod of a task; pods without an index count by age."""
-    indexed = [each for each in known.pods if each.index == task]
-    if indexed:
-        return indexed[-1]
-    loose = [each for each in known.pods if each.index == NO_INDEX]
-    living = [each for each in loose if each.lives] or loose[-1:]
-    return living[task] if task < len(living) else None
