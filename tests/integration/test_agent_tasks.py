@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from spillover.agent.nursery.affinity import numbers
 from spillover.model.units import SECOND
 from spillover.wire import agents_pb2 as pb
 from tests.support.agent_process import AgentProcess, a_grant
@@ -356,3 +357,45 @@ async def test_outputs_that_arrive_after_the_walltime_are_those_of_a_task_that_e
     done = await result(server, grant)
     assert (done.outcome, done.exit_code, done.message) == (pb.EXITED, 0, "")
     assert len(done.outputs) == 64
+
+
+SHOW = "grep Cpus_allowed_list /proc/self/status | cut -f2"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+@pytest.mark.parametrize("isolation", ["auto", "none"])
+async def test_a_task_runs_on_the_cpus_that_it_has_for_itself_and_others_on_the_rest(
+    server: ScriptedServer, isolation: str
+) -> None:
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    rest = sorted(os.sched_getaffinity(0) - {second})
+    async with AgentProcess(server.data, "--isolation", isolation, cpu="4") as agent:
+        await server.connected()
+        loose = a_grant("loose", f"read x < {agent.folder}/go; {SHOW}")
+        os.mkfifo(agent.folder / "go")
+        server.grant(loose)
+        await server.until(lambda: any(lease[0] == "loose" for lease in server.started))
+        assert agent.folder.exists()
+        (member,) = [
+            each
+            for each in psutil.Process(agent.pid).children(recursive=True)
+            if "/go" in " ".join(each.cmdline())
+        ]
+        before = member.cpu_affinity()
+        pinned = a_grant("pinned", f"{SHOW}; read x < {agent.folder}/go")
+        pinned.cpus = str(second)
+        os.mkfifo(agent.folder / "stay")
+        server.grant(pinned)
+        await server.until(lambda: any(lease[0] == "pinned" for lease in server.started))
+        later = a_grant("later", SHOW)
+        await result_of(server, later)
+        assert numbers((await output_of(server, "later")).decode()) == set(rest)
+        await server.until(lambda: member.cpu_affinity() == rest)
+        assert set(before or ()) >= {first, second}
+        for _ in range(2):
+            (agent.folder / "go").write_text("go\n")
+        await result(server, loose)
+        await result(server, pinned)
+        assert numbers((await output_of(server, "pinned")).decode()) == {second}
+        await result_of(server, a_grant("after", SHOW))
+        assert numbers((await output_of(server, "after")).decode()) >= {first, second}

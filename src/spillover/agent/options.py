@@ -12,18 +12,20 @@ from spillover.agent.connection.finding import ServerFinder
 from spillover.agent.connection.peers import Listening
 from spillover.agent.files.cache import CACHE
 from spillover.agent.nursery.holes import LEAST_LIMIT
-from spillover.agent.tasks import gpus
+from spillover.agent.tasks import gpus, topology
 from spillover.agent.tasks.isolation import ISOLATIONS
 from spillover.agent.tasks.process import OUTPUT_LIMIT
 from spillover.forms.quantities import MOST_CPU, MOST_MEMORY, WORD_RULE, is_word
 from spillover.model.bounds import is_plain
 from spillover.model.hosts import is_loopback
 from spillover.model.ids import NAME_RULE, is_name
+from spillover.model.inside import Inside
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND, UnitError, format_memory, parse_cpu, parse_duration, parse_memory
 from spillover.wire.tasks import MOST_QUEUE
 
 DEFAULT_QUEUE = 256
+MOST_SOCKETS = 64
 MOST_ADDRESS = 255
 """Most characters of the name of a host."""
 
@@ -56,6 +58,8 @@ class AgentOptions(Struct, frozen=True):
     """Settings of runners, by name."""
     peers: Listening = Listening()
     """Where other agents fetch tasks that they took over from this one."""
+    inside: Inside | None = None
+    """Sockets, cores, GPUs and links to report; None reports none."""
     address: str = ""
     """Where tasks on other machines reach tasks of gangs here; empty uses the address that reaches the server."""
 
@@ -66,6 +70,7 @@ class Defaults(NamedTuple):
     cpu: str = "1"
     memory: str = "1Gi"
     drain: str = "0s"
+    sockets: str = "0"
 
 
 def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
@@ -78,6 +83,19 @@ def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
         default=None,
         metavar="N",
         help="GPUs to use (default: all that are found)",
+    )
+    parser.add_argument(
+        "--sockets",
+        default=defaults.sockets,
+        metavar="N",
+        help="report its CPUs and GPUs as N equal sockets; auto: as the kernel shows; 0: none"
+        f" (default: {defaults.sockets})",
+    )
+    parser.add_argument(
+        "--gpu-link",
+        default="",
+        metavar="KIND",
+        help="with --sockets N: all GPUs of a socket have this link, such as nvlink",
     )
     parser.add_argument(
         "--queue", type=int, default=DEFAULT_QUEUE, metavar="N", help="leases to hold beyond the running ones"
@@ -206,6 +224,11 @@ def read_options(given: argparse.Namespace, data: Path, finder: ServerFinder) ->
         settings = _settings(given)
     except ValueError as error:
         wrong.append(str(error))
+    sockets = -1 if given.sockets == "auto" else int(given.sockets) if given.sockets.isdigit() else None
+    if sockets is None or sockets > MOST_SOCKETS:
+        wrong.append(f"--sockets {given.sockets!r} is not auto or a number up to {MOST_SOCKETS}")
+    if given.gpu_link and (sockets is None or sockets <= 0 or not is_name(given.gpu_link)):
+        wrong.append(f"--gpu-link {given.gpu_link!r} must be a name, and goes with --sockets N")
     if wrong:
         raise ValueError("\n".join(wrong))
     devices = gpus.named(given.gpu, gpus.find() if given.gpu != 0 else ())
@@ -225,8 +248,18 @@ def read_options(given: argparse.Namespace, data: Path, finder: ServerFinder) ->
         peers=peers,
         devices=devices,
         settings=settings,
+        inside=_inside(cpu, devices, sockets or 0, given.gpu_link),
         address=given.address,
     )
+
+
+def _inside(cpu: int, devices: tuple[str, ...], sockets: int, link: str) -> Inside | None:
+    """Return the inside of the machine to report: as found, as configured, or only the GPUs."""
+    if sockets < 0:
+        return topology.find(cpu, devices)
+    if sockets:
+        return topology.divided(cpu, devices, sockets, link)
+    return Inside(gpus=devices) if devices else None
 
 
 def _quantity(

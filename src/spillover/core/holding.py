@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from spillover.core.records.jobs import Job
 from spillover.core.records.nodes import Node
-from spillover.core.records.tasks import asked_by
 from spillover.core.state import State
 from spillover.model.ids import ClusterName, NodeName, TaskKey, task_key
 from spillover.model.resources import Resources
@@ -22,6 +21,11 @@ STUCK = 3 * SECOND
 def free_capacity(node: Node) -> Resources:
     """Return what is free on a node."""
     return node.capacity - node.used
+
+
+def names_gpus(node: Node) -> bool:
+    """Return whether the server says which GPUs of a node a task gets, so that no such task is prefetched there."""
+    return node.inside is not None and bool(node.inside.gpus)
 
 
 def slots_of(node: Node) -> int:
@@ -50,6 +54,8 @@ def takes_over(node: Node, asked: Resources, horizon: int) -> bool:
     """Return whether a node has room for a stolen lease now, or can prefetch one more."""
     if node.status != "ready" or node.alone or not asked.fits(node.capacity):
         return False
+    if asked.gpu and names_gpus(node):
+        return False
     return (not node.ahead and asked.fits(free_capacity(node))) or len(node.ahead) < ahead_of(node, horizon)
 
 
@@ -57,7 +63,7 @@ def put_on_node(state: State, job: Job, cluster: ClusterName, name: NodeName) ->
     """Reserve resources for the only task of a job, or queue it as prefetched; on external nodes nothing queues."""
     key = f"{cluster}/{name}"
     node = state.nodes[key]
-    asked = job.kind.shape.resources
+    asked = job.held_by(0) if job.extra.granted else job.kind.shape.resources
     after = node.used + asked
     task = task_key(job.id, job.attempt)
     if node.foreign is not None or (not node.ahead and after.fits(node.capacity)):
@@ -65,6 +71,8 @@ def put_on_node(state: State, job: Job, cluster: ClusterName, name: NodeName) ->
         node.holding[task] = asked
         if (topology := job.kind.shape.topology) is not None:
             node.alone = topology.exclusive
+        if (granted := job.granted(0)) is not None:
+            node.granted[task] = granted
     else:
         node.ahead[task] = asked
         state.facts.turns += 1
@@ -113,9 +121,11 @@ def rebind(state: State, job: Job, cluster: ClusterName, names: Sequence[NodeNam
 def _hold(state: State, job: Job, cluster: ClusterName, rank: int, name: NodeName) -> None:
     """Reserve resources for a task."""
     key = f"{cluster}/{name}"
-    node, asked = state.nodes[key], asked_by(job.kind.shape, rank)
+    node, asked, task = state.nodes[key], job.held_by(rank), task_key(job.id, job.attempt, rank)
     node.used = node.used + asked
-    node.holding[task_key(job.id, job.attempt, rank)] = asked
+    node.holding[task] = asked
+    if (granted := job.granted(rank)) is not None:
+        node.granted[task] = granted
     if (topology := job.kind.shape.topology) is not None:
         node.alone = topology.exclusive
     state.touch_node(key)
@@ -157,6 +167,8 @@ def leave_node(state: State, task: TaskKey, cluster: ClusterName, name: NodeName
     asked = node.holding.pop(task, None)
     if asked is not None:
         node.used = node.used - asked
+        if node.granted:
+            node.granted.pop(task, None)
         if node.alone and not node.holding:
             node.alone = False
     elif node.ahead.pop(task, None) is not None and ran == 0:

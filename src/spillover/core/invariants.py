@@ -7,12 +7,21 @@ from spillover.core.appliers.queue import granted, live_of
 from spillover.core.events import AnyEvent, GangPlaced, JobPlaced, LeaseMoved, MemberPlaced
 from spillover.core.records.jobs import Ended, Job, Phase, Placed, Queued, Running
 from spillover.core.records.nodes import Node
-from spillover.core.records.tasks import asked_by
 from spillover.core.state import START, State
 from spillover.core.transitions import TERMINAL
 from spillover.model import ranges
 from spillover.model.cluster import ClusterHealth, ClusterLife
-from spillover.model.ids import JobId, NodeName, TaskKey, job_of_task, member_id, split_member, task_key
+from spillover.model.ids import (
+    JobId,
+    NodeName,
+    TaskKey,
+    job_of_task,
+    member_id,
+    split_member,
+    split_task,
+    task_key,
+)
+from spillover.model.inside import cpu_list, cpu_mask
 from spillover.model.resources import Resources
 
 
@@ -132,6 +141,7 @@ def _nodes(state: State) -> list[str]:
         jobs = node.jobs if node.alone else {}
         if node.alone and len(jobs) != 1:
             found.append(f"{node.key} belongs to one job alone, but it holds {list(jobs)}")
+        found += _granted(state, node)
         if node.drained and node.status == "ready":
             found.append(f"{node.key} is ready although {node.drained} drained it")
         if not node.is_agent:
@@ -140,6 +150,29 @@ def _nodes(state: State) -> list[str]:
             found.append(
                 f"{node.key} has {next(iter(node.ahead))} prefetched, although it has capacity for it now"
             )
+    return found
+
+
+def _granted(state: State, node: Node) -> list[str]:
+    """Check that no core and no GPU of a node is given twice, and that its tasks agree on what they have."""
+    found = [
+        f"{node.key} gives {task} {own}, but it does not hold it"
+        for task, own in node.granted.items()
+        if task not in node.holding
+    ]
+    cpus, gpus = 0, dict[str, TaskKey]()
+    for task, own in node.granted.items():
+        mask = cpu_mask(own.cpus)
+        if cpus & mask:
+            found.append(f"{node.key} gives CPUs {cpu_list(cpus & mask)} twice, the second time to {task}")
+        cpus |= mask
+        for gpu in own.gpus:
+            if gpu in gpus:
+                found.append(f"{node.key} gives GPU {gpu} to {gpus[gpu]} and {task}")
+            gpus[gpu] = task
+        job, _, rank = split_task(task)
+        if job in state.jobs and state.jobs[job].granted(rank) != own:
+            found.append(f"{node.key} gives {task} {own}, but its job has {state.jobs[job].granted(rank)}")
     return found
 
 
@@ -190,7 +223,7 @@ def _leases(state: State) -> list[str]:
         for task in job.tasks:
             if task.lives:
                 there = tasks.setdefault(f"{phase.cluster}/{task.node}", {})
-                there[task_key(job.id, job.attempt, task.rank)] = asked_by(job.kind.shape, task.rank)
+                there[task_key(job.id, job.attempt, task.rank)] = job.held_by(task.rank)
         thief = phase.thief if type(phase) is Placed else None
         if thief is not None and (thief == phase.node or job.extra.gang is not None):
             found.append(f"{job.id} on {phase.key} is to move to {thief}, but it cannot")

@@ -10,6 +10,7 @@ from spillover.core.events import Outcome as Outcome  # noqa: PLC0414 - re-expor
 from spillover.model.budget import Budget
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Leave
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
+from spillover.model.inside import Inside
 from spillover.model.job import JobSpec, On
 from spillover.model.policy import PolicySet
 from spillover.model.reservation import AdvanceReservation
@@ -133,6 +134,8 @@ class Register(Struct, frozen=True):
     """Whether that token has all rights."""
     waiting: tuple[Lease, ...] = ()
     """The leases that it has not started. The server takes back those for which its queue has no room any more."""
+    inside: Inside | None = None
+    """Its sockets, cores, GPUs and links; None if it reports none."""
 
 
 class Started(Struct, frozen=True):

@@ -250,4 +250,4 @@ def _copy_of_sample(sample: Sample) -> Sample:
 
 
 def _copy_of_node(node: Node) -> Node:
-    return replace(node, holding=dict(node.holding), ahead=dict(node.ahead))
+    return replace(node, holding=dict(node.holding), ahead=dict(node.ahead), granted=dict(node.granted))

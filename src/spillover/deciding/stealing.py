@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from spillover.core.events import Lease
-from spillover.core.holding import ahead_of, free_capacity, revoked_from, slots_of
+from spillover.core.holding import ahead_of, free_capacity, names_gpus, revoked_from, slots_of
 from spillover.core.proposals import AskSteal
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.records.nodes import Node
@@ -91,7 +91,7 @@ class _Thief:
             shape.rules, self.node.name, self.node.labels, self.offers
         ):
             return False
-        if self._barred(held.job):
+        if self._barred(held.job) or (shape.resources.gpu and names_gpus(self.node)):
             return False
         fits = shape.resources.fits(self.room)
         later = 0 if fits else self.work // slots_of(self.node)

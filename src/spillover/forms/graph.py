@@ -1,7 +1,7 @@
 """Reads and writes clusters as resource graphs in JSON Graph Format (JGF), the form that Fluxion reads and writes.
 
-Vertices above nodes are levels. Vertices inside a node (sockets, cores, GPUs, memory) are added up to what the node
-has.
+Vertices above nodes are levels. Vertices inside a node (sockets, NUMA nodes, cores, GPUs, memory) are added up to what
+the node has, and are its inside. GPUs are linked if a property of theirs, such as `nvlink`, has the same value.
 """
 
 from collections.abc import Collection, Iterable
@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, field
 
 from spillover.forms.problems import Findings, shown
+from spillover.model.inside import MOST_CPU_ID, Domain, Inside, Link, cpu_list, cpu_mask, cpu_numbers
 from spillover.model.resources import Resources
 
 NODE: Final = "node"
@@ -27,6 +28,8 @@ UNITS: Final = {"": 1, "B": 1} | {
     for suffix, base in (("B", 1000), ("iB", 1024))
 }
 """Bytes of the units of memory."""
+LINKS: Final = ("nvlink", "xgmi", "pcie")
+"""Properties of GPUs that say how they are linked: those with the same value are linked with each other."""
 CONTAINMENT: Final = "containment"
 MOST_SIZE: Final = 2**50
 
@@ -82,6 +85,8 @@ class GraphNode(Struct, frozen=True):
     capacity: Resources
     path: tuple[tuple[str, str], ...] = ()
     """The vertices above it as level and name, the highest first, without the cluster itself."""
+    inside: Inside | None = None
+    """Its sockets, cores, GPUs and links; None if unknown."""
 
 
 class Graph(Struct, frozen=True):
@@ -225,7 +230,8 @@ def _read(
         own = meta.name or each
         if own in nodes:
             found.add(("graph", "nodes", at, "metadata", "name"), f"{shown(own)} is the name of another node")
-        nodes[own] = GraphNode(own, _capacity([vertices[one] for one in below]), tuple(path))
+        capacity = _capacity([vertices[one] for one in below])
+        nodes[own] = GraphNode(own, capacity, tuple(path), _inside(each, vertices, inside))
         for depth, (level, _) in enumerate(path):
             levels[level] = max(levels.get(level, 0), depth)
     for at, (each, meta) in enumerate(vertices.items()):
@@ -249,8 +255,71 @@ def _capacity(below: list[VertexMeta]) -> Resources:
     return Resources(cpu, memory, gpu, tuple(sorted((name, size) for name, size in others.items() if size)))
 
 
+def _inside(node: str, vertices: dict[str, VertexMeta], below: dict[str, list[str]]) -> Inside | None:
+    """Return the inside of a node, if it has sockets or NUMA nodes; cores and GPUs without an id get the next one."""
+    cpus, gpus = _Ids(), _Ids()
+    domains: dict[tuple[int, int], tuple[list[int], list[str], list[int]]] = {}
+    links: dict[tuple[str, str], list[str]] = {}
+    sockets = numas = 0
+    todo: list[tuple[str, int, int]] = [(node, -1, -1)]
+    while todo:
+        each, socket, numa = todo.pop()
+        meta = vertices[each]
+        if meta.type == "socket":
+            socket, sockets = sockets, sockets + 1
+        elif meta.type == "numanode":
+            numa, numas = numas, numas + 1
+        own = domains.setdefault((max(0, socket), numa), ([], [], []))
+        if meta.type == "core":
+            own[0].extend(cpus.take(meta))
+        elif meta.type == "gpu":
+            named = [str(one) for one in gpus.take(meta)]
+            own[1].extend(named if socket >= 0 or numa >= 0 else ())
+            told = meta.properties if isinstance(meta.properties, dict) else {}
+            for kind in [kind for kind in LINKS if kind in told]:
+                links.setdefault((kind, str(told[kind])), []).extend(named)
+        elif meta.type == "memory" and max(socket, numa) >= 0:
+            own[2].append(meta.size * UNITS[meta.unit])
+        todo += [(one, socket, numa) for one in reversed(below.get(each, ()))]
+    if not sockets and not numas:
+        return None
+    return Inside(
+        tuple(
+            [
+                Domain(
+                    socket,
+                    (cpu_list(sum([1 << cpu for cpu in cores])),) if cores else (),
+                    tuple(near),
+                    sum(size),
+                )
+                for (socket, _), (cores, near, size) in sorted(domains.items())
+                if cores or near
+            ]
+        ),
+        tuple(map(str, sorted(gpus.taken))),
+        tuple([Link(kind, tuple(few)) for (kind, _), few in links.items() if len(few) > 1]),
+    )
+
+
+class _Ids:
+    """Numbers of the cores or GPUs of one node."""
+
+    def __init__(self) -> None:
+        self.taken: dict[int, None] = {}
+
+    def take(self, meta: VertexMeta) -> list[int]:
+        """Return the numbers of a vertex: its own id, or the next that are free."""
+        if meta.size == 1 and 0 <= meta.id <= MOST_CPU_ID and meta.id not in self.taken:
+            found = [meta.id]
+        else:
+            first = max(self.taken, default=-1) + 1
+            found = [each for each in range(first, first + meta.size) if each <= MOST_CPU_ID]
+        self.taken.update(dict.fromkeys(found))
+        return found
+
+
 def write_graph(graph: Graph) -> dict[str, Any]:
-    """Return a cluster in JGF. Cores, GPUs and memory of a node are one vertex each, with their size."""
+    """Return a cluster in JGF. Cores of a node without known sockets are one vertex, as are GPUs and memory."""
     writer = _Writer()
     root = writer.add(ROOT, graph.name, None)
     known: dict[tuple[tuple[str, str], ...], int] = {(): root}
@@ -261,6 +330,8 @@ def write_graph(graph: Graph) -> dict[str, Any]:
                 known[path] = writer.add(*path[-1], known[path[:-1]])
         at = writer.add(NODE, node.name, known[node.path], rank=rank)
         have = node.capacity
+        if node.inside is not None and node.inside.domains:
+            have = _write_inside(writer, node.inside, have, at, rank)
         if have.cpu >= 1000:
             writer.add("core", "core0", at, rank=rank, size=have.cpu // 1000)
         if have.gpu:
@@ -273,6 +344,32 @@ def write_graph(graph: Graph) -> dict[str, Any]:
     return {"graph": {"nodes": writer.nodes, "edges": writer.edges}}
 
 
+def _write_inside(writer: "_Writer", inside: Inside, have: Resources, node: int, rank: int) -> Resources:
+    """Write the sockets of a node with their cores, GPUs and memory; return what is in none of them."""
+    sockets: dict[int, int] = {}
+    linked: dict[str, dict[str, str]] = {}
+    for number, link in enumerate(inside.links):
+        for gpu in link.gpus:
+            linked.setdefault(gpu, {})[link.kind] = str(number)
+    gpus, memory = have.gpu, have.memory
+    for numa, domain in enumerate(inside.domains):
+        if domain.socket not in sockets:
+            sockets[domain.socket] = writer.add("socket", f"socket{domain.socket}", node, rank=rank)
+        at = sockets[domain.socket]
+        if len([one for one in inside.domains if one.socket == domain.socket]) > 1:
+            at = writer.add("numanode", f"numanode{numa}", at, rank=rank)
+        for cpu in cpu_numbers(cpu_mask(domain.cpus[0])) if domain.cpus else ():
+            writer.add("core", f"core{cpu}", at, rank=rank)
+        for gpu in domain.gpus:
+            writer.add("gpu", f"gpu{gpu}", at, rank=rank, properties=linked.get(gpu))
+            gpus -= 1
+        if 0 < domain.memory <= memory:
+            size = domain.memory // 2**20
+            writer.add("memory", f"memory{numa}", at, rank=rank, size=size, unit="MiB")
+            memory -= domain.memory
+    return Resources(0, memory if memory == have.memory else 0, max(0, gpus), have.other)
+
+
 class _Writer:
     """Collects vertices and edges."""
 
@@ -282,14 +379,22 @@ class _Writer:
         self._paths: list[str] = []
 
     def add(
-        self, kind: str, name: str, above: int | None, *, rank: int = -1, size: int = 1, unit: str = ""
+        self,
+        kind: str,
+        name: str,
+        above: int | None,
+        *,
+        rank: int = -1,
+        size: int = 1,
+        unit: str = "",
+        properties: dict[str, str] | None = None,
     ) -> int:
         """Add a vertex inside another; return its number."""
         at = len(self.nodes)
         self._paths.append(f"{'' if above is None else self._paths[above]}/{name}")
         stem = name.rstrip("0123456789") or kind
         last = name.removeprefix(stem)
-        meta = {
+        meta: dict[str, Any] = {
             "type": kind,
             "basename": stem,
             "name": name,
@@ -301,6 +406,8 @@ class _Writer:
             "size": size,
             "paths": {CONTAINMENT: self._paths[at]},
         }
+        if properties:
+            meta["properties"] = properties
         self.nodes.append({"id": str(at), "metadata": meta})
         if above is not None:
             name_of_edge = {CONTAINMENT: "contains"}

@@ -34,6 +34,15 @@ class Topology(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """Whether each vertex of `spread` that is used gets exactly `most` tasks; only for nodes."""
     exclusive: bool = False
     """Whether no other job may use a node while a task of this one is there."""
+    pin: str = ""
+    """Whether each task has whole cores for itself: `core`, or all in one `numa` node or `socket`; empty is no."""
+    link: str = ""
+    """The kind of link between the GPUs of a task, or `any`; empty is none."""
+
+    @property
+    def asks_inside(self) -> bool:
+        """Whether it asks for something inside of machines."""
+        return bool(self.pin or self.link)
 
     @property
     def levels(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from spillover.core.events import Lease
 from spillover.model.ids import ClusterName
+from spillover.model.inside import Granted
 from spillover.model.job import JobSpec
 from spillover.model.topology import Level
 from spillover.model.units import SECOND
@@ -37,6 +38,8 @@ class Start(Struct, frozen=True):
     """Agent to fetch the task from; None if the message contains the task."""
     levels: tuple[Level, ...] = ()
     """The levels of the cluster, which the topology of the job may name."""
+    granted: Granted | None = None
+    """The cores and GPUs that the task has for itself; None if it gets none by name."""
 
 
 class GangStart(Struct, frozen=True):

@@ -30,6 +30,7 @@ from spillover.deciding.protocols import Policies
 from spillover.model.budget import Budget
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
+from spillover.model.inside import Inside
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import Reason
 from spillover.model.reservation import AdvanceReservation
@@ -103,6 +104,7 @@ class World:
         held: tuple[Lease, ...] = (),
         queue: int = 0,
         labels: dict[str, str] | None = None,
+        inside: Inside | None = None,
     ) -> tuple[Lease, ...]:
         """Register an agent; return the leases that it may keep."""
         self._incarnation += 1
@@ -116,6 +118,7 @@ class World:
                 labels or {},
                 queue,
                 held,
+                inside=inside,
             )
         )
         assert isinstance(reply, Registered), reply

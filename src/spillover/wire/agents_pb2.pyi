@@ -82,7 +82,7 @@ class Held(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("protocol", "cluster", "name", "life", "capacity", "offers", "labels", "queue", "held", "epoch", "version", "pid", "peer", "number", "boot", "stream", "address", "gangs")
+    __slots__ = ("protocol", "cluster", "name", "life", "capacity", "offers", "labels", "queue", "held", "epoch", "version", "pid", "peer", "number", "boot", "stream", "address", "gangs", "inside")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +108,7 @@ class RegisterRequest(_message.Message):
     STREAM_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     GANGS_FIELD_NUMBER: _ClassVar[int]
+    INSIDE_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     cluster: str
     name: str
@@ -126,7 +127,38 @@ class RegisterRequest(_message.Message):
     stream: bool
     address: str
     gangs: bool
-    def __init__(self, protocol: _Optional[int] = ..., cluster: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., offers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., queue: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., peer: _Optional[str] = ..., number: _Optional[int] = ..., boot: _Optional[str] = ..., stream: _Optional[bool] = ..., address: _Optional[str] = ..., gangs: _Optional[bool] = ...) -> None: ...
+    inside: Inside
+    def __init__(self, protocol: _Optional[int] = ..., cluster: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., offers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., queue: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., peer: _Optional[str] = ..., number: _Optional[int] = ..., boot: _Optional[str] = ..., stream: _Optional[bool] = ..., address: _Optional[str] = ..., gangs: _Optional[bool] = ..., inside: _Optional[_Union[Inside, _Mapping]] = ...) -> None: ...
+
+class Inside(_message.Message):
+    __slots__ = ("domains", "gpus", "links")
+    DOMAINS_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    domains: _containers.RepeatedCompositeFieldContainer[Domain]
+    gpus: _containers.RepeatedScalarFieldContainer[str]
+    links: _containers.RepeatedCompositeFieldContainer[Link]
+    def __init__(self, domains: _Optional[_Iterable[_Union[Domain, _Mapping]]] = ..., gpus: _Optional[_Iterable[str]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ...) -> None: ...
+
+class Domain(_message.Message):
+    __slots__ = ("socket", "cpus", "gpus", "memory")
+    SOCKET_FIELD_NUMBER: _ClassVar[int]
+    CPUS_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    socket: int
+    cpus: _containers.RepeatedScalarFieldContainer[str]
+    gpus: _containers.RepeatedScalarFieldContainer[str]
+    memory: int
+    def __init__(self, socket: _Optional[int] = ..., cpus: _Optional[_Iterable[str]] = ..., gpus: _Optional[_Iterable[str]] = ..., memory: _Optional[int] = ...) -> None: ...
+
+class Link(_message.Message):
+    __slots__ = ("kind", "gpus")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    gpus: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kind: _Optional[str] = ..., gpus: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("epoch", "incarnation", "keep", "heartbeat", "short_term", "log_retention", "session", "keep_output", "now", "stream", "spread")
@@ -246,14 +278,18 @@ class File(_message.Message):
     def __init__(self, path: _Optional[str] = ..., digest: _Optional[str] = ..., size: _Optional[int] = ..., executable: _Optional[bool] = ...) -> None: ...
 
 class Grant(_message.Message):
-    __slots__ = ("lease", "task", "peer")
+    __slots__ = ("lease", "task", "peer", "cpus", "gpus")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
+    CPUS_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
     lease: Lease
     task: Task
     peer: Peer
-    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., peer: _Optional[_Union[Peer, _Mapping]] = ...) -> None: ...
+    cpus: str
+    gpus: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., peer: _Optional[_Union[Peer, _Mapping]] = ..., cpus: _Optional[str] = ..., gpus: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Peer(_message.Message):
     __slots__ = ("address", "ticket", "source", "digest")

@@ -80,6 +80,18 @@ class LocalDoc(Struct, frozen=True, forbid_unknown_fields=True):
     labels: Annotated[dict[str, str], Meta(max_length=100, description="Labels shown with the agent.")] = (
         field(default_factory=dict)
     )
+    sockets: Annotated[
+        Annotated[int, Meta(ge=0, le=64)] | Literal["auto"] | None,
+        Meta(
+            description="Equal sockets that its CPUs and GPUs are in; `auto`: as the kernel shows, the default for a single agent; 0: none."
+        ),
+    ] = None
+    gpu_link: Annotated[
+        str | None,
+        Meta(
+            description="With a number of sockets: the link that all GPUs of a socket have, such as nvlink."
+        ),
+    ] = None
     engine: Annotated[
         str | None,
         Meta(description="Program that runs containers; default: podman or docker, whichever is installed."),

@@ -263,6 +263,16 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
             description="Nodes that its tasks may run on: `properties` and `hostlist`, combined with `and`, `or` and `not`."
         ),
     ] = None
+    pin: Annotated[
+        Literal["core", "numa", "socket"] | None,
+        Meta(description="Whole cores for each task alone; `numa` or `socket`: in one, with its GPUs."),
+    ] = None
+    gpu_link: Annotated[
+        str | None,
+        Meta(
+            description="Link between the GPUs of each task, such as nvlink; `any` is the fastest there is."
+        ),
+    ] = None
     reservation: Annotated[
         str | None,
         Meta(description="Advance reservation of its project: the job runs only there and then."),

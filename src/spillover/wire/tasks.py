@@ -16,6 +16,7 @@ from spillover.core.records.tasks import group_of
 from spillover.model.bounds import MOST_EXIT_CODE, MOST_RAN, MOST_SIGNAL, bounded, plain
 from spillover.model.files import is_digest
 from spillover.model.ids import ClusterName, JobId, NodeKey, is_job_id
+from spillover.model.inside import Domain, Inside, Link
 from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shell, Work
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
@@ -69,6 +70,15 @@ def lease_out(lease: Lease) -> pb.Lease:
 def resources_in(amount: pb.Resources) -> Resources:
     """Decode an amount of resources."""
     return Resources(amount.cpu, amount.memory, amount.gpu)
+
+
+def inside_in(inside: pb.Inside) -> Inside:
+    """Decode the inside of a machine."""
+    return Inside(
+        tuple([Domain(one.socket, tuple(one.cpus), tuple(one.gpus), one.memory) for one in inside.domains]),
+        tuple(inside.gpus),
+        tuple([Link(one.kind, tuple(one.gpus)) for one in inside.links]),
+    )
 
 
 def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0, rank: int = 0) -> pb.Task:

@@ -1,5 +1,7 @@
 """Which task may use which GPU."""
 
+from msgspec.structs import replace
+
 from spillover.agent.leases.devices import Devices
 from spillover.agent.leases.values import Task
 from spillover.core.events import Lease
@@ -46,3 +48,14 @@ def test_tasks_of_one_slot_share_theirs_until_the_last_is_over() -> None:
     assert seen(devices.assign(C, task(1), -1)) == "1"
     devices.release(B)
     assert seen(devices.assign(A, task(1), -1)) == "0"
+
+
+def test_gpus_that_the_server_names_are_used_by_id() -> None:
+    devices = Devices(("0", "1", "2"))
+    named = replace(task(2), gpus=("1", "2"))
+    shown = devices.assign(A, named, -1)
+    assert seen(shown) == "1,2"
+    assert shown.env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert seen(devices.assign(B, replace(task(1), gpus=("0",)), -1)) == "0"
+    devices.release(A)
+    assert seen(devices.assign(C, task(1), -1)) == "1"

@@ -126,9 +126,17 @@ clock: {jump: 10m, away: 7d}
     )
     assert agents_of(config) == [
         LocalSpec(
-            ClusterName("onprem"), NodeName("n1"), Resources(2000, 2**32, 1), 8, ("a", "b"), {"x": "1"}
+            ClusterName("onprem"),
+            NodeName("n1"),
+            Resources(2000, 2**32, 1),
+            8,
+            ("a", "b"),
+            {"x": "1"},
+            ("--sockets", "auto"),
         ),
-        LocalSpec(ClusterName("cloud"), NodeName("v1"), Resources(1500, 2**33, 0)),
+        LocalSpec(
+            ClusterName("cloud"), NodeName("v1"), Resources(1500, 2**33, 0), options=("--sockets", "auto")
+        ),
     ]
     assert msgspec.json.decode(config.entries[ClusterName("cloud")]) == {
         "name": "cloud",
@@ -142,6 +150,8 @@ clock: {jump: 10m, away: 7d}
                 "queue": None,
                 "offers": [],
                 "labels": {},
+                "sockets": None,
+                "gpu_link": None,
                 "engine": None,
                 "engine_options": [],
             }
@@ -186,7 +196,15 @@ def test_a_local_agent_is_told_its_engine() -> None:
         "clusters: [{name: a, local: [{name: n, cpu: 1, engine: sh, engine_options: [--network=none]}]}]"
     )
     (agent,) = agents_of(config)
-    assert agent.options == ("--engine", "sh", "--engine-option=--network=none")
+    assert agent.options == ("--engine", "sh", "--engine-option=--network=none", "--sockets", "auto")
+    two = "clusters: [{name: a, local: [{name: n, cpu: 1}, {name: m, cpu: 4, sockets: 2, gpu_link: nvlink}]}]"
+    assert [each.options for each in agents_of(read(two))] == [
+        ("--sockets", "0"),
+        ("--sockets", "2", "--gpu-link", "nvlink"),
+    ]
+    assert refused("clusters: [{name: a, local: [{name: n, cpu: 1, gpu_link: nvlink}]}]") == [
+        "spill.yaml:3: clusters[0].local[0].gpu_link: needs a number of `sockets`; write sockets: 1 or more"
+    ]
     told = "clusters: [{name: a, local: [{name: n, cpu: 1, engine: no-such-engine, engine_options: ['']}]}]"
     assert refused(told) == [
         "spill.yaml:3: clusters[0].local[0].engine: there is no program 'no-such-engine'",

@@ -10,7 +10,9 @@ from spillover.control.views.tasks import task_view, tasks_of
 from spillover.core.events import JobState, Outcome
 from spillover.core.records.tasks import gang_on
 from spillover.model.ids import NodeName
+from spillover.model.inside import Domain, Granted, Inside
 from spillover.model.job import Retry
+from spillover.model.topology import Topology
 from spillover.policies.loading import load
 from spillover.stores.rows import finished_from, finished_row
 from spillover.testing.builders import a_job
@@ -93,3 +95,22 @@ def test_tasks_of_groups_have_their_group_and_their_number_there() -> None:
     shape = w.job("g").shape
     views = [task_view(task, shape) for task in tasks_of(w.job("g")).tasks]
     assert [(view.group, view.group_task) for view in views] == [("leader", 0), ("worker", 0), ("worker", 1)]
+
+
+def test_the_archive_keeps_which_cores_and_gpus_tasks_had() -> None:
+    w = World(load, clusters=(structs.replace(OWNED, gangs=True),))
+    inside = Inside((Domain(0, ("0-3",), ("0", "1")),), ("0", "1"))
+    w.agent("n1", cpus=4, gpus=2, inside=inside)
+    w.submit(a_job("one").cpus(2).gpus(1).together(Topology(pin="core")))
+    assert tasks_of(w.job("one")).own(0) == Granted("0-1", ("0",))
+    w.finish("one")
+    w.submit(a_job("two").cpus(2).gpus(1).tasks(2).together(Topology(pin="core")))
+    w.finish("two")
+    for name, granted in (("one", ["0-1"]), ("two", ["0-1", "2-3"])):
+        row = finished_of(w.job(name))
+        assert row is not None
+        told = tasks_of(finished_from(finished_row(row)))
+        assert [told.own(at).cpus for at in range(len(granted))] == granted
+    told = tasks_of(w.job("two"))
+    view = task_view(told.tasks[1], w.job("two").shape, told.own(1))
+    assert (view.cpus, view.gpus) == ("2-3", ["1"])

@@ -1,5 +1,6 @@
 """Clusters as JSON graphs."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from spillover.forms.graph import Graph, GraphNode, read_graph, write_graph
 from spillover.forms.problems import BadForm
+from spillover.model.inside import Domain, Inside, Link
 from spillover.model.resources import Resources
 
 MIB = 2**20
@@ -52,7 +54,16 @@ def test_what_is_inside_a_node_is_added_up() -> None:
     inside = [edge("s0", "core1"), edge("s0", "g"), edge("n1", "m"), edge("n1", "d")]
     graph = read_graph(text(SMALL + more, TREE + inside), "g.json")
     assert graph == Graph(
-        "c", ("rack",), (GraphNode("n1", Resources(2000, 4 * 2**30, 2, (("ssd", 3),)), (("rack", "r1"),)),)
+        "c",
+        ("rack",),
+        (
+            GraphNode(
+                "n1",
+                Resources(2000, 4 * 2**30, 2, (("ssd", 3),)),
+                (("rack", "r1"),),
+                Inside((Domain(0, ("0-1",), ("0", "1")),), ("0", "1")),
+            ),
+        ),
     )
 
 
@@ -147,3 +158,37 @@ def test_a_graph_that_was_written_reads_the_same(nodes: dict[str, tuple[Resource
         ),
     )
     assert read_graph(msgspec.json.encode(write_graph(graph)), "g.json") == graph
+
+
+def test_the_inside_of_nodes_is_written_and_read_again() -> None:
+    inside = Inside(
+        (
+            Domain(0, ("0-1",), ("0", "1"), 1 << 30),
+            Domain(0, ("2-3",), (), 1 << 30),
+            Domain(1, ("4-7",), ("2", "3"), 2 << 30),
+        ),
+        ("0", "1", "2", "3"),
+        (Link("nvlink", ("0", "1")), Link("nvlink", ("2", "3"))),
+    )
+    graph = Graph("lab", (), (GraphNode("n1", Resources(8000, 4 << 30, 4), (), inside),))
+    doc = write_graph(graph)
+    types = [each["metadata"]["type"] for each in doc["graph"]["nodes"]]
+    assert [types.count(kind) for kind in ("socket", "numanode", "core", "gpu", "memory")] == [2, 2, 8, 4, 3]
+    paths = {each["metadata"]["paths"]["containment"] for each in doc["graph"]["nodes"]}
+    assert {"/lab/n1/socket0/numanode0/core1", "/lab/n1/socket1/gpu3", "/lab/n1/socket1/memory2"} <= paths
+    assert read_graph(json.dumps(doc), "file") == graph
+
+
+def test_cores_without_ids_get_the_next_ones() -> None:
+    nodes = [
+        vertex("0", "cluster"),
+        vertex("1", "node"),
+        vertex("2", "socket"),
+        vertex("3", "core", size=4),
+        vertex("4", "socket"),
+        vertex("5", "core", size=4),
+        vertex("6", "gpu", size=2),
+    ]
+    edges = [edge(above, below) for above, below in ("01", "12", "23", "14", "45", "46")]
+    (node,) = read_graph(text(nodes, edges), "file").nodes
+    assert node.inside == Inside((Domain(0, ("0-3",)), Domain(1, ("4-7",), ("0", "1"))), ("0", "1"), ())

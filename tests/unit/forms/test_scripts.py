@@ -132,7 +132,7 @@ VALUES = {
     "--queue": "q",
     "--cpu": "2",
     "--memory": "1Gi",
-    "--gpu": "1",
+    "--gpu": "2",
     "--tasks": "2",
     "--walltime": "10m",
     "--estimate": "1m",
@@ -151,6 +151,8 @@ VALUES = {
     "--spread": "node",
     "--exclusive": "node",
     "--reservation": "course",
+    "--pin": "socket",
+    "--gpu-link": "nvlink",
     "--env": "A=1",
     "--workdir": "w",
     "--retry-exit": "1",
@@ -174,6 +176,7 @@ def test_every_flag_sets_the_field_of_a_job_that_it_names() -> None:
     for option in OPTIONS:
         given = [VALUES[option.flag]] if option.repeatable else VALUES[option.flag]
         others = {"tasks": "2"} if option.flag.startswith(("--on-task", "--spread")) else {}
+        others |= {"gpu": "2"} if option.flag == "--gpu-link" else {}
         plain = read_job(doc_from_options(others, {"command": ["true"]}))
         with_it = read_job(doc_from_options(others | {option.dest: given}, {"command": ["true"]}))
         assert with_it != plain, option.flag

@@ -1,4 +1,4 @@
-"""`within`, `spread` and `exclusive` of the job file."""
+"""`within`, `spread`, `exclusive`, `pin` and `gpu_link` of the job file."""
 
 from typing import Any
 
@@ -26,13 +26,18 @@ def doc(**fields: object) -> dict[str, Any]:
             {"within": "zone", "spread": "rack", "exclusive": "node"},
             Topology("zone", False, "rack", 1, False, True),
         ),
+        ({"pin": "core"}, Topology(pin="core")),
+        (
+            {"pin": "socket", "gpu_link": "nvlink", "resources": {"cpu": 4, "gpu": 2}},
+            Topology(pin="socket", link="nvlink"),
+        ),
     ],
 )
 def test_a_topology_is_read_and_written_alike(fields: dict[str, object], topology: Topology) -> None:
     form = read_job(doc(**fields))
     assert form.spec.shape.topology == topology
     assert read_job(to_doc(form)) == form
-    assert to_doc(form)["spec"].items() >= fields.items()
+    assert to_doc(form)["spec"].items() >= {**fields, "resources": to_doc(form)["spec"]["resources"]}.items()
 
 
 @pytest.mark.parametrize(
@@ -49,6 +54,13 @@ def test_a_topology_is_read_and_written_alike(fields: dict[str, object], topolog
         ({"spread": {"over": "node", "most": -1}}, "spec.spread.most: "),
         ({"spread": "node", "tasks": 1}, "spec.spread: needs more than one task"),
         ({"exclusive": "rack"}, "spec.exclusive: "),
+        ({"pin": "rack"}, "spec.pin: "),
+        ({"pin": "core", "resources": {"cpu": 1.5}}, "spec.pin: needs whole CPUs, and a task requests 1.5"),
+        ({"gpu_link": "nvlink"}, "spec.gpu_link: needs at least 2 GPUs, and a task requests 0"),
+        (
+            {"gpu_link": "nv link", "resources": {"cpu": 1, "gpu": 2}},
+            "spec.gpu_link: 'nv link' is not a valid name",
+        ),
     ],
 )
 def test_a_bad_topology_is_told_in_one_line(fields: dict[str, object], problem: str) -> None:

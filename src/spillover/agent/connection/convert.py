@@ -22,6 +22,7 @@ from spillover.core.events import Lease
 from spillover.core.proposals import Outcome, Verdict, Yield
 from spillover.model.files import File
 from spillover.model.ids import JobId, is_job_id
+from spillover.model.inside import Granted, Inside, held_with
 from spillover.model.job import Argv, Container, PythonCall, Shell, Work
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE
@@ -71,13 +72,37 @@ def resources_out(amount: Resources) -> pb.Resources:
     return pb.Resources(cpu=amount.cpu, memory=amount.memory, gpu=amount.gpu)
 
 
+def inside_out(inside: Inside) -> pb.Inside:
+    """Encode the inside of the machine."""
+    return pb.Inside(
+        domains=[
+            pb.Domain(socket=each.socket, cpus=each.cpus, gpus=each.gpus, memory=each.memory)
+            for each in inside.domains
+        ],
+        gpus=inside.gpus,
+        links=[pb.Link(kind=each.kind, gpus=each.gpus) for each in inside.links],
+    )
+
+
 def grant_in(grant: pb.Grant) -> Grant:
     """Decode a lease with its task, or with the peer that has the task."""
     if grant.HasField("peer") and not grant.HasField("task"):
         peer = grant.peer
         source = Source(peer.address, peer.ticket, lease_in(peer.source), peer.digest)
         return Grant(lease_in(grant.lease), source=source)
-    return Grant(lease_in(grant.lease), _task_in(grant.task.SerializeToString(deterministic=True)))
+    task = _task_in(grant.task.SerializeToString(deterministic=True))
+    if grant.cpus or grant.gpus:
+        task = _granted(task, grant.cpus, tuple(grant.gpus))
+    return Grant(lease_in(grant.lease), task)
+
+
+def _granted(task: Task, cpus: str, gpus: tuple[str, ...]) -> Task:
+    """Return a task with the cores and GPUs that it has for itself."""
+    try:
+        need = held_with(task.need, Granted(cpus, gpus))
+    except ValueError as error:
+        raise InvalidMessage(f"the server granted CPUs {cpus[:100]!r}: {error}") from None
+    return msgspec.structs.replace(task, need=need, cpus=cpus, gpus=gpus)
 
 
 @lru_cache(maxsize=128)

@@ -32,6 +32,7 @@ def introduce(options: AgentOptions, life: str, pid: int) -> pb.RegisterRequest:
         stream=True,
         address=options.address,
         gangs=True,
+        inside=convert.inside_out(options.inside) if options.inside is not None else None,
     )
 
 

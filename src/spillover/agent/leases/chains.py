@@ -54,7 +54,8 @@ class Chains:
     def begin(self, lease: Lease, task: Task, now: int) -> int:
         """Open a slot for a task with capacity of its own; return its number, or -1 if no other task can share it."""
         work = _work_of(task)
-        gang = task.tasks > 0  # it starts with its gang, and no other task waits for that
+        # It starts with its gang, and no other task waits for that; or it has cores or GPUs that no other gets.
+        gang = task.tasks > 0 or task.is_granted
         # No task joins a command before its pace is known. A Python call always gets a slot, because its worker is
         # found by the slot.
         if work is None or (
@@ -71,7 +72,7 @@ class Chains:
     def join(self, lease: Lease, task: Task) -> int | None:
         """Put a task behind others; return the number of their slot, or None if no slot takes it."""
         work = _work_of(task)
-        if task.tasks or work is None or (pace := self._pace.get(work)) is None:
+        if task.tasks or task.is_granted or work is None or (pace := self._pace.get(work)) is None:
             return None
         best, fewest = None, min(MOST, AHEAD // (pace + 1) + 1)
         for slot in self._slots.values():

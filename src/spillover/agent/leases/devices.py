@@ -26,14 +26,15 @@ class Devices:
             return task
         holder = lease if slot < 0 else slot
         if holder not in self._held:
-            count = task.need.gpu
-            self._held[holder], self._free = self._free[:count], self._free[count:]
+            own = list(task.gpus) or self._free[: task.need.gpu]
+            self._held[holder], self._free = own, [each for each in self._free if each not in own]
         self._holders[lease] = holder
-        own = ",".join(self._held[holder])
+        named = ",".join(self._held[holder])
         shown = {
-            "CUDA_VISIBLE_DEVICES": own,
-            "NVIDIA_VISIBLE_DEVICES": own or "void",
-            "ROCR_VISIBLE_DEVICES": own,
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # so that ids mean what nvidia-smi shows
+            "CUDA_VISIBLE_DEVICES": named,
+            "NVIDIA_VISIBLE_DEVICES": named or "void",
+            "ROCR_VISIBLE_DEVICES": named,
         }
         return replace(task, env=task.env | shown)
 
@@ -41,5 +42,5 @@ class Devices:
         """Free the GPUs of a task, unless another task of its slot still holds them."""
         holder = self._holders.pop(lease, None)
         if holder is not None and holder not in self._holders.values():
-            self._free += self._held.pop(holder)
+            self._free += [each for each in self._held.pop(holder) if each in self._names]
             self._free.sort(key=self._names.index)  # the lowest first, so that assignments are predictable

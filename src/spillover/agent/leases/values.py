@@ -47,6 +47,15 @@ class Task(Struct, frozen=True):
     """Most bytes of all outputs together; 0 if the server sets no limit."""
     tasks: int = 0
     """Number of tasks of a gang; 0 if it is none. The agent prepares the tasks of a gang, and starts them all at one word."""
+    cpus: str = ""
+    """CPUs that it has for itself, as a list such as `0-7,16`; empty if it shares those that are left."""
+    gpus: tuple[str, ...] = ()
+    """Ids of its GPUs; empty if the agent chooses."""
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether the server says what it has for itself, so that no other task may take its place."""
+        return bool(self.cpus or self.gpus)
 
 
 class Source(Struct, frozen=True):

@@ -21,6 +21,8 @@ from typing import Final
 
 V1, V2 = "cgroup-v1", "cgroup-v2"
 CONTROLLERS: Final = ("memory", "cpu", "pids", "freezer")
+CPUSET: Final = "cpuset"
+"""The controller that keeps tasks on their CPUs. It is used where it can be, and is no reason to fail."""
 MOST_PROCESSES: Final = 16_384
 """Most processes and threads of one task. More than a task needs, and less than a machine can bear."""
 _FREEZING: Final = 0.5
@@ -57,6 +59,7 @@ class Tree:
             _make(folder)
         if self.kind == V2:
             _delegate(folders)
+        _fill_cpuset(self.kind, folders)
         return Tree(self.kind, folders)
 
     def remove(self, patience: float = 5.0) -> int:
@@ -106,6 +109,11 @@ def _find_v1(name: str) -> Tree:
             folders[controller] = folder
     if "memory" not in folders:
         raise CgroupsUnavailable("there is no memory hierarchy")
+    if CPUSET in mounts:
+        with contextlib.suppress(OSError):
+            _make(f"{mounts[CPUSET]}/{name}")
+            folders[CPUSET] = f"{mounts[CPUSET]}/{name}"
+    _fill_cpuset(V1, folders)
     return Tree(V1, folders)
 
 
@@ -123,8 +131,27 @@ def _find_v2(name: str) -> Tree:
     if offered - usable and _delegate_own(own, offered, name):
         usable = offered
     folders = {"": folder} | dict.fromkeys(sorted(usable), folder)
+    if CPUSET in _read(f"{own}/cgroup.controllers").split():
+        with contextlib.suppress(OSError):
+            _write(f"{own}/cgroup.subtree_control", f"+{CPUSET}")
+            folders[CPUSET] = folder
     _delegate(folders)
     return Tree(V2, folders)
+
+
+def _fill_cpuset(kind: str, folders: dict[str, str]) -> None:
+    """Give a cpuset of version 1 the CPUs and memory of the one above it; without them, no process may enter it."""
+    if kind != V1 or CPUSET not in folders:
+        return
+    folder = folders[CPUSET]
+    try:
+        for name in ("cpuset.cpus", "cpuset.mems"):
+            if not _read(f"{folder}/{name}").strip():
+                _write(f"{folder}/{name}", _read(f"{os.path.dirname(folder)}/{name}").strip())
+    except OSError:
+        del folders[CPUSET]
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
 
 
 def _delegate(folders: dict[str, str]) -> None:
@@ -181,6 +208,9 @@ class Slot:
         self._folders = {controller: f"{folder}/{number}" for controller, folder in tree.folders.items()}
         for folder in dict.fromkeys(self._folders.values()):
             _make(folder)
+        _fill_cpuset(tree.kind, self._folders)
+        self.pinned = ""
+        """The CPUs of its cpuset; empty for all."""
         self._one = self._folders.get("freezer", next(iter(self._folders.values())))
         """The folder whose list of members counts: the freezer if there is one, or that of version 2."""
         self.wraps = tree.kind == V2
@@ -232,6 +262,24 @@ class Slot:
                 name, value = "cpu.weight", min(10_000, max(1, cpu // 10))
             _write(f"{self._folders['cpu']}/{name}", str(value))
             self._cpu = cpu
+
+    def pin(self, cpus: str) -> bool:
+        """Move all members to some CPUs, a list such as `0-7,16`, or to all if it is empty; return whether that worked."""
+        if CPUSET not in self._folders:
+            return False
+        if cpus == self.pinned:
+            return True
+        folder = self._folders[CPUSET]
+        every = "\n" if self._tree.kind == V2 else _read(f"{os.path.dirname(folder)}/cpuset.cpus").strip()
+        try:
+            _write(f"{folder}/cpuset.cpus", cpus or every)
+        except OSError:  # such CPUs do not exist, or are not ours
+            with contextlib.suppress(OSError):
+                _write(f"{folder}/cpuset.cpus", every)
+            self.pinned = ""
+            return False
+        self.pinned = cpus
+        return True
 
     def _limit(self, memory: int) -> None:
         """Write the limits of memory and of memory with swap. The second may never be below the first."""

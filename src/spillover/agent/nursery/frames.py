@@ -4,10 +4,11 @@ They use pairs of sockets that preserve message boundaries (SOCK_SEQPACKET), so 
 side:
 
 * *work*, one socket for each thread of the nursery. The agent sends `[(key, argv, env, folder, stem, mark, memory,
-  cpu), ...]`, which the thread runs one after the other. The thread answers with `[(key, spawned, code, signal, at,
+  cpu, cpus), ...]`, which the thread runs one after the other. The thread answers with `[(key, spawned, code, signal, at,
   ran, cpu, peak, out_of_memory, message), ...]` for those that ended.
 * *control*. The agent sends `(SETUP, {...})` once, `(THREAD, number)` with the work socket of a new thread, `(SIGNAL,
-  key, number)`, `(NAME, key)` and `(RECALL, thread, keys)`. The nursery sends `(STARTED, key, pid, birth, at)`,
+  key, number)`, `(NAME, key)`, `(RECALL, thread, keys)` and `(SHARE, cpus)` with the CPUs of tasks that have none for
+  themselves. The nursery sends `(STARTED, key, pid, birth, at)`,
   `(NAMED, key)`, `(RETURNED, keys)` for tasks that have not begun and never will, and `(REFUSED, number)` for a thread
   that cannot be created.
 
@@ -20,6 +21,7 @@ from typing import Any, Final
 
 SETUP, THREAD, SIGNAL, NAME, RECALL = 0, 1, 2, 3, 4
 STARTED, NAMED, RETURNED, REFUSED = 5, 6, 7, 8
+SHARE: Final = 9
 
 LARGEST: Final = 1 << 16
 """Most bytes of a message. More goes through a file."""

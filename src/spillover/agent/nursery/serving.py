@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
+from spillover.agent.nursery.affinity import Affinity
 from spillover.agent.nursery.cgroups import V1, Tree
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.nursery.frames import (
@@ -30,6 +31,7 @@ from spillover.agent.nursery.frames import (
     RECALL,
     REFUSED,
     RETURNED,
+    SHARE,
     SIGNAL,
     STREAMS,
     THREAD,
@@ -83,6 +85,7 @@ class Nursery:
         self._spawners: dict[int, Spawner] = {}
         """By the number of the thread."""
         self._libc = ctypes.CDLL(None, use_errno=True)
+        self._affinity = Affinity()
         self._orphans = Orphans(self._libc, self._tasks)
         self._watch = MemoryWatch(control, self._tasks, self._spawners, setup.limit, setup.watch_memory)
         self._newborn: deque[NurseryTask] = self._watch.newborn
@@ -136,6 +139,9 @@ class Nursery:
                 back = hand.give_back(message[2])
                 self._early.difference_update(back)
                 self._say((RETURNED, back))
+        elif kind == SHARE:
+            running = [task for task in list(self._tasks.values()) if not task.cpus]
+            self._affinity.share(key, running)
         elif kind == SIGNAL:
             if (task := self._tasks.get(key)) is None:
                 self._early.add(key)  # the task may have just ended, then this is harmless
@@ -252,6 +258,9 @@ class Nursery:
             # Else posix_spawn reports what is wrong, without a shell.
             if slot.wraps and os.access(program, os.X_OK):
                 program, argv = slot.wrap(program, argv)
+        shared = self._affinity.shared
+        if task.cpus or shared or own.cpus or (slot is not None and slot.pinned):
+            own.cpus = self._affinity.enter(task.cpus or shared, own.cpus, slot)
         actions = [
             (os.POSIX_SPAWN_DUP2, self._null, 0),
             (os.POSIX_SPAWN_DUP2, files[0], 1),
@@ -274,6 +283,8 @@ class Nursery:
                 return (task.key, True, code, None, boottime(), 0, 0, 0, False, "")
             task.begun = begun
             task.pid = pid
+        if not task.cpus and self._affinity.shared != shared:  # it changed meanwhile
+            self._affinity.share(self._affinity.shared, [task])
         return None
 
     def _await(self, task: NurseryTask, pid: int) -> tuple[tuple[Any, ...], bool]:

@@ -13,6 +13,7 @@ class NurseryTask:
         "argv",
         "begun",
         "cpu",
+        "cpus",
         "env",
         "files",
         "folder",
@@ -41,6 +42,7 @@ class NurseryTask:
         lease: str,
         memory: int,
         cpu: int,
+        cpus: str = "",
     ) -> None:
         self.key = key
         self.argv = argv
@@ -53,6 +55,8 @@ class NurseryTask:
         """Most bytes that it may use; 0 is no limit."""
         self.cpu = cpu
         """Thousandths of a CPU that it requested."""
+        self.cpus = cpus
+        """CPUs that it has for itself, such as `0-7,16`; empty if it shares those that are left."""
         self.lock = threading.Lock()
         self.pid = 0
         """The pid of its leader; 0 before its start and after its end, when the pid may be reused."""

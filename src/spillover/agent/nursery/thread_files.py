@@ -28,6 +28,8 @@ class ThreadFiles:
         self.scratch = ""
         """Path of a folder that is empty when a task starts."""
         self.slot: Slot | None = None
+        self.cpus = ""
+        """The CPUs that the thread has moved to, as a list; empty is all."""
         self._tree = tree
 
     def prepare(self) -> None:

@@ -145,6 +145,8 @@ class Containers:
             words += ["--memory", memory, "--memory-swap", memory]
         if task.need.cpu:
             words += ["--cpu-shares", str(max(2, task.need.cpu * 1024 // 1000))]
+        if task.cpus:
+            words += ["--cpuset-cpus", task.cpus]
         if task.need.gpu:
             words += self._gpus(task)
         for volume in plan.volumes:

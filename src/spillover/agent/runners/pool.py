@@ -97,7 +97,7 @@ class Pool:
 
     def take(self, task: Task, slot: int) -> WorkerProcess:
         """Return the worker of a slot if it makes calls of this kind, else an idle or new one."""
-        kind = (task.workdir, task.need, tuple(task.env.items()))
+        kind = (task.workdir, task.need, task.cpus, tuple(task.env.items()))
         each = self._by_slot.get(slot) if slot >= 0 else None
         if each is None or each.ending or each.kind != kind:
             each = self._unused(kind, task)
@@ -123,10 +123,11 @@ class Pool:
         number = self._numbers
         lease = Lease(JobId(f"python-{os.getpid()}-{number}"), 1, number)
         each = self._workers[number] = WorkerProcess(number, kind, self._folder, lease)
+        each.once = bool(task.cpus)
         arguments = (number, self._folder, self._context.folder / "output", self._context.output_limit)
         words = (self._python, "-P", "-c", _RUN, *map(str, arguments))
         env = task.env | {"SPILL_WORKER_SECRET": self._secret.hex()}
-        process = Task(Argv(words), task.need, env, task.workdir)
+        process = Task(Argv(words), task.need, env, task.workdir, cpus=task.cpus)
         self._context.launch(lease, process, lambda seen: self._seen(each, seen))
         return each
 
@@ -136,7 +137,7 @@ class Pool:
         """Make a worker without calls idle, or retire it."""
         self._leave_slot(each)
         grown = each.last_peak - each.first_peak > MOST_GROWTH
-        if each.ending or grown or each.made >= self._most_calls:
+        if each.ending or each.once or grown or each.made >= self._most_calls:
             self._retire(each)
             return
         each.idle_since = time.monotonic()

@@ -57,6 +57,8 @@ class WorkerProcess:
         self.first_peak = 0
         self.last_peak = 0
         """Peak memory in bytes, after its first and its last call."""
+        self.once = False
+        """Whether it has CPUs for itself, which are free for others after its call."""
         self.ending = False
         """Whether it gets no more calls."""
         self.killed_for: Lease | None = None

@@ -20,6 +20,7 @@ from spillover.agent.tasks.nurseries import Listener, NurseryProcess, Thread, pi
 from spillover.agent.tasks.remains import NURSERY_LOCK, end_tasks
 from spillover.core.events import Lease, Usage
 from spillover.model.ids import split_member
+from spillover.model.inside import cpu_list, cpu_mask
 from spillover.model.job import Argv, Shell, Work
 
 BASE: Final = ("PATH", "HOME", "USER", "LANG")
@@ -111,6 +112,12 @@ class Processes:
         """Pid, birth and time of tasks whose start was reported."""
         self._naming: dict[int, list[asyncio.Future[None]]] = {}
         self._next = 0
+        self._cpus = sum([1 << cpu for cpu in os.sched_getaffinity(0)])
+        """All CPUs, as bits."""
+        self._pinned: dict[int, int] = {}
+        """CPUs of tasks that have some for themselves, as bits."""
+        self._shared = ""
+        """The CPUs that are left for others, as a list; empty if all are."""
 
     async def open(self) -> None:
         """Start the nurseries; raise OSError if the wanted isolation is unavailable."""
@@ -142,6 +149,8 @@ class Processes:
         finally:
             os.close(lock)
         self._nurseries[number] = nursery
+        if self._shared:
+            nursery.say((frames.SHARE, self._shared))
         nursery.grow(len(range(number, self._threads, self._count)))
 
     def _spool(self, number: int) -> str:
@@ -217,7 +226,21 @@ class Processes:
             env["SPILL_ARRAY_INDEX"] = str(member[1])
         stem = f"{self._output}/{job[:2]}/{job}.{attempt}.{lease.task}"
         need = task.need
-        thread.give((key, argv, env, task.workdir, stem, mark, need.memory, need.cpu))
+        thread.give((key, argv, env, task.workdir, stem, mark, need.memory, need.cpu, task.cpus))
+        if task.cpus:
+            self._pinned[key] = cpu_mask(task.cpus)
+            self._share()
+
+    def _share(self) -> None:
+        """Tell nurseries which CPUs are left for tasks that have none for themselves."""
+        left = self._cpus
+        for mask in self._pinned.values():
+            left &= ~mask
+        shared = cpu_list(left) if self._pinned else ""
+        if shared != self._shared:
+            self._shared = shared
+            for nursery in self._nurseries.values():
+                nursery.say((frames.SHARE, shared))
 
     def _send(self) -> None:
         """Send all tasks that were given out in this turn of the loop."""
@@ -313,6 +336,8 @@ class Processes:
     def _over(self, key: int) -> Lease:
         """Remove a task from its thread; return its lease."""
         lease, thread = self._tasks.pop(key)
+        if self._pinned.pop(key, None) is not None:
+            self._share()
         del self._keys[lease]
         self._started.pop(key, None)
         self._answer_names(key)  # an end is reported after the output has its name; an answer may never come

@@ -5,9 +5,10 @@ from typing import Final
 from spillover.forms.quantities import WORD_RULE, is_word
 from spillover.model.bounds import MOST_AMOUNT, is_plain
 from spillover.model.ids import NAME_RULE, is_name
-from spillover.model.units import FOREVER
+from spillover.model.inside import MOST_DOMAINS, cpu_mask, wrong_inside
+from spillover.model.units import FOREVER, format_cpu
 from spillover.wire import agents_pb2 as pb
-from spillover.wire.tasks import MOST_HELD, MOST_QUEUE, MOST_REPORTED
+from spillover.wire.tasks import MOST_HELD, MOST_QUEUE, MOST_REPORTED, inside_in
 
 PROTOCOL: Final = 1
 MOST_GPUS: Final = 100_000
@@ -19,6 +20,8 @@ MOST_PEER: Final = 300
 """Most characters of the address where other agents reach an agent."""
 MOST_ADDRESS: Final = 255
 """Most characters of the host where tasks of gangs reach those of an agent."""
+MOST_ID: Final = 100
+"""Most characters of the id of a GPU, or of a kind of link."""
 MOST_LIFE: Final = 100
 """Most characters of the id of an agent's run."""
 
@@ -49,6 +52,8 @@ def wrong_registration(request: pb.RegisterRequest) -> str | None:  # noqa: C901
             return f"{name} is {text[:80]!r}; write at most {most} printable characters"
     if " " in request.address:
         return f"address is {request.address[:80]!r}; write a host name or an IP address"
+    if request.HasField("inside") and (wrong := _wrong_inside(request)) is not None:
+        return f"inside {wrong}"
     if len(request.labels) > 100 or len(request.offers) > 1000:
         return "at most 100 labels and 1000 offers"
     for word in request.offers:
@@ -57,6 +62,25 @@ def wrong_registration(request: pb.RegisterRequest) -> str | None:  # noqa: C901
     for key, value in request.labels.items():
         if not is_plain(key, MOST_LABEL) or not is_plain(value, MOST_LABEL):
             return f"labels: {key[:80]!r} or its value has more than {MOST_LABEL} characters, or control characters"
+    return None
+
+
+def _wrong_inside(request: pb.RegisterRequest) -> str | None:
+    """Return the problem with the reported inside of a machine; None if there is none."""
+    inside, capacity = request.inside, request.capacity
+    names = [*inside.gpus, *[link.kind for link in inside.links]]
+    if (bad := next((each for each in names if not is_plain(each, MOST_ID) or not each), None)) is not None:
+        return f"has the id or kind {bad[:80]!r}; write 1 to {MOST_ID} printable characters"
+    if len(inside.domains) > MOST_DOMAINS or len(inside.gpus) > MOST_GPUS:
+        return f"has more than {MOST_DOMAINS} NUMA nodes or {MOST_GPUS} GPUs"
+    found = inside_in(inside)
+    if (wrong := wrong_inside(found)) is not None:
+        return wrong
+    if found.gpus and len(found.gpus) != capacity.gpu:
+        return f"has {len(found.gpus)} GPUs, and the capacity {capacity.gpu}"
+    cpus = sum([cpu_mask(lane).bit_count() for domain in found.domains for lane in domain.cpus])
+    if cpus and cpus * 1000 < capacity.cpu:
+        return f"has {cpus} CPUs, and the capacity {format_cpu(capacity.cpu)}; report all, or none"
     return None
 
 

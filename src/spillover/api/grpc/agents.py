@@ -30,6 +30,7 @@ from spillover.wire.keepalive import GRPC_SERVING
 from spillover.wire.tasks import (
     answer_out,
     chunk_in,
+    inside_in,
     lease_in,
     lease_out,
     prepared_in,
@@ -159,6 +160,7 @@ class AgentsService:
                 request.stream,
                 request.address,
                 request.gangs,
+                inside_in(request.inside) if request.HasField("inside") else None,
             )
         )
         return pb.RegisterReply(

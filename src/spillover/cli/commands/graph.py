@@ -10,8 +10,9 @@ from spillover.cli.printing.output import Column
 if TYPE_CHECKING:
     from spillover.client import Client
     from spillover.forms.graph import Graph
+    from spillover.model.inside import Inside
     from spillover.model.resources import Resources
-    from spillover.wire.api import ClusterView
+    from spillover.wire.api import AgentView, ClusterView
 
 _TREE: Final = (
     Column("VERTEX", gives=True),
@@ -36,6 +37,9 @@ def _configure(parser: ArgumentParser) -> None:
     )
     show.add_argument("file", nargs="?", metavar="FILE", help="file in JGF (default: ask the server)")
     show.add_argument("--nodes", action="store_true", help="show each node too")
+    show.add_argument(
+        "--inside", action="store_true", help="show each node with its sockets, cores and GPUs too"
+    )
     export = add(
         "export",
         "print a cluster in JGF, as Fluxion reads it",
@@ -73,7 +77,7 @@ def _run(args: Namespace, context: Context) -> int:
         levels = ", ".join((*graph.levels, "node"))
         context.out.line(f"{args.file} is valid; {len(graph.nodes)} nodes; levels: {levels}")
     else:
-        context.out.table(_TREE, _rows(graph, nodes=args.nodes))
+        context.out.table(_TREE, _rows(graph, nodes=args.nodes or args.inside, inside=args.inside))
     return codes.OK
 
 
@@ -100,8 +104,21 @@ def _served(client: "Client", name: str | None) -> "Graph":
         ]
         have = {name: int(amount) for name, amount in agent.capacity.items()}
         capacity = Resources(round(agent.capacity["cpu"] * 1000), have.get("memory", 0), have.get("gpu", 0))
-        nodes.append(GraphNode(agent.name, capacity, tuple(path)))
+        nodes.append(GraphNode(agent.name, capacity, tuple(path), _inside(agent)))
     return Graph(cluster.name, tuple(cluster.levels), tuple(nodes))
+
+
+def _inside(agent: "AgentView") -> "Inside | None":
+    """Return what a machine has inside; None if it does not report it."""
+    from spillover.model.inside import Domain, Inside, Link  # noqa: PLC0415 - heavy
+
+    if agent.inside is None:
+        return None
+    domains = [
+        Domain(one.socket, tuple(one.cpus), tuple(one.gpus), one.memory) for one in agent.inside.domains
+    ]
+    links = [Link(one.kind, tuple(one.gpus)) for one in agent.inside.links]
+    return Inside(tuple(domains), tuple(agent.inside.gpus), tuple(links))
 
 
 def _chosen(clusters: "list[ClusterView]", name: str | None) -> "ClusterView":
@@ -115,7 +132,7 @@ def _chosen(clusters: "list[ClusterView]", name: str | None) -> "ClusterView":
     return found[0]
 
 
-def _rows(graph: "Graph", *, nodes: bool) -> list[tuple[str, ...]]:
+def _rows(graph: "Graph", *, nodes: bool, inside: bool = False) -> list[tuple[str, ...]]:
     """Return a row for each vertex, from the top down, with what is in it."""
     from spillover.model.resources import Resources  # noqa: PLC0415 - heavy
 
@@ -126,7 +143,36 @@ def _rows(graph: "Graph", *, nodes: bool) -> list[tuple[str, ...]]:
         for depth in range(1, len(whole) + 1):
             many, total = sums.get(whole[:depth], (0, Resources()))
             sums[whole[:depth]] = (many + 1, total + node.capacity)
-    return [_row(path, many, total) for path, (many, total) in sorted(sums.items())]
+    known = {node.name: node.inside for node in graph.nodes if inside and node.inside is not None}
+    rows: list[tuple[str, ...]] = []
+    for path, (many, total) in sorted(sums.items()):
+        rows.append(_row(path, many, total))
+        if path[-1][0] == "node" and path[-1][1] in known:
+            rows += _inner_rows(known[path[-1][1]], "  " * len(path))
+    return rows
+
+
+def _inner_rows(inside: "Inside", indent: str) -> list[tuple[str, ...]]:
+    """Return a row for each NUMA node and each link of a machine."""
+    from spillover.model.inside import cpu_list, cpu_mask  # noqa: PLC0415 - heavy
+    from spillover.model.units import format_memory  # noqa: PLC0415 - heavy
+
+    rows: list[tuple[str, ...]] = []
+    for numa, domain in enumerate(inside.domains):
+        cpus = sum([cpu_mask(lane) for lane in domain.cpus])
+        shared = len([one for one in inside.domains if one.socket == domain.socket]) > 1
+        name = f"socket {domain.socket}" + (f", NUMA node {numa}" if shared else "")
+        which = f": CPUs {cpu_list(cpus)}" + (f", GPUs {','.join(domain.gpus)}" if domain.gpus else "")
+        memory = format_memory(domain.memory) if domain.memory else ""
+        level = "numanode" if shared else "socket"
+        rows.append(
+            (f"{indent}{name}{which}", level, "", str(cpus.bit_count()), memory, str(len(domain.gpus)))
+        )
+    rows += [
+        (f"{indent}{link.kind}: GPUs {','.join(link.gpus)}", "link", "", "", "", str(len(link.gpus)))
+        for link in inside.links
+    ]
+    return rows
 
 
 def _row(path: tuple[tuple[str, str], ...], many: int, total: "Resources") -> tuple[str, ...]:

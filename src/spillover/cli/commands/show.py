@@ -44,8 +44,14 @@ def sheet(out: Output, job: "JobDetail", currency: str) -> None:
     if job.tasks:
         out.line()
         grouped = any(each.group for each in job.tasks)
-        columns = (*_TASKS[:1], _GROUP, *_TASKS[1:]) if grouped else _TASKS
-        out.table(columns, [_task(each, grouped=grouped) for each in job.tasks])
+        columns: tuple[Column, ...] = (*_TASKS[:1], _GROUP, *_TASKS[1:]) if grouped else _TASKS
+        rows = [_task(each, grouped=grouped) for each in job.tasks]
+        if any(each.cpus or each.gpus for each in job.tasks):
+            at = 3 if grouped else 2
+            columns = (*columns[:at], Column("HAS ALONE", drops=1), *columns[at:])
+            shown = zip(job.tasks, rows, strict=True)
+            rows = [(*row[:at], granted(each), *row[at:]) for each, row in shown]
+        out.table(columns, rows)
     if job.spec:
         import yaml  # noqa: PLC0415 - heavy
 
@@ -72,6 +78,7 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
             else "",
         ),
         ("where", f"{where}, because {because}" if where and because else where),
+        ("has alone", granted(job)),
         ("attempt", str(job.attempt) if job.attempt else ""),
         ("owner", f"{job.user}, project {job.project}, queue {job.queue}, priority {job.priority}"),
         ("requests", "" if not job.resources or _has_groups(job) else resources(job.resources)),
@@ -108,6 +115,14 @@ _TASKS = (
 
 
 _GROUP = Column("GROUP")
+
+
+def granted(of: "JobDetail | TaskView") -> str:
+    """Return the CPUs and GPUs that a task has for itself."""
+    parts = [f"CPUs {of.cpus}"] if of.cpus else []
+    if of.gpus:
+        parts.append(f"GPU{'s' if len(of.gpus) > 1 else ''} {', '.join(of.gpus)}")
+    return "; ".join(parts)
 
 
 def _task(task: "TaskView", *, grouped: bool) -> tuple[str, ...]:

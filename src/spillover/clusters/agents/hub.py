@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from spillover.model.backoff import reason_of
 from spillover.model.ids import ClusterName
+from spillover.model.inside import Granted
 from spillover.model.job import JobSpec
 from spillover.ports.cluster import (
     FIRST_TERMS,
@@ -58,6 +59,8 @@ class _Parcel(NamedTuple):
     size: int
     """Bytes."""
     peer: pb.Peer | None = None
+    granted: Granted | None = None
+    """The cores and GPUs that the task has for itself; None if it gets none by name."""
 
 
 class Session:
@@ -141,7 +144,8 @@ class Session:
                 )
                 self._starts.append(_Parcel(lease_out(start.lease), None, peer.ByteSize(), peer))
             else:
-                self._starts.append(_Parcel(lease_out(start.lease), task, task.ByteSize()))
+                parcel = _Parcel(lease_out(start.lease), task, task.ByteSize(), granted=start.granted)
+                self._starts.append(parcel)
         self._news.set()
         return refused
 
@@ -213,7 +217,11 @@ class Session:
             if grants and size > MOST_BYTES:
                 break
             parcel = self._starts.popleft()
-            grants.append(pb.Grant(lease=parcel.lease, task=parcel.task, peer=parcel.peer))
+            grant = pb.Grant(lease=parcel.lease, task=parcel.task, peer=parcel.peer)
+            if (own := parcel.granted) is not None:
+                grant.cpus = own.cpus
+                grant.gpus.extend(own.gpus)
+            grants.append(grant)
         return grants
 
 

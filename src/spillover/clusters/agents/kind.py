@@ -47,11 +47,33 @@ def local_specs(
     form: LocalAgentsDoc, cluster: ClusterName, found: Findings, options: Sequence[str] = ()
 ) -> tuple[LocalSpec, ...]:
     """Read the local agents of a form, with further options for their command lines; add problems to `found`."""
-    return tuple([_local(each, cluster, ("local", at), found, options) for at, each in enumerate(form.local)])
+    # Several agents on one machine would give away the same cores.
+    sockets = "auto" if len(form.local) == 1 else "0"
+    return tuple(
+        [
+            _local(each, cluster, ("local", at), found, (options, _inside_of(each, sockets, at, found)))
+            for at, each in enumerate(form.local)
+        ]
+    )
+
+
+def _inside_of(doc: LocalDoc, sockets: str, at: int, found: Findings) -> tuple[str, ...]:
+    """Return options for the sockets of an agent."""
+    given = sockets if doc.sockets is None else str(doc.sockets)
+    if doc.gpu_link is None:
+        return ("--sockets", given)
+    check_name(doc.gpu_link, ("local", at, "gpu_link"), found)
+    if not given.isdigit() or given == "0":
+        found.add(("local", at, "gpu_link"), "needs a number of `sockets`; write sockets: 1 or more")
+    return ("--sockets", given, "--gpu-link", doc.gpu_link)
 
 
 def _local(
-    doc: LocalDoc, cluster: ClusterName, path: Path, found: Findings, options: Sequence[str]
+    doc: LocalDoc,
+    cluster: ClusterName,
+    path: Path,
+    found: Findings,
+    options: tuple[Sequence[str], Sequence[str]],
 ) -> LocalSpec:
     """Read one local agent."""
     check_name(doc.name, (*path, "name"), found)
@@ -68,6 +90,7 @@ def _local(
         if not word or "\0" in word:
             found.add((*path, "engine_options", at), f"{shown(word)} is not an option of a container engine")
     engine = () if doc.engine is None else ("--engine", doc.engine)
-    words = (*options, *engine, *[f"--engine-option={option}" for option in doc.engine_options])
+    first, last = options
+    words = (*first, *engine, *[f"--engine-option={option}" for option in doc.engine_options], *last)
     capacity = Resources(cpu, size, doc.gpu)
     return LocalSpec(cluster, NodeName(doc.name), capacity, doc.queue, offers, doc.labels, words)

@@ -38,6 +38,7 @@ from spillover.core.proposals import Outcome, Refusal, Result, unusable
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.model.hosts import is_loopback
 from spillover.model.ids import ClusterName, JobId, NodeKey, member_id
+from spillover.model.inside import Granted
 from spillover.model.job import JobSpec
 from spillover.model.topology import Level
 from spillover.ports.cluster import Agents, Peer, Start, Unsendable
@@ -63,6 +64,8 @@ class _Grant(NamedTuple):
     """The number of tasks that a gang of elastic size got; 0 if its size is fixed."""
     source: tuple[str, Lease] | None = None
     """The agent that held the lease before, and its lease; None if the lease was not moved."""
+    granted: Granted | None = None
+    """The cores and GPUs that the task has for itself; None if it gets none by name."""
 
 
 class LeaseSender:
@@ -125,12 +128,14 @@ class LeaseSender:
             match event:
                 case JobPlaced():
                     lease = Lease(event.job, event.attempt, event.seq)
-                    self._grant(f"{event.cluster}/{event.node}", event.cluster, lease, event.job)
+                    node = f"{event.cluster}/{event.node}"
+                    self._grant(node, event.cluster, lease, event.job, event.granted)
                 case GangPlaced():
                     self._grant_gang(event)
                 case MemberPlaced():
                     lease = Lease(member_id(event.array, event.index), 1, event.seq)
-                    self._grant(f"{event.cluster}/{event.node}", event.cluster, lease, event.array)
+                    node = f"{event.cluster}/{event.node}"
+                    self._grant(node, event.cluster, lease, event.array, event.granted)
                 case LeaseMoved():
                     self._move(event)
                 case StealAsked():
@@ -162,17 +167,27 @@ class LeaseSender:
         if self._grants:
             self._news.set()
 
-    def _grant(self, node: str, cluster: ClusterName, lease: Lease, spec_of: JobId, tasks: int = 0) -> None:
+    def _grant(
+        self,
+        node: str,
+        cluster: ClusterName,
+        lease: Lease,
+        spec_of: JobId,
+        granted: Granted | None = None,
+        tasks: int = 0,
+    ) -> None:
         job = self._loop.state.jobs.get(spec_of)
         if job is not None and node in self._incarnations:
-            grant = _Grant(node, self._incarnations[node], lease, job.spec, cluster, tasks=tasks)
+            incarnation = self._incarnations[node]
+            grant = _Grant(node, incarnation, lease, job.spec, cluster, tasks=tasks, granted=granted)
             self._grants.append(grant)
 
     def _grant_gang(self, event: GangPlaced) -> None:
         """Grant the leases of all tasks of a gang. No task starts before all are prepared, see `GangStarts`."""
         for rank, node in enumerate(event.nodes):
             lease = Lease(event.job, event.attempt, event.seq, rank)
-            self._grant(f"{event.cluster}/{node}", event.cluster, lease, event.job, len(event.nodes))
+            granted, tasks = event.granted[rank] if event.granted else None, len(event.nodes)
+            self._grant(f"{event.cluster}/{node}", event.cluster, lease, event.job, granted, tasks)
 
     def _move(self, event: LeaseMoved) -> None:
         """Grant a lease to the agent that it moved to."""
@@ -219,7 +234,7 @@ class LeaseSender:
                 continue
             if self._loop.aside:
                 self._loop.aside.done(WORK, grant.lease.job)
-            start = Start(grant.lease, spec, grant.cluster, peer)
+            start = Start(grant.lease, spec, grant.cluster, peer, granted=grant.granted)
             starts.setdefault((grant.node, grant.incarnation), []).append(start)
         for (node, incarnation), each in starts.items():
             for unsendable in self._agents.start(node, incarnation, each):

@@ -34,6 +34,7 @@ from spillover.core.proposals import (
 )
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.model.ids import ClusterName, NodeKey, NodeName, split_task
+from spillover.model.inside import Inside
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE
 from spillover.ports.cluster import Agents, GangHost, LeaseTerms, Offer
@@ -83,6 +84,8 @@ class Introduction(Struct, frozen=True):
     """Host where tasks on other machines reach tasks on this one; empty if unknown."""
     gangs: bool = False
     """Whether the agent prepares tasks of gangs before it starts them."""
+    inside: Inside | None = None
+    """Sockets, cores, GPUs and links of its machine; None if it reports none."""
 
 
 class AgentWelcome(Struct, frozen=True):
@@ -226,6 +229,7 @@ class AgentRequests:
             intro.token,
             intro.admin,
             intro.waiting,
+            intro.inside,
         )
         try:
             (reply,) = await self._loop.propose(proposal)

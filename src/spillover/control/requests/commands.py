@@ -278,8 +278,10 @@ class LiveCommands:
             cpu_s=None if usage is None or view.started_at is None else usage[1] / SECOND,
             peak_memory=None if usage is None or view.started_at is None else usage[2],
             set_aside=[each for each in self._set_aside(self._loop.engine) if each.subject == id_of(found)],
-            tasks=[task_view(each, shape) for each in of.tasks],
+            tasks=[task_view(each, shape, of.own(at)) for at, each in enumerate(of.tasks)],
             task_counts=of.counts,
+            cpus=of.own(0).cpus or None if not of.tasks else None,
+            gpus=list(of.own(0).gpus) if not of.tasks else [],
         )
 
     async def why(self, ref: str) -> WhyView:

@@ -22,7 +22,7 @@ from spillover.deciding.whatif import Snapshot, Trial, try_jobs
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.ids import ID_BITS, JobId, job_id
 from spillover.model.job import JobSpec, On, Shape, Terms
-from spillover.model.reasons import GangTooBig, NoSuchLevel, TooBig
+from spillover.model.reasons import GangTooBig, NoSuchLevel, TooBig, TooBigInside
 from spillover.model.units import format_duration, format_moment
 from spillover.ports.archive import Archive, Finished, ProjectKey
 from spillover.ports.commands import CommandError, ErrorKind, refused
@@ -280,7 +280,11 @@ def _advice(reason: TooLarge, shape: Shape) -> tuple[str, str]:
         case NoSuchLevel(level=level):
             named = shape.topology is not None and shape.topology.within == level
             return ("within" if named else "spread"), "write one of those"
-        case TooBig():
+        case TooBigInside(link=link, gpus=gpus) if link and not gpus:
+            return "gpu_link", "write one that they have, or remove it"
+        case TooBigInside(cpus=0):
+            return "pin", "remove it, or update the agents"
+        case TooBig() | TooBigInside():
             return "resources", "request no more than one machine has"
 
 

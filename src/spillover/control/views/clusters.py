@@ -8,10 +8,11 @@ from spillover.core.records.jobs import Running
 from spillover.core.records.nodes import Node
 from spillover.core.state import State
 from spillover.model.cluster import ClusterLife, ClusterSpec
+from spillover.model.inside import cpu_list, cpu_mask
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.ports.cluster import Contact
-from spillover.wire.api import AgentView, ClusterView
+from spillover.wire.api import AgentView, ClusterView, DomainView, InsideView, LinkView
 
 
 def agent_view(state: State, node: Node, contact: Contact | None, heard_at: int | None) -> AgentView:
@@ -33,6 +34,23 @@ def agent_view(state: State, node: Node, contact: Contact | None, heard_at: int 
         stolen_in=node.taken,
         stolen_out=node.given,
         drained_by=node.drained or None,
+        inside=_inside(node),
+    )
+
+
+def _inside(node: Node) -> InsideView | None:
+    """Return the inside of a machine in the form of the API; None if it reports none."""
+    inside, used = node.inside, 0
+    if inside is None:
+        return None
+    for each in node.granted.values():
+        used |= cpu_mask(each.cpus)
+    return InsideView(
+        [DomainView(one.socket, list(one.cpus), list(one.gpus), one.memory) for one in inside.domains],
+        list(inside.gpus),
+        [LinkView(one.kind, list(one.gpus)) for one in inside.links],
+        cpu_list(used),
+        sorted([gpu for each in node.granted.values() for gpu in each.gpus]),
     )
 
 

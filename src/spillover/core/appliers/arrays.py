@@ -29,6 +29,8 @@ def member_placed(state: State, event: MemberPlaced) -> None:
     if not members.pending:
         array.phase = Spread(event.at)
     extra = NO_EXTRA if array.extra.deadline is None else Extra(deadline=array.extra.deadline)
+    if event.granted is not None:
+        extra = Extra(deadline=array.extra.deadline, granted=(event.granted,))
     job = Job(
         id=member_id(array.id, event.index),
         number=array.number,

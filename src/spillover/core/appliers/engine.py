@@ -91,6 +91,7 @@ def agent_registered(state: State, event: AgentRegistered) -> None:
     node.labels = event.labels
     node.queue = event.queue
     node.token = event.token
+    node.inside = event.inside
     _enter(state, node, AGENT[node.status, AgentRegistered], event.at)
     move_up(node)
     state.facts.incarnations = max(state.facts.incarnations, event.incarnation, node.number)

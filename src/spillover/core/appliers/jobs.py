@@ -55,6 +55,7 @@ from spillover.core.state import State
 from spillover.core.transitions import Impossible
 from spillover.model import ranges
 from spillover.model.ids import task_key
+from spillover.model.inside import Granted
 
 NOT_YET = Waiting(None)
 _USES_LOST = frozenset({Back.LOST, Back.UNPREPARED})
@@ -138,9 +139,18 @@ def placed(state: State, event: JobPlaced) -> None:
     job.phase = Placed(event.cluster, event.node, event.at, event.why)
     job.attempt = event.attempt
     job.seq = event.seq
+    _keep_granted(job, () if event.granted is None else (event.granted,))
     put_on_node(state, job, event.cluster, event.node)
     if state.facts.sharing is not None:
         usage.begin(state, job, event.at)
+
+
+def _keep_granted(job: Job, granted: tuple[Granted | None, ...]) -> None:
+    """Record what the tasks of an attempt have for themselves."""
+    if granted or job.extra.granted:
+        if job.extra is NO_EXTRA:
+            job.extra = Extra()
+        job.extra.granted = granted
 
 
 def gang_placed(state: State, event: GangPlaced) -> None:
@@ -154,6 +164,7 @@ def gang_placed(state: State, event: GangPlaced) -> None:
     if job.extra is NO_EXTRA:
         job.extra = Extra()
     job.extra.gang = gang_on(event.nodes)
+    _keep_granted(job, event.granted)
     put_gang_on_nodes(state, job, event.cluster)
     if state.facts.sharing is not None:
         usage.begin(state, job, event.at)
@@ -222,6 +233,8 @@ def requeued(state: State, event: JobRequeued) -> None:
     _leave_place(state, job)
     if job.extra.gang is not None:
         job.extra.gang = None
+    if job.extra.granted:
+        job.extra.granted = ()
     if state.facts.sharing is not None:
         usage.end(state, job, event.at)
     if event.outputs:

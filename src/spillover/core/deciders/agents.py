@@ -71,6 +71,7 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
             proposal.labels,
             proposal.queue,
             proposal.token,
+            proposal.inside,
         )
     ]
     keep = tuple(lease for lease in proposal.held if _task(state, lease, key) is not None)

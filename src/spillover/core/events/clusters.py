@@ -5,6 +5,7 @@ from msgspec import Struct, field
 from spillover.core.events.base import Event
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Leave, Taint
 from spillover.model.ids import ClusterName, NodeName
+from spillover.model.inside import Inside
 from spillover.model.resources import Resources
 from spillover.model.units import format_duration
 
@@ -114,6 +115,8 @@ class AgentRegistered(Event, frozen=True, tag="agent_registered"):
     """How many leases it prefetches beyond those that its capacity runs."""
     token: str = ""
     """Id of its token; empty for the server's own token."""
+    inside: Inside | None = None
+    """Its sockets, cores, GPUs and links: domains (socket, cpus, gpus, memory), gpus, links; null if it reports none."""
 
     def __str__(self) -> str:
         return f"agent {self.cluster}/{self.node} registered with {self.capacity}"

@@ -17,6 +17,7 @@ from spillover.core.events.base import (
     Unmoved,
 )
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
+from spillover.model.inside import Granted
 from spillover.model.reasons import Reason
 from spillover.model.units import format_duration, format_money
 
@@ -38,9 +39,12 @@ class JobPlaced(JobEvent, frozen=True, tag="job_placed"):
     attempt: int
     seq: int
     why: Reason
+    granted: Granted | None = None
+    """The CPUs and GPUs that it has for itself: cpus, gpus; null if it gets none by name."""
 
     def __str__(self) -> str:
-        return f"placed on {self.cluster}/{self.node}: {self.why}"
+        own = "" if self.granted is None else f" ({self.granted})"
+        return f"placed on {self.cluster}/{self.node}{own}: {self.why}"
 
     def reached(self) -> tuple[Reached, ...]:
         """See Event."""
@@ -61,6 +65,8 @@ class GangPlaced(JobEvent, frozen=True, tag="gang_placed"):
     attempt: int
     seq: int
     why: Reason
+    granted: tuple[Granted | None, ...] = ()
+    """By rank, the CPUs and GPUs that a task has for itself: cpus, gpus; empty if none gets any by name."""
 
     def __str__(self) -> str:
         return f"{len(self.nodes)} tasks placed on {self.cluster}: {self.why}"
@@ -80,9 +86,12 @@ class MemberPlaced(Event, frozen=True, tag="member_placed"):
     node: NodeName
     seq: int
     why: Reason
+    granted: Granted | None = None
+    """The CPUs and GPUs that it has for itself: cpus, gpus; null if it gets none by name."""
 
     def __str__(self) -> str:
-        return f"placed on {self.cluster}/{self.node}: {self.why}"
+        own = "" if self.granted is None else f" ({self.granted})"
+        return f"placed on {self.cluster}/{self.node}{own}: {self.why}"
 
     def about(self) -> tuple[JobId, ...]:
         """See Event."""

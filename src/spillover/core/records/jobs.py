@@ -11,11 +11,13 @@ from msgspec import Struct, field
 
 from spillover.core.events import JobState, Lease, Stop, TaskEnd, Usage
 from spillover.core.records.money import Hold, Paid
-from spillover.core.records.tasks import Gang, JobTask
+from spillover.core.records.tasks import Gang, JobTask, asked_by
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
+from spillover.model.inside import Granted, held_with
 from spillover.model.job import After, Range, Shape, Terms
 from spillover.model.reasons import Reason
+from spillover.model.resources import Resources
 
 
 class Kind(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
@@ -167,6 +169,8 @@ class Extra(Struct, array_like=True, gc=False):
     """Clusters that it backs off from, sorted by name."""
     gang: Gang | None = None
     """The tasks of the current or last attempt, if there are several. Use `Job.tasks` to read them."""
+    granted: tuple[Granted | None, ...] = ()
+    """By rank, the cores and GPUs that tasks of the current or last attempt have for themselves; empty if none has."""
 
 
 NO_EXTRA = Extra()
@@ -232,6 +236,14 @@ class Job(Struct, array_like=True, gc=False):
     def lease_of(self, rank: int) -> Lease:
         """Return the valid lease of one task."""
         return Lease(self.id, self.attempt, self.seq, rank)
+
+    def granted(self, rank: int) -> Granted | None:
+        """Return the cores and GPUs that a task has for itself; None if it has none by name."""
+        return self.extra.granted[rank] if self.extra.granted else None
+
+    def held_by(self, rank: int) -> Resources:
+        """Return what a task holds while it is placed."""
+        return held_with(asked_by(self.kind.shape, rank), self.granted(rank))
 
     @property
     def shape(self) -> Shape:

@@ -4,6 +4,7 @@ from msgspec import Struct, field
 
 from spillover.model.cluster import Taint
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, TaskKey, job_of_task, node_key
+from spillover.model.inside import Granted, Inside
 from spillover.model.resources import Resources
 
 
@@ -50,6 +51,10 @@ class Node(Struct, array_like=True):
     """Since when an agent is lost, in steady time; None if it is not, or if an old journal did not record it."""
     alone: bool = False
     """Whether one job has it for itself, so that no other may start there."""
+    inside: Inside | None = None
+    """Its sockets, cores, GPUs and links; None if it reported none."""
+    granted: dict[TaskKey, Granted] = field(default_factory=dict)
+    """Tasks that have cores or GPUs of their own, by name."""
 
     @property
     def key(self) -> NodeKey:

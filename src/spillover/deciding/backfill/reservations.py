@@ -122,7 +122,7 @@ class Reservations(Reservation):
             self.blocked = True
             return []
         parts: list[Part] = []
-        for machine, wants, many, number, whole in booking.shares:
+        for machine, wants, many, number, whole, _ in booking.shares:
             parts.append(Part(machine, wants, many, machine.before, number, whole))
             if whole:
                 cluster.take_whole(machine)

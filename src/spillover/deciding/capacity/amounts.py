@@ -35,13 +35,15 @@ MOST_KNOWN: Final = 10_000
 class Layout:
     """The position of each named resource in the vectors of one cluster. It only grows."""
 
-    __slots__ = ("_counts_tasks", "_known", "_positions", "size")
+    __slots__ = ("_counts_tasks", "_known", "_positions", "pools", "size")
 
     def __init__(self, *, counts_tasks: bool) -> None:
         self._counts_tasks = counts_tasks
         """Whether machines of the cluster can have a limit on tasks; if not, tasks are not counted."""
         self._positions: dict[str, int] = {}
         self._known: dict[Resources, Wants] = {}
+        self.pools: tuple[int, ...] = ()
+        """Positions of the pools inside of machines, see `inside`. Each machine says what its pools are."""
         self.size = NAMED
         """The number of positions."""
 
@@ -49,6 +51,7 @@ class Layout:
         """Return an independent copy."""
         own = Layout(counts_tasks=self._counts_tasks)
         own._positions, own.size = self._positions.copy(), self.size
+        own.pools = self.pools
         return own
 
     def add(self, resources: Resources) -> bool:
@@ -62,6 +65,13 @@ class Layout:
             return False
         self._known.clear()
         return True
+
+    def add_pools(self, count: int) -> bool:
+        """Add positions until there are so many pools; return whether any are new."""
+        new = range(self.size, self.size + max(0, count - len(self.pools)))
+        self.pools += tuple(new)
+        self.size += len(new)
+        return bool(new)
 
     def position(self, name: str) -> int | None:
         """Return the position of a named resource; None if no machine has it."""
@@ -93,7 +103,7 @@ class Layout:
 
     def named(self, resources: Resources) -> Vector:
         """Return the amounts of named resources by position."""
-        amounts = [0] * len(self._positions)
+        amounts = [0] * (self.size - NAMED)
         for name, amount in resources.other:
             if (position := self._positions.get(name)) is not None:
                 amounts[position - NAMED] = amount

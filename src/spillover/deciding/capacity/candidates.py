@@ -27,6 +27,7 @@ class Candidates:
         "alone",
         "cluster",
         "heap",
+        "inner",
         "plain",
         "queues",
         "read",
@@ -45,6 +46,8 @@ class Candidates:
         self._ask()
         self.alone = shape.topology is not None and shape.topology.exclusive
         """Whether it needs a machine for itself."""
+        self.inner = shape.topology is not None and shape.topology.asks_inside
+        """Whether it asks for something inside of machines."""
         self.plain = not (shape.needs or shape.rules or shape.topology or shape.reservation)
         """Whether it asks for amounts only; its clusters were chosen before."""
         self.scores: dict[int, int] = {}
@@ -104,7 +107,7 @@ class Candidates:
             look = dict.fromkeys(cluster.changes[self.read - cluster.forgotten :])
         self.read = end
         cpu, gpu, memory, others, plain = self._cpu, self._gpu, self._memory, self._others, self.plain
-        alone = self.alone
+        closer = self.alone or self.inner
         for index in look:
             machine = machines[index]
             free = machine.free
@@ -115,7 +118,7 @@ class Candidates:
                 and free[MEMORY] >= memory
                 and (not others or fits(others, free))
                 and ((plain and not machine.repels) or machine.admits(shape))
-                and (plain or not alone or machine.is_empty(free))
+                and (plain or not closer or machine.holds(shape, self.wants, free))
             ):
                 score = score_of(machine, shape)
                 if scores.get(index) != score:
@@ -125,8 +128,16 @@ class Candidates:
                 del scores[index]
 
     def held(self, machine: Machine) -> Wants:
-        """Return what a task takes of a machine: what it asks for, or all of it."""
-        return machine.whole if self.alone else self.wants
+        """Return what a task that starts now takes of a machine: what it asks for, or all of it."""
+        return (
+            self.wants
+            if machine.inside is None and not self.alone
+            else machine.held_now(self.shape, self.wants)
+        )
+
+    def taken(self, machine: Machine) -> Wants:
+        """Return the amounts that a task takes, without its share of what is inside."""
+        return self.wants if machine.inside is None else machine.asks(self.shape, self.wants)
 
     def put_back(self, passed: Iterable[tuple[int, int]]) -> None:
         """Put back machines that were passed over."""
@@ -138,7 +149,14 @@ class Candidates:
         cluster = self.cluster
         if self.turns != cluster.turns:
             eager = [cluster.slots[index] for index in sorted(cluster.eager)]
-            self.queues = tuple([each for each in eager if each.ahead > 0 and each.could_fit(self.shape)])
+            # Server and agent must agree on what a task has for itself, so it is not prefetched.
+            self.queues = tuple(
+                [
+                    each
+                    for each in eager
+                    if each.ahead > 0 and each.could_fit(self.shape) and not each.grants(self.shape)
+                ]
+            )
             if self.alone:  # an agent starts prefetched leases beside others
                 self.queues = ()
             self.turns = cluster.turns

@@ -20,12 +20,14 @@ from spillover.deciding.capacity.amounts import (
     Wants,
     change,
 )
+from spillover.deciding.capacity.inside import Left, structure_of
 from spillover.deciding.capacity.levels import Levels, shift
 from spillover.deciding.capacity.limits import ClusterLimits
-from spillover.deciding.capacity.machine import Before, Machine, nothing
+from spillover.deciding.capacity.machine import NOTHING_INSIDE, Before, Machine, nothing
 from spillover.deciding.capacity.windows import Windows
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
+from spillover.model.inside import Granted
 from spillover.model.job import Shape
 from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
@@ -121,12 +123,15 @@ class Capacity:
                 self.drop([node.name])
                 machine = self._join(node)
             more = self._observe(machine, node)
-        free, ahead = self._free(machine, node), 0
+        left = machine.left
+        if machine.inside is not None:
+            left = machine.inside.left(node.granted.values())
+        free, ahead = self._free(machine, node, left), 0
         if node.queue and machine.ready and not node.alone:
             machine.limit, machine.pace, machine.turn = ahead_of(node, self.horizon), node.pace, node.turn
             machine.slots = slots_of(node)
             ahead = max(0, machine.limit - len(node.ahead))
-        if free == machine.free and ahead == machine.ahead:
+        if free == machine.free and ahead == machine.ahead and left == machine.left:
             return more
         was = machine.free
         more = (
@@ -138,7 +143,7 @@ class Capacity:
             or free[TASKS] > was[TASKS]
             or (len(free) > NAMED and any(map(gt, free[NAMED:], was[NAMED:])))
         )
-        self.set(machine, (free, ahead))
+        self.set(machine, (free, ahead, left))
         if ahead:
             self.eager[machine.index] = None
         elif self.eager:
@@ -158,15 +163,15 @@ class Capacity:
         self.turns += 1
         self._look_again()
 
-    def _free(self, machine: Machine, node: Node) -> Vector:
+    def _free(self, machine: Machine, node: Node, left: Left) -> Vector:
         """Compute what is free on a node according to the state."""
         capacity, used, foreign = node.capacity, node.used, node.foreign
         cpu, memory, gpu = capacity.cpu - used.cpu, capacity.memory - used.memory, capacity.gpu - used.gpu
         tasks = ANY
         if foreign is not None:
             cpu, memory, gpu = cpu - foreign.cpu, memory - foreign.memory, gpu - foreign.gpu
-            if (left := node.places) is not None:
-                tasks = left
+            if (places := node.places) is not None:
+                tasks = places
         if node.ahead or not machine.ready or memory < 0 or gpu < 0:
             cpu = min(cpu, CLOSED)
         if node.alone:
@@ -175,6 +180,13 @@ class Capacity:
         if self.layout.size > NAMED:
             named = capacity - used if foreign is None else capacity - used - foreign
             free += self.layout.named(named)
+        if machine.inside is not None:
+            # A task that got GPUs from its agent, because the server was older, may have any of them.
+            if node.used.gpu > sum([len(each.gpus) for each in node.granted.values()]) and left[1]:
+                left = (left[0], 0)
+                free[GPU] = 0
+            for position, amount in zip(self.layout.pools, machine.inside.amounts(left), strict=False):
+                free[position] = amount
         return free
 
     def _join(self, node: Node) -> Machine:
@@ -196,12 +208,20 @@ class Capacity:
             self.levels.drop(machine)
         machine.ready = node.status == "ready" and self.open
         machine.total = node.capacity
-        if node.capacity.other and self.layout.add(node.capacity):
+        machine.inside = None if node.inside is None else structure_of(node.inside)
+        machine.left = NOTHING_INSIDE
+        pools = 0 if machine.inside is None else len(machine.inside.pools)
+        wider = bool(node.capacity.other) and self.layout.add(node.capacity)
+        if self.layout.add_pools(pools) or wider:
             self._widen()
         changed = machine.learn(node.labels, node.taints, frozenset(node.offers))
         limit = node.tasks if node.foreign is not None and node.tasks >= 0 else ANY
         machine.idle = [node.capacity.cpu, node.capacity.memory, node.capacity.gpu, limit]
         machine.idle += self.layout.named(node.capacity)
+        if machine.inside is not None:
+            whole = machine.inside.amounts((machine.inside.cpus, machine.inside.gpus))
+            for position, amount in zip(self.layout.pools, whole, strict=False):
+                machine.idle[position] = amount
         if self.levels is not None:
             self.levels.put(machine)
         self.changes.append(machine.index)
@@ -221,7 +241,7 @@ class Capacity:
         """Remove machines; candidates see that nothing fits there any more."""
         for name in names:
             if (machine := self.by_name.pop(name, None)) is not None:
-                self.set(machine, (nothing(self.layout), 0))
+                self.set(machine, (nothing(self.layout), 0, NOTHING_INSIDE))
                 machine.ready = False
                 if self.levels is not None:
                     self.levels.drop(machine)
@@ -282,19 +302,32 @@ class Capacity:
                     vertex.changes += 1
         self.changes.append(machine.index)
 
+    def grant(self, machine: Machine, shape: Shape, asked: Resources) -> Granted | None:
+        """Choose the cores and GPUs of a task that was just placed, and take them; None if it gets none by name."""
+        inside = machine.inside
+        if inside is None or not machine.grants(shape):
+            return None
+        chosen = inside.choose(shape.topology, asked, machine.left)
+        if chosen is None or chosen == NOTHING_INSIDE:
+            return None
+        machine.left = (machine.left[0] & ~chosen[0], machine.left[1] & ~chosen[1])
+        if shape.topology is None or not shape.topology.exclusive:  # else the machine is closed as a whole
+            self.take(machine, tuple(inside.taken(chosen, self.layout.pools)))
+        return inside.granted(chosen)
+
     def take_whole(self, machine: Machine) -> None:
         """Take a whole machine, on which nothing runs, and close it to all others."""
-        self.set(machine, (_closed(self.layout, machine.free[TASKS]), 0))
+        self.set(machine, (_closed(self.layout, machine.free[TASKS]), 0, machine.left))
 
     def take_ahead(self, machine: Machine) -> None:
         """Give a machine a prefetched lease, and close it to other tasks: prefetched leases come first."""
         free = machine.free.copy()
         free[CPU] = min(free[CPU], CLOSED)
-        self.set(machine, (free, machine.ahead - 1))
+        self.set(machine, (free, machine.ahead - 1, machine.left))
 
     def set(self, machine: Machine, now: Before) -> None:
         """Set what is free on a machine, and notify candidates."""
-        free, ahead = now
+        free, ahead, machine.left = now
         was, together = machine.free, self.sum
         # Negative amounts (closed or overcommitted machines) count as 0 in the sum. Most calls have none.
         if free[CPU] < 0 or was[CPU] < 0 or min(free[MEMORY], was[MEMORY], free[GPU], was[GPU]) < 0:

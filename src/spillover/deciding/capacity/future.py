@@ -91,7 +91,7 @@ class Future:
                 return False
         if not wants or not machine.ready or not machine.admits(shape):
             return False
-        return shape.topology is None or not shape.topology.exclusive or machine.is_empty(free)
+        return shape.topology is None or machine.holds(shape, wants, free)
 
     def fitting(self, cluster: Capacity, shape: Shape) -> Mapping[Machine, int]:
         """Return machines with room for tasks of a job, each with the number of tasks of its first part that fit."""
@@ -177,8 +177,8 @@ class Future:
             if self.fits(machine, shape, wants):
                 score = (self._score(place, machine, shape), machine.index) if len(machines) > 1 else best
                 if found is None or score < best:
-                    alone = shape.topology is not None and shape.topology.exclusive
-                    found, best = Group(cluster, (machine,), machine.whole if alone else wants), score
+                    held = machine.share(shape, wants, 1, self.free(machine))
+                    found, best = Group(cluster, (machine,), held), score
         if found is None:
             return None
         self.take([found])
@@ -189,7 +189,8 @@ class Future:
     ) -> list[Group] | None:
         """Place all tasks of a gang; return None if they do not fit. See `fitting`."""
         wants = cluster.layout.wants(shape.resources)
-        if shape.topology is None and len(shape.parts) == 1:
+        inside = bool(cluster.layout.pools) and shape.resources.gpu > 0
+        if shape.topology is None and len(shape.parts) == 1 and not inside:
             if sum(fitting.values()) < shape.tasks:
                 return None
             alike = self._fill(fitting, shape, cluster, place)
@@ -198,10 +199,13 @@ class Future:
             chosen = matching.choose(fitting, shape, cluster, _FutureRoom(self, cluster, place))
             if chosen is None:
                 return None
-            alone = shape.topology is not None and shape.topology.exclusive
             held = [
-                Group(cluster, (machine,), machine.whole if alone else times(wants, tasks))
-                for _, machine, wants, tasks in chosen
+                Group(
+                    cluster,
+                    (machine,),
+                    machine.share(shape.parts[part].shape, asked, tasks, self.free(machine)),
+                )
+                for part, machine, asked, tasks in chosen
             ]
         self.take(held)
         return held

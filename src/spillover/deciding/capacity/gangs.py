@@ -22,6 +22,7 @@ from spillover.deciding.capacity.machine import Before, Machine
 from spillover.deciding.capacity.matching import Fitting, Given
 from spillover.deciding.protocols import Place
 from spillover.model.ids import NodeName
+from spillover.model.inside import Granted
 from spillover.model.job import Shape
 from spillover.model.topology import NODE, Topology
 
@@ -43,7 +44,7 @@ class GangCandidates:
         """Where tasks of each part fit."""
         self._together: Candidates | None = None
         """Machines with room for the whole gang, if it asks for one node."""
-        if shape.topology is not None and shape.topology.within == NODE:
+        if shape.topology is not None and shape.topology.within == NODE and not shape.topology.asks_inside:
             self._together = Candidates(cluster, _as_one(shape))
         self._counted: dict[Vertex, tuple[int, Fitting]] = {}
         """How many tasks of the first part fit on the machines of a vertex, as of its `changes`."""
@@ -95,6 +96,14 @@ class GangCandidates:
 
     def _on_one(self, place: Place, barred: Collection[int], tasks: int) -> "list[Part]":
         """Put all tasks on the best machine with room for them."""
+        if (others := self._parts[0]).inner:
+            needed, passed, small = tasks or others.shape.tasks, list[tuple[int, int]](), set(barred)
+            while (machine := others.best(place, small, passed)) is not None:
+                if machine.tasks_of(others.shape, others.wants, machine.free) >= needed:
+                    break
+                small.add(machine.index)
+            others.put_back(passed)
+            return [] if machine is None else [self._occupy(machine, 0, needed)]
         together = self._together
         if tasks:
             together = Candidates(self.cluster, _as_one(self.shape.sized(tasks)))
@@ -226,7 +235,8 @@ class GangCandidates:
         """Take the capacity of some tasks of a part on a machine, or all of the machine."""
         topology = self.shape.topology
         whole = topology is not None and topology.exclusive
-        wants = self.cluster.layout.wants(self._parts[number].shape.resources)
+        shape = self._parts[number].shape
+        wants = machine.asks(shape, self.cluster.layout.wants(shape.resources))
         part = Part(machine, wants, tasks, machine.before, number, whole)
         if whole:
             self.cluster.take_whole(machine)
@@ -249,17 +259,24 @@ class Part(NamedTuple):
     whole: bool = False
     """Whether the gang has the machine for itself."""
 
-    def held_on(self, cluster: Capacity) -> HeldCapacity:
-        """Return what these tasks hold together."""
-        held = self.machine.whole if self.whole else times(self.wants, self.tasks)
-        return HeldCapacity(cluster, self.machine, held)
+    def held_on(self, cluster: Capacity, granted: Iterable[Granted | None] = ()) -> HeldCapacity:
+        """Return what these tasks hold together, with what each of them was granted."""
+        if self.whole:
+            return HeldCapacity(cluster, self.machine, self.machine.whole)
+        held = times(self.wants, self.tasks)
+        return HeldCapacity(cluster, self.machine, self.machine.with_granted(held, granted))
 
 
 def nodes_by_rank(shape: Shape, parts: Sequence[Part]) -> tuple[NodeName, ...]:
     """Return the node of each task of a gang that was placed."""
-    if len(shape.parts) > 1:
-        parts = sorted(parts, key=lambda part: shape.parts[part.number].first)
-    return tuple([part.machine.name for part in parts for _ in range(part.tasks)])
+    return tuple([part.machine.name for part in by_rank(shape, parts) for _ in range(part.tasks)])
+
+
+def by_rank(shape: Shape, parts: Sequence[Part]) -> Sequence[Part]:
+    """Return the parts of a gang that was placed in the order of their ranks."""
+    if len(shape.parts) == 1:
+        return parts
+    return sorted(parts, key=lambda part: shape.parts[part.number].first)
 
 
 def _as_one(shape: Shape) -> Shape:

@@ -1,6 +1,6 @@
 """One node as placement sees it: what is free on it, and which jobs may run there."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from spillover.deciding.capacity.amounts import (
@@ -14,11 +14,14 @@ from spillover.deciding.capacity.amounts import (
     Wants,
     count,
     fits,
+    times,
 )
+from spillover.deciding.capacity.inside import Left, Structure
 from spillover.deciding.capacity.windows import Window
 from spillover.model.admission import REPELLING, matches, may_run, repelled_by
 from spillover.model.cluster import ClusterSpec, Taint
 from spillover.model.ids import NodeName
+from spillover.model.inside import Granted
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
 from spillover.model.topology import NODE, Topology
@@ -27,8 +30,10 @@ from spillover.model.where import Rules
 if TYPE_CHECKING:
     from spillover.deciding.capacity.levels import Vertex
 
-Before: TypeAlias = tuple[Vector, int]
-"""What was free before a trial placement, and how many more leases the machine could prefetch."""
+Before: TypeAlias = tuple[Vector, int, Left]
+"""What was free before a trial placement, how many more leases the machine could prefetch, and what was free inside."""
+NOTHING_INSIDE: Final[Left] = (0, 0)
+"""What is free inside of a machine that reported no inside."""
 NO_RULES: Final = Rules()
 MOST_RULES: Final = 256
 """Rules for which a machine caches its answer."""
@@ -77,8 +82,10 @@ class Machine(FreeAmounts):
         "free",
         "idle",
         "index",
+        "inside",
         "labels",
         "layout",
+        "left",
         "limit",
         "name",
         "number",
@@ -111,6 +118,10 @@ class Machine(FreeAmounts):
         """Its vertex at each level of the cluster; None where it has none. Empty in a flat cluster."""
         self.windows: tuple[Window, ...] = ()
         """The spans in which advance reservations have it, soonest first; nearly always none."""
+        self.inside: Structure | None = None
+        """Its sockets and GPUs; None if it reported none."""
+        self.left: Left = NOTHING_INSIDE
+        """Its CPUs and GPUs that no task has for itself."""
         self.ahead = 0
         """How many more leases it prefetches."""
         self.limit = self.pace = self.turn = 0
@@ -133,7 +144,7 @@ class Machine(FreeAmounts):
         own.limit, own.pace, own.turn, own.slots = self.limit, self.pace, self.turn, self.slots
         own.offers, own.ready, own.total = self.offers, self.ready, self.total
         own.labels, own.taints, own.repels = self.labels, self.taints, self.repels
-        own.idle, own.windows = self.idle, self.windows
+        own.idle, own.windows, own.inside, own.left = self.idle, self.windows, self.inside, self.left
         return own
 
     # --- what fits
@@ -141,13 +152,31 @@ class Machine(FreeAmounts):
     @property
     def before(self) -> Before:
         """Everything that a trial placement changes, to undo it."""
-        return self.free.copy(), self.ahead
+        return self.free.copy(), self.ahead, self.left
 
     def fits(self, shape: Shape) -> bool:
         """Return whether a task of this shape can start there now."""
-        if not fits(self.layout.wants(shape.resources), self.free) or not self.admits(shape):
+        wants = self.layout.wants(shape.resources)
+        if not fits(wants, self.free) or not self.admits(shape):
             return False
-        return shape.topology is None or not shape.topology.exclusive or self.is_empty(self.free)
+        return shape.topology is None or self.holds(shape, wants, self.free)
+
+    def holds(self, shape: Shape, wants: Wants, free: Sequence[int]) -> bool:
+        """Return whether a task with a topology fits if this much is free there; its amounts fit, and it is admitted."""
+        topology = shape.topology
+        if topology is None:
+            return True
+        if topology.exclusive and not self.is_empty(free):
+            return False
+        return not topology.asks_inside or self._count_inside(shape, wants, free) > 0
+
+    def _count_inside(self, shape: Shape, wants: Wants, free: Sequence[int]) -> int:
+        """Return how many tasks that ask for the inside fit there."""
+        topology, inside = shape.topology, self.inside
+        if topology is None or inside is None:
+            return 0
+        many = count(inside.asks(topology, wants), free)
+        return min(many, inside.count(topology, shape.resources, free, self.layout.pools))
 
     def tasks_of(self, shape: Shape, wants: Wants, free: Sequence[int]) -> int:
         """Return how many tasks of a gang fit if this much is free there; it must admit them."""
@@ -156,6 +185,8 @@ class Machine(FreeAmounts):
             return many
         if topology.exclusive and not self.is_empty(free):
             return 0
+        if topology.asks_inside:
+            many = self._count_inside(shape, wants, free)
         if topology.spread != NODE:
             return many
         return min(many, topology.most) if many >= topology.most or not topology.exact else 0
@@ -174,7 +205,62 @@ class Machine(FreeAmounts):
 
     def could_fit(self, shape: Shape) -> bool:
         """Return whether a task of this shape would fit if the machine were empty."""
-        return shape.resources.fits(self.total) and self.admits(shape)
+        if not shape.resources.fits(self.total) or not self.admits(shape):
+            return False
+        if shape.topology is None or not shape.topology.asks_inside:
+            return True
+        return self._count_inside(shape, self.layout.wants(shape.resources), self.when_idle) > 0
+
+    @property
+    def when_idle(self) -> Vector:
+        """What is free when nothing runs there, for all present positions."""
+        missing = self.layout.size - len(self.idle)
+        return [*self.idle, *[0] * missing] if missing else self.idle
+
+    # --- what tasks get
+
+    def asks(self, shape: Shape, wants: Wants) -> Wants:
+        """Return what one task takes: its request, with whole cores if it has some for itself."""
+        return wants if self.inside is None else self.inside.asks(shape.topology, wants)
+
+    def share(self, shape: Shape, wants: Wants, tasks: int, free: Sequence[int]) -> Wants:
+        """Return what tasks hold together if they start when this much is free: their requests, or all of it."""
+        topology = shape.topology
+        if topology is not None and topology.exclusive:
+            return self.whole
+        inside = self.inside
+        if inside is None or not (shape.resources.gpu or (topology is not None and topology.pin)):
+            return times(wants, tasks)
+        pools = inside.share(topology, shape.resources, tasks, free, self.layout.pools)
+        return (*times(inside.asks(topology, wants), tasks), *pools)
+
+    def held_now(self, shape: Shape, wants: Wants) -> Wants:
+        """Return what a task holds that starts there now, with what it would be granted."""
+        topology, inside = shape.topology, self.inside
+        if topology is not None and topology.exclusive:
+            return self.whole
+        if inside is None or not self.grants(shape):
+            return wants
+        chosen = inside.choose(topology, shape.resources, self.left)
+        own = inside.asks(topology, wants)
+        return own if chosen is None else (*own, *inside.taken(chosen, self.layout.pools))
+
+    def with_granted(self, held: Wants, granted: Iterable[Granted | None]) -> Wants:
+        """Return what tasks hold, with their share of what is inside."""
+        inside = self.inside
+        if inside is None:
+            return held
+        pools = [each for one in granted if one is not None for each in inside.held(one, self.layout.pools)]
+        return (*held, *pools) if pools else held
+
+    def grants(self, shape: Shape) -> bool:
+        """Return whether tasks of a shape are granted cores or GPUs there by name."""
+        inside = self.inside
+        if inside is None:
+            return False
+        return bool(shape.resources.gpu and inside.gpus) or (
+            shape.topology is not None and bool(shape.topology.pin)
+        )
 
     def admits(self, shape: Shape) -> bool:
         """Return whether jobs of this shape may run there, whatever else runs on it."""
@@ -182,7 +268,9 @@ class Machine(FreeAmounts):
             return False
         if (shape.rules is not None or self.repels) and not self._satisfies(shape.rules):
             return False
-        if shape.topology is not None and not self._has_levels(shape.topology):
+        if shape.topology is not None and not (
+            self._has_levels(shape.topology) and self._suits(shape.topology)
+        ):
             return False
         if shape.reservation and all(window.name != shape.reservation for window in self.windows):
             return False
@@ -194,6 +282,10 @@ class Machine(FreeAmounts):
             if each.name == level:
                 return self.vertices[at] if self.vertices else None
         return None
+
+    def _suits(self, topology: Topology) -> bool:
+        """Return whether it reported the parts that a job asks for."""
+        return not topology.asks_inside or (self.inside is not None and self.inside.suits(topology))
 
     def _has_levels(self, topology: Topology) -> bool:
         """Return whether its labels name a vertex at each level that a job requires."""

@@ -304,5 +304,4 @@ def _free_now(machine: Machine) -> Sequence[int]:
 
 
 def _free_when_idle(machine: Machine) -> Sequence[int]:
-    idle, missing = machine.idle, machine.layout.size - len(machine.idle)
-    return [*idle, *[0] * missing] if missing else idle
+    return machine.when_idle

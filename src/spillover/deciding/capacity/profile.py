@@ -89,6 +89,11 @@ class Profile:
             step += 1
         return start if start >= 0 else FOREVER
 
+    def next_after(self, time: int) -> int:
+        """Return the next time at which something changes; FOREVER if nothing does."""
+        step = bisect_right(self.times, time)
+        return self.times[step] if step < len(self.times) else FOREVER
+
     def count(self, wants: Wants, start: int, end: int) -> int:
         """Return how many times a request fits during a whole span."""
         steps, free = self.times, self.free

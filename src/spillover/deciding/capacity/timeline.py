@@ -47,11 +47,13 @@ class Share(NamedTuple):
     """Which part of the job they are of, as a position in `Shape.parts`."""
     whole: bool = False
     """Whether the job has the machine for itself."""
+    inside: Wants = ()
+    """What these tasks take together of what is inside of the machine."""
 
     @property
     def held(self) -> Wants:
         """What these tasks hold together."""
-        return self.machine.whole if self.whole else times(self.wants, self.tasks)
+        return self.machine.whole if self.whole else (*times(self.wants, self.tasks), *self.inside)
 
 
 class Booking(NamedTuple):
@@ -235,7 +237,7 @@ class Timeline:
             ]
             if fitting:
                 best = self._best(fitting, each.shape, place, self.now)
-                return _booked(each, best, self.now, duration)
+                return self._booked(each, best, self.now, duration)
         if sum([len(each.cluster.machines) for each in candidates]) <= FEW:
             at, found = self._first_on_each(candidates, duration, max(since, self.now + 1))
         else:
@@ -245,7 +247,43 @@ class Timeline:
         first = min([number for number, _ in found])
         each = candidates[first]
         best = self._best([machine for number, machine in found if number == first], each.shape, place, at)
-        return _booked(each, best, at, duration)
+        return self._booked(each, best, at, duration)
+
+    def _booked(self, each: Candidates, machine: Machine, at: int, duration: int) -> Booking:
+        """Return the booking of one task."""
+        share = Share(machine, each.wants, 1, 0, each.alone)
+        return Booking(at, at + duration, each.cluster, (self._inside(share, each.shape, at, at + duration),))
+
+    def _inside(self, share: Share, shape: Shape, start: int, end: int) -> Share:
+        """Return a share with what its tasks take inside of the machine during a span."""
+        machine, wants = share.machine, share.wants
+        if machine.inside is None or share.whole:
+            return share
+        own = machine.asks(shape, wants)
+        held = machine.share(shape, wants, share.tasks, self._profile(machine).least(start, end))
+        return share._replace(wants=own, inside=held[len(own) :])
+
+    def _blocked_until(self, each: Candidates, machine: Machine, start: int, end: int) -> int:
+        """Return `start` if a task fits on a machine during a whole span, and otherwise a time before which it does not."""
+        profile, wants = self._seen(machine), machine.whole if each.alone else each.taken(machine)
+        until = profile.blocked_until(wants, start, end)
+        if (
+            until > start
+            or not each.inner
+            or machine.holds(each.shape, each.wants, profile.least(start, end))
+        ):
+            return until
+        return profile.next_after(start)
+
+    def _first_on(self, each: Candidates, machine: Machine, duration: int, since: int) -> int:
+        """Return the first time from `since` on at which a task fits on a machine for a duration; FOREVER if never."""
+        profile, wants = self._seen(machine), machine.whole if each.alone else each.taken(machine)
+        first = profile.first(wants, duration, since)
+        while each.inner and first < FOREVER:
+            if machine.holds(each.shape, each.wants, profile.least(first, first + duration)):
+                break
+            first = profile.first(wants, duration, profile.next_after(first))
+        return first
 
     def _first_gain(
         self, candidates: Sequence[Candidates], duration: int, since: int
@@ -262,7 +300,7 @@ class Timeline:
             if number is None or blocked.get(machine, 0) > when:
                 continue
             each = candidates[number]
-            free_from = self._seen(machine).blocked_until(each.held(machine), when, when + duration)
+            free_from = self._blocked_until(each, machine, when, when + duration)
             if free_from > when:
                 blocked[machine] = free_from
             elif _admits(machine, each.shape):
@@ -280,7 +318,7 @@ class Timeline:
             for machine in each.cluster.machines:
                 if not _admits(machine, each.shape):
                     continue
-                first = self._seen(machine).first(each.held(machine), duration, since)
+                first = self._first_on(each, machine, duration, since)
                 if first < at:
                     at, found = first, [(number, machine)]
                 elif first == at < FOREVER:
@@ -352,7 +390,9 @@ class Timeline:
         if chosen is None:
             return None
         shares = [Share(machine, wants, tasks, part, alone) for part, machine, wants, tasks in chosen]
-        return Booking(at, at + duration, cluster, tuple(shares))
+        end = at + duration
+        inner = [self._inside(share, shape.parts[share.number].shape, at, end) for share in shares]
+        return Booking(at, end, cluster, tuple(inner))
 
     def try_out(self, machine: Machine, span: tuple[int, int], wants: Wants, sign: int) -> None:
         """Take capacity during a span on trial, or give it back."""
@@ -460,11 +500,6 @@ class _SpanRoom:
 def held_by(booking: Booking) -> tuple[HeldCapacity, ...]:
     """Return what a booking holds on each machine."""
     return tuple([HeldCapacity(booking.cluster, share.machine, share.held) for share in booking.shares])
-
-
-def _booked(each: Candidates, machine: Machine, at: int, duration: int) -> Booking:
-    """Return the booking of one task."""
-    return Booking(at, at + duration, each.cluster, (Share(machine, each.wants, 1, 0, each.alone),))
 
 
 def _fitting(candidates: Candidates, place: Place) -> list[Machine]:

@@ -10,6 +10,7 @@ from spillover.deciding.cycle.plan import Expiry, GangPlacement, Placement, Plan
 from spillover.model import ranges
 from spillover.model.cluster import OWNED, RENTED, Role
 from spillover.model.ids import JobId
+from spillover.model.inside import Granted
 from spillover.model.reasons import AlwaysRented, Reason, RoomOwned, RoomSoon
 
 ROOM_OWNED = RoomOwned()
@@ -23,6 +24,7 @@ class Draft:
         "admitted",
         "ahead",
         "expired",
+        "granted",
         "now",
         "placements",
         "rented",
@@ -42,6 +44,8 @@ class Draft:
         """Until when new jobs wait for owned capacity, in steady time."""
         self.expired: dict[JobId, Expiry] = {}
         self.placements: list[Placement | GangPlacement] = []
+        self.granted: list[tuple[int, tuple[Granted | None, ...]]] = []
+        """Cores and GPUs of placements, by position; of each task by rank."""
         self.taken: dict[JobId, int] = {}
         """By job, how many members this plan places; 1 for a job that is not an array."""
         self.rented: dict[JobId, int] = {}
@@ -109,5 +113,12 @@ class Draft:
                 or type(self.state.jobs[each.job].phase) is not Queued
             )
         return Plan(
-            self.now, self.seed, admitted, expired, tuple(self.placements), tuple(holds), tuple(self.revoked)
+            self.now,
+            self.seed,
+            admitted,
+            expired,
+            tuple(self.placements),
+            tuple(holds),
+            tuple(self.revoked),
+            tuple(self.granted),
         )

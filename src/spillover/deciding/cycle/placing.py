@@ -12,7 +12,7 @@ from spillover.deciding.budgets.check import CostHold, CycleBudgets
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity, Ceiling
 from spillover.deciding.capacity.future import HeldCapacity
-from spillover.deciding.capacity.gangs import GangCandidates, Part, nodes_by_rank
+from spillover.deciding.capacity.gangs import GangCandidates, Part, by_rank, nodes_by_rank
 from spillover.deciding.capacity.limits import ClusterLimits
 from spillover.deciding.capacity.machine import Before, Machine
 from spillover.deciding.cycle.draft import ROOM_OWNED, Draft
@@ -26,6 +26,8 @@ from spillover.deciding.queue.turns import MOST, Turn
 from spillover.model import ranges
 from spillover.model.cluster import OWNED, RENTED, Role
 from spillover.model.ids import JobId, member_id
+from spillover.model.inside import Granted
+from spillover.model.job import Shape
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 
@@ -493,9 +495,15 @@ class Placer:
                 nodes = nodes_by_rank(job.kind.shape, parts)
                 self._count(job, cluster, job.id, len(nodes))
                 why = self._draft.why(job, cluster, ahead=False)
+                ordered = by_rank(job.kind.shape, parts)
+                granted = _grant_parts(cluster, job.kind.shape, ordered)
+                if any(any(each) for each in granted):
+                    together = tuple([one for each in granted for one in each])
+                    self._draft.granted.append((len(self._draft.placements), together))
                 self._draft.placements.append(GangPlacement(job.id, cluster.name, nodes, why))
                 if reservation is not None:
-                    reservation.took(job, tuple([part.held_on(cluster) for part in parts]))
+                    held = zip(ordered, granted, strict=True)
+                    reservation.took(job, tuple([part.held_on(cluster, each) for part, each in held]))
                 return True
         return False
 
@@ -580,7 +588,11 @@ class Placer:
             if candidates.alone:
                 cluster.take_whole(machine)
             else:
-                cluster.take(machine, candidates.wants)
+                cluster.take(machine, candidates.taken(machine))
+            if machine.inside is not None:
+                granted = cluster.grant(machine, job.kind.shape, job.kind.shape.resources)
+                if granted is not None:
+                    draft.granted.append((len(draft.placements), (granted,)))
         members = job.extra.members
         index = None if members is None else ranges.nth(members.pending, draft.taken.get(job.id, 0))
         self._count(job, cluster, job.id if index is None else member_id(job.id, index))
@@ -613,3 +625,15 @@ def _total(job: Job, tasks: int) -> Resources:
     """Return the resources of all tasks of a job; `tasks` is the size of a gang of elastic size, 0 its least."""
     shape = job.kind.shape
     return shape.sized(tasks).total if tasks else shape.total
+
+
+def _grant_parts(cluster: Capacity, shape: Shape, parts: Sequence[Part]) -> list[list[Granted | None]]:
+    """Choose the cores and GPUs of each task of a gang, by part."""
+    granted: list[list[Granted | None]] = []
+    for part in parts:
+        own = shape.parts[part.number].shape
+        if part.machine.inside is None:
+            granted.append([None] * part.tasks)
+        else:
+            granted.append([cluster.grant(part.machine, own, own.resources) for _ in range(part.tasks)])
+    return granted

@@ -21,6 +21,7 @@ from spillover.core.events import (
 from spillover.core.state import State
 from spillover.deciding.budgets.check import CostHold
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
+from spillover.model.inside import Granted
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import Reason
 
@@ -80,6 +81,8 @@ class Plan(Struct, frozen=True, array_like=True):
     """Cost holds of placements, by position in `placements`."""
     revoked: tuple[JobId, ...] = ()
     """Jobs whose prefetched leases the server asks back."""
+    granted: tuple[tuple[int, tuple[Granted | None, ...]], ...] = ()
+    """Cores and GPUs that tasks get by name, by position in `placements`; of each task by rank."""
 
     def __bool__(self) -> bool:
         return bool(self.admitted or self.expired or self.placements or self.revoked)
@@ -87,6 +90,8 @@ class Plan(Struct, frozen=True, array_like=True):
     def digest(self) -> bytes:
         """Return a digest that is the same for equal plans on every machine."""
         made = (self.now, self.seed, self.admitted, self.expired, self.placements)
+        if self.granted:
+            return _digest((*made, self.holds, self.revoked, self.granted))
         if self.revoked:
             return _digest((*made, self.holds, self.revoked))
         return _digest((*made, self.holds) if self.holds else made)
@@ -154,8 +159,9 @@ def events_of(plan: Plan, state: State, policies: bytes, rules: int = RULES) -> 
     if plan.revoked:
         events.append(LeasesRevoked(plan.revoked, plan.now))
     holds = dict(plan.holds) if plan.holds else {}
+    granted = dict(plan.granted) if plan.granted else {}
     for at, each in enumerate(plan.placements):
-        events.append(_placed(plan.now, each, state))
+        events.append(_placed(plan.now, each, state, granted.get(at, ())))
         if at in holds:
             events.append(_held(plan, at, holds[at]))
     return events
@@ -178,11 +184,14 @@ def unwritable(plan: Plan, state: State, encode: Callable[[AnyEvent], bytes]) ->
     return found
 
 
-def _placed(now: int, each: Placement | GangPlacement, state: State) -> AnyEvent:
+def _placed(
+    now: int, each: Placement | GangPlacement, state: State, granted: tuple[Granted | None, ...] = ()
+) -> AnyEvent:
     """Return the event that grants a lease, or the leases of a gang."""
     job = state.jobs[each.job]
     if isinstance(each, GangPlacement):
-        return GangPlaced(job.id, now, each.cluster, each.nodes, job.attempt, job.seq + 1, each.why)
+        return GangPlaced(job.id, now, each.cluster, each.nodes, job.attempt, job.seq + 1, each.why, granted)
+    only = granted[0] if granted else None
     if each.index is not None:
-        return MemberPlaced(each.job, each.index, now, each.cluster, each.node, 1, each.why)
-    return JobPlaced(job.id, now, each.cluster, each.node, job.attempt, job.seq + 1, each.why)
+        return MemberPlaced(each.job, each.index, now, each.cluster, each.node, 1, each.why, only)
+    return JobPlaced(job.id, now, each.cluster, each.node, job.attempt, job.seq + 1, each.why, only)

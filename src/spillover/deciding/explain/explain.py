@@ -39,6 +39,7 @@ from spillover.model.reasons import (
     NoEmptyNode,
     NoNodeReady,
     NoRoom,
+    NoRoomInside,
     NoRoomTogether,
     NotBefore,
     NotConfigured,
@@ -167,7 +168,7 @@ def _verdict(engine: Decider, check: BudgetCheck, cluster: Capacity, job: Job) -
 def _takes_or_is_full(refusal: Reason | None) -> bool:
     """Return whether a cluster would take a job if less ran on its nodes."""
     at_task_limit = isinstance(refusal, AtLimit) and refusal.what == "tasks"
-    full = isinstance(refusal, NoRoom | NoRoomTogether | NoEmptyNode | Reserved)
+    full = isinstance(refusal, NoRoom | NoRoomTogether | NoRoomInside | NoEmptyNode | Reserved)
     return refusal is None or full or at_task_limit
 
 
@@ -293,6 +294,8 @@ def _why_it_does_not_fit(engine: Decider, job: Job, allowed: Sequence[ClusterAns
     limited = [each.reason for each in allowed if isinstance(each.reason, AtLimit)]
     if apart := [each.reason for each in allowed if isinstance(each.reason, NoRoomTogether | NoEmptyNode)]:
         return max(apart, key=lambda reason: reason.fitting)
+    if inside := [each.reason for each in allowed if isinstance(each.reason, NoRoomInside)]:
+        return inside[0]
     return limited[0] if limited and not names else NoRoom(job.kind.shape.resources, names)
 
 

@@ -9,11 +9,17 @@ from typing import TypeAlias
 
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.matching import most_ever
-from spillover.deciding.explain.refusals import gang_too_big, largest_of, never_suits
+from spillover.deciding.explain.refusals import (
+    gang_too_big,
+    largest_of,
+    never_suits,
+    too_big_inside,
+    without_inside,
+)
 from spillover.model.job import Shape
-from spillover.model.reasons import GangTooBig, NoSuchLevel, Reason, TooBig
+from spillover.model.reasons import GangTooBig, NoSuchLevel, Reason, TooBig, TooBigInside
 
-TooLarge: TypeAlias = TooBig | GangTooBig | NoSuchLevel
+TooLarge: TypeAlias = TooBig | TooBigInside | GangTooBig | NoSuchLevel
 """Why a request can never be held."""
 
 
@@ -24,7 +30,7 @@ def too_large(clusters: Iterable[Capacity], shape: Shape) -> TooLarge | None:
         reason = _why_never(cluster, shape)
         if reason is None:
             return None
-        if isinstance(reason, TooBig | GangTooBig | NoSuchLevel):
+        if isinstance(reason, TooBig | TooBigInside | GangTooBig | NoSuchLevel):
             sizes.append(reason)
     return _nearest(sizes)
 
@@ -45,8 +51,11 @@ def _why_never(cluster: Capacity, shape: Shape) -> Reason | None:
         any(machine.could_fit(part) for machine in cluster.machines) for _, part in shape.parts
     ):
         return gang_too_big(cluster, shape, most)
-    wanted = [machine for machine in cluster.machines if machine.admits(shape)]
-    for _, part in shape.parts if wanted else ():
+    if (inside := too_big_inside(cluster.machines, shape)) is not None:
+        return inside
+    flat = without_inside(shape)
+    wanted = [machine for machine in cluster.machines if machine.admits(flat)]
+    for _, part in flat.parts if wanted else ():
         if not any(machine.could_fit(part) for machine in wanted):
             return TooBig(part.resources, largest_of(wanted, part.resources))
     return None
@@ -60,6 +69,9 @@ def _nearest(reasons: list[TooLarge]) -> TooLarge | None:
     single = [reason for reason in reasons if isinstance(reason, TooBig)]
     if single:
         return max(single, key=lambda reason: (reason.largest.gpu, reason.largest.cpu, reason.largest.memory))
+    inside = [reason for reason in reasons if isinstance(reason, TooBigInside)]
+    if inside:
+        return max(inside, key=lambda reason: (reason.gpus, reason.cpus))
     levels = [reason for reason in reasons if isinstance(reason, NoSuchLevel)]
     if not levels:
         return None

@@ -3,14 +3,14 @@
 Checks go from what the job asks for down to what is free.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import structs
 
 from spillover.core.records.clusters import Condition
 from spillover.core.state import State
 from spillover.deciding.capacity import matching
-from spillover.deciding.capacity.amounts import TASKS, count
+from spillover.deciding.capacity.amounts import TASKS, count, fits
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import NO_RULES, Machine
 from spillover.deciding.queue.index import SchedulingIndex
@@ -37,6 +37,7 @@ from spillover.model.reasons import (
     NoEmptyNode,
     NoNodeReady,
     NoRoom,
+    NoRoomInside,
     NoRoomTogether,
     NoSuchLevel,
     NoSuchNode,
@@ -47,6 +48,7 @@ from spillover.model.reasons import (
     Reason,
     Tainted,
     TooBig,
+    TooBigInside,
     TooLate,
 )
 from spillover.model.resources import Resources
@@ -82,6 +84,8 @@ def _why_unwanted(index: SchedulingIndex, shape: Shape, reasons: Sequence[Reason
         return nearest[0]
     if larger := [reason for reason in reasons if isinstance(reason, GangTooBig)]:
         return max(larger, key=lambda reason: reason.most)
+    if inner := [reason for reason in reasons if isinstance(reason, TooBigInside)]:
+        return max(inner, key=lambda reason: (reason.gpus, reason.cpus))
     if unknown := [reason for reason in reasons if isinstance(reason, NoSuchLevel)]:
         known = dict.fromkeys(level for reason in unknown for level in reason.known)
         return NoSuchLevel(unknown[0].level, tuple(known))
@@ -127,6 +131,8 @@ def refusal_of(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
         large = [machine for machine in wanted if machine.could_fit(part)]
         if not large:
             return TooBig(part.resources, largest_of(wanted, part.resources))
+    if (inside := too_big_inside(large, shape)) is not None:
+        return inside
     if shape.topology is not None:
         labels = [level.label for level in cluster.spec.levels if level.name in shape.topology.levels]
         large = [machine for machine in large if machine.admits(shape)]
@@ -135,6 +141,31 @@ def refusal_of(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
     if shape.tasks > 1 and (most := matching.most_ever(cluster, shape)) < shape.tasks:
         return gang_too_big(cluster, shape, most)
     return _not_now(state, cluster, shape, large)
+
+
+def without_inside(shape: Shape) -> Shape:
+    """Return a shape that asks for nothing inside of machines, and else for the same."""
+    topology = shape.topology
+    if topology is None or not topology.asks_inside:
+        return shape
+    return structs.replace(shape, topology=structs.replace(topology, pin="", link=""))
+
+
+def too_big_inside(machines: Iterable[Machine], shape: Shape) -> TooBigInside | None:
+    """Return why no machine that is large enough has the inside for a task; None if one has, or if none is asked for."""
+    topology = shape.topology
+    if topology is None or not topology.asks_inside:
+        return None
+    flat = without_inside(shape)
+    large = [machine for machine in machines if machine.could_fit(flat)]
+    if not large or any(machine.could_fit(shape) for machine in large):
+        return None
+    known = [machine.inside for machine in large if machine.inside is not None]
+    parts = [part for inside in known for part in inside.parts(topology)]
+    cpus = max([cpus for cpus, _ in parts], default=0) if topology.pin else 0
+    links = dict.fromkeys(kind for inside in known for kind in inside.links)
+    gpus = max([gpus for _, gpus in parts], default=0)
+    return TooBigInside(shape.resources, topology.pin, topology.link, cpus, gpus, tuple(links))
 
 
 def gang_too_big(cluster: Capacity, shape: Shape, most: int) -> GangTooBig:
@@ -190,9 +221,38 @@ def _no_room_in_levels(cluster: Capacity, shape: Shape, topology: Topology) -> R
     """Return how many tasks of a job fit now where its topology wants them."""
     if topology.exclusive:
         return NoEmptyNode(cluster.name, shape.tasks, min(matching.most_now(cluster, shape), shape.tasks))
+    if topology.asks_inside and (inside := _no_room_inside(cluster, shape, topology)) is not None:
+        return inside
     if not shape.is_gang:
         return NoRoom(shape.resources, (cluster.name,))
     return _no_room_together(cluster, shape)
+
+
+def _no_room_inside(cluster: Capacity, shape: Shape, topology: Topology) -> NoRoomInside | None:
+    """Return the machine that has enough free for a task, but in several parts; None if none has."""
+    wants = cluster.layout.wants(shape.resources)
+    for machine in cluster.machines:
+        if (
+            machine.inside is None
+            or not machine.admits(shape)
+            or not fits(machine.asks(shape, wants), machine.free)
+        ):
+            continue
+        if machine.holds(shape, wants, machine.free):
+            return None
+        by_gpus = topology.pin in {"", "core"}
+        parts = [gpus if by_gpus else cpus for cpus, gpus in machine.inside.parts(topology, machine.left)]
+        return NoRoomInside(
+            cluster.name,
+            shape.resources,
+            topology.pin,
+            topology.link,
+            machine.name,
+            machine.cpu if topology.pin else 0,
+            machine.gpu if shape.resources.gpu else 0,
+            sum(map(bool, parts)),
+        )
+    return None
 
 
 def _no_room_together(cluster: Capacity, shape: Shape) -> NoRoomTogether:

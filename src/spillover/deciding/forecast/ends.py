@@ -15,6 +15,7 @@ from spillover.deciding.capacity.timeline import Release
 from spillover.deciding.forecast.estimates import began_at
 from spillover.deciding.protocols import Place
 from spillover.model.ids import ClusterName, JobId, NodeName, task_key
+from spillover.model.inside import Granted
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, MINUTE
@@ -166,8 +167,13 @@ class Ends:
                 return ()
             if node.alone:
                 return (_whole(cluster, node.name),)
-            return (HeldCapacity(cluster, cluster.by_name[node.name], cluster.layout.held(only, 1)),)
+            machine, wants = cluster.by_name[node.name], cluster.layout.held(only, 1)
+            if node.granted:
+                granted = node.granted.get(task_key(job.id, job.attempt))
+                wants = machine.with_granted(wants, (granted,))
+            return (HeldCapacity(cluster, machine, wants),)
         found: dict[NodeName, tuple[Resources, int]] = {}
+        named: dict[NodeName, list[Granted | None]] = {}
         for task in job.tasks:
             name = task.node
             held = (
@@ -176,13 +182,19 @@ class Ends:
                 else None
             )
             if held is not None:
+                if job.extra.granted:
+                    named.setdefault(name, []).append(job.extra.granted[task.rank])
                 before = found.get(name)
                 found[name] = (held, 1) if before is None else (before[0] + held, before[1] + 1)
         return tuple(
             [
                 _whole(cluster, name)
                 if nodes[f"{phase.cluster}/{name}"].alone
-                else HeldCapacity(cluster, cluster.by_name[name], cluster.layout.held(held, many))
+                else HeldCapacity(
+                    cluster,
+                    cluster.by_name[name],
+                    cluster.by_name[name].with_granted(cluster.layout.held(held, many), named.get(name, ())),
+                )
                 for name, (held, many) in found.items()
             ]
         )

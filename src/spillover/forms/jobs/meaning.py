@@ -104,7 +104,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         shape = grouped.shaped(shape)
     if doc.where is not None or doc.container is not None or doc.constraints is not None:
         shape = constrained(shape, doc, found)
-    if doc.within is not None or doc.spread is not None or doc.exclusive is not None:
+    if any(each is not None for each in (doc.within, doc.spread, doc.exclusive, doc.pin, doc.gpu_link)):
         shape = located(shape, doc, found)
     if doc.reservation is not None:
         check_name(doc.reservation, ("spec", "reservation"), found)

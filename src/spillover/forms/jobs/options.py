@@ -123,6 +123,13 @@ OPTIONS: Final = (
     Option("--spread", ("spec", "spread"), "LEVEL", "level over which tasks are spread, such as node"),
     Option("--exclusive", ("spec", "exclusive"), "node", "have the nodes of the job for itself"),
     Option(
+        "--pin",
+        ("spec", "pin"),
+        "PART",
+        "whole cores for each task alone: anywhere on its node (core), or in one numa node or socket",
+    ),
+    Option("--gpu-link", ("spec", "gpu_link"), "KIND", "link between the GPUs of a task, such as nvlink"),
+    Option(
         "--reservation",
         ("spec", "reservation"),
         "NAME",

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from spillover.forms.problems import Findings, Path, shown
 from spillover.forms.quantities import check_name
-from spillover.model.admission import CONSTRAINTS, EXCLUSIVE, PODS, SPREAD
+from spillover.model.admission import CONSTRAINTS, EXCLUSIVE, PIN, PODS, SPREAD
 from spillover.model.job import Burst, Shape
 from spillover.model.topology import NODE, Topology
+from spillover.model.units import format_cpu
 from spillover.model.where import Where
 from spillover.wire.jobfile import SpecDoc, SpreadDoc, WhereDoc, WithinDoc, Words
 
@@ -56,6 +57,7 @@ def constrained(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
 def located(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
     """Add where tasks must be, relative to each other and to other jobs, to a shape."""
     topology = read_topology(doc, shape, found)
+    _check_inside(topology, shape, found)
     if topology == Topology():
         return shape
     runs = set(shape.runs)
@@ -63,6 +65,8 @@ def located(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
         runs.add(EXCLUSIVE)
     if topology.spread and topology.most > 1:
         runs.add(SPREAD)
+    if topology.asks_inside:
+        runs.add(PIN)
     return _shared(replace(shape, topology=topology, runs=tuple(sorted(runs))))
 
 
@@ -90,7 +94,25 @@ def read_topology(doc: SpecDoc, shape: Shape, found: Findings) -> Topology:
     if exclusive and within == NODE and shape.groups:
         message = "is not possible for `groups` within one node; remove one of the two"
         found.add(("spec", "exclusive"), message)
-    return Topology(within, isinstance(doc.within, WithinDoc), spread, most, exact, exclusive)
+    if doc.gpu_link is not None:
+        check_name(doc.gpu_link, ("spec", "gpu_link"), found)
+    preferred = isinstance(doc.within, WithinDoc)
+    return Topology(within, preferred, spread, most, exact, exclusive, doc.pin or "", doc.gpu_link or "")
+
+
+def _check_inside(topology: Topology, shape: Shape, found: Findings) -> None:
+    """Check that a request for cores or linked GPUs is one."""
+    asked = shape.resources
+    if topology.asks_inside and shape.groups:
+        field = "pin" if topology.pin else "gpu_link"
+        found.add(("spec", field), "is not possible together with `groups`; remove one of the two")
+        return
+    if topology.pin and (asked.cpu < 1000 or asked.cpu % 1000):
+        told = f"needs whole CPUs, and a task requests {format_cpu(asked.cpu)}; request 1 or more"
+        found.add(("spec", "pin"), told)
+    if topology.link and asked.gpu < 2:
+        told = f"needs at least 2 GPUs, and a task requests {asked.gpu}; request more, or remove it"
+        found.add(("spec", "gpu_link"), told)
 
 
 def topology_doc(topology: Topology) -> dict[str, object]:
@@ -104,6 +126,10 @@ def topology_doc(topology: Topology) -> dict[str, object]:
         doc["spread"] = topology.spread if plain else spread | ({"exact": True} if topology.exact else {})
     if topology.exclusive:
         doc["exclusive"] = NODE
+    if topology.pin:
+        doc["pin"] = topology.pin
+    if topology.link:
+        doc["gpu_link"] = topology.link
     return doc
 
 

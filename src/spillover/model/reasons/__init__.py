@@ -54,6 +54,7 @@ from spillover.model.reasons.refusing import (
     OverLimit,
     Tainted,
     TooBig,
+    TooBigInside,
     TooLate,
     text_of_cluster,
 )
@@ -67,6 +68,7 @@ from spillover.model.reasons.waiting import (
     KeptFor,
     NoEmptyNode,
     NoRoom,
+    NoRoomInside,
     NoRoomTogether,
     NotBefore,
     NotObserved,
@@ -84,6 +86,7 @@ Reason: TypeAlias = (
     | NoRoom
     | NoRoomTogether
     | NoEmptyNode
+    | NoRoomInside
     | Reserved
     | ReservationClosed
     | BehindOthers
@@ -105,6 +108,7 @@ Reason: TypeAlias = (
     | TooBig
     | NotOffered
     | NoSuchLevel
+    | TooBigInside
     | GangTooBig
     | GangUnsupported
     | BurstRefused
@@ -178,6 +182,7 @@ __all__ = [
     "NoEmptyNode",
     "NoNodeReady",
     "NoRoom",
+    "NoRoomInside",
     "NoRoomTogether",
     "NoSuchLevel",
     "NoSuchNode",
@@ -210,6 +215,7 @@ __all__ = [
     "Stopping",
     "Tainted",
     "TooBig",
+    "TooBigInside",
     "TooDear",
     "TooLate",
     "WaitNotOver",

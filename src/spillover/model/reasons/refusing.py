@@ -83,6 +83,35 @@ class GangTooBig(Never, frozen=True, tag="gang_too_big"):
         return f"requests {tasks} at once; {where} can hold at most {self.most}"
 
 
+class TooBigInside(Never, frozen=True, tag="too_big_inside"):
+    """No machine has as much in one socket or NUMA node, or as many linked GPUs, as its tasks ask for."""
+
+    resources: Resources
+    pin: str
+    """`core`, `numa` or `socket`; empty if it asks for a link only."""
+    link: str
+    """The kind of link between its GPUs; empty if it asks for none."""
+    cpus: int = 0
+    """The most CPUs in one such part of a machine; 0 if no machine reports its cores."""
+    gpus: int = 0
+    """The most GPUs there."""
+    links: tuple[str, ...] = ()
+    """The kinds of links that machines report."""
+
+    def __str__(self) -> str:
+        if self.link and not self.gpus:
+            known = f"; they have {', '.join(self.links)}" if self.links else ""
+            return f"no machine reports GPUs with the link {self.link}{known}"
+        if self.pin and not self.cpus:
+            return "no machine reports its cores, which `pin` needs"
+        part = {"numa": "one NUMA node", "socket": "one socket"}.get(self.pin, "one machine")
+        linked = f" with {self.link}" if self.link else ""
+        most = f"{self.cpus} CPU" if self.pin else ""
+        if self.resources.gpu:
+            most += f"{' and ' if most else ''}{self.gpus} GPU{linked}"
+        return f"requests {self.resources}{linked} in {part}; the largest has {most}"
+
+
 class BurstRefused(Never, frozen=True, tag="burst_refused"):
     """Its own `burst` rules out this cluster, or all clusters that could run it."""
 
@@ -111,7 +140,7 @@ class CannotRun(Never, frozen=True, tag="cannot_run"):
     """The cluster does not support this kind of work: plain commands, whole pods, Python calls, files, groups, or rules for tasks."""
 
     what: str
-    """`command`, `constraints`, `exclusive`, `files`, `groups`, `pods`, `python`, `spread` or `task_rules`."""
+    """`command`, `constraints`, `exclusive`, `files`, `groups`, `pin`, `pods`, `python`, `spread` or `task_rules`."""
 
     def __str__(self) -> str:
         return _CANNOT.get(self.what, f"no cluster can run jobs of kind {self.what}")
@@ -122,6 +151,7 @@ _CANNOT = {
     "constraints": "`constraints` work on agents only; a manifest has node affinity instead",
     "exclusive": "`exclusive` works on agents only",
     "groups": "`groups` work on agents only",
+    "pin": "`pin` and `gpu_link` work on agents only",
     "spread": "`spread` with more than one task in a vertex works on agents only",
     "files": "`inputs` and `outputs` work on agents only",
     "pods": "its manifest needs a Kubernetes cluster: it has several pods or containers, "

@@ -2,10 +2,11 @@
 
 from itertools import zip_longest
 
-from spillover.model.ids import ClusterName, JobId
+from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.reasons.base import NotNow
 from spillover.model.resources import Resources
 from spillover.model.units import (
+    format_cpu,
     format_duration,
     format_moment,
 )
@@ -94,6 +95,37 @@ class NoEmptyNode(NotNow, frozen=True, tag="no_empty_node"):
     def __str__(self) -> str:
         many = "1 task" if self.tasks == 1 else f"{self.tasks} tasks"
         return f"waits for empty nodes of {self.cluster} for {many}; those that are empty now take {self.fitting}"
+
+
+class NoRoomInside(NotNow, frozen=True, tag="no_room_inside"):
+    """A machine has enough free, but not in one socket or NUMA node, or not with the link, that its tasks ask for."""
+
+    cluster: ClusterName
+    resources: Resources
+    pin: str
+    """`core`, `numa` or `socket`; empty if it asks for a link only."""
+    link: str
+    """The kind of link between its GPUs; empty if it asks for none."""
+    node: NodeName
+    """The machine that comes closest."""
+    cpu: int
+    """What is free there, in thousandths."""
+    gpu: int
+    parts: int
+    """In how many sockets, NUMA nodes or groups of linked GPUs that is."""
+
+    def __str__(self) -> str:
+        kind = f"{self.link} group" if self.link and self.pin in {"", "core"} else _PARTS[self.pin]
+        own = f" with {self.link}" if self.link else ""
+        where = f"one {kind}" if self.pin not in {"", "core"} else "one node"
+        free = f"{self.gpu} free GPUs" if self.link or not self.cpu else f"{format_cpu(self.cpu)} free CPUs"
+        if not self.link and self.gpu:
+            free += f" and {self.gpu} free GPUs"
+        spread = f"are on {self.parts} {kind}s"
+        return f"waits for {self.resources}{own} in {where} of {self.cluster}; the {free} of {self.node} {spread}"
+
+
+_PARTS = {"": "node", "core": "node", "numa": "NUMA node", "socket": "socket"}
 
 
 class Reserved(NotNow, frozen=True, tag="reserved"):

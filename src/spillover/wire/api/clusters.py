@@ -7,6 +7,41 @@ from msgspec import Meta, Struct, field
 from spillover.wire.api.jobs import Time
 
 
+class DomainView(Struct, frozen=True):
+    """A NUMA node of a machine."""
+
+    socket: int
+    """The number of its socket."""
+    cpus: list[str]
+    """Its CPUs as lists such as `0-15`, one for each thread of a core: the first of each list make the first core."""
+    gpus: list[str]
+    """Ids of the GPUs near it."""
+    memory: int = 0
+    """Bytes; 0 if unknown."""
+
+
+class LinkView(Struct, frozen=True):
+    """GPUs all of which are linked with each other."""
+
+    kind: str
+    """Such as `nvlink`."""
+    gpus: list[str]
+    """Their ids."""
+
+
+class InsideView(Struct, frozen=True):
+    """What a machine has inside, and what of it tasks have for themselves."""
+
+    domains: list[DomainView]
+    gpus: list[str]
+    """Ids of all GPUs."""
+    links: list[LinkView]
+    used_cpus: str = ""
+    """CPUs that tasks have for themselves, such as `0-7,16`."""
+    used_gpus: list[str] = field(default_factory=list)
+    """Ids of GPUs that tasks have."""
+
+
 class AgentView(Struct, frozen=True):
     """One agent."""
 
@@ -33,6 +68,8 @@ class AgentView(Struct, frozen=True):
     """Number of leases that other agents took over from it."""
     drained_by: str | None = None
     """Who drained it; null if nobody did, or it was resumed."""
+    inside: InsideView | None = None
+    """Sockets, cores, GPUs and links of its machine; null if it reports none."""
 
 
 class AgentAction(Struct, frozen=True, forbid_unknown_fields=True):

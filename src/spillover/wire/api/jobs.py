@@ -125,6 +125,10 @@ class TaskView(Struct, frozen=True):
     """The name of its group; null if the job has none."""
     group_task: int | None = None
     """Its number in the group, from 0; null if the job has none."""
+    cpus: str | None = None
+    """CPUs that it has for itself, such as `0-7,16`; null if it shares those that no task has for itself."""
+    gpus: list[str] = field(default_factory=list)
+    """Ids of its GPUs; empty if it has none, or if its agent chooses them."""
 
 
 class JobDetail(JobView, frozen=True):
@@ -142,6 +146,10 @@ class JobDetail(JobView, frozen=True):
     """Tasks of the current or last attempt, by rank; empty for a single task. At most 1,000, unsuccessful ones first."""
     task_counts: dict[str, int] = field(default_factory=dict)
     """Number of its tasks in each state; empty for a single task."""
+    cpus: str | None = None
+    """Of a single task: the CPUs that it has for itself, such as `0-7,16`; null if it shares CPUs."""
+    gpus: list[str] = field(default_factory=list)
+    """Of a single task: the ids of its GPUs; empty if it has none, or if its agent chooses them."""
 
 
 class JobPage(Struct, frozen=True):

@@ -1,0 +1,350 @@
+"""The inside of a machine as placement sees it: how many tasks fit into its sockets, and which cores and GPUs they get.
+
+The vector of a machine has a position for each *pool*: the free CPUs of a socket or NUMA node, the free GPUs of one or
+of a link. A pool that is the whole machine needs none. So whether a task fits inside is read from a vector, and is
+answered alike for now, for later, and for an empty machine. Which cores and GPUs a task gets is decided when it is
+placed.
+
+Only tasks that ask for cores of their own, and tasks with GPUs, take something from a pool. All others share the CPUs
+that nobody has for himself. The CPU of the machine counts both, so together they never exceed it.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
+
+from spillover.deciding.capacity.amounts import ANY, CPU, Vector, Wants
+from spillover.model.inside import ANY_LINK, Granted, Inside, cpu_list, cpu_mask
+from spillover.model.resources import Resources
+from spillover.model.topology import Topology
+
+Left: TypeAlias = tuple[int, int]
+"""Free CPUs and free GPUs of a machine, each as bits."""
+_WHOLE: Final = -1
+"""The pool that is the whole machine."""
+_LEVELS: Final = {
+    "": ("numa", "socket", "core"),
+    "core": ("numa", "socket", "core"),
+    "socket": ("numa", "socket"),
+    "numa": ("numa",),
+}
+"""By `pin`, where to look for room, the nearest together first; `core` is the whole machine."""
+
+
+class _Area(NamedTuple):
+    """A part of a machine that may have to hold a whole task."""
+
+    cpus: int
+    gpus: int
+
+
+class _Way(NamedTuple):
+    """An area that can hold tasks, by pools."""
+
+    cpus: int
+    """The pool of its CPUs."""
+    gpus: tuple[int, ...]
+    """The pools of its GPUs; one of them must hold all GPUs of a task."""
+
+
+class Structure:
+    """The inside of machines that are alike inside."""
+
+    __slots__ = (
+        "_areas",
+        "_bits",
+        "_cells",
+        "_cores",
+        "_gpus",
+        "_groups",
+        "_ways",
+        "cpus",
+        "gpus",
+        "pools",
+        "threads",
+    )
+
+    def __init__(self, inside: Inside) -> None:
+        self._gpus = inside.gpus
+        self._bits = {gpu: 1 << at for at, gpu in enumerate(inside.gpus)}
+        self.threads = inside.threads
+        """CPUs of one core; a task that has cores for itself gets whole ones."""
+        self.gpus = (1 << len(inside.gpus)) - 1
+        """All GPUs, as bits."""
+        self._cores: list[int] = []
+        """The CPUs of each core, as bits."""
+        numas: list[_Area] = []
+        sockets: dict[int, _Area] = {}
+        for domain in inside.domains:
+            lanes = [cpu_mask(each) for each in domain.cpus]
+            self._cores += _cores_of(lanes)
+            area = _Area(sum(lanes), self._mask(domain.gpus))
+            numas.append(area)
+            before = sockets.get(domain.socket, _Area(0, 0))
+            sockets[domain.socket] = _Area(before.cpus | area.cpus, before.gpus | area.gpus)
+        self.cpus = sum([area.cpus for area in numas])
+        """All CPUs, as bits."""
+        whole = (_Area(self.cpus, self.gpus),)
+        self._areas = {"numa": tuple(numas), "socket": tuple(sockets.values()), "core": whole}
+        self._groups: dict[str, tuple[int, ...]] = {}
+        """GPUs that are linked with each other, as bits, by the kind of link; the first kind is also `any`."""
+        for link in inside.links:
+            self._groups[link.kind] = (*self._groups.get(link.kind, ()), self._mask(link.gpus))
+        if self._groups:
+            self._groups[ANY_LINK] = next(iter(self._groups.values()))
+        self.pools: list[tuple[bool, int]] = []
+        """Whether a pool is one of GPUs, and its CPUs or GPUs as bits."""
+        self._cells: tuple[list[int], list[int]] = ([], [])
+        """Pools that do not overlap, of CPUs and of GPUs. Every other pool consists of some of them."""
+        self._find_pools((*numas, *sockets.values()))
+        self._ways: dict[tuple[str, str, bool], tuple[_Way, ...]] = {}
+
+    def _mask(self, gpus: Iterable[str]) -> int:
+        return sum([self._bits[gpu] for gpu in dict.fromkeys(gpus) if gpu in self._bits])
+
+    def _find_pools(self, areas: Iterable[_Area]) -> None:
+        """List the pools, and the cells that they consist of."""
+        parts: tuple[dict[int, None], dict[int, None]] = ({}, {})
+        groups = [group for kind in self._groups.values() for group in kind]
+        for area in areas:
+            parts[0][area.cpus] = None
+            parts[1].update(dict.fromkeys([area.gpus, *[area.gpus & group for group in groups]]))
+        parts[1].update(dict.fromkeys(groups))
+        for of_gpus, everything in enumerate((self.cpus, self.gpus)):
+            some = [mask for mask in parts[of_gpus] if mask not in {0, everything}]
+            cells = _split(everything, some)
+            for mask in dict.fromkeys((*some, *cells)):
+                if mask != everything:
+                    self.pools.append((bool(of_gpus), mask))
+            self._cells[of_gpus].extend(cells)
+
+    def _pool(self, of_gpus: bool, mask: int) -> int:
+        """Return the number of a pool."""
+        if mask == (self.gpus if of_gpus else self.cpus):
+            return _WHOLE
+        return self.pools.index((of_gpus, mask))
+
+    # --- what fits
+
+    def suits(self, topology: Topology) -> bool:
+        """Return whether it has the parts that a job names, however large they are."""
+        if topology.pin and not self.cpus:
+            return False
+        return not topology.link or topology.link in self._groups
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        """The kinds of links that it has."""
+        return tuple([kind for kind in self._groups if kind != ANY_LINK])
+
+    def rounded(self, topology: Topology, cpu: int) -> int:
+        """Return the CPU that a task takes, in thousandths: that of whole cores, if it has some for itself."""
+        if not topology.pin:
+            return cpu
+        step = 1000 * self.threads
+        return -(-cpu // step) * step
+
+    def asks(self, topology: Topology | None, wants: Wants) -> Wants:
+        """Return the request of a task, with whole cores."""
+        if topology is None or not topology.pin:
+            return wants
+        return tuple([(at, self.rounded(topology, amount) if at == CPU else amount) for at, amount in wants])
+
+    def ways(self, topology: Topology, *, with_gpus: bool) -> tuple[_Way, ...]:
+        """Return the areas that can hold tasks, which do not overlap."""
+        key = topology.pin, topology.link, with_gpus
+        ways = self._ways.get(key)
+        if ways is None:
+            found: list[_Way] = []
+            for area in self._areas[_LEVELS[topology.pin][-1]]:
+                if topology.pin and not area.cpus:
+                    continue
+                gpus = [area.gpus & group for group in self._groups.get(topology.link, (self.gpus,))]
+                pools = tuple([self._pool(True, mask) for mask in gpus if mask]) if with_gpus else ()
+                if pools or not with_gpus:
+                    found.append(_Way(self._pool(False, area.cpus), pools))
+            ways = self._ways[key] = tuple(found)
+        return ways
+
+    def count(self, topology: Topology, asked: Resources, free: Sequence[int], at: Sequence[int]) -> int:
+        """Return how many tasks fit into the areas, each into one; `at` are the positions of pools in `free`."""
+        if not topology.pin and not (topology.link and asked.gpu):
+            return ANY
+        cpus = self.rounded(topology, asked.cpu) // 1000
+        gpus = asked.gpu if self._gpus else 0
+        total = 0
+        for way in self.ways(topology, with_gpus=gpus > 0):
+            many = ANY
+            if topology.pin and way.cpus != _WHOLE and cpus:
+                many = max(0, free[at[way.cpus]]) // cpus
+            if gpus and _WHOLE not in way.gpus:
+                many = min(many, sum([max(0, free[at[pool]]) // gpus for pool in way.gpus]))
+            total += many
+        return min(total, ANY)
+
+    def parts(self, topology: Topology, left: Left | None = None) -> list[tuple[int, int]]:
+        """Return the CPUs and GPUs of each part that could hold a task, or those of them that are left."""
+        if not self.suits(topology):
+            return []
+        cpus, gpus = left or (self.cpus, self.gpus)
+        groups = self._groups.get(topology.link, (self.gpus,))
+        return [
+            ((area.cpus & cpus).bit_count(), (area.gpus & group & gpus).bit_count())
+            for area in self._areas[_LEVELS[topology.pin][-1]]
+            for group in groups
+        ]
+
+    # --- which
+
+    def choose(self, topology: Topology | None, asked: Resources, left: Left) -> Left | None:
+        """Choose the CPUs and GPUs of one task: the fullest area that holds it, near each other; None if none does."""
+        topology = topology or _LOOSE
+        cpus = self.rounded(topology, asked.cpu) // 1000 if topology.pin else 0
+        gpus = asked.gpu if self._gpus else 0
+        groups = self._groups.get(topology.link, (self.gpus,)) if gpus else (0,)
+        for level in _LEVELS[topology.pin]:
+            best: tuple[int, int, int, int] | None = None
+            for area in self._areas[level]:
+                near = area.cpus & left[0]
+                if cpus and near.bit_count() < cpus:
+                    continue
+                for group in groups:
+                    some = area.gpus & group & left[1]
+                    if some.bit_count() < gpus:
+                        continue
+                    found = (some.bit_count() if gpus else 0, near.bit_count() if cpus else 0, near, some)
+                    if best is None or found[:2] < best[:2]:
+                        best = found
+            if best is not None:
+                return self._lowest_cores(best[2], cpus), _lowest(best[3], gpus)
+        return None
+
+    def _lowest_cores(self, free: int, cpus: int) -> int:
+        """Return the first whole cores of some CPUs, until there are so many."""
+        if self.threads == 1:
+            return _lowest(free, cpus)
+        mask = 0
+        for core in self._cores:
+            if mask.bit_count() >= cpus:
+                break
+            if core & free == core:
+                mask |= core
+        return mask
+
+    def granted(self, mask: Left) -> Granted:
+        """Return what these bits are, by name."""
+        cpus, gpus = mask
+        return Granted(cpu_list(cpus), tuple([gpu for gpu, bit in self._bits.items() if bit & gpus]))
+
+    def left(self, granted: Iterable[Granted]) -> Left:
+        """Return which CPUs and GPUs are free."""
+        cpus, gpus = self.cpus, self.gpus
+        for each in granted:
+            if each.cpus:
+                cpus &= ~cpu_mask(each.cpus)
+            if each.gpus:
+                gpus &= ~self._mask(each.gpus)
+        return cpus, gpus
+
+    # --- pools
+
+    def amounts(self, left: Left) -> list[int]:
+        """Return what is free in each pool."""
+        return [(mask & left[of_gpus]).bit_count() for of_gpus, mask in self.pools]
+
+    def held(self, granted: Granted, at: Sequence[int]) -> list[tuple[int, int]]:
+        """Return what a task takes from each pool, by position."""
+        taken = cpu_mask(granted.cpus), self._mask(granted.gpus)
+        return self.taken(taken, at)
+
+    def taken(self, mask: Left, at: Sequence[int]) -> list[tuple[int, int]]:
+        """Return what these CPUs and GPUs take from each pool, by position."""
+        amounts = zip(at, self.amounts(mask), strict=False)
+        return [(position, amount) for position, amount in amounts if amount]
+
+    def share(
+        self,
+        topology: Topology | None,
+        asked: Resources,
+        tasks: int,
+        free: Sequence[int],
+        at: Sequence[int],
+    ) -> list[tuple[int, int]]:
+        """Return what tasks would take from each pool if so much is free: as `choose`, but by amounts."""
+        topology = topology or _LOOSE
+        cpus = self.rounded(topology, asked.cpu) // 1000 if topology.pin else 0
+        gpus = asked.gpu if self._gpus else 0
+        if not self.pools or not (cpus or gpus):
+            return []
+        now = [max(0, free[at[number]]) for number in range(len(self.pools))]
+        before = now.copy()
+        for _ in range(tasks):
+            way = self._roomiest(topology, cpus, gpus, now)
+            for amount, pool, kind in ((cpus, way.cpus, 0), (gpus, way.gpus[0] if way.gpus else _WHOLE, 1)):
+                if amount:
+                    self._take(now, kind, pool, amount)
+        return [(at[pool], before[pool] - each) for pool, each in enumerate(now) if before[pool] != each]
+
+    def _roomiest(self, topology: Topology, cpus: int, gpus: int, now: Vector) -> _Way:
+        """Return the fullest area that holds a task, with the pool of its GPUs; the first area if none does."""
+        ways = self.ways(topology, with_gpus=gpus > 0)
+        best: tuple[tuple[int, int], _Way] | None = None
+        for way in ways:
+            near = ANY if way.cpus == _WHOLE else now[way.cpus]
+            for pool in way.gpus or (_WHOLE,):
+                some = ANY if pool == _WHOLE else now[pool]
+                if near >= cpus and some >= gpus and (best is None or (some, near) < best[0]):
+                    best = (some, near), _Way(way.cpus, (pool,))
+        return best[1] if best is not None else ways[0] if ways else _Way(_WHOLE, ())
+
+    def _take(self, now: Vector, kind: int, pool: int, amount: int) -> None:
+        """Take an amount from the cells of a pool, the fullest first, and from all pools that they are in."""
+        everything = self.gpus if kind else self.cpus
+        whole = everything if pool == _WHOLE else self.pools[pool][1]
+        cells = [cell for cell in self._cells[kind] if cell & whole and cell != everything]
+        numbers = sorted([self._pool(bool(kind), cell) for cell in cells], key=lambda each: (now[each], each))
+        fitting = [each for each in numbers if now[each] >= amount]
+        for number in fitting[:1] or numbers:
+            some = min(amount, now[number])
+            mask = self.pools[number][1]
+            for each, (of_gpus, other) in enumerate(self.pools):
+                if of_gpus == bool(kind) and other & mask:
+                    now[each] -= some
+            amount -= some
+
+
+_LOOSE: Final = Topology()
+
+
+@lru_cache(maxsize=4096)
+def structure_of(inside: Inside) -> Structure:
+    """Return the structure that all machines with this inside share."""
+    return Structure(inside)
+
+
+def _cores_of(lanes: Sequence[int]) -> list[int]:
+    """Return the CPUs of each core, as bits; each lane has one CPU of every core."""
+    cores: list[int] = []
+    lanes = list(lanes)
+    while lanes and all(lanes):
+        cores.append(sum([lane & -lane for lane in lanes]))
+        lanes = [lane & (lane - 1) for lane in lanes]
+    return cores
+
+
+def _lowest(mask: int, count: int) -> int:
+    """Return the lowest bits."""
+    found = 0
+    for _ in range(count):
+        low = mask & -mask
+        found |= low
+        mask ^= low
+    return found
+
+
+def _split(everything: int, parts: Iterable[int]) -> list[int]:
+    """Return the smallest parts that all parts consist of."""
+    cells = [everything] if everything else []
+    for part in parts:
+        cells = [piece for cell in cells for piece in (cell & part, cell & ~part) if piece]
+    return cells

@@ -1,0 +1,207 @@
+"""Whether tasks fit inside of a machine, and what they get, compared with trying everything."""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from spillover.core.records.jobs import Placed, Running
+from spillover.core.records.nodes import Node
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.inside import Structure
+from spillover.deciding.explain.feasibility import too_large
+from spillover.model.ids import NodeName, TaskKey
+from spillover.model.inside import (
+    Domain,
+    Granted,
+    Inside,
+    Link,
+    cpu_list,
+    cpu_mask,
+    cpu_numbers,
+    wrong_inside,
+)
+from spillover.model.job import Shape
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.resources import Resources
+from spillover.model.topology import Topology
+from spillover.policies.loading import load
+from spillover.testing.builders import a_job
+from spillover.testing.world import OWNED, World
+
+LAB = replace(OWNED, gangs=True)
+
+
+@st.composite
+def insides(draw: st.DrawFn) -> Inside:
+    threads, cpu = draw(st.integers(1, 2)), 0
+    gpus: list[str] = []
+    domains: list[Domain] = []
+    for socket in range(draw(st.integers(1, 2))):
+        for _ in range(draw(st.integers(1, 2))):
+            lanes, cores = [], draw(st.integers(1, 3))
+            for _ in range(threads):
+                lanes.append(cpu_list(((1 << cores) - 1) << cpu))
+                cpu += cores
+            near = [str(len(gpus) + number) for number in range(draw(st.integers(0, 2)))]
+            gpus += near
+            domains.append(Domain(socket, tuple(lanes), tuple(near)))
+    cut = draw(st.integers(0, len(gpus)))
+    parts = [tuple(part) for part in (gpus[:cut], gpus[cut:]) if len(part) > 1]
+    links = tuple(Link("nvlink", part) for part in parts) if draw(st.booleans()) else ()
+    inside = Inside(tuple(domains), tuple(gpus), links)
+    assert wrong_inside(inside) is None
+    return inside
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[Resources, Topology]:
+    pin, link = (
+        draw(st.sampled_from(["", "core", "numa", "socket"])),
+        draw(st.sampled_from(["", "nvlink", "any"])),
+    )
+    gpus = draw(st.integers(2, 3) if link else st.integers(0, 2))
+    return Resources(draw(st.integers(1, 4)) * 1000, 0, gpus), Topology(pin=pin, link=link)
+
+
+def cores_of(inside: Inside) -> list[tuple[int, int, int]]:
+    """Number of the NUMA node, socket and CPUs of each core."""
+    found = []
+    for number, domain in enumerate(inside.domains):
+        lanes = [cpu_numbers(cpu_mask(lane)) for lane in domain.cpus]
+        found += [(number, domain.socket, sum(1 << cpu for cpu in core)) for core in zip(*lanes, strict=True)]
+    return found
+
+
+def ways(
+    inside: Inside, asked: Resources, topology: Topology, cpus: int, gpus: int
+) -> Iterator[tuple[int, int]]:
+    """Everything that one task could get of what is free, by trying all."""
+    cores = [core for core in cores_of(inside) if core[2] & cpus == core[2]]
+    needed = -(-asked.cpu // 1000 // inside.threads) if topology.pin else 0
+    bits = {gpu: 1 << at for at, gpu in enumerate(inside.gpus)}
+    free = [gpu for gpu in inside.gpus if bits[gpu] & gpus]
+    near = {
+        gpu: (number, domain.socket) for number, domain in enumerate(inside.domains) for gpu in domain.gpus
+    }
+    groups = [set(link.gpus) for link in inside.links]
+    for some in combinations(cores, needed):
+        for few in combinations(free, asked.gpu):
+            if topology.link and not any(group >= set(few) for group in groups):
+                continue
+            at = {"numa": 0, "socket": 1}.get(topology.pin)
+            if at is not None and len({*[core[at] for core in some], *[near[gpu][at] for gpu in few]}) > 1:
+                continue
+            yield sum(core[2] for core in some), sum(bits[gpu] for gpu in few)
+
+
+def most(inside: Inside, asked: Resources, topology: Topology, cpus: int, gpus: int, room: int) -> int:
+    """How many tasks fit at most, by trying all."""
+    if not room:
+        return 0
+    best = 0
+    for some, few in ways(inside, asked, topology, cpus, gpus):
+        best = max(best, 1 + most(inside, asked, topology, cpus & ~some, gpus & ~few, room - 1))
+        if best >= min(room, 3):
+            break
+    return best
+
+
+@given(insides(), st.lists(requests(), min_size=1, max_size=6), st.data())
+@settings(max_examples=150, deadline=None)
+def test_what_fits_and_what_is_granted_is_what_trying_everything_finds(
+    inside: Inside, asked: list[tuple[Resources, Topology]], data: st.DataObject
+) -> None:
+    structure = Structure(inside)
+    total = Resources(structure.cpus.bit_count() * 1000, 10, len(inside.gpus))
+    node = Node(LAB.name, NodeName("n"), 1, total, (), {}, 0, inside=inside)
+    cluster = Capacity(LAB, 0)
+    for number, (resources, topology) in enumerate(asked):
+        cluster.refresh(node)
+        (machine,) = cluster.machines
+        shape = Shape(resources, topology=topology)
+        left = structure.left(node.granted.values())
+        room = (total - node.used).cpu // (structure.rounded(topology, resources.cpu))
+        fitting = most(inside, resources, topology, *left, min(room, 3))
+        wants = cluster.layout.wants(resources)
+        known = machine.tasks_of(shape, wants, machine.free) if machine.admits(shape) else 0
+        assert min(known, 3) == fitting
+        assert machine.fits(shape) == (fitting > 0)
+        if not fitting:
+            continue
+        before = machine.before
+        cluster.take(machine, machine.asks(shape, wants))
+        granted = cluster.grant(machine, shape, resources)
+        free = machine.free.copy()
+        cluster.set(machine, before)
+        if granted is not None:
+            chosen = cpu_mask(granted.cpus), sum(1 << inside.gpus.index(gpu) for gpu in granted.gpus)
+            assert chosen in set(ways(inside, resources, topology, *left))
+            key = TaskKey(f"j{number}")
+            held = resources if not topology.pin else replace(resources, cpu=chosen[0].bit_count() * 1000)
+            node.granted[key], node.holding[key] = granted, held
+            node.used = node.used + held
+            cluster.refresh(node)
+            assert machine.free == free  # a trial and the state count alike
+        if data.draw(st.booleans()) and node.granted:
+            gone = data.draw(st.sampled_from(list(node.granted)))
+            node.used = node.used - node.holding.pop(gone)
+            del node.granted[gone]
+
+
+@given(insides(), requests(), st.integers(1, 3))
+@settings(max_examples=80, deadline=None)
+def test_never_is_what_an_empty_machine_cannot_hold(
+    inside: Inside, asked: tuple[Resources, Topology], tasks: int
+) -> None:
+    resources, topology = asked
+    world = World(load, PolicySet(wait=Choice("never")), (LAB,))
+    cpus = sum(cpu_mask(lane).bit_count() for domain in inside.domains for lane in domain.cpus)
+    world.agent("n", cpus=cpus, gpus=len(inside.gpus), inside=inside)
+    shape = Shape(resources, tasks=tasks, topology=topology if topology != Topology() else None)
+    never = too_large(world.engine.index.capacity.values(), shape)
+    builder = a_job("j").cpus(resources.cpu / 1000).gpus(resources.gpu).tasks(tasks)
+    world.submit(builder.together(topology) if topology != Topology() else builder)
+    placed = isinstance(world.job("j").phase, Placed)
+    assert placed == (never is None)
+
+
+@given(
+    insides(),
+    st.lists(st.tuples(requests(), st.integers(1, 2), st.integers(1, 20)), min_size=1, max_size=12),
+    st.sampled_from(["out_of_order", "easy", "conservative"]),
+    st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_nothing_inside_is_given_twice_whatever_starts_and_ends(
+    inside: Inside,
+    asked: list[tuple[tuple[Resources, Topology], int, int]],
+    backfill: str,
+    data: st.DataObject,
+) -> None:
+    world = World(load, PolicySet(wait=Choice("never"), backfill=Choice(backfill)), (LAB,))
+    cpus = sum(cpu_mask(lane).bit_count() for domain in inside.domains for lane in domain.cpus)
+    for name in ("n1", "n2"):
+        world.agent(name, cpus=cpus, gpus=len(inside.gpus), queue=2, inside=inside)
+    for number, ((resources, topology), tasks, minutes) in enumerate(asked):
+        job = a_job(f"j{number}").cpus(resources.cpu / 1000).gpus(resources.gpu).tasks(tasks)
+        job.expected(minutes=minutes)
+        world.submit(job.together(topology) if topology != Topology() else job)
+        live = [job.id for job in world.state.jobs.values() if isinstance(job.phase, Placed | Running)]
+        if data.draw(st.booleans()) and live:
+            world.finish(data.draw(st.sampled_from(live)))
+        world.wait(seconds=data.draw(st.integers(0, 300)))
+    # The world checks after every step that no core and no GPU is given twice. In the end, all that can run has run.
+    for _ in range(len(asked) + 1):
+        live = [job.id for job in world.state.jobs.values() if isinstance(job.phase, Placed | Running)]
+        for each in live:
+            if isinstance(world.job(each).phase, Placed | Running):
+                world.finish(each)
+    left = [job for job in world.state.jobs.values() if isinstance(job.phase, Placed | Running)]
+    assert not left
+    clusters = list(world.engine.index.capacity.values())
+    waiting = [job for job in world.state.jobs.values() if job.state == "QUEUED"]
+    assert all(too_large(clusters, job.kind.shape) is not None for job in waiting)
+    assert Granted() not in [each for node in world.state.nodes.values() for each in node.granted.values()]
