@@ -114,6 +114,12 @@ def was_late(job: Job, outcome: Outcome) -> bool:
     return stopping is Stop.UNPREPARED and outcome in _OVER
 
 
+def in_part(job: Job) -> str:
+    """Return how much of a gang has started, for one that was stopped as overdue and whose driver says no more."""
+    started = sum(task.started is not None for task in job.tasks)
+    return f"only {started} of its {len(job.tasks)} tasks had started in time"
+
+
 def may_try_again(job: Job) -> bool:
     """Return whether a gang that could not be prepared is tried again."""
     return stop_of(job) is None and job.lost < job.terms.retry.lost

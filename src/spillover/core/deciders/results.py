@@ -5,7 +5,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from spillover.core.deciders.endings import attempt_cost, elapsed, finish
-from spillover.core.deciders.gangs import TOO_LATE, given_back, may_try_again, tasks_end, was_late
+from spillover.core.deciders.gangs import given_back, in_part, may_try_again, tasks_end, was_late
 from spillover.core.deciders.verdicts import again, verdict
 from spillover.core.events import (
     AnyEvent,
@@ -112,7 +112,7 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
     if outcome is not EXITED or proposal.exit_code != 0:
         if was_late(job, outcome):
             outcome = NOT_STARTED
-            proposal = replace(proposal, message=proposal.message or TOO_LATE)
+            proposal = replace(proposal, message=proposal.message or in_part(job))
         requeued = _retried(job, proposal, outcome, now, cost)
         if requeued is not None:
             return [requeued] if ends is None else [ends, requeued], ACCEPTED

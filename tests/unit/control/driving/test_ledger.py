@@ -615,6 +615,7 @@ def test_a_gang_that_was_stopped_as_overdue_goes_back_also_under_another_server(
     bench.do()
     (back,) = bench.world.happened(JobRequeued)
     assert (back.why, back.backing_off) == (Back.UNPREPARED, CLUSTER)
+    assert back.because == "only 2 of its 3 tasks had started in time"
 
 
 def test_a_cluster_whose_clock_is_ahead_does_not_keep_a_gang_for_longer(bench: Bench) -> None:
