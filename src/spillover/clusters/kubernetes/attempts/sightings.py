@@ -1,5 +1,6 @@
 """The known Job, pods and Kubernetes events of one attempt."""
 
+from collections import deque
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
@@ -127,16 +128,20 @@ class KnownObject(Struct, frozen=True):
         A pod that replaces another one has its rank.
         """
         ranked: dict[int, Sighting] = {}
+        size, failed, well = self.size, deque[int](), deque[int]()
         for each in self.pods:
             if each.index != NO_INDEX:
                 ranked[each.index] = each
-            elif len(ranked) < self.size:
-                ranked[len(ranked)] = each
+                continue
+            if len(ranked) < size:
+                rank = len(ranked)
+            elif failed or well:
+                rank = (failed or well).popleft()
             else:
-                over = [rank for rank, pod in ranked.items() if not pod.lives]
-                failed = [rank for rank in over if ranked[rank].failed]
-                for rank in (failed or over)[:1]:
-                    ranked[rank] = each
+                continue  # Kubernetes created one pod too many
+            ranked[rank] = each
+            if not each.lives:
+                (failed if each.failed else well).append(rank)
         return ranked
 
     @property
