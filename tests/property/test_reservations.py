@@ -1,11 +1,13 @@
 """Conservative and hybrid backfill keep their reservations, beside a naive calendar of all jobs."""
 
 from collections.abc import Sequence
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spillover.core.events import AnyEvent, GangPlaced, JobEnded, JobPlaced, JobSubmitted
+from spillover.deciding.cycle.placing import Placer
 from spillover.model.cluster import Billing, Price
 from spillover.model.job import Shape
 from spillover.model.policy import Choice, PolicySet
@@ -180,3 +182,21 @@ def test_no_job_that_starts_delays_a_job_with_a_reservation(
 ) -> None:
     where = setting(nodes, Choice("hybrid", {"depth": depth}))
     assert len(simulate(jobs, where, Promises(jobs, where, depth))) == len(jobs)
+
+
+@settings(max_examples=150)
+@given(
+    job_lists(exact=False),
+    st.integers(2, 4),
+    st.sampled_from(
+        [Choice("strict"), Choice("easy"), Choice("hybrid", {"depth": 2}), Choice("conservative")]
+    ),
+    st.sampled_from(["first_fit", "best_fit", "spread"]),
+)
+def test_a_cycle_without_room_for_new_jobs_decides_as_one_that_tries_all_jobs(
+    jobs: list[TraceJob], nodes: int, backfill: Choice, place: str
+) -> None:
+    where = setting(nodes, backfill, place)
+    found = starts(jobs, where)
+    with patch.object(Placer, "_only_newcomers_without_room", lambda _: False):
+        assert found == starts(jobs, where)

@@ -296,6 +296,7 @@ class Engine:
         index.end_cycle(
             now,
             decided=bool(decided),
+            moved=bool(plan.placements or plan.expired or plan.revoked),
             passed=found.passed,
             again=found.again,
             turn=found.turn,

@@ -202,12 +202,29 @@ class Timeline:
         since = max(since, floors.at(duration))
         if since >= FOREVER:
             return None
-        if not asks[0].shape.is_gang:
+        if len(asks) == 1 and since > self.now and (only := self._only_machine(asks[0])) is not None:
+            found = self._earliest_on(only, asks[0].candidates, duration, since)
+        elif not asks[0].shape.is_gang:
             found = self._earliest_task([ask.candidates for ask in asks], duration, place, since)
         else:
             found = self._first_of(asks, duration, place, since)
         floors.add(duration, FOREVER if found is None else found.start)
         return found
+
+    @staticmethod
+    def _only_machine(ask: Ask) -> Machine | None:
+        """Return the machine of a cluster that has one, for a job of one task; None otherwise."""
+        machines = ask.candidates.cluster.machines
+        return machines[0] if len(machines) == 1 and not ask.shape.is_gang else None
+
+    def _earliest_on(
+        self, machine: Machine, candidates: Candidates, duration: int, since: int
+    ) -> Booking | None:
+        """Return the first span on one machine. Simulated clusters often have only one, and thousands of searches."""
+        if not _admits(machine, candidates.shape):
+            return None
+        at = self._seen(machine).first(candidates.held(machine), duration, since)
+        return None if at >= FOREVER else self._booked(candidates, machine, at, duration)
 
     def _first_of(self, asks: Sequence[Ask], duration: int, place: Place, since: int) -> Booking | None:
         """Return the first span for a gang on any cluster."""

@@ -126,16 +126,40 @@ class Placer:
         queue, index = self._index.queue, self._index
         calm = index.turn is None and index.ranking is None  # as in most cycles
         gains = index.gained or (not calm and index.gains(self._draft.now))
-        if index.in_turn or gains or (index.spent and self._is_contended(queue)):
+        contended = index.spent and self._is_contended(queue)
+        if gains or contended or (index.in_turn and not self._only_newcomers_without_room()):
             self._fill(self._walk(queue, everything=True), OWNED, strict=self._policies.backfill.strict)
             return
         self.passed, self.spent, self.turn = index.passed, index.spent, index.turn  # from the last cycle
-        if queue.woken and not self._place_newcomer(queue):
+        if queue.woken and not index.in_turn and not self._place_newcomer(queue):
             self._fill(self._walk(queue, everything=False), OWNED, strict=False)
 
     def _is_contended(self, line: JobQueue) -> bool:
         """Return whether a woken lane competes for bounded looks: then all lanes are tried, in order."""
         return any(lane.timed or line is self._index.due for lane in line.woken)
+
+    def _only_newcomers_without_room(self) -> bool:
+        """Return whether nothing has changed since the last cycle but for new jobs, which do not fit now.
+
+        Then no job can start, and no reservation need be made. Most jobs that arrive at a full cluster are such jobs.
+        """
+        index, draft, place = self._index, self._draft, self._policies.place
+        many = len(index.queue.first) > self._policies.chosen.depth
+        if index.reordered or index.windowed or index.turn is not None or index.ranking is not None or many:
+            return False
+        if draft.expired or index.finder.eager() or len(index.fresh) > SOME:
+            return False
+        for each in index.fresh:
+            job = self._state.jobs[each]
+            lane = index.lane_of(job)
+            if job.extra.deadline is not None:
+                return False
+            if lane.kind.shape.is_gang:
+                if any(one.cluster.may_hold(one.total) for one in index.finder.gang_candidates(lane, OWNED)):
+                    return False
+            elif any(one.best(place) is not None for one in index.finder.candidates(lane, OWNED)):
+                return False
+        return True
 
     def _place_newcomer(self, queue: JobQueue) -> bool:
         """Place the job if it is the only one of the only woken lane, as most new jobs are; return whether it was."""

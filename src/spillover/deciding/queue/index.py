@@ -99,6 +99,8 @@ class SchedulingIndex:
         """When the next of them begins, nanoseconds UTC; FOREVER if there is none."""
         self.gained = True
         """Whether capacity, or permission to use it, was gained since the last cycle."""
+        self.reordered = False
+        """Whether a job other than a new one entered the queue since the last cycle, or got another place in it."""
         self.limited: list[ClusterLimits] = []
         """The limits of clusters that have any."""
         self.grown: list[tuple[Capacity, Machine]] = []
@@ -326,13 +328,18 @@ class SchedulingIndex:
         now: int,
         *,
         decided: bool,
+        moved: bool,
         passed: bool,
         again: int,
         turn: Turn | None = None,
         spent: bool = False,
     ) -> None:
-        """Record the end of a cycle. If it decided something and some jobs waited for others, they may start next."""
-        self.gained = decided and passed
+        """Record the end of a cycle. If it moved jobs and some others waited for them, those may start next.
+
+        New jobs that are told how long to wait move nothing.
+        """
+        self.gained = moved and passed
+        self.reordered = False
         self.passed = passed
         self.turn = turn
         self.spent = spent
@@ -459,8 +466,10 @@ class SchedulingIndex:
             self.fresh[job.id] = None
             if len(self.fresh) > FEW_FRESH:
                 self._add_arrival(job)
-        elif job.due is None or job.partly_due:
-            self.wait(job)
+        else:
+            self.reordered = True
+            if job.due is None or job.partly_due:
+                self.wait(job)
         if self.wait_queue is not None:
             self.wait_queue.keep(job)
 
