@@ -30,7 +30,7 @@ from spillover.model.topology import Level, Topology
 from spillover.model.units import MINUTE, SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import JobBuilder, a_job
-from spillover.testing.world import START, World
+from spillover.testing.world import RENTED, START, World
 from spillover.wire.journal import changed_records, load_state
 
 POLICIES = [
@@ -376,3 +376,20 @@ def test_an_idle_agent_steals_nothing_that_may_run_into_its_reservation() -> Non
         w.reserve("down", "n2", after=60, lasting=100)
         asks = stealing.choose(w.state, w.engine.index, w.now, 0)
         assert bool(asks) is stolen
+
+
+# --- renting
+
+
+@pytest.mark.parametrize("backfill", POLICIES, ids=str)
+def test_break_even_rents_a_job_at_once_that_a_reservation_delays_beyond_its_patience(
+    backfill: Choice,
+) -> None:
+    wait = Choice("break_even", {"coefficient": 2.0})  # twice the runtime of a job of one CPU
+    for seconds, rented in ((70, True), (130, False)):
+        w = World(load, PolicySet(backfill=backfill, wait=wait), (CLUSTER, RENTED))
+        w.agent("n1", cpus=1)
+        w.agent("v1", cpus=8, cluster="cloud")
+        w.reserve("down", "n1", after=60, lasting=140)  # open again in 200 s
+        w.submit(a_job("waits").expected(seconds=seconds))
+        assert w.where("waits") == ("cloud/v1" if rented else None)

@@ -18,10 +18,12 @@ from msgspec.structs import replace
 from spillover.core.records.jobs import NO_EXTRA, Job
 from spillover.core.state import State
 from spillover.deciding.backfill.reservation import Reservation
+from spillover.deciding.capacity.future import Group
+from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.cycle.draft import Draft
 from spillover.deciding.cycle.placing import Placer
 from spillover.deciding.cycle.plan import RULES, Expiry, Plan
-from spillover.deciding.forecast.starts import Outlook, Reviewing, Waiter
+from spillover.deciding.forecast.starts import Barred, Outlook, Reviewing, Waiter
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.heaps import in_order
 from spillover.deciding.queue.index import SchedulingIndex
@@ -179,6 +181,7 @@ def review(
         {name: cluster for name, cluster in index.capacity.items() if cluster.owned},
         policies.place,
         policies.backfill.strict,
+        *(_windows(draft, index) if index.windowed else ()),
     )
     for late in reviewer.review(outlook):
         job = draft.state.jobs[late.job]
@@ -187,14 +190,31 @@ def review(
         draft.expired[late.job] = Expiry(late.job, NotInTime(max(0, late.limit - draft.now)), members)
 
 
+def _windows(draft: Draft, index: SchedulingIndex) -> tuple[list[tuple[int, Group]], Barred]:
+    """Return when advance reservations end, and what tells which machines they close to a job."""
+    openings = [
+        (each.end, Group(cluster, machines, ()))
+        for each in draft.state.reservations.values()
+        if (cluster := index.capacity.get(each.cluster)) is not None and cluster.owned
+        if (machines := tuple([cluster.by_name[name] for name in each.nodes if name in cluster.by_name]))
+    ]
+
+    def barred(job_id: JobId, machine: Machine, at: int) -> bool:
+        job = draft.state.jobs[job_id]
+        visitor, until = index.visitor(job), at + index.length(job)
+        return any(window.bars(visitor, at, until) for window in machine.windows)
+
+    return openings, barred
+
+
 def _queue(draft: Draft, wait_queue: WaitQueue, most: int) -> dict[JobId, Waiter]:
     """Return the first jobs, in order, that still wait for owned capacity after this plan."""
     newcomers = {each: latest for each, latest in draft.admitted.items() if each not in draft.expired}
     queue: dict[JobId, Waiter] = {}
     for waiter in wait_queue.with_newcomers(newcomers, most):
         job = draft.state.jobs[waiter.job]
-        if job.id in draft.expired:
-            continue
+        if job.id in draft.expired or waiter.shape.reservation:
+            continue  # a job that names an advance reservation starts there and then
         if job.extra.members is not None:
             count = draft.patient(job) if waiter.rentable else draft.left(job)
             if count > 0:

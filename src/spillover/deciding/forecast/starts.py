@@ -6,8 +6,8 @@ cycles would. It ignores jobs that may arrive later, and looks at a bounded numb
 
 import heapq
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -60,6 +60,14 @@ class Outlook(Struct, frozen=True):
     place: Place
     strict: bool
     """Whether nothing behind a job that does not fit is tried."""
+    openings: Sequence[tuple[int, Group]] = ()
+    """When advance reservations end, nanoseconds UTC, and the machines that are open to all from then on."""
+    barred: "Barred | None" = None
+    """Returns whether advance reservations keep a job from a machine; None if there are none."""
+
+
+Barred: TypeAlias = Callable[[JobId, Machine, int], bool]
+"""Returns whether a job may not start on a machine at a time, nanoseconds UTC."""
 
 
 class Late(Struct, frozen=True, gc=False):
@@ -88,7 +96,8 @@ def first_end(outlook: Outlook) -> int:
     ends, now = outlook.ends, outlook.now
     late = overdue_among(ends, now)
     soonest = ends[late].at if late < len(ends) else FOREVER
-    return min([soonest, *[overdue(now, end.began) for end in ends[:late]]])
+    opens = [at for at, _ in outlook.openings]
+    return min([soonest, *opens, *[overdue(now, end.began) for end in ends[:late]]])
 
 
 def overdue(now: int, began: int) -> int:
@@ -143,8 +152,11 @@ class _Replay:
             for number, end in enumerate(outlook.ends[:late])
         ]
         """Ends of overdue jobs, and of jobs that started in the simulation."""
-        heapq.heapify(self._heap)
         self._serial = late
+        for at, group in outlook.openings:
+            self._serial += 1
+            self._heap.append((at, self._serial, (group,)))
+        heapq.heapify(self._heap)
         self._gained: list[Sequence[Group]] = []
         """What became free since machines were last searched."""
         self.late: list[Late] = []
@@ -224,7 +236,7 @@ class _Replay:
 
     def _starts(self, each: _Waiting, at: int, machines: Mapping[Machine, Capacity]) -> bool:
         """Start one job or array member if it fits, a single task on one of these machines; return whether it did."""
-        parts = self._take(each.waiter.shape, machines)
+        parts = self._take(each.waiter, machines, at)
         if parts is None:
             return False
         self._serial += 1
@@ -290,14 +302,22 @@ class _Replay:
         """Return the request of a task in each cluster."""
         return {cluster: cluster.layout.wants(asked) for cluster in self._clusters.values()}
 
-    def _take(self, shape: Shape, machines: Mapping[Machine, Capacity]) -> Sequence[Group] | None:
+    def _take(self, waiter: Waiter, machines: Mapping[Machine, Capacity], at: int) -> Sequence[Group] | None:
         """Take capacity for all tasks of a job; return None if there is not enough."""
-        place = self._outlook.place
+        place, barred, shape = self._outlook.place, self._outlook.barred, waiter.shape
         if not shape.is_gang:
+            if barred is not None:
+                machines = {
+                    each: cluster for each, cluster in machines.items() if not barred(waiter.job, each, at)
+                }
             return self._future.place_one(shape, machines, place)
         for cluster in self._clusters.values():
             if cluster.spec.gangs and self._future.may_hold(cluster, shape.total):
                 fitting = self._future.fitting(cluster, shape)
+                if barred is not None:
+                    fitting = {
+                        each: many for each, many in fitting.items() if not barred(waiter.job, each, at)
+                    }
                 taken = self._future.place_gang(shape, cluster, fitting, place)
                 if taken is not None:
                     return taken
