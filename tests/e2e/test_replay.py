@@ -69,6 +69,9 @@ def test_a_journal_of_a_real_server_is_replayed_and_one_changed_event_is_seen(
 ) -> None:
     server = servers(clusters=CLUSTERS, policy=POLICY).up()
     both_clusters(server)
+    reserve = ("reserve", "--cluster", "onprem", "--all", "--ignore-jobs")
+    typed(server, *reserve, "--start", "+1h", "--for", "1h", "--maintenance", "--name", "down")
+    typed(server, *reserve, "--start", "now", "--for", "2s", "--project", "a", "--name", "course")
     typed(server, "submit", "-", into="\n---\n".join(a_job(f"{project}1") for project in "abab"))
     typed(server, "submit", "-", into=a_job("many", "true", array="1-12"))
     typed(server, "submit", "-", into=a_job("held"))
@@ -83,6 +86,8 @@ def test_a_journal_of_a_real_server_is_replayed_and_one_changed_event_is_seen(
     server.kill()
     server.up()
     both_clusters(server)
+    kept = [each["name"] for each in json.loads(typed(server, "reservations", "--json"))]
+    assert "down" in kept, "a reservation outlives a killed server"
     typed(server, "policy", "set", "backfill=strict,place=spread,wait=constant(100ms)")
     typed(
         server, "submit", "-", into="\n---\n".join(a_job(f"c{number}", "sleep 0.05") for number in range(6))
@@ -100,7 +105,11 @@ def test_a_journal_of_a_real_server_is_replayed_and_one_changed_event_is_seen(
     said = typed(server, "replay")
     assert said == f"events 1 to {len(events)}: {plans} plans, all equal to the stored ones\n"
 
-    at, placed = next((at, each) for at, each in enumerate(events) if isinstance(each, JobPlaced))
+    at, placed = next(
+        (at, each)
+        for at, each in enumerate(events)
+        if isinstance(each, JobPlaced) and each.cluster == "onprem"
+    )
     changed = tmp_path / "changed"
     write_down([*events[:at], structs.replace(placed, node=NodeName("n9")), *events[at + 1 :]], changed)
     done = server.spill("replay", "--data", str(changed))

@@ -10,6 +10,7 @@ from spillover.core.proposals import (
     Act,
     AddCluster,
     AgentGone,
+    CancelReservation,
     Change,
     ClearedCluster,
     Drain,
@@ -22,6 +23,7 @@ from spillover.core.proposals import (
     Proposal,
     Register,
     RemoveCluster,
+    Reserve,
     Result,
     ResumeCluster,
     SeeCluster,
@@ -40,6 +42,7 @@ from spillover.model.cluster import ClusterHealth, ClusterSpec, Leave, Price, Ro
 from spillover.model.ids import ClusterName, JobId, NodeName, split_task
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
+from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, MINUTE, SECOND
 from spillover.model.where import Where
@@ -155,6 +158,10 @@ class Story:
             job.group("first").cpus(dice.choice([0.5, 2, 4])).group("others", dice.choice([1, 3]))
         if dice.random() < 0.2:
             job.max_cost(dice.choice([10**8, 10**9]))
+        project = job.spec().project
+        own = [each for each in self.world.state.reservations.values() if each.project == project]
+        if own and dice.random() < 0.3:
+            job.reservation(dice.choice(own).name)
         if not self.returns and dice.random() < 0.2:
             job.between(deadline=self.world.now + dice.choice([10, 100]) * MINUTE)
         return job
@@ -220,6 +227,21 @@ class WilderStory(Story):
                 node = dice.choice(list(state.nodes.values()))
                 yield AgentGone(node.cluster, node.name, node.incarnation)
                 yield Forget(node.cluster, node.name, "x")
+            case 10 | 11 | 12 | 13:
+                yield self._reserve()
+            case 14 if state.reservations:
+                yield CancelReservation(dice.choice(list(state.reservations)), "x")
+
+    def _reserve(self) -> Reserve:
+        """Reserve some nodes for a project or for maintenance, whether they are free or not."""
+        dice = self.dice
+        cluster = dice.choice(list(self.world.state.nodes.values())).cluster
+        there = [node.name for node in self.world.state.nodes.values() if node.cluster == cluster]
+        nodes = tuple(name for name in there if dice.random() < 0.7) or (there[0],)
+        start = self.world.now + dice.choice([0, 5, 60]) * MINUTE
+        end = start + dice.choice([5, 60]) * MINUTE
+        name, project = f"r{dice.randrange(5)}", dice.choice(["", "a", "b"])
+        return Reserve(AdvanceReservation(name, cluster, nodes, start, end, project, who="x"))
 
     def _back(self, node: Node, incarnation: int) -> Register:
         """Register an agent again, with all or none of its leases."""
