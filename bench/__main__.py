@@ -32,6 +32,7 @@ TOPICS: Final = (
     "startup",
     "simulator",
     "backfill",
+    "starts",
     "kubernetes",
 )
 RESULTS: Final = Path(__file__).resolve().parent / "results"

@@ -4,7 +4,7 @@ A case is one run of the scheduler forward from now, in which each job runs as l
 what was expected. If nothing is known about that, all jobs run as long as expected.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -20,7 +20,6 @@ from spillover.deciding.forecast.estimates import estimate
 from spillover.deciding.forward import Runtime, as_expected, first_jobs, run_forward
 from spillover.deciding.whatif import Snapshot
 from spillover.model.ids import JobId
-from spillover.model.job import Shape
 from spillover.model.units import FOREVER, MINUTE
 
 MOST_JOBS: Final = 1000
@@ -50,6 +49,10 @@ class StartForecast(Struct, frozen=True):
     """The jobs that were looked at. Those without a start would not start within the forecast."""
 
 
+def _never() -> bool:
+    return False
+
+
 def expected_starts(
     engine: Engine,
     now: int,
@@ -57,29 +60,37 @@ def expected_starts(
     *,
     most_jobs: int = MOST_JOBS,
     most_steps: int = MOST_STEPS,
+    enough: Callable[[], bool] = _never,
 ) -> StartForecast:
-    """Forecast the starts of the first waiting jobs, and of `more`. The engine does not change."""
+    """Forecast the starts of the first waiting jobs, and of `more`. The engine does not change.
+
+    `enough` returns whether to stop: then the forecast has fewer cases, and the first case may be cut.
+    """
     wanted = dict.fromkeys([*first_jobs(engine, most_jobs), *more])
     most = most_steps // LEAST_CASES
     if not wanted:
         return StartForecast({}, wanted)
     if engine.state.history.get(("spread", "", "", None)) is None:
-        return _one_case(engine, now, wanted, most)
+        return _one_case(engine, now, wanted, most, enough)
     cases: list[dict[JobId, int]] = []
     steps = 0
     while len(cases) < LEAST_CASES or (len(cases) < MOST_CASES and steps + steps // len(cases) <= most_steps):
         snapshot = Snapshot(engine)
-        found = run_forward(snapshot, now, wanted, as_learned(snapshot, len(cases)), most)
+        found = run_forward(snapshot, now, wanted, as_learned(snapshot, len(cases)), most, enough)
+        if cases and enough():
+            break  # the last case may be cut, and would say that jobs start too far ahead
         cases.append(found.at)
         steps += found.steps
     jobs = {job: None for case in cases for job in case}
     return StartForecast({job: _range(cases, job) for job in jobs}, wanted)
 
 
-def _one_case(engine: Engine, now: int, wanted: dict[JobId, None], most: int) -> StartForecast:
+def _one_case(
+    engine: Engine, now: int, wanted: dict[JobId, None], most: int, enough: Callable[[], bool]
+) -> StartForecast:
     """Forecast with the runtimes that the scheduler expects."""
     snapshot = Snapshot(engine)
-    found = run_forward(snapshot, now, wanted, as_expected(snapshot), most)
+    found = run_forward(snapshot, now, wanted, as_expected(snapshot), most, enough)
     return StartForecast({job: StartRange(at, at) for job, at in found.at.items()}, wanted)
 
 
@@ -93,17 +104,18 @@ def _range(cases: Sequence[dict[JobId, int]], job: JobId) -> StartRange:
 def as_learned(engine: Engine, case: int) -> Runtime:
     """Return runtimes drawn from those of similar jobs; the same case of the same state gives the same ones."""
     expecting, seed = as_expected(engine), mixed(engine.state.facts.cycles, case)
-    known: dict[tuple[str, str, Shape], Sequence[int] | None] = {}
+    known: dict[tuple[str, int], Sequence[int] | None] = {}
+    unknown = engine.policies.chosen.unknown_runtime
 
     def runtime(job: Job, ran: int) -> int:
-        about = (job.user, job.name, job.kind.shape)
+        expected = estimate(job, unknown).runtime
+        about = (job.user, expected)
         if about not in known:
             known[about] = spread_of(engine.state, *about)
         bins = known[about]
         if bins is None:
             return expecting(job, ran)
         chance = mixed(seed, job.number) & 0xFFFF
-        expected = estimate(job, engine.policies.chosen.unknown_runtime).runtime
         ratio = draw_ratio(bins, ratio_of(ran, expected), chance)
         if ratio is None:  # no similar job ran this long: the longer it ran, the longer it may take
             return ran + max(MINUTE, ran * 3 // 10 * 2 * chance >> 16)
@@ -116,7 +128,11 @@ def as_learned(engine: Engine, case: int) -> Runtime:
 
 
 def starts_if_submitted(
-    engine: Engine, now: int, proposal: Submit, most_steps: int = MOST_STEPS
+    engine: Engine,
+    now: int,
+    proposal: Submit,
+    most_steps: int = MOST_STEPS,
+    enough: Callable[[], bool] = _never,
 ) -> dict[JobId, StartRange]:
     """Forecast the starts of jobs as if they were submitted now. The engine does not change."""
     tried = Snapshot(engine)
@@ -124,4 +140,4 @@ def starts_if_submitted(
     for event in events:
         tried.apply(event)
     jobs = [event.job for event in events if type(event) is JobSubmitted]
-    return expected_starts(tried, now, jobs, most_jobs=0, most_steps=most_steps).starts
+    return expected_starts(tried, now, jobs, most_jobs=0, most_steps=most_steps, enough=enough).starts

@@ -69,9 +69,19 @@ def as_expected(engine: Engine) -> Runtime:
     return runtime
 
 
-def run_forward(engine: Engine, now: int, wanted: Collection[JobId], runtime: Runtime, most: int) -> Starts:
-    """Let a snapshot go on until all wanted jobs have started, nothing happens any more, or it took `most` steps."""
-    return _Forward(engine, runtime).run(max(now, engine.now), wanted, most)
+def run_forward(
+    engine: Engine,
+    now: int,
+    wanted: Collection[JobId],
+    runtime: Runtime,
+    most: int,
+    enough: Callable[[], bool] | None = None,
+) -> Starts:
+    """Let a snapshot go on until all wanted jobs have started, or nothing happens any more.
+
+    It stops earlier after `most` steps, or when `enough` says so.
+    """
+    return _Forward(engine, runtime).run(max(now, engine.now), wanted, most, enough)
 
 
 class _Forward:
@@ -89,14 +99,16 @@ class _Forward:
         """What agents report at once."""
         self._starts: dict[JobId, int] = {}
 
-    def run(self, now: int, wanted: Collection[JobId], most: int) -> Starts:
+    def run(
+        self, now: int, wanted: Collection[JobId], most: int, enough: Callable[[], bool] | None
+    ) -> Starts:
         """See run_forward."""
         engine, ends, starts = self._engine, self._ends, self._starts
         for job in {job: None for node in self._state.nodes.values() for job in node.jobs}:
             self._look_at(self._state.jobs[job], now)
         left = dict.fromkeys(wanted)
         steps = 0
-        while steps < most:
+        while steps < most and not (enough is not None and enough()):
             step = engine.step(now, [*self._next, *self._due(now)])
             steps += 1
             self._next.clear()

@@ -4,6 +4,7 @@ import pytest
 
 from spillover.core.learned import spread
 from spillover.core.proposals import Act, Submit
+from spillover.deciding.corrections import Corrections
 from spillover.deciding.expected import StartRange, expected_starts, starts_if_submitted
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId
@@ -212,3 +213,76 @@ def test_no_ratio_is_drawn_below_what_a_job_has_reached() -> None:
             (spread.draw_ratio(bins, above, chance) or 0) >= above for chance in range(0, 1 << 16, 999)
         )
     assert spread.draw_ratio(bins, 10**9, 0) is None
+
+
+# --- how forecasts came true
+
+SPAN = StartRange(100 * SECOND, 200 * SECOND)
+
+
+def test_forecasts_are_stretched_as_on_real_clusters_until_enough_jobs_have_started() -> None:
+    corrections = Corrections()
+    assert corrections.corrected(SPAN, 0) == StartRange(125 * SECOND, 280 * SECOND)
+    for number in range(40):
+        corrections.given(JobId(str(number)), SPAN, 0)
+    assert corrections.corrected(SPAN, 0) == StartRange(125 * SECOND, 280 * SECOND)
+
+
+def test_forecasts_come_true_as_often_as_they_say() -> None:
+    corrections = Corrections()
+    for number in range(100):
+        corrections.given(JobId(str(number)), SPAN, 0)
+        corrections.started(JobId(str(number)), (number + 1) * 10 * SECOND)  # from 10 to 1,000 seconds
+    found = corrections.corrected(SPAN, 0)
+    assert found.p50 == pytest.approx(500 * SECOND, rel=0.02)
+    assert found.p90 == pytest.approx(910 * SECOND, rel=0.02)
+    later = corrections.corrected(StartRange(1100 * SECOND, 1200 * SECOND), 1000 * SECOND)
+    assert later.p50 == pytest.approx(1500 * SECOND, rel=0.02)
+
+
+def test_only_the_first_forecast_of_a_job_counts_and_only_once() -> None:
+    corrections = Corrections()
+    for number in range(50):
+        job = JobId(str(number))
+        corrections.given(job, SPAN, 0)
+        corrections.given(job, StartRange(SECOND, SECOND), 0)
+        corrections.started(job, 100 * SECOND)
+        corrections.started(job, 10**6 * SECOND)
+        corrections.started(JobId("unknown"), 0)
+    assert corrections.corrected(SPAN, 0) == StartRange(100 * SECOND, 100 * SECOND)
+
+
+def test_a_forecast_without_a_range_is_left_alone() -> None:
+    certain_start = StartRange(100 * SECOND, 100 * SECOND)
+    assert Corrections().corrected(certain_start, 0) == certain_start
+    assert Corrections().corrected(StartRange(None, None), 0) == StartRange(None, None)
+    assert Corrections().corrected(StartRange(100 * SECOND, None), 0).p90 is None
+
+
+def test_forecasts_of_jobs_that_never_start_are_forgotten_in_the_end() -> None:
+    corrections = Corrections()
+    for number in range(6000):
+        corrections.given(JobId(str(number)), SPAN, 0)
+    for number in range(1000):
+        corrections.started(JobId(str(number)), 10**6 * SECOND)
+    assert corrections.corrected(SPAN, 0) == StartRange(125 * SECOND, 280 * SECOND)
+
+
+def test_a_forecast_that_takes_too_long_is_made_of_the_cases_so_far() -> None:
+    w = world()
+    w.agent("n1", cpus=1)
+    ran(w, expected=100, seconds=10, count=30)
+    ran(w, expected=100, seconds=100, count=30)
+    w.submit(a_job("running").expected(seconds=1000), a_job("waits").expected(seconds=1000), a_job("last"))
+    calls = 0
+
+    def enough() -> bool:
+        nonlocal calls
+        calls += 1
+        return calls > 7
+
+    cut = expected_starts(w.engine, w.now, enough=enough).starts
+    assert cut.keys() == {"waits", "last"}
+    assert all(each.p90 is not None for each in cut.values())
+    calls = 6
+    assert expected_starts(w.engine, w.now, enough=enough).starts == {}  # cut before anything ended

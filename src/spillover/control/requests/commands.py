@@ -187,6 +187,7 @@ class LiveCommands:
         """Return where and when these jobs would start, without submitting them."""
         jobs = forms_of(jobs, self._project)
         ids, tried, starts = await self._submitting.trial(jobs, user)
+        starts = self._starts.corrected(starts, tried.now)
         return forecasting.forecasts(ids, jobs, tried, self._project, starts)
 
     async def act(self, action: Action, who: str) -> Ids:

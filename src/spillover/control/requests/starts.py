@@ -1,15 +1,19 @@
 """Forecasts when waiting jobs start, while the server continues. Forecasts are shared, because each takes a while."""
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spillover.control.live.loop import Loop
 from spillover.control.requests.whatif import on_snapshot
+from spillover.core.events import AnyEvent, JobStarted
 from spillover.core.records.jobs import Job, Queued, Waiting
+from spillover.deciding.corrections import Corrections
 from spillover.deciding.engine import Engine
-from spillover.deciding.expected import MOST_JOBS, MOST_STEPS, StartForecast, expected_starts
+from spillover.deciding.expected import MOST_JOBS, MOST_STEPS, StartForecast, StartRange, expected_starts
 from spillover.deciding.whatif import Snapshot
 from spillover.model.ids import JobId
 from spillover.model.units import SECOND
@@ -20,6 +24,8 @@ FRESH: Final = 10 * SECOND
 """How long a forecast is used if nothing has happened."""
 SHARE: Final = 20
 """A forecast is used for this many times as long as it took, whatever has happened: so it takes a 20th of the time."""
+MOST_TIME: Final = 10 * SECOND
+"""How long a forecast takes at most; it then has fewer cases."""
 FEW_STEPS: Final = 1000
 """The most steps of a forecast if policies of installed packages take part: they run in the thread of the server."""
 
@@ -41,6 +47,18 @@ class StartForecasts:
         self._loop = loop
         self._known: _Known | None = None
         self._making: asyncio.Task[StartForecast] | None = None
+        self._corrections = Corrections()
+        loop.listen(self._see)
+
+    def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
+        """Compare starts with what was forecast."""
+        for event in events:
+            if type(event) is JobStarted:
+                self._corrections.started(event.job, event.at)
+
+    def corrected(self, starts: Mapping[JobId, StartRange], now: int) -> dict[JobId, StartRange]:
+        """Return expected starts, corrected by how earlier ones came true."""
+        return {job: self._corrections.corrected(start, now) for job, start in starts.items()}
 
     def recent(self) -> StartForecast | None:
         """Return the last forecast, if it still holds."""
@@ -83,11 +101,22 @@ class StartForecasts:
 
         def ask(snapshot: Snapshot) -> StartForecast:
             there = [job for job in more if job in snapshot.state.jobs]
-            return expected_starts(snapshot, now, there, most_steps=steps)
+            return expected_starts(snapshot, now, there, most_steps=steps, enough=after(loop, MOST_TIME))
 
         forecast = await on_snapshot(loop, ask, few=0)
+        for job, start in forecast.starts.items():
+            found = loop.state.jobs.get(job)
+            if found is None or found.extra.members is None:  # an array itself never starts
+                self._corrections.given(job, start, now)
+        forecast = replace(forecast, starts=self.corrected(forecast.starts, now))
         self._known = _Known(forecast, revision, began, loop.time.monotonic() - began)
         return forecast
+
+
+def after(loop: Loop, most: int) -> Callable[[], bool]:
+    """Return a function that says whether so many nanoseconds have passed since now."""
+    until = loop.time.monotonic() + most
+    return lambda: loop.time.monotonic() >= until
 
 
 def steps_for(engine: Engine) -> int:

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from msgspec import structs
 
@@ -12,7 +12,7 @@ from spillover.control.live.specs import Specs
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge
 from spillover.control.requests.lookup import Lookup, PendingMember
-from spillover.control.requests.starts import steps_for
+from spillover.control.requests.starts import after, steps_for
 from spillover.control.requests.whatif import on_snapshot
 from spillover.core.deciders.submissions import key_taken
 from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, Submit, Submitted
@@ -23,7 +23,7 @@ from spillover.forms.jobs.reading import JobForm
 from spillover.model.ids import ID_BITS, JobId, job_id
 from spillover.model.job import JobSpec, On, Shape, Terms
 from spillover.model.reasons import GangTooBig, NoSuchLevel, TooBig, TooBigInside
-from spillover.model.units import format_duration, format_moment
+from spillover.model.units import SECOND, format_duration, format_moment
 from spillover.ports.archive import Archive, Finished, ProjectKey
 from spillover.ports.commands import CommandError, ErrorKind, refused
 from spillover.wire.api import FieldProblem
@@ -35,6 +35,10 @@ _LIMITS = {RefusalKind.FULL: "queued", RefusalKind.PROJECT_FULL: "queued_per_pro
 def draw_id() -> JobId:
     """Return a random, unique job id that cannot be guessed."""
     return job_id(secrets.randbits(ID_BITS))
+
+
+DRY_RUN: Final = 2 * SECOND
+"""How long a dry run computes expected starts at most."""
 
 
 class _Earlier(NamedTuple):
@@ -143,7 +147,7 @@ class Submitting:
         now, steps = self._loop.now(), steps_for(await self._loop.ready()) // 4
 
         def ask(snapshot: Snapshot) -> tuple[Trial | Refusal, Mapping[JobId, StartRange]]:
-            starts = starts_if_submitted(snapshot, now, proposal, steps)
+            starts = starts_if_submitted(snapshot, now, proposal, steps, after(self._loop, DRY_RUN))
             return try_jobs(snapshot, now, proposal), starts
 
         tried, starts = await on_snapshot(self._loop, ask, few=0)

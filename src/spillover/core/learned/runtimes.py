@@ -7,8 +7,8 @@ that runs every minute does not outweigh all others, and a well-known job costs 
 Samples learn from jobs that succeeded, and from jobs that reached their walltime, because those hold their capacity
 that long. Failed and cancelled jobs say little about others and do not count.
 
-Histograms of how runtimes differ from what was expected (`spread`) are for each user, name and shape too, and for each
-user and all users.
+How runtimes differ from what was expected (`spread`) is learned for jobs with about the same expected runtime, of one
+user and of all users, and for all jobs.
 """
 
 from heapq import nsmallest
@@ -49,7 +49,7 @@ def learn(state: State, job: Job, event: JobEnded) -> None:
     if sample is None:
         sample = _begin(state, about)
     _add(state, sample, ran)
-    _count_spread(state, sample, job, ran)
+    _count_spread(state, job, ran)
     if sample.count <= FEW:
         for about in (("name", user, job.name, None), ("shape", user, "", shape)):
             _add(state, history.get(about) or _begin(state, about), ran)
@@ -85,16 +85,16 @@ def _add(state: State, sample: Sample, ran: int) -> None:
     state.dirty["history"][sample.key] = None
 
 
-def _count_spread(state: State, sample: Sample, job: Job, ran: int) -> None:
-    """Count how long a job ran compared with what was expected: for jobs like it, for its user and for all."""
-    ratio = spread.ratio_of(ran, estimate(job, state.facts.policies.unknown_runtime).runtime)
-    spread.count_ratio(sample.bins, ratio)
-    for about in (spread.by_user(job.user), spread.EVERYBODY):
+def _count_spread(state: State, job: Job, ran: int) -> None:
+    """Count how long a job ran compared with what was expected."""
+    expected = estimate(job, state.facts.policies.unknown_runtime).runtime
+    ratio = spread.ratio_of(ran, expected)
+    for about in spread.kinds_of(job.user, expected):
         each = state.history.get(about) or _begin(state, about)
         spread.count_ratio(each.bins, ratio)
         each.count += 1
         each.used = state.facts.learned
-        if each.count >= 2 * spread.WINDOW:
+        if each.count >= 2 * (spread.OF_USER if about[1] else spread.WINDOW):
             spread.halve(each)
         state.dirty["history"][each.key] = None
 

@@ -36,4 +36,3 @@ class Sample(Struct, array_like=True, gc=False):
         """Halve the weight of everything learned so far."""
         self.count //= 2
         self.total //= 2
-        self.bins = [count // 2 for count in self.bins]

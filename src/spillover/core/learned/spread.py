@@ -10,7 +10,6 @@ from typing import Final
 
 from spillover.core.learned.samples import About, Sample
 from spillover.core.state import State
-from spillover.model.job import Shape
 
 ONE: Final = 1_000_000
 """The ratio of a job that ran as long as expected. Ratios are in millionths."""
@@ -26,9 +25,13 @@ EDGES: Final = (
 BINS: Final = len(EDGES) + 1
 _AS_EXPECTED: Final = EDGES.index(ONE - _NEAR) + 1
 WINDOW: Final = 512
-"""The least number of recent jobs that count fully in a histogram of many jobs; older ones are halved again and again."""
+"""The least number of recent jobs that count fully; older ones are halved again and again."""
+OF_USER: Final = 32
+"""The same for jobs of one user, who often submits similar jobs for a while."""
 ENOUGH: Final = 16
 """Jobs that a histogram needs before it is used."""
+_OTHERS: Final = 4
+"""As many jobs of all users count together with those of one user."""
 EVERYBODY: Final[About] = ("spread", "", "", None)
 _PART: Final = 1 << 16
 
@@ -45,18 +48,30 @@ def count_ratio(bins: list[int], ratio: int) -> None:
     bins[bisect_right(EDGES, ratio)] += 1
 
 
-def by_user(user: str) -> About:
-    """Return what the jobs of a user have in common."""
-    return ("spread", user, "", None)
+def kinds_of(user: str, expected: int) -> tuple[About, About, About]:
+    """Return the kinds of jobs that one belongs to, the smallest first.
+
+    Jobs that ask for much time use more of it, so those with about the same expected runtime are compared.
+    """
+    kind = f"spread {expected.bit_length() // 2}"
+    return (kind, user, "", None), (kind, "", "", None), EVERYBODY
 
 
-def spread_of(state: State, user: str, name: str, shape: Shape) -> Sequence[int] | None:
+def spread_of(state: State, user: str, expected: int) -> Sequence[int] | None:
     """Return the histogram of the most similar jobs; None if too few have ended."""
-    for about in (("job", user, name, shape), by_user(user), EVERYBODY):
-        sample = state.history.get(about)
-        if sample is not None and sum(sample.bins) >= ENOUGH:
-            return sample.bins
-    return None
+    own, alike, everybody = (_bins(state, about) for about in kinds_of(user, expected))
+    others = alike if sum(alike) >= ENOUGH else everybody
+    total = sum(others)
+    if total < ENOUGH:
+        return None
+    if not own:
+        return others
+    return [(mine << 10) + (each << 10) * _OTHERS // total for mine, each in zip(own, others, strict=True)]
+
+
+def _bins(state: State, about: About) -> Sequence[int]:
+    sample = state.history.get(about)
+    return () if sample is None else sample.bins
 
 
 def draw_ratio(bins: Sequence[int], above: int, chance: int) -> int | None:
