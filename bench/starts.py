@@ -32,7 +32,7 @@ FIRST: Final = 1000
 """Jobs that only fill the cluster, and teach the scheduler."""
 EVERY: Final = 10
 """One of so many submissions gets a forecast."""
-COUNTS: Final = {"quick": 2500, "": 8000, "long": 30_000}
+COUNTS: Final = {"quick": 2500, "": 5000, "long": 30_000}
 """Jobs of each trace."""
 
 

@@ -5,17 +5,19 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spillover.core.events import AnyEvent
 from spillover.deciding.engine import Engine
 from spillover.deciding.forward import Starts, as_expected, first_jobs, run_forward
 from spillover.deciding.whatif import Snapshot
 from spillover.model.cluster import Billing, Price
+from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.sim.runner import Simulation
-from spillover.sim.setting import Fleet, Rent, Setting
+from spillover.sim.setting import Fleet, FleetMachine, Rent, Scene, Setting
 from spillover.sim.trace import TraceJob
 
 NODE = Resources(4000, 8, 2)
@@ -48,6 +50,15 @@ def job_lists(draw: st.DrawFn) -> list[TraceJob]:
     ]
 
 
+def with_another_cluster(scene: Scene, nodes: int) -> Scene:
+    """Add an owned cluster with so many machines."""
+    owned, *rest = scene.site.clusters
+    second = replace(owned, name=ClusterName("second"))
+    machines = [FleetMachine(second.name, NodeName(f"s{number}"), NODE) for number in range(nodes)]
+    site = replace(scene.site, clusters=(owned, second, *rest), machines=(*scene.site.machines, *machines))
+    return replace(scene, site=site)
+
+
 class Foresight:
     """Forecasts the starts of waiting jobs after the last submission."""
 
@@ -66,9 +77,15 @@ class Foresight:
 
 @pytest.mark.parametrize("backfill", BACKFILLS, ids=lambda choice: choice.name)
 @settings(max_examples=40)
-@given(job_lists(), st.integers(2, 4), st.sampled_from(ORDERS), st.sampled_from([None, 10 * SECOND]))
+@given(
+    job_lists(),
+    st.integers(2, 4),
+    st.integers(0, 2),
+    st.sampled_from(ORDERS),
+    st.sampled_from([None, 10 * SECOND]),
+)
 def test_the_expected_start_is_the_real_start(
-    backfill: Choice, jobs: list[TraceJob], nodes: int, order: str, rents_after: int | None
+    backfill: Choice, jobs: list[TraceJob], nodes: int, others: int, order: str, rents_after: int | None
 ) -> None:
     wait = Choice("never") if rents_after is None else Choice("constant", {"wait": rents_after})
     where = Setting(
@@ -77,7 +94,7 @@ def test_the_expected_start_is_the_real_start(
         PolicySet(order=Choice(order), backfill=backfill, wait=wait, place=Choice("best_fit")),
     )
     foresight = Foresight(jobs[-1].submit)
-    simulation = Simulation(jobs, where.scene, foresight)
+    simulation = Simulation(jobs, with_another_cluster(where.scene, others), foresight)
     foresight.engine = simulation.engine
     real = {str(each.job): each.start for each in simulation.run()}
     assert foresight.forecasts

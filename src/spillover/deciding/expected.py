@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from spillover.core.decide import decide
 from spillover.core.events import JobSubmitted
-from spillover.core.learned.spread import ONE, draw_ratio, ratio_of, spread_of
+from spillover.core.learned.spread import ONE, draw_ratio, is_known, ratio_of, spread_of
 from spillover.core.proposals import Submit
 from spillover.core.records.jobs import Job
 from spillover.deciding.cycle.draws import mixed
@@ -70,7 +70,7 @@ def expected_starts(
     most = most_steps // LEAST_CASES
     if not wanted:
         return StartForecast({}, wanted)
-    if engine.state.history.get(("spread", "", "", None)) is None:
+    if not is_known(engine.state):
         return _one_case(engine, now, wanted, most, enough)
     cases: list[dict[JobId, int]] = []
     steps = 0

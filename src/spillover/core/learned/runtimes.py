@@ -8,7 +8,7 @@ Samples learn from jobs that succeeded, and from jobs that reached their walltim
 that long. Failed and cancelled jobs say little about others and do not count.
 
 How runtimes differ from what was expected (`spread`) is learned for jobs with about the same expected runtime, of one
-user and of all users, and for all jobs.
+user and of all users.
 """
 
 from heapq import nsmallest
@@ -89,14 +89,17 @@ def _count_spread(state: State, job: Job, ran: int) -> None:
     """Count how long a job ran compared with what was expected."""
     expected = estimate(job, state.facts.policies.unknown_runtime).runtime
     ratio = spread.ratio_of(ran, expected)
+    history, learned, dirty = state.history, state.facts.learned, state.dirty["history"]
     for about in spread.kinds_of(job.user, expected):
-        each = state.history.get(about) or _begin(state, about)
+        each = history.get(about)
+        if each is None:
+            each = _begin(state, about)
         spread.count_ratio(each.bins, ratio)
         each.count += 1
-        each.used = state.facts.learned
+        each.used = learned
         if each.count >= 2 * (spread.OF_USER if about[1] else spread.WINDOW):
             spread.halve(each)
-        state.dirty["history"][each.key] = None
+        dirty[each.key] = None
 
 
 def _age(sample: Sample) -> tuple[int, int]:

@@ -32,7 +32,8 @@ ENOUGH: Final = 16
 """Jobs that a histogram needs before it is used."""
 _OTHERS: Final = 4
 """As many jobs of all users count together with those of one user."""
-EVERYBODY: Final[About] = ("spread", "", "", None)
+_KINDS: Final = tuple(f"spread {halves}" for halves in range(33))
+"""Kinds of jobs by expected runtime: each has four times as long ones as the one before."""
 _PART: Final = 1 << 16
 
 
@@ -48,19 +49,23 @@ def count_ratio(bins: list[int], ratio: int) -> None:
     bins[bisect_right(EDGES, ratio)] += 1
 
 
-def kinds_of(user: str, expected: int) -> tuple[About, About, About]:
-    """Return the kinds of jobs that one belongs to, the smallest first.
+def kinds_of(user: str, expected: int) -> tuple[About, About]:
+    """Return the kinds of jobs that one belongs to: of its user, and of all users.
 
     Jobs that ask for much time use more of it, so those with about the same expected runtime are compared.
     """
-    kind = f"spread {expected.bit_length() // 2}"
-    return (kind, user, "", None), (kind, "", "", None), EVERYBODY
+    kind = _KINDS[min(32, expected.bit_length() >> 1)]
+    return (kind, user, "", None), (kind, "", "", None)
+
+
+def is_known(state: State) -> bool:
+    """Return whether anything is known about jobs of any kind."""
+    return any((kind, "", "", None) in state.history for kind in _KINDS)
 
 
 def spread_of(state: State, user: str, expected: int) -> Sequence[int] | None:
     """Return the histogram of the most similar jobs; None if too few have ended."""
-    own, alike, everybody = (_bins(state, about) for about in kinds_of(user, expected))
-    others = alike if sum(alike) >= ENOUGH else everybody
+    own, others = (_bins(state, about) for about in kinds_of(user, expected))
     total = sum(others)
     if total < ENOUGH:
         return None
