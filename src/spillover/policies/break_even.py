@@ -6,6 +6,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from spillover.core.learned.tally import size_of
+from spillover.deciding.forecast.booked import booked_latecomers
 from spillover.deciding.forecast.starts import Late, Outlook, Waiter, first_end, latecomers
 from spillover.deciding.protocols import Case
 from spillover.model.job import Shape
@@ -59,7 +60,8 @@ class BreakEven:
             return hopeless  # nothing has changed for jobs that waited before
         gone = {each.job: None for each in hopeless}
         others = [each for each in outlook.queue if each.job not in gone]
-        return hopeless + latecomers(replace(outlook, queue=others), limits, self._most)
+        forecast = booked_latecomers if outlook.reservations else latecomers
+        return hopeless + forecast(replace(outlook, queue=others), limits, self._most)
 
     def _left(self, waiter: Waiter, now: int) -> int:
         """Return within how many nanoseconds a job must start for its wait to be worth it."""

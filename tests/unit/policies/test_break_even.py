@@ -279,3 +279,68 @@ def test_the_same_jobs_get_the_same_plans() -> None:
         return w.events
 
     assert events() == events()
+
+
+# --- gangs and reservations
+
+
+def a_gang_and_a_long_job(backfill: str) -> World:
+    """Two machines, free in 10 and in 20 minutes. A gang asks for both, and a long job behind it for one."""
+    w = a_world(backfill=backfill)
+    w.agent("n2", cpus=1)
+    w.submit(a_job("one").expected(minutes=10), a_job("two").expected(minutes=20))
+    w.submit(a_job("gang").tasks(2).expected(minutes=60))
+    w.submit(a_job("long").expected(minutes=120))
+    return w
+
+
+def test_a_gang_that_loses_the_race_for_each_machine_is_rented_at_once() -> None:
+    w = a_gang_and_a_long_job("out_of_order")
+    assert late(w, "gang")
+    assert w.where("long") is None
+
+
+@pytest.mark.parametrize("backfill", ["easy", "conservative"])
+def test_a_gang_with_a_reservation_waits_for_it_and_jobs_behind_it_do_not_count_on_its_room(
+    backfill: str,
+) -> None:
+    w = a_gang_and_a_long_job(backfill)
+    assert w.where("gang") is None
+    assert late(w, "long")
+
+
+@pytest.mark.parametrize("backfill", ["easy", "conservative"])
+def test_a_gang_whose_reservation_is_too_late_is_rented_and_keeps_nothing_from_others(backfill: str) -> None:
+    w = a_world(backfill=backfill)
+    w.agent("n2", cpus=1)
+    w.submit(a_job("one").expected(minutes=10), a_job("two").expected(minutes=90))
+    w.submit(a_job("long").expected(minutes=120))  # in ten minutes
+    assert w.where("long") is None
+    w.submit(a_job("gang").tasks(2).expected(minutes=60).priority(1))
+    assert late(w, "gang")
+    assert w.where("long") is None
+
+
+@pytest.mark.parametrize("backfill", ["out_of_order", "easy", "conservative"])
+def test_a_gang_that_no_rented_cluster_can_hold_waits_with_its_place_in_the_queue(backfill: str) -> None:
+    wait = Choice("break_even", {"coefficient": 0.5})
+    w = World(load, PolicySet(backfill=Choice(backfill), wait=wait), (TOGETHER, ELSEWHERE))
+    w.agent("n1", cpus=1)
+    w.agent("n2", cpus=1)
+    w.agent("v1", cpus=1, cluster="cloud")
+    w.submit(a_job("one").expected(minutes=90), a_job("two").expected(minutes=90))
+    w.submit(a_job("gang").tasks(2).expected(minutes=60))
+    assert w.job("gang").due is None
+    w.submit(a_job("alone").expected(minutes=60))
+    assert late(w, "alone")
+    assert w.job("gang").due is None
+
+
+def test_members_of_an_array_behind_a_reserved_gang_are_rented_as_far_as_they_would_be_late() -> None:
+    w = a_world(1.5, backfill="easy")
+    w.agent("n2", cpus=1)
+    w.submit(a_job("one").expected(minutes=10), a_job("two").expected(minutes=20))
+    w.submit(a_job("gang").tasks(2).expected(minutes=60))
+    # The first fits before the gang. The others would start behind it, after their limit of 15 minutes.
+    w.submit(a_job("array").expected(minutes=10).array(0, 2))
+    assert places(w, "array") == ["cloud", "cloud"]

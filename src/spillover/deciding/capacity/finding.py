@@ -4,9 +4,11 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from spillover.core.records.jobs import Kind
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.gangs import GangCandidates
+from spillover.deciding.capacity.matching import most_ever
 from spillover.deciding.capacity.timeline import Ask
 from spillover.deciding.queue.lanes import Lane
 from spillover.model.admission import may_run, only_rented
@@ -26,6 +28,8 @@ class Finder:
         """Whether the place policy wants the tasks of each gang as near to each other as possible."""
         self._shared: dict[tuple[Shape, tuple[ClusterName, ...], Role], list[Candidates]] = {}
         """Candidates by shape, clusters that the jobs back off from, and role."""
+        self._rentable: dict[Kind, tuple[int, bool]] = {}
+        """Whether a rented cluster could hold gangs of a kind, as of the last change of the nodes of those clusters."""
 
     def candidates(self, lane: Lane, role: Role) -> list[Candidates]:
         """Return the candidates of a lane, in the order to try them: as configured, rented clusters by price."""
@@ -124,6 +128,16 @@ class Finder:
             return [each.spec for each in self.clusters_for(lane, Role.RENTED)]
         return [each.cluster.spec for each in self.candidates(lane, RENTED)]
 
+    def could_rent(self, lane: Lane) -> bool:
+        """Return whether some rented cluster could hold all tasks of a gang. One without known machines could."""
+        shape, clusters = lane.kind.shape, [each.cluster for each in self.gang_candidates(lane, RENTED)]
+        version = sum([each.turns for each in clusters])
+        known = self._rentable.get(lane.kind)
+        if known is None or known[0] != version:
+            answer = any(not each.machines or most_ever(each, shape) >= shape.tasks for each in clusters)
+            known = self._rentable[lane.kind] = version, answer
+        return known[1]
+
     def eager(self) -> bool:
         """Return whether any machine prefetches leases."""
         for each in self._clusters.values():  # noqa: SIM110 - called for every job
@@ -134,3 +148,4 @@ class Finder:
     def forget(self) -> None:
         """Drop shared candidates, together with the lanes that used them."""
         self._shared.clear()
+        self._rentable.clear()

@@ -20,10 +20,11 @@ from spillover.core.state import State
 from spillover.deciding.backfill.reservation import Reservation
 from spillover.deciding.capacity.future import Group
 from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.capacity.windows import NOBODY
 from spillover.deciding.cycle.draft import Draft
 from spillover.deciding.cycle.placing import Placer
 from spillover.deciding.cycle.plan import RULES, Expiry, Plan
-from spillover.deciding.forecast.starts import Barred, Outlook, Reviewing, Waiter
+from spillover.deciding.forecast.starts import Asked, Barred, Outlook, Reviewing, Waiter
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.heaps import in_order
 from spillover.deciding.queue.index import SchedulingIndex
@@ -86,7 +87,7 @@ def run(
         if index.fresh:
             admit(draft, index, policies, most)
             if index.wait_queue is not None and placer.reservation is not None:
-                review(draft, index, index.wait_queue, policies, placer.reservation)
+                review(draft, index, index.wait_queue, policies, placer.reservation, rules)
         if policies.max_queue is not None and cap_queue(draft, index, policies.max_queue, most):
             placer.passed = True
         if draft.expired or index.due.first:
@@ -160,11 +161,18 @@ def _latest(job: Job, steady: int, index: SchedulingIndex, policies: Policies) -
 
 
 def review(
-    draft: Draft, index: SchedulingIndex, wait_queue: WaitQueue, policies: Policies, reservation: Reservation
+    draft: Draft,
+    index: SchedulingIndex,
+    wait_queue: WaitQueue,
+    policies: Policies,
+    reservation: Reservation,
+    rules: int,
 ) -> None:
     """Let jobs be rented that will not start in time on owned capacity, as the wait policy forecasts."""
     reviewer = cast("Reviewing", policies.wait)
     queue = _queue(draft, wait_queue, reviewer.most_jobs)
+    if rules >= RESERVES_FOR_SEVERAL:
+        _keep_what_nobody_rents_out(draft, index, queue)
     fresh = {
         each: latest
         for each, latest in draft.admitted.items()
@@ -172,6 +180,7 @@ def review(
     }
     if not fresh:
         return
+    openings, barred = _windows(draft, index) if index.windowed else ((), None)
     outlook = Outlook(
         draft.now,
         draft.steady,
@@ -181,7 +190,10 @@ def review(
         {name: cluster for name, cluster in index.capacity.items() if cluster.owned},
         policies.place,
         policies.backfill.strict,
-        *(_windows(draft, index) if index.windowed else ()),
+        openings,
+        barred,
+        policies.backfill.reservations if rules >= RESERVES_FOR_SEVERAL else 0,
+        lambda each: _asked(draft.state.jobs[each], index),
     )
     for late in reviewer.review(outlook):
         job = draft.state.jobs[late.job]
@@ -205,6 +217,23 @@ def _windows(draft: Draft, index: SchedulingIndex) -> tuple[list[tuple[int, Grou
         return any(window.bars(visitor, at, until) for window in machine.windows)
 
     return openings, barred
+
+
+def _asked(job: Job, index: SchedulingIndex) -> Asked:
+    """Return what a waiting job asks for. With advance reservations, its walltime counts."""
+    asks = index.finder.asks(index.lane_of(job))
+    if index.windowed:
+        return Asked(asks, max(1, index.length(job)), index.visitor(job))
+    return Asked(asks, max(1, index.runs(job)), NOBODY)
+
+
+def _keep_what_nobody_rents_out(draft: Draft, index: SchedulingIndex, queue: dict[JobId, Waiter]) -> None:
+    """Let gangs that no rented cluster can hold wait: renting them would only lose them their place."""
+    for each, waiter in queue.items():
+        if waiter.rentable and waiter.shape.is_gang:
+            lane = index.lane_of(draft.state.jobs[each])
+            if not index.finder.could_rent(lane):
+                queue[each] = replace(waiter, rentable=False)
 
 
 def _queue(draft: Draft, wait_queue: WaitQueue, most: int) -> dict[JobId, Waiter]:

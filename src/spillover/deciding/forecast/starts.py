@@ -7,7 +7,7 @@ cycles would. It ignores jobs that may arrive later, and looks at a bounded numb
 import heapq
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -15,6 +15,8 @@ from spillover.deciding.capacity.amounts import Wants, fits
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, Group
 from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.capacity.timeline import Ask
+from spillover.deciding.capacity.windows import Visitor
 from spillover.deciding.forecast.ends import End, overdue_among
 from spillover.deciding.protocols import Place
 from spillover.model.ids import ClusterName, JobId
@@ -64,6 +66,21 @@ class Outlook(Struct, frozen=True):
     """When advance reservations end, nanoseconds UTC, and the machines that are open to all from then on."""
     barred: "Barred | None" = None
     """Returns whether advance reservations keep a job from a machine; None if there are none."""
+    reservations: int = 0
+    """How many waiting jobs have a reservation."""
+    asked: "Callable[[JobId], Asked] | None" = None
+    """Returns what a waiting job asks for over time; not None if jobs have reservations."""
+
+
+class Asked(NamedTuple):
+    """What a waiting job asks of owned capacity over time."""
+
+    asks: Sequence[Ask]
+    """Of each cluster, in the order to try them."""
+    runtime: int
+    """Nanoseconds."""
+    visitor: Visitor
+    """For whom machines with advance reservations are looked at."""
 
 
 Barred: TypeAlias = Callable[[JobId, Machine, int], bool]
