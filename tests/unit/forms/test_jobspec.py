@@ -56,6 +56,26 @@ def test_a_jobspec_is_a_gang_with_a_task_for_each_slot() -> None:
     assert read_job(to_doc(form)) == form
 
 
+def test_a_socket_above_or_in_a_slot_gives_each_task_cores_of_one_socket() -> None:
+    slot = {
+        "type": "slot",
+        "count": 2,
+        "label": "default",
+        "with": [{"type": "core", "count": 8}, {"type": "gpu"}],
+    }
+    above = [{"type": "node", "count": 2, "with": [{"type": "socket", "count": 2, "with": [slot]}]}]
+    shape = read_job(changed("resources", value=above)).spec.shape
+    assert (shape.tasks, shape.resources) == (8, Resources(8000, 0, 1))
+    assert shape.topology == Topology(spread="node", most=4, exact=True, pin="socket")
+    cores = {"type": "socket", "count": 1, "with": [{"type": "core", "count": 4}]}
+    within = [{"type": "slot", "count": 1, "label": "default", "with": [cores]}]
+    shape = read_job(changed("resources", value=within)).spec.shape
+    assert (shape.resources, shape.topology) == (Resources(4000), Topology(pin="socket"))
+    two = [{"type": "slot", "count": 1, "label": "default", "with": [cores | {"count": 2}]}]
+    with pytest.raises(BadForm, match="a slot is in one socket; write 1"):
+        read_job(changed("resources", value=two))
+
+
 def test_constraints_of_a_jobspec_select_nodes() -> None:
     asked = {"and": [{"properties": ["ssd"]}, {"not": [{"hostlist": ["n[1-2]"]}]}]}
     form = read_job(changed("attributes", "system", "constraints", value=asked))

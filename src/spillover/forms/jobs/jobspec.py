@@ -1,6 +1,7 @@
 """Reads a jobspec of Flux, version 1 (its RFCs 14 and 25), as one of our jobs.
 
-A slot becomes a task. Nodes above slots become `spread` over nodes, and an exclusive node becomes `exclusive`. The
+A slot becomes a task. Nodes above slots become `spread` over nodes, an exclusive node becomes `exclusive`, and a socket above
+or in a slot becomes `pin`. The
 result is a job file, so everything else is checked like one.
 """
 
@@ -45,6 +46,8 @@ class _Reader:
         self._nodes: int | None = None
         """Number of nodes; None if it asks for slots anywhere."""
         self._exclusive = False
+        self._pin = ""
+        """The part of a node that holds each slot; empty is any."""
 
     def read(self, value: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the spec and the metadata of the job file."""
@@ -60,6 +63,8 @@ class _Reader:
             spec["spread"] = {"over": "node", "most": slots // self._nodes, "exact": True}
         if self._exclusive:
             spec["exclusive"] = "node"
+        if self._pin:
+            spec["pin"] = self._pin
         spec |= self._command(value.get("tasks"))
         more, meta = self._attributes(value.get("attributes"))
         return spec | more, meta
@@ -79,12 +84,20 @@ class _Reader:
             if inner is None:
                 return 1, {}
             vertex, path = inner, (*path, 0)
+        sockets = 1
+        if vertex.get("type") == "socket":
+            sockets, self._pin = self._count(vertex, path), "socket"
+            path = (*path, "with")
+            inner = self._only(vertex.get("with"), path)
+            if inner is None:
+                return 1, {}
+            vertex, path = inner, (*path, 0)
         if vertex.get("type") != "slot":
-            told = f"{shown(vertex.get('type'))} is not supported here; write a slot, or a node with a slot"
+            told = f"{shown(vertex.get('type'))} is not supported here; write a slot, or a node or socket with one"
             self._found.add((*path, "type"), told)
             return 1, {}
         self._exclusive = (self._flag(vertex, path) and self._nodes is not None) or self._exclusive
-        slots = self._count(vertex, path) * (self._nodes or 1)
+        slots = self._count(vertex, path) * sockets * (self._nodes or 1)
         if slots > MOST_TASKS:
             self._found.add((*path, "count"), f"{slots} slots are too many; the maximum is {MOST_TASKS}")
         return slots, self._slot(vertex.get("with"), (*path, "with"))
@@ -93,10 +106,17 @@ class _Reader:
         """Return what one slot has, as resources of a task."""
         each: dict[str, Any] = {"cpu": 0}
         parts = value if isinstance(value, list) else []
+        if len(parts) == 1 and isinstance(parts[0], Mapping) and parts[0].get("type") == "socket":
+            here: Path = (*path, 0)
+            self._check_fields(parts[0], here)
+            if self._count(parts[0], here) > 1:
+                self._found.add((*here, "count"), "is not supported: a slot is in one socket; write 1")
+            self._pin = "socket"
+            return self._slot(parts[0].get("with"), (*here, "with"))
         if not parts:
             self._found.add(path, "is empty; list what a slot has, such as a core")
         for at, part in enumerate(parts):
-            here: Path = (*path, at)
+            here = (*path, at)
             if not isinstance(part, Mapping):
                 self._found.add(here, f"{shown(part)} is not a resource; write type and count")
                 continue
