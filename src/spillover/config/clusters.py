@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, structs
 
+from spillover.clusters.agents.graphs import graph_of, levels_of
 from spillover.clusters.agents.machine import cpus, memory
 from spillover.clusters.kinds import Kinds, load_kinds, section_of
 from spillover.config.prices import read_billing, read_price
@@ -165,8 +166,24 @@ def _spec(doc: ClusterDoc, kind: ClusterKind, form: Struct, path: Path, found: F
         else tuple(sorted(word for each, word in _WORDS.items() if each in can)),
         most=_most(doc.limits, (*path, "limits"), found),
         most_jobs=doc.limits.jobs,
-        levels=read_levels(doc.levels, (*path, "levels"), found),
+        levels=read_levels(doc.levels, (*path, "levels"), found) or _graph_levels(form, path, found),
     )
+
+
+def _graph_levels(form: Struct, path: Path, found: Findings) -> tuple[Level, ...]:
+    """Return the levels of the graph of a cluster; none if it has no graph."""
+    if not isinstance(form, LocalAgentsDoc) or form.graph is None:
+        return ()
+    try:
+        return levels_of(graph_of(form.graph))
+    except OSError as error:
+        found.add((*path, "graph"), f"{shown(form.graph)}: {error.strerror or error}")
+    except BadForm as error:
+        for problem in error.problems:
+            found.add((*path, "graph"), str(problem))
+    except ValueError as error:
+        found.add((*path, "graph"), f"{shown(form.graph)}: {error}")
+    return ()
 
 
 def read_levels(docs: list[str | dict[str, str]], path: Path, found: Findings) -> tuple[Level, ...]:

@@ -108,6 +108,11 @@ class OpenClusters:
     def __iter__(self) -> Iterator[ClusterName]:
         return iter(self._open)
 
+    def form(self, cluster: ClusterName) -> Struct | None:
+        """Return the form of a cluster; None if it is not open."""
+        found = self._open.get(cluster)
+        return None if found is None else found.form
+
     @property
     def forms(self) -> dict[ClusterName, Struct]:
         """The form of each open cluster."""

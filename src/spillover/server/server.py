@@ -45,6 +45,7 @@ from spillover.control.requests.lookup import Lookup
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
 from spillover.core.proposals import QueueBounds, Refusal, StartEpoch
+from spillover.model.ids import ClusterName
 from spillover.model.units import SECOND
 from spillover.policies.loading import load_surely
 from spillover.ports.clock import Clock
@@ -61,6 +62,7 @@ from spillover.stores.blobs import FileBlobs, MemoryBlobs
 from spillover.stores.counted import CountedBlobs
 from spillover.stores.store import Store
 from spillover.wire.api import AgentsAddress
+from spillover.wire.configfile import LocalAgentsDoc
 
 log = structlog.get_logger()
 
@@ -112,6 +114,7 @@ class Server:
             tickets,
             keep_output=config.keep_output,
             prepare_within=config.prepare_within,
+            graph_of=self._graph_of,
         )
         self._files = FileKeeping(self.loop, self._specs, self._blobs, config.retention.jobs)
         self._archiving = Archiving(self.loop, store.archive, self._files.keep)
@@ -125,6 +128,11 @@ class Server:
         self._lives = ClusterLives(self.loop, self._clusters, dict(config.forms))
         self.administration = ServerAdministration(config, self.loop, self._clusters, self._lives, reload)
         self.commands = self._commands(drivers)
+
+    def _graph_of(self, cluster: ClusterName) -> str | None:
+        """Return the file with the resource graph of a cluster; None if it has none."""
+        form = self._clusters.form(cluster)
+        return form.graph if isinstance(form, LocalAgentsDoc) else None
 
     def _open_blobs(self) -> CountedBlobs:
         """Open the store for files of jobs."""

@@ -212,6 +212,12 @@ class LocalAgentsDoc(Struct, frozen=True, forbid_unknown_fields=True):
     local: Annotated[
         list[LocalDoc], Meta(max_length=1000, description="Agents that the server starts on this machine.")
     ] = field(default_factory=list)
+    graph: Annotated[
+        str | None,
+        Meta(
+            description="File in JSON Graph Format with the levels of the cluster and the inside of its nodes."
+        ),
+    ] = None
 
 
 class ClusterDoc(Struct, frozen=True, forbid_unknown_fields=True):

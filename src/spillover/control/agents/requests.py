@@ -1,12 +1,14 @@
 """Serves registrations, heartbeats and reports of agents for the gRPC service. Every answer passes the gate."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
+from spillover.clusters.agents.graphs import completed, node_of
 from spillover.control.agents.gangs import GangStarts
 from spillover.control.agents.lease_terms import lease_terms, spread
 from spillover.control.agents.registrations import Registrations
@@ -160,6 +162,19 @@ class _Arrivals:
             log.info("agent registered", agent=agent, kept=kept)
 
 
+def _no_graph(_: ClusterName) -> str | None:
+    return None
+
+
+def _completed(intro: Introduction, graph: str) -> Introduction:
+    """Return an introduction with what the graph of its cluster says of the node. Reads a file."""
+    node = node_of(graph, intro.name)
+    if node is None:
+        return intro
+    labels, inside = completed(node, intro.labels, intro.inside, intro.capacity)
+    return replace(intro, labels=labels, inside=inside)
+
+
 class AgentRequests:
     """Handles registrations, heartbeats and reports of agents."""
 
@@ -173,8 +188,11 @@ class AgentRequests:
         *,
         keep_output: bool = False,
         prepare_within: int = PREPARE_WITHIN,
+        graph_of: Callable[[ClusterName], str | None] = _no_graph,
     ) -> None:
         self._loop = loop
+        self._graph_of = graph_of
+        """Returns the file with the resource graph of a cluster; None if it has none."""
         self._keep_output = keep_output
         self._tickets = tickets or Tickets()
         self._agents = agents
@@ -205,6 +223,9 @@ class AgentRequests:
                 ErrorKind.NOT_LEADER,
                 f"epoch {intro.epoch} has started; this server is in epoch {self._loop.epoch}",
             )
+        if (graph := self._graph_of(intro.cluster)) is not None:
+            intro = await asyncio.to_thread(_completed, intro, graph)
+            self.check_lead()
         key = f"{intro.cluster}/{intro.name}"
         # Check first: an agent with a foreign token must not be recorded as a later process of the name's owner.
         now = self._loop.now()
