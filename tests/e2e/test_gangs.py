@@ -150,6 +150,29 @@ def test_a_job_says_what_the_end_of_one_task_means(lab: ServerProcess) -> None:
     assert done.returncode == 0, done
 
 
+RESTARTED = """
+echo run ${SPILL_RESTART-0} of $RANK at $MASTER_PORT, $(wc -l < $SPILL_HOSTS) hosts
+[ $RANK = 2 ] && [ ${SPILL_RESTART-0} -lt 2 ] && exit 5
+[ $RANK = 1 ] && sleep 1
+true
+"""
+
+
+def test_a_task_that_fails_starts_again_in_its_place(lab: ServerProcess) -> None:
+    words = ("--on-task-failure", "restart", "--retry-exit", "2", "--name", "phoenix")
+    done = run(lab, *words, "--", "sh", "-c", RESTARTED)
+    assert done.returncode == 0, done
+    found = shown(lab, "phoenix")
+    assert (found["attempt"], {task["state"] for task in found["tasks"]}) == (1, {"SUCCEEDED"})
+    assert found["tasks"][2]["restarts"] == 2
+    said = lab.spill("logs", "phoenix", "--task", "2").stdout.splitlines()
+    assert [line.partition(" at ")[0] for line in said] == [f"run {number} of 2" for number in range(3)]
+    assert len({line.partition(" at ")[2] for line in said}) == 1, "the same port and hosts"
+    assert sorted(done.stdout.splitlines()) == sorted(lab.spill("logs", "phoenix").stdout.splitlines())
+    done = run(lab, "--on-task-failure", "restart", "--retry-exit", "1", "--", "sh", "-c", RESTARTED)
+    assert done.returncode == 5, "no restart is left"
+
+
 def test_a_gang_that_a_node_cannot_prepare_gives_all_its_room_back(
     lab: ServerProcess, tmp_path: Path
 ) -> None:

@@ -40,7 +40,7 @@ from spillover.core.records.nodes import Node
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Leave, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeName, split_task
-from spillover.model.job import Burst
+from spillover.model.job import Burst, OnTaskFailure, Retry
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
@@ -152,6 +152,8 @@ class Story:
             job.array(1, dice.choice([3, 8]))
         elif dice.random() < 0.2:
             job.tasks(dice.choice([2, 3]))
+            if dice.random() < 0.3:
+                job.on_task(failure=OnTaskFailure.RESTART).terms(retry=Retry(2, 3))
         elif dice.random() < 0.1:
             job.tasks(dice.choice([1, 2]), most=dice.choice([3, 5]))
         elif dice.random() < 0.1:
@@ -177,7 +179,8 @@ class Story:
         code = dice.choice([0, 0, 1]) if outcome is Outcome.EXITED else None
         task = dice.choice([task for task in job.tasks if task.lives])
         node, lease = self.world.speaker(job, task.rank), job.lease_of(task.rank)
-        return Result(node, lease, outcome, code, None, Usage(ran), 0)
+        waits = lease.task > 0 or dice.random() < 0.5
+        return Result(node, lease, outcome, code, None, Usage(ran), 0, run=task.run, waits=waits)
 
 
 class WilderStory(Story):

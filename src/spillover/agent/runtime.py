@@ -29,6 +29,7 @@ from spillover.agent.leases.values import (
     Readiness,
     Recall,
     Reconnect,
+    Restart,
     Signal,
     StartTask,
     Task,
@@ -154,6 +155,8 @@ class AgentRuntime:
             match instruction:
                 case StartTask(lease, task, slot):
                     self._runner.start(lease, task, slot)
+                case Restart():
+                    self._restart(instruction)
                 case Prefetch(task):
                     self._runner.prefetch(task)
                 case Prepare(lease, task):
@@ -187,6 +190,14 @@ class AgentRuntime:
         return reconnect
 
     # --- gangs
+
+    def _restart(self, again: Restart) -> None:
+        """Start a task of a gang again."""
+        try:
+            self._runner.describe_gang(again.lease, again.start)
+        except OSError as error:
+            log.warning("cannot write the files about the gang of %s again: %s", again.lease, error)
+        self._runner.start(again.lease, again.task, again.slot)
 
     def start_gangs(self, incarnation: int, epoch: int, starts: Sequence[GangStart]) -> Reconnect | None:
         """Start tasks of gangs that are prepared everywhere."""

@@ -171,6 +171,10 @@ class Result(Struct, frozen=True):
     """The known ends of tasks of a gang, if the driver of an external cluster reports for all of them."""
     backoff: int = 0
     """Nanoseconds for which a gang that could not start as a whole backs off from that external cluster."""
+    run: int = 0
+    """How often the task was started again under its lease before."""
+    waits: bool = False
+    """Whether its agent keeps its capacity, and can start it again."""
 
 
 def unusable(result: Result, why: str) -> Result:
@@ -520,6 +524,8 @@ class Verdict(StrEnum):
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
     FENCED = "fenced"
+    RESTART = "restart"
+    """The task starts again under the same lease."""
 
 
 class Submitted(Struct, frozen=True):

@@ -58,6 +58,8 @@ class OnTaskFailure(StrEnum):
     """The other tasks are stopped, and the attempt fails."""
     IGNORE = "ignore"
     """The other tasks go on. The attempt fails only if all of them fail."""
+    RESTART = "restart"
+    """The task starts again in its place, and uses up one of `retry.exit`. If none is left, it is as FAIL."""
 
 
 class OnTaskSuccess(StrEnum):

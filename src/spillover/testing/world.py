@@ -151,8 +151,8 @@ class World:
         found = self.job(job)
         code = exit_code if outcome is Outcome.EXITED else None
         usage = Usage(int(ran * SECOND), int(ran * SECOND), 2**20)
-        lease = found.lease_of(rank)
-        return self.propose(Result(self.speaker(found, rank), lease, outcome, code, None, usage, 0))
+        lease, run = found.lease_of(rank), found.tasks[rank].run
+        return self.propose(Result(self.speaker(found, rank), lease, outcome, code, None, usage, 0, run=run))
 
     def speaker(self, job: Job, rank: int = 0) -> NodeKey:
         """Return who reports on a placed task: its agent, or the driver of its cluster."""

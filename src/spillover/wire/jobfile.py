@@ -285,9 +285,9 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = "wait"
     on_task_failure: Annotated[
-        Literal["fail", "ignore"],
+        Literal["fail", "ignore", "restart"],
         Meta(
-            description="What to do when a task of several fails: stop the others, or let them go on until the last ends."
+            description="What to do when a task of several fails: stop the others, let them go on until the last ends, or start it again."
         ),
     ] = "fail"
     on_task_success: Annotated[

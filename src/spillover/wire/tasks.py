@@ -17,7 +17,7 @@ from spillover.model.bounds import MOST_EXIT_CODE, MOST_RAN, MOST_SIGNAL, bounde
 from spillover.model.files import is_digest
 from spillover.model.ids import ClusterName, JobId, NodeKey, is_job_id
 from spillover.model.inside import Domain, Inside, Link
-from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shell, Work
+from spillover.model.job import Argv, Container, JobSpec, OnTaskFailure, PythonCall, Shell, Work
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 from spillover.wire import agents_pb2 as pb
@@ -47,7 +47,12 @@ MOST_CHUNK: Final = 1 << 20
 NO_LEASE: Final = Lease(JobId(""), 0, 0)
 """A lease that nobody holds."""
 _YIELDS: Final = {pb.RELEASED: Yield.RELEASED, pb.STARTED: Yield.STARTED, pb.UNKNOWN: Yield.UNKNOWN}
-_VERDICTS: Final = {Verdict.ACCEPTED: pb.ACCEPTED, Verdict.DUPLICATE: pb.DUPLICATE, Verdict.FENCED: pb.FENCED}
+_VERDICTS: Final = {
+    Verdict.ACCEPTED: pb.ACCEPTED,
+    Verdict.DUPLICATE: pb.DUPLICATE,
+    Verdict.FENCED: pb.FENCED,
+    Verdict.RESTART: pb.RESTART,
+}
 
 
 def task_digest(task: pb.Task) -> bytes:
@@ -97,6 +102,7 @@ def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0, rank: 
     )
     if spec.shape.is_gang:
         task.tasks = spec.shape.tasks
+        task.restarts = spec.terms.on_task_failure is OnTaskFailure.RESTART
     if spec.inputs or spec.outputs:
         task.inputs.extend(
             pb.File(path=one.path, digest=one.digest, size=one.size, executable=one.executable)
@@ -166,6 +172,8 @@ def result_in(node: NodeKey, result: pb.TaskResult) -> Result:
         result.value if len(result.value) <= MOST_VALUE else b"",
         result.value_digest if is_digest(result.value_digest) else "",
         result.outputs if is_digest(result.outputs) else "",
+        run=result.run,
+        waits=result.waits,
     )
 
 

@@ -25,6 +25,7 @@ from spillover.core.events import (
     MemberPlaced,
     StealAsked,
     StealRefused,
+    TaskRestarted,
     TasksEnded,
     TasksStarted,
     Unmoved,
@@ -101,6 +102,13 @@ class Checks:
                         self._grant(Lease(event.job, event.attempt, event.seq, rank), node)
                 case TasksStarted():
                     self._must_live(event.job, "TasksStarted")
+                case TaskRestarted():
+                    self._must_live(event.job, "TaskRestarted")
+                    self.met[Situation.RESTARTED] += 1
+                    lease = Lease(event.job, event.attempt, event.seq, event.end.rank)
+                    run = self.executions.get(lease)
+                    if run is None or run.code in {None, 0} or run.run != event.run - 1:
+                        self.breach("one accepted result", f"{lease} starts again, but {_truth(run)}")
                 case TasksEnded():
                     self._must_live(event.job, "TasksEnded")
                     for end in event.ends:
@@ -219,6 +227,9 @@ class Checks:
                     self.met[Situation.DUPLICATE] += 1
                 case Verdict.FENCED:
                     self.met[Situation.STALE] += 1
+                case Verdict.RESTART:
+                    if result.lease in self._closed:
+                        self.breach("one accepted result", f"{result.lease} is over, but starts again")
 
     def ran_out(self, leases: Sequence[Lease]) -> None:
         """Record leases that a server is about to reclaim."""

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -112,6 +112,16 @@ def _skewed(seed: int, dice: random.Random, setting: Setting) -> Story:
     return Story(seed, setting, jobs, _faults(dice, setting, 10.0))
 
 
+def _kind_of_gang(dice: random.Random, most: int) -> dict[str, Any]:
+    """Draw what a gang has besides equal tasks that fail together."""
+    restarts = dice.choice((0, 0, 1, 2))
+    kind: dict[str, Any] = {"restarts": restarts, "exit_retries": 500 if restarts else 0}
+    which = dice.random()
+    if which < 0.25:
+        return kind | {"grouped": True}
+    return kind | ({"most": most + 2} if which < 0.5 else {})
+
+
 def _gangs(seed: int, dice: random.Random, setting: Setting) -> Story:
     """Draw gangs that need most of the machines, some of which take long to prepare, beside single tasks."""
     setting = _several(setting)
@@ -127,6 +137,7 @@ def _gangs(seed: int, dice: random.Random, setting: Setting) -> Story:
             stubborn=dice.random() < 0.2,
             grace=dice.choice((0, SECOND // 2)),
             cancel=int(dice.uniform(1, 15) * SECOND) if dice.random() < 0.1 else None,
+            **_kind_of_gang(dice, room),
         )
         for number in range(1, dice.randint(3, 8))
     )

@@ -88,6 +88,7 @@ def form(job: JobPlan, lost_after: int) -> JobForm:
         "tail": job.tail,
         "preparing": job.preparing,
         "unprepared": job.unprepared,
+        "restarts": job.restarts,
     }
     spec: dict[str, object] = {
         "run": msgspec.json.encode(script).decode(),
@@ -98,7 +99,13 @@ def form(job: JobPlan, lost_after: int) -> JobForm:
         "key": job.name,
     }
     if job.tasks > 1:
-        spec["tasks"] = job.tasks
+        spec["tasks"] = f"{job.tasks}..{job.most}" if job.most else job.tasks
+    if job.restarts:
+        spec["on_task_failure"] = "restart"
+    if job.grouped:
+        whole = {name: spec.pop(name) for name in ("run", "resources")}
+        others = {"name": "others", "tasks": spec.pop("tasks") - 1}  # type: ignore[operator]
+        spec["groups"] = [{"name": "first", **whole}, {**others, **whole}]
     if job.members:
         spec["array"] = f"1-{job.members}"
     if job.walltime:

@@ -69,6 +69,12 @@ class JobPlan(Struct, frozen=True):
     """Seconds that an agent takes to prepare a task of a gang."""
     unprepared: int = 0
     """Number of attempts in which the last task of a gang cannot be prepared."""
+    restarts: int = 0
+    """Number of runs of each odd task of a gang that fail before one succeeds; its tasks are started again."""
+    most: int = 0
+    """The most tasks of a gang of elastic size; 0 means a fixed size."""
+    grouped: bool = False
+    """Whether a gang has a group for its first task, and one for the others."""
 
 
 class Storm(Struct, frozen=True, tag=True):

@@ -60,6 +60,7 @@ class Situation(StrEnum):
     GANG = "a gang that ran whole"
     UNPREPARED = "a gang given back because a node could not prepare it"
     SPLIT = "a gang of which a part started and another part was lost"
+    RESTARTED = "a task of a gang that failed and started again in its place"
 
 
 Tally: TypeAlias = Counter[Situation]

@@ -34,6 +34,8 @@ class Script(Struct, frozen=True):
     """Seconds until a task of a gang is prepared."""
     unprepared: int = 0
     """Number of attempts in which the last task of a gang cannot be prepared."""
+    restarts: int = 0
+    """Number of runs of each odd task of a gang that fail before one succeeds, in each attempt."""
 
     def time(self, job: JobId) -> int:
         """Return how long a job runs."""
@@ -59,6 +61,8 @@ class Execution(Struct, eq=False):
     """True time; None until it is over."""
     code: int | None = None
     signal: int | None = None
+    run: int = 0
+    """How often it was started again in its place."""
 
     @property
     def alive(self) -> bool:
@@ -88,6 +92,7 @@ class Machine:
         """Create a process soon, or when earlier ones in its slot are gone."""
         script = self.script_of(task)
         execution = Execution(lease, self.name, script, host, seen, self.universe.now, slot)
+        execution.run = int(task.env.get("SPILL_RESTART", "0"))
         assert lease not in self.executions, f"{lease} is started twice by {self.name}"
         first = not self._slot(execution)
         self.executions[lease] = execution
@@ -150,7 +155,9 @@ class Machine:
         execution.began = self.universe.now
         self.universe.tell(f"{self.name}: {_name(execution.lease)} runs")
         self.made(execution)
-        code = 1 if execution.lease.attempt <= execution.script.failures else 0
+        script, lease = execution.script, execution.lease
+        fails = lease.attempt <= script.failures or (lease.task % 2 and execution.run < script.restarts)
+        code = 1 if fails else 0
         self.universe.after(
             execution.script.time(execution.lease.job), lambda: self._end(execution, code, None)
         )

@@ -6,17 +6,19 @@ from spillover.agent.leases.gangs import gang_environment, slurm_id
 from spillover.agent.leases.values import (
     Answered,
     Discard,
+    ForgetResult,
     GangStart,
     Instruction,
     Phase,
     Prepare,
     Readiness,
     Renewal,
+    Restart,
     StartTask,
     Task,
 )
 from spillover.core.events import Lease
-from spillover.core.proposals import Outcome
+from spillover.core.proposals import Outcome, Verdict
 from spillover.model.ids import JobId
 from spillover.model.job import PythonCall, Shell
 from spillover.model.resources import Resources
@@ -258,3 +260,88 @@ def test_the_job_id_of_slurm_is_a_number_and_the_same_everywhere() -> None:
     assert slurm_id(JobId("abcdefghijkl")) == slurm_id(JobId("abcdefghijkl"))
     assert 0 < int(slurm_id(JobId("abcdefghijkl"))) < 2**31
     assert slurm_id(JobId("abcdefghijkm")) != slurm_id(JobId("abcdefghijkl"))
+
+
+# --- tasks that start again in their place
+
+AGAIN = replace(GANG, restarts=True, walltime=60 * SECOND)
+
+
+def a_failed_task(life: GangLife, task: Task = AGAIN) -> list[Instruction]:
+    """A task of a gang starts and fails; the report about it is under way."""
+    life.gets(rank(1), task=task)
+    life.prepares(rank(1))
+    life.reports()
+    life.hears(word())
+    life.state.started(life.now, rank(1), life.now)
+    life.reports()
+    life.now += 10 * SECOND
+    return life.ends(rank(1), code=3)
+
+
+def test_a_task_that_may_start_again_keeps_its_room_until_the_answer() -> None:
+    life = an_agent(1000)
+    assert a_failed_task(life) == []
+    assert life.gets(a_lease("other")) == [], "its room is kept"
+    report, _ = life.state.report(life.now)
+    assert report is not None
+    assert report.waiting == {rank(1)}
+    life.state.unreported()
+    out = life.reports(Verdict.ACCEPTED)
+    assert starts(out) == [a_lease("other")], "it does not start again, so there is room"
+
+
+def test_it_starts_again_with_what_it_had_and_the_rest_of_its_walltime() -> None:
+    life = an_agent(1000)
+    a_failed_task(life)
+    life.gets(a_lease("other"))
+    [_, again] = life.reports(Verdict.RESTART)
+    assert isinstance(again, Restart)
+    assert (again.lease, again.start) == (rank(1), word())
+    assert (again.task.env["RANK"], again.task.env["SPILL_RESTART"]) == ("1", "1")
+    assert again.task.walltime == 50 * SECOND
+    life.state.started(life.now, rank(1), life.now)
+    life.reports()
+    assert life.ends(rank(1), code=0) == [StartTask(a_lease("other"), a_task())]
+    report, _ = life.state.report(life.now)
+    assert report is not None
+    assert ([result.run for result in report.results], report.waiting) == ([1], frozenset())
+
+
+def test_a_task_that_succeeded_or_was_stopped_does_not_wait() -> None:
+    life = an_agent(1000)
+    a_failed_task(life, replace(AGAIN, restarts=False))
+    report, _ = life.state.report(life.now)
+    assert report is not None
+    assert not report.waiting
+    other = an_agent(1000)
+    a_failed_task(other)
+    other.reports(Verdict.RESTART)
+    other.state.started(other.now, rank(1), other.now)
+    other.state.leave(other.now)
+    other.ends(rank(1), code=3)
+    report, _ = other.state.report(other.now)
+    assert report is not None
+    assert not report.waiting
+
+
+def test_an_agent_that_no_longer_has_the_task_says_that_it_is_lost() -> None:
+    life = an_agent(1000)
+    a_failed_task(life)
+    [kept] = life.state.results.values()
+    reborn = GangLife(1000)
+    reborn.state.results[kept.lease] = kept
+    reborn.registers()
+    assert starts(reborn.reports(Verdict.RESTART)) == []
+    [lost] = reborn.state.results.values()
+    assert (lost.outcome, lost.run) == (Outcome.LOST, 1)
+
+
+def test_an_agent_that_leaves_starts_nothing_again() -> None:
+    life = an_agent(1000)
+    a_failed_task(life)
+    life.state.drain(life.now)
+    assert [type(each) for each in life.reports(Verdict.RESTART)] == [ForgetResult]
+    [stopped] = life.state.results.values()
+    assert stopped.outcome is Outcome.STOPPED
+    assert life.state.room.free == life.state.room.capacity

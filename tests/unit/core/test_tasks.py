@@ -19,6 +19,7 @@ from spillover.core.events import (
     SeenNode,
     Stop,
     TaskEnd,
+    TaskRestarted,
     TasksEnded,
     TasksStarted,
     Usage,
@@ -38,6 +39,7 @@ from spillover.core.proposals import (
     Submit,
     Verdict,
 )
+from spillover.core.records.jobs import Ended
 from spillover.core.records.tasks import deciding_end, usage_of
 from spillover.core.state import State
 from spillover.core.transitions import TERMINAL
@@ -533,3 +535,82 @@ def test_an_agent_keeps_its_task_of_a_gang_after_a_restart() -> None:
     checkpoints.write(w.state)
     assert said_by(checkpoints.load()) == said_by(w.state)
     assert w.agent("n2", cpus=2, held=(w.job("g").lease_of(2),)) == (w.job("g").lease_of(2),)
+
+
+# --- tasks that start again in their place
+
+
+def a_gang_that_restarts(exits: int = 2) -> World:
+    w = World(load, clusters=(GANGS,))
+    w.agent("n1", cpus=3)
+    w.submit(a_job("g").tasks(3).on_task(failure=OnTaskFailure.RESTART).terms(retry=Retry(exits, 1)))
+    w.start("g")
+    return w
+
+
+def fails(w: World, rank: int, *, run: int = 0, waits: bool = True, code: int = 4) -> object:
+    """A task fails, and its agent asks whether it starts again."""
+    job = w.job("g")
+    usage = Usage(2 * SECOND, SECOND, 5)
+    result = Result(w.speaker(job, rank), job.lease_of(rank), Outcome.EXITED, code, None, usage, 0)
+    return w.propose(structs.replace(result, run=run, waits=waits))
+
+
+def test_a_task_that_failed_starts_again_while_the_others_go_on() -> None:
+    w = a_gang_that_restarts()
+    assert fails(w, 1) is Verdict.RESTART
+    job = w.job("g")
+    assert (job.state, job.attempt, job.exits) == (JobState.RUNNING, 1, 1)
+    assert [task.run for task in job.tasks] == [0, 1, 0]
+    assert [task.state for task in job.tasks] == [JobState.RUNNING] * 3
+    assert len(w.state.nodes["onprem/n1"].holding) == 3, "it keeps its room"
+    w.finish("g", ran=3)
+    assert w.state_of("g") is JobState.SUCCEEDED
+
+
+def test_an_answer_that_was_missed_is_given_again_and_counts_once() -> None:
+    w = a_gang_that_restarts()
+    assert fails(w, 1) is Verdict.RESTART
+    assert fails(w, 1) is Verdict.RESTART
+    assert fails(w, 1, waits=False) is Verdict.RESTART, "also to an agent that has lost it meanwhile"
+    assert w.job("g").exits == 1
+    assert len(list(w.happened(TaskRestarted))) == 1
+
+
+def test_restarts_of_all_tasks_count_together_and_then_the_gang_fails() -> None:
+    w = a_gang_that_restarts(exits=2)
+    assert fails(w, 1) is Verdict.RESTART
+    assert fails(w, 2) is Verdict.RESTART
+    assert fails(w, 1, run=1) is Verdict.ACCEPTED
+    assert [event.why for event in w.happened(JobStopping)] == [Stop.TASK_FAILED]
+    for rank in (0, 2):
+        w.finish_task("g", rank, outcome=Outcome.STOPPED)
+    assert w.state_of("g") is JobState.FAILED
+    phase = w.job("g").phase
+    assert isinstance(phase, Ended)
+    assert phase.exit_code == 4
+
+
+def test_usage_of_a_task_is_that_of_all_its_runs() -> None:
+    w = a_gang_that_restarts()
+    fails(w, 1)
+    w.finish_task("g", 1, ran=3)
+    end = w.job("g").tasks[1].end
+    assert end is not None
+    assert end.usage == Usage(5 * SECOND, 4 * SECOND, 2**20)
+
+
+def test_a_task_that_was_lost_or_stopped_does_not_start_again() -> None:
+    w = a_gang_that_restarts()
+    w.finish_task("g", 1, outcome=Outcome.LOST)
+    assert not list(w.happened(TaskRestarted))
+    assert [event.why for event in w.happened(JobStopping)] == [Stop.TASK_FAILED]
+    assert fails(w, 2) is Verdict.ACCEPTED, "the gang is being stopped"
+
+
+def test_a_task_that_failed_before_its_start_was_reported_has_started() -> None:
+    w = World(load, clusters=(GANGS,))
+    w.agent("n1", cpus=3)
+    w.submit(a_job("g").tasks(3).on_task(failure=OnTaskFailure.RESTART).terms(retry=Retry(1, 1)))
+    assert fails(w, 1) is Verdict.RESTART
+    assert w.state_of("g") is JobState.RUNNING

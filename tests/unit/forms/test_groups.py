@@ -154,3 +154,21 @@ def test_groups_that_make_no_sense_are_refused(spec: dict[str, Any], told: list[
 def test_groups_may_say_where_their_tasks_are_together() -> None:
     topology = read(groups=[LEADER, WORKER], within="rack", spread="node").spec.shape.topology
     assert topology == Topology("rack", spread="node")
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"run": "x", "tasks": 2}, "restart needs restarts to use up; set `retry.exit`"),
+        (
+            {"groups": [LEADER, {"name": "call", "python": {"call": "os:getpid"}}], "retry": {"exit": 1}},
+            "restart works with `run` and `command` only",
+        ),
+        (
+            {"run": "x", "retry": {"exit": 1}},
+            "is for jobs with several tasks; set `tasks`, or remove it",
+        ),
+    ],
+)
+def test_tasks_start_again_only_where_they_can(spec: dict[str, Any], told: str) -> None:
+    assert problems(**spec, on_task_failure="restart") == [f"spec.on_task_failure: {told}"]

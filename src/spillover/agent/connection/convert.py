@@ -43,6 +43,7 @@ _VERDICTS: Final = {
     pb.ACCEPTED: Verdict.ACCEPTED,
     pb.DUPLICATE: Verdict.DUPLICATE,
     pb.FENCED: Verdict.FENCED,
+    pb.RESTART: Verdict.RESTART,
 }
 
 
@@ -123,6 +124,7 @@ def _task_in(body: bytes) -> Task:
         tuple(task.outputs),
         task.outputs_limit,
         task.tasks,
+        restarts=task.restarts,
     )
 
 
@@ -209,7 +211,7 @@ def report_out(report: Report, now: int) -> pb.ReportRequest:
         started=[
             pb.StartedTask(lease=lease_out(lease), age=max(0, now - at)) for lease, at in report.started
         ],
-        results=[_result_out(result, now) for result in report.results],
+        results=[_result_out(result, now, waits=result.lease in report.waiting) for result in report.results],
         released=[lease_out(lease) for lease in report.released],
         leaving=report.leaving,
         yielded=[
@@ -222,7 +224,7 @@ def report_out(report: Report, now: int) -> pb.ReportRequest:
     )
 
 
-def _result_out(result: TaskResult, now: int) -> pb.TaskResult:
+def _result_out(result: TaskResult, now: int, *, waits: bool) -> pb.TaskResult:
     """Encode the result of one task."""
     return pb.TaskResult(
         lease=lease_out(result.lease),
@@ -237,6 +239,8 @@ def _result_out(result: TaskResult, now: int) -> pb.TaskResult:
         value=result.value,
         value_digest=result.value_digest,
         outputs=result.outputs,
+        run=result.run,
+        waits=waits,
     )
 
 

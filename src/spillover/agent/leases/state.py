@@ -8,8 +8,11 @@ holds.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from spillover.agent.leases.preparing import GangTasks
 from spillover.agent.leases.reporting import PendingReports
+from spillover.agent.leases.restarting import Restarts
 from spillover.agent.leases.room import Room
 from spillover.agent.leases.terms import RunningTask, TaskTerms
 from spillover.agent.leases.timers import Due, Timers
@@ -37,7 +40,7 @@ from spillover.agent.leases.values import (
 )
 from spillover.agent.leases.yielding import Yielding
 from spillover.core.events import Lease
-from spillover.core.proposals import Outcome
+from spillover.core.proposals import Outcome, Verdict
 from spillover.model.bounds import plain
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
@@ -72,6 +75,7 @@ class AgentState:
         self.gangs = GangTasks(self._reports.prepared)
         self.preparing = self.gangs.preparing
         """Tasks of gangs that have capacity and wait until the whole gang is prepared."""
+        self.restarts = Restarts()
         self.results = self._reports.results
         """Results without an answer, in order of arrival."""
         self._released = self._reports.released
@@ -129,6 +133,7 @@ class AgentState:
                 continue
             # Another agent may run it by now, so it gets no grace. A result is still sent, and the server judges it.
             self._drop(lease)
+            self._let_go(lease)
             if lease in self.running:
                 out += self._stop(now, lease, Outcome.STOPPED, "the server gave up this lease", kill=True)
         self._named = ()
@@ -157,7 +162,7 @@ class AgentState:
                 continue
             # A new lease for a task means that the old one is void.
             older = self.room.holder(lease)
-            if older is not None and not self._drop(older):
+            if older is not None and not self._drop(older) and not self._let_go(older):
                 out += self._stop(now, older, Outcome.LOST, "a newer lease replaced it", kill=True)
             self._released.pop(lease, None)
             self._terms.add_term(self._terms.short)
@@ -223,6 +228,8 @@ class AgentState:
         self.incarnation = None
         self._hand_back(self._unstarted())
         out: list[Instruction] = []
+        for lease in tuple(self.restarts.waiting):
+            self._let_go(lease)
         for lease in self.running:
             out += self._stop(now, lease, Outcome.LOST, "the agent was fenced", kill=True)
         return [*out, Reconnect("fenced by the server", fenced=True)]
@@ -253,6 +260,7 @@ class AgentState:
         out, valid = self._heard_on_stream(now, incarnation, epoch)
         for start, files in starts if valid else ():
             for lease, task, slot in self.gangs.start(start, files):
+                self.restarts.begin(lease, task, slot, start)
                 out.append(self._start(lease, task, slot))
         return out
 
@@ -294,6 +302,7 @@ class AgentState:
         if run is None:
             return out
         run.started = at
+        self.restarts.started(lease, at)
         self._reports.started(lease)
         if run.task.walltime:
             self._timers.set(at + run.task.walltime, lease, Due.WALLTIME, self.running)
@@ -305,10 +314,13 @@ class AgentState:
         if run is None:
             return self._renewable(now)
         free = self.room.free
-        self.room.leave(lease, run.task, now)
-        self.gangs.ended(lease)
         self._reports.ended(lease)
         _spare(run, end)
+        number = self.restarts.run(lease)
+        if not self.restarts.wait(lease, run, end):
+            self.restarts.forget(lease)
+            self.room.leave(lease, run.task, now)
+            self.gangs.ended(lease)
         outcome = run.cause or _outcome_of(end)
         message = plain(end.message) or run.why
         if outcome is Outcome.LOST and not end.spawned:
@@ -325,6 +337,7 @@ class AgentState:
             end.value,
             end.value_digest,
             end.outputs,
+            number,
         )
         if end.spawned and end.usage.ran:
             self.room.chains.learn(run.task, end.usage.ran)
@@ -373,13 +386,17 @@ class AgentState:
     def must_report_now(self) -> bool:
         """Return whether to report at once: little work is left, capacity is free, or a peer waits."""
         few = 2 * (len(self.waiting) + len(self.running)) <= self._plenty
+        few = few or bool(self.restarts.waiting)
         return few or self._vacant or bool(self._yielding.answers) or bool(self._reports.prepared)
 
     def report(self, now: int) -> tuple[Report | None, list[Instruction]]:
         """Return what is ready to report, if no report is in flight."""
         out = self._renewable(now)
         self._vacant = False
-        return self._reports.report(self.incarnation, self.running, leaving=self.leaving), out
+        report = self._reports.report(self.incarnation, self.running, leaving=self.leaving)
+        if report is not None and self.restarts.waiting:
+            report = replace(report, waiting=frozenset(self.restarts.waiting))
+        return report, out
 
     def reported(self, now: int, answer: Answered) -> list[Instruction]:
         """Process the answer to the report in flight."""
@@ -388,15 +405,40 @@ class AgentState:
             self._reports.again()
             return [*self._renewable(now), *([self._stale(answer.epoch)] if report else [])]
         self.epoch = answer.epoch
-        out: list[Instruction] = [
-            ForgetResult(lease, verdict) for lease, verdict in self._reports.heard(report, answer)
-        ]
+        out: list[Instruction] = []
+        for lease, verdict in self._reports.heard(report, answer):
+            out.append(ForgetResult(lease, verdict))
+            if verdict is Verdict.RESTART:
+                out += self._start_again(now, lease, report)
+            else:
+                self._let_go(lease)
         for lease in answer.started:
             if (run := self.running.get(lease)) is not None:
                 run.acknowledged = True
         if answer.fenced and report.incarnation == self.incarnation:
             return out + self.fenced(now)
-        return out + self._renewable(now)
+        return out + self._renewable(now) + self._fill()
+
+    def _start_again(self, now: int, lease: Lease, report: Report) -> list[Instruction]:
+        """Start a task again that failed; if it cannot start any more, its result says so."""
+        again = None if self.leaving else self.restarts.again(lease, now)
+        if again is None:
+            run = next(result.run for result in report.results if result.lease == lease) + 1
+            outcome = Outcome.STOPPED if self._let_go(lease) else Outcome.LOST
+            message = "its agent could not start it again"
+            self.results[lease] = TaskResult(lease, outcome, now, message=message, run=run)
+            return []
+        self._start(lease, again.task, again.slot)
+        return [again]
+
+    def _let_go(self, lease: Lease) -> bool:
+        """Free the capacity of a task that failed and does not start again; return False if there is none."""
+        task = self.restarts.forget(lease)
+        if task is None:
+            return False
+        self.room.leave(lease, task, self._now)
+        self.gangs.ended(lease)
+        return True
 
     def unreported(self) -> None:
         """Make everything in the report in flight ready again, because no answer came."""

@@ -47,6 +47,8 @@ class Task(Struct, frozen=True):
     """Most bytes of all outputs together; 0 if the server sets no limit."""
     tasks: int = 0
     """Number of tasks of a gang; 0 if it is none. The agent prepares the tasks of a gang, and starts them all at one word."""
+    restarts: bool = False
+    """Whether it may start again in its place after it failed, if the server says so."""
     cpus: str = ""
     """CPUs that it has for itself, as a list such as `0-7,16`; empty if it shares those that are left."""
     gpus: tuple[str, ...] = ()
@@ -199,6 +201,8 @@ class TaskResult(Struct, frozen=True):
     value_digest: str = ""
     outputs: str = ""
     """As in `Exit`."""
+    run: int = 0
+    """How often the task was started again under its lease before."""
 
 
 class Report(Struct, frozen=True):
@@ -215,6 +219,8 @@ class Report(Struct, frozen=True):
     """Answers about leases that other agents want."""
     prepared: tuple[tuple[Lease, Readiness], ...] = ()
     """Prepared tasks of gangs."""
+    waiting: frozenset[Lease] = frozenset()
+    """Those of `results` whose tasks have kept their capacity and can start again."""
 
 
 class Answered(Struct, frozen=True):
@@ -235,6 +241,15 @@ class StartTask(Struct, frozen=True):
     task: Task
     slot: int = -1
     """Tasks of one slot share capacity and run one after the other; -1 for a task with capacity of its own."""
+
+
+class Restart(Struct, frozen=True):
+    """Start a task of a gang again, after writing the files about its gang again."""
+
+    lease: Lease
+    task: Task
+    slot: int
+    start: GangStart
 
 
 class Prepare(Struct, frozen=True):
@@ -298,5 +313,15 @@ class Reconnect(Struct, frozen=True):
 
 
 Instruction: TypeAlias = (
-    Prefetch | Prepare | Discard | StartTask | Recall | Signal | ForgetResult | HandOver | Fetch | Reconnect
+    Prefetch
+    | Prepare
+    | Discard
+    | StartTask
+    | Restart
+    | Recall
+    | Signal
+    | ForgetResult
+    | HandOver
+    | Fetch
+    | Reconnect
 )

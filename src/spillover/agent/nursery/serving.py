@@ -43,7 +43,7 @@ from spillover.agent.nursery.marks import Marks
 from spillover.agent.nursery.orphans import LAST_WAIT, Orphans
 from spillover.agent.nursery.spawners import Spawner
 from spillover.agent.nursery.task import NurseryTask
-from spillover.agent.nursery.thread_files import ThreadFiles, remove
+from spillover.agent.nursery.thread_files import RESTART, ThreadFiles, remove
 from spillover.agent.nursery.watching import MemoryWatch
 
 _SHELL_CODES: Final = {errno.ENOENT: 127, errno.ENOTDIR: 127, errno.EACCES: 126, errno.ENOEXEC: 126}
@@ -214,6 +214,8 @@ class Nursery:
         clean = False
         try:
             own.prepare()
+            if RESTART in task.env:
+                own.go_on(task.stem)
             message, clean = self._run(task, own)
         except Exception as error:  # noqa: BLE001 - the agent must learn of the end after any error
             message = _failed(task, str(error) or repr(error))

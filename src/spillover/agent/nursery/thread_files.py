@@ -12,6 +12,8 @@ from typing import Final
 from spillover.agent.nursery.cgroups import Slot, Tree
 from spillover.agent.nursery.frames import STREAMS
 
+RESTART: Final = "SPILL_RESTART"
+"""The variable of a task that runs again in its place, with the number of times."""
 _FLAGS: Final = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_TRUNC
 
 
@@ -48,6 +50,15 @@ class ThreadFiles:
             self.scratch = f"{self._scratch}/{self._number}-{self._serial}"
             os.mkdir(self.scratch, 0o700)
             os.utime(self.scratch, (0, 0))  # adding or removing an entry changes this time
+
+    def go_on(self, stem: str) -> None:
+        """Let the next task write behind what an earlier run of it has written, if that has a name."""
+        for stream, name in enumerate(STREAMS):
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(f"{stem}.{name}", self.spools[stream])
+                os.close(self.files[stream])
+                self.files[stream] = -1
+                self.files[stream] = os.open(self.spools[stream], os.O_RDWR | os.O_APPEND)
 
     def clear(self, named: set[int], *, clean: bool) -> None:
         """Drop everything that belongs to an ended task, or that its remaining processes may still use."""

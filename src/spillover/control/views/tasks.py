@@ -88,4 +88,5 @@ def task_view(task: JobTask, shape: Shape, own: Granted = NOTHING) -> TaskView:
         group_task=number,
         cpus=own.cpus or None,
         gpus=list(own.gpus),
+        restarts=task.run,
     )

@@ -31,6 +31,7 @@ from spillover.core.events import (
     JobStopping,
     JobSubmitted,
     TaskEnd,
+    TaskRestarted,
     TasksEnded,
     TasksStarted,
     WaitsExpired,
@@ -210,7 +211,17 @@ def tasks_ended(state: State, event: TasksEnded) -> None:
         gang.finish(end)
 
 
-def _gang(job: Job, event: TasksStarted | TasksEnded) -> Gang:
+def task_restarted(state: State, event: TaskRestarted) -> None:
+    """Record that a task of a gang failed and starts again. It keeps what it holds."""
+    job = job_of(state, event.job, event)
+    gang = _gang(job, event)
+    if not gang.tasks[event.end.rank].lives:
+        raise Impossible(f"TaskRestarted on {job}: {event!r}")
+    gang.restart(event.end, event.run)
+    job.exits += 1
+
+
+def _gang(job: Job, event: TasksStarted | TasksEnded | TaskRestarted) -> Gang:
     """Return the tasks of a gang."""
     if job.extra.gang is None:
         raise Impossible(f"{type(event).__name__} on {job}: {event!r}")

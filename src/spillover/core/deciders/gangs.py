@@ -32,13 +32,15 @@ from spillover.core.records.tasks import (
     usage_of,
 )
 from spillover.core.state import State
-from spillover.model.job import Terms
+from spillover.model.job import OnTaskFailure, Terms
 from spillover.model.units import SECOND
 
 UNPREPARED_BACKOFF: Final = 5 * SECOND
 """Nanoseconds for which a gang backs off from its cluster after its first try, and so much more after each other."""
 TOO_LATE: Final = "not all of its nodes prepared their tasks in time"
 _DEFAULTS: Final = Terms()
+_BY_ITSELF: Final = frozenset({Outcome.EXITED, Outcome.OUT_OF_MEMORY})
+"""Outcomes of tasks that failed by themselves, so that they can start again in their place."""
 _BEFORE_START: Final = frozenset({Outcome.NOT_STARTED, Outcome.RELEASED, Outcome.LOST})
 """Outcomes of tasks that may never have run."""
 _OVER: Final = frozenset({Outcome.STOPPED, Outcome.LOST})
@@ -68,6 +70,14 @@ def _stops_others(job: Job, ends: Sequence[TaskEnd]) -> Stop | None:
     if any(fails_gang(end, job.terms) or _never_began(job, end) for end in ends):
         return Stop.TASK_FAILED
     return None
+
+
+def starts_again(job: Job, end: TaskEnd) -> bool:
+    """Return whether a task that ended this way starts again in its place, while the others go on."""
+    if job.terms.on_task_failure is not OnTaskFailure.RESTART or job.exits >= job.terms.retry.exit:
+        return False
+    stopping = job.phase.stopping if isinstance(job.phase, Placed | Running) else None
+    return stopping is None and end.state is JobState.FAILED and end.outcome in _BY_ITSELF
 
 
 def _never_began(job: Job, end: TaskEnd) -> bool:

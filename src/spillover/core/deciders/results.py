@@ -5,7 +5,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from spillover.core.deciders.endings import attempt_cost, elapsed, finish
-from spillover.core.deciders.gangs import given_back, in_part, may_try_again, tasks_end, was_late
+from spillover.core.deciders.gangs import (
+    given_back,
+    in_part,
+    may_try_again,
+    starts_again,
+    tasks_end,
+    was_late,
+)
 from spillover.core.deciders.verdicts import again, verdict
 from spillover.core.events import (
     AnyEvent,
@@ -16,13 +23,14 @@ from spillover.core.events import (
     Lease,
     Outcome,
     TaskEnd,
+    TaskRestarted,
     TasksEnded,
     TasksStarted,
     Usage,
 )
 from spillover.core.proposals import DRIVER, Done, Refusal, RefusalKind, Reply, Result, Started, Verdict
 from spillover.core.records.jobs import Ended, Job, Placed, Running
-from spillover.core.records.tasks import LEADER, deciding_end, state_of_end
+from spillover.core.records.tasks import LEADER, added, deciding_end, state_of_end
 from spillover.core.state import State
 from spillover.model.ids import NodeKey
 
@@ -174,6 +182,8 @@ def _of_task(state: State, job: Job, proposal: Result, now: int) -> tuple[list[A
     task, outcome, used = job.tasks[proposal.lease.task], proposal.outcome, proposal.usage
     if not task.lives:
         return [], Verdict.DUPLICATE
+    if proposal.run < task.run:  # its agent missed the answer
+        return [], Verdict.RESTART
     ran = 0 if outcome is NOT_STARTED else max(0, used.ran)
     if outcome is LOST:  # its agent does not know when it ended
         ran = min(ran, elapsed(state, job, now))
@@ -187,6 +197,13 @@ def _of_task(state: State, job: Job, proposal: Result, now: int) -> tuple[list[A
         Usage(ran, used.cpu, used.peak_memory),
         proposal.message,
     )
+    if proposal.waits and starts_again(job, end):
+        restarted = TaskRestarted(job.id, now, job.attempt, job.seq, end, task.run + 1)
+        return [
+            *_more_run(job, Started(proposal.node, proposal.lease, 0), end.at),
+            restarted,
+        ], Verdict.RESTART
+    end = replace(end, usage=added(task.before, end.usage))
     if task.rank == LEADER:  # what it returns and writes is what the job returns and writes
         end = replace(end, outputs=proposal.outputs, value=proposal.value, value_digest=proposal.value_digest)
     events = tasks_end(state, job, [end], now)

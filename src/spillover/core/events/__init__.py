@@ -64,6 +64,7 @@ from spillover.core.events.leases import (
     MemberPlaced,
     StealAsked,
     StealRefused,
+    TaskRestarted,
     TasksBound,
     TasksEnded,
     TasksStarted,
@@ -147,6 +148,7 @@ __all__ = [
     "StealRefused",
     "Stop",
     "TaskEnd",
+    "TaskRestarted",
     "TasksBound",
     "TasksEnded",
     "TasksStarted",
@@ -170,6 +172,7 @@ AnyEvent: TypeAlias = (
     | JobStarted
     | TasksStarted
     | TasksEnded
+    | TaskRestarted
     | StealAsked
     | StealRefused
     | LeaseMoved

@@ -171,6 +171,22 @@ class TasksEnded(JobEvent, frozen=True, tag="tasks_ended"):
         return "; ".join(f"{_ranks(ranks)} ended {how}" for how, ranks in alike.items())
 
 
+class TaskRestarted(JobEvent, frozen=True, tag="task_restarted"):
+    """A task of a gang failed and starts again in its place, while the others go on."""
+
+    at: int
+    attempt: int
+    seq: int
+    end: TaskEnd
+    """How it failed: rank, at, state, outcome, exit_code, signal, usage, message."""
+    run: int
+    """How often it has been started again under its lease, with this time."""
+
+    def __str__(self) -> str:
+        code = "" if self.end.exit_code is None else f", exit code {self.end.exit_code}"
+        return f"task {self.end.rank} failed{code}, and starts again"
+
+
 def _ranks(ranks: Sequence[int]) -> str:
     """Format some ranks of a gang."""
     few = ", ".join(map(str, ranks[:_FEW_RANKS])) + ("" if len(ranks) <= _FEW_RANKS else ", ...")

@@ -28,6 +28,10 @@ class JobTask(Struct, frozen=True, array_like=True, gc=False):
     """Nanoseconds UTC; None if it was never reported as running."""
     end: TaskEnd | None = None
     """None until it ends."""
+    run: int = 0
+    """How often it was started again under its lease."""
+    before: Usage = Usage()
+    """What its earlier runs under its lease used together."""
 
     @property
     def lives(self) -> bool:
@@ -52,6 +56,11 @@ class Gang(Struct, array_like=True, gc=False):
         """Record the end of a task."""
         self.tasks[end.rank] = replace(self.tasks[end.rank], state=end.state, end=end)
         self.live -= 1
+
+    def restart(self, end: TaskEnd, run: int) -> None:
+        """Record that a task failed and starts again."""
+        task = self.tasks[end.rank]
+        self.tasks[end.rank] = replace(task, run=run, before=added(task.before, end.usage))
 
     def bind(self, nodes: Sequence[NodeName]) -> None:
         """Set the nodes of live tasks, by rank."""
@@ -95,7 +104,7 @@ def ends_gang(end: TaskEnd, terms: Terms) -> bool:
 
 def fails_gang(end: TaskEnd, terms: Terms) -> bool:
     """Return whether the failure of this task stops the others of its gang."""
-    return end.state is not JobState.SUCCEEDED and terms.on_task_failure is OnTaskFailure.FAIL
+    return end.state is not JobState.SUCCEEDED and terms.on_task_failure is not OnTaskFailure.IGNORE
 
 
 def deciding_end(ends: Iterable[TaskEnd], terms: Terms = _DEFAULTS) -> TaskEnd:
@@ -127,6 +136,14 @@ def usage_of(ends: Sequence[TaskEnd]) -> Usage:
     return Usage(
         max(each.ran for each in used), sum(each.cpu for each in used), max(each.peak_memory for each in used)
     )
+
+
+def added(before: Usage, more: Usage) -> Usage:
+    """Return what several runs of one task used: time and CPU time together, and the highest peak memory."""
+    if before == Usage():
+        return more
+    peak = max(before.peak_memory, more.peak_memory)
+    return Usage(before.ran + more.ran, before.cpu + more.cpu, peak)
 
 
 ENDED_AS: Final = {

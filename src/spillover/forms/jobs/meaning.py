@@ -258,6 +258,12 @@ def _terms(doc: SpecDoc, found: Findings, shape: Shape) -> Terms:
     if not shape.is_gang and tasks != _DEFAULT_RULES:
         field = "on_task_failure" if tasks[0] is not OnTaskFailure.FAIL else "on_task_success"
         found.add(("spec", field), "is for jobs with several tasks; set `tasks`, or remove it")
+    elif tasks[0] is OnTaskFailure.RESTART:
+        works = [doc, *(doc.groups or ())]
+        if any(each.python is not None or each.container is not None for each in works):
+            found.add(("spec", "on_task_failure"), "restart works with `run` and `command` only")
+        elif not doc.retry.exit:
+            found.add(("spec", "on_task_failure"), "restart needs restarts to use up; set `retry.exit`")
     terms = Terms(walltime, estimate, grace, lost_after, retry, max_cost, data, failure, *tasks)
     return _DEFAULT_TERMS if terms == _DEFAULT_TERMS else terms
 

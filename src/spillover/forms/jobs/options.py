@@ -162,8 +162,8 @@ OPTIONS: Final = (
     Option(
         "--on-task-failure",
         ("spec", "on_task_failure"),
-        "fail|ignore",
-        "when a task of several fails: stop the others, or let them go on (default: fail)",
+        "fail|ignore|restart",
+        "when a task of several fails: stop the others, let them go on, or start it again (default: fail)",
     ),
     Option(
         "--on-task-success",

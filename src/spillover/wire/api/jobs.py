@@ -129,6 +129,8 @@ class TaskView(Struct, frozen=True):
     """CPUs that it has for itself, such as `0-7,16`; null if it shares those that no task has for itself."""
     gpus: list[str] = field(default_factory=list)
     """Ids of its GPUs; empty if it has none, or if its agent chooses them."""
+    restarts: int = 0
+    """How often it failed and was started again in its place."""
 
 
 class JobDetail(JobView, frozen=True):
