@@ -145,11 +145,12 @@ def _impossible(cluster: Capacity, asked: Request) -> str | None:
     eligible = _eligible(cluster, asked)
     most = matching.most_together(dict.fromkeys(eligible, 1), Topology(within=asked.within))
     if not eligible or most < asked.count:
-        what = f" that offer {' and '.join(asked.needs)}" if asked.needs else ""
+        what = f" with {' and '.join(asked.needs)}" if asked.needs else ""
         where = f" in one {asked.within}" if asked.within else ""
-        return (
-            f"cluster {cluster.name} has at most {most} ready nodes{what}{where}, not {max(1, asked.count)}"
+        have = (
+            "no ready node" if not most else "only 1 ready node" if most == 1 else f"only {most} ready nodes"
         )
+        return f"cluster {cluster.name} has {have}{what}{where}; you ask for {max(1, asked.count)}"
     return None
 
 
@@ -277,4 +278,7 @@ def _in_the_way(
     jobs = dict.fromkeys(
         job for one in others for job, until in _ends_on(index, cluster, one, now) if until > asked.start
     )
-    return f"{len(jobs)} jobs may still run, such as {next(iter(jobs))}" if jobs else None
+    if not jobs:
+        return None
+    first = next(iter(jobs))
+    return f"{first} may still run" if len(jobs) == 1 else f"{len(jobs)} jobs may still run, such as {first}"

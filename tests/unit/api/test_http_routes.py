@@ -99,10 +99,10 @@ async def test_nodes_are_reserved_listed_and_given_back(http: httpx.AsyncClient,
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"nodes": 9}, "has at most 1 ready nodes, not 9"),
+        ({"nodes": 9}, "has only 1 ready node; you ask for 9"),
         ({"within": "rack"}, "has no level 'rack'; it has node"),
         ({"cluster": "nowhere"}, "there is no cluster nowhere; known clusters: onprem"),
-        ({"needs": ["gpu"]}, "has at most 0 ready nodes that offer gpu, not 1"),
+        ({"needs": ["gpu"]}, "has no ready node with gpu; you ask for 1"),
         ({"start": "2020-01-31T09:00:00Z"}, "is in the past"),
         ({"start": "+9999d"}, "too far ahead"),
         ({"start": "soon"}, "start: "),

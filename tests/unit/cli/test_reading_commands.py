@@ -229,7 +229,7 @@ def test_why_prints_the_sentence_then_the_facts(spill: Callable[..., Any]) -> No
         "\n"
         "CLUSTER  ROLE    REASON\n"
         "onprem   owned   waits for 2 CPU on one machine of onprem\n"
-        "cloud    rented  can run it now\n"
+        "cloud    rented  has room for it\n"
     )
 
 

@@ -75,7 +75,7 @@ def test_a_reservation_that_is_short_of_nodes_or_not_empty_says_so(
 ) -> None:
     client.reservations = lambda: [COURSE]
     row = spill("reservations").out.splitlines()[1]
-    assert row.endswith("n1 n2; 1 of 2 missing; 1 jobs of others still run")
+    assert row.endswith("n1 n2; 1 of 2 missing; 1 job of others still runs")
 
 
 def test_reserve_asks_for_what_its_options_say(client: Any, spill: Callable[..., Any]) -> None:

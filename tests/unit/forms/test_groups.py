@@ -82,8 +82,8 @@ def test_a_range_is_the_least_and_the_most_number_of_tasks() -> None:
 
 @pytest.mark.parametrize("tasks", ["8..2", "0..4", "1..100001"])
 def test_a_range_that_is_none_is_refused(tasks: str) -> None:
-    told = f"spec.tasks: '{tasks}' is not a valid range; write the least first, from 1 to 100000"
-    assert problems(run="x", tasks=tasks) == [told]
+    told = "write the smaller number first, such as 2..8, and numbers from 1 to 100000"
+    assert problems(run="x", tasks=tasks) == [f"spec.tasks: '{tasks}' is not a range of tasks; {told}"]
 
 
 @pytest.mark.parametrize("tasks", ["4", "2-8", "..8", "2..", "many", "-1..4", "2...8"])

@@ -197,8 +197,12 @@ def test_problems_of_a_job_are_named_by_the_flags_they_came_from() -> None:
     with pytest.raises(BadForm) as error:
         read_job(doc)
     assert [problem.path for problem in as_flags(error.value).problems] == ["--cpu", "--array"]
-    with pytest.raises(BadForm, match=r"--tasks: '1\.5' is not a whole number"):
-        doc_from_options({"tasks": "1.5"}, {"run": "x"})
+    with pytest.raises(BadForm, match=r"--gpu: '1\.5' is not a whole number"):
+        doc_from_options({"gpu": "1.5"}, {"run": "x"})
+    with pytest.raises(BadForm) as error:
+        read_job(doc_from_options({"tasks": "2-8"}, {"run": "x"}))
+    [told] = [str(problem) for problem in as_flags(error.value).problems]
+    assert told.endswith("--tasks: '2-8' is not a number of tasks; write 4, or a range such as 2..8")
 
 
 def test_files_are_read_up_to_a_bound(tmp_path: Path) -> None:

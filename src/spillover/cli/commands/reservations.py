@@ -59,7 +59,9 @@ def _row(each: "ReservationView") -> Row:
 def _warning(each: "ReservationView") -> str:
     """Say what is wrong with a reservation of a person; empty if nothing is."""
     short = f"; {len(each.missing)} of {len(each.nodes)} missing" if each.missing else ""
-    running = f"; {len(each.running)} jobs of others still run" if each.running else ""
+    others = " of others" if each.project else ""
+    jobs, run = ("1 job", "runs") if len(each.running) == 1 else (f"{len(each.running)} jobs", "run")
+    running = f"; {jobs}{others} still {run}" if each.running else ""
     return short + running
 
 

@@ -88,7 +88,7 @@ def explain(out: Output, why: "WhyView", awaited: str = "", currency: str = "") 
         out.table(
             (Column("CLUSTER"), Column("ROLE"), Column("REASON", gives=True)),
             [
-                (one.cluster, one.role, one.reason.message if one.reason else "can run it now")
+                (one.cluster, one.role, one.reason.message if one.reason else "has room for it")
                 for one in why.clusters
             ],
         )

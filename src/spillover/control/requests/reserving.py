@@ -15,7 +15,7 @@ from spillover.model.units import (
     FOREVER,
     MINUTE,
     UnitError,
-    format_duration,
+    format_moment,
     format_time,
     parse_duration,
     parse_time,
@@ -124,10 +124,10 @@ def _start(text: str, now: int, found: Findings) -> int | None:
     if start is None:
         return None
     if start < now - MINUTE:
-        found.add(("start",), f"{text} is in the past; it is {format_time(now)} now")
+        found.add(("start",), f"{format_moment(start)} is in the past; it is {format_moment(now)} now")
         return None
-    if start > min(now + MOST_AHEAD, FOREVER):
-        found.add(("start",), f"{text} is too far ahead; the maximum is {format_duration(MOST_AHEAD)}")
+    if start > (latest := min(now + MOST_AHEAD, FOREVER)):
+        found.add(("start",), f"{text} is too far ahead; the latest start is {format_moment(latest)}")
         return None
     return max(start, now)
 

@@ -47,9 +47,8 @@ def read_tasks(doc: SpecDoc, found: Findings) -> tuple[int, int]:
         return 1, 0
     least, most = int(match[1]), int(match[2])
     if not 1 <= least <= most <= MOST_TASKS:
-        found.add(
-            path, f"{shown(doc.tasks)} is not a valid range; write the least first, from 1 to {MOST_TASKS}"
-        )
+        told = f"write the smaller number first, such as 2..8, and numbers from 1 to {MOST_TASKS}"
+        found.add(path, f"{shown(doc.tasks)} is not a range of tasks; {told}")
         return 1, 0
     return least, most if most > least else 0
 

@@ -117,10 +117,10 @@ OPTIONS: Final = (
         "label that the cluster must have; repeatable",
         OptionKind.PAIRS,
     ),
+    Option("--within", ("spec", "within"), "LEVEL", "all tasks in one part of this level, such as one rack"),
     Option(
-        "--within", ("spec", "within"), "LEVEL", "level of which one vertex holds all tasks, such as rack"
+        "--spread", ("spec", "spread"), "LEVEL", "no two tasks in one part of this level, such as one node"
     ),
-    Option("--spread", ("spec", "spread"), "LEVEL", "level over which tasks are spread, such as node"),
     Option("--exclusive", ("spec", "exclusive"), "node", "have the nodes of the job for itself"),
     Option(
         "--pin",
@@ -251,7 +251,8 @@ def _value(option: Option, given: str | Sequence[str]) -> object:
         case OptionKind.NUMBER:
             return _number(words[-1])
         case OptionKind.RANGE:
-            return words[-1] if ".." in words[-1] else _number(words[-1])
+            # Other text goes on to the form, which says how to write a range.
+            return _number(words[-1]) if _is_number(words[-1]) else words[-1]
         case OptionKind.PAIRS:
             return dict(_pair(word) for word in words)
         case OptionKind.LIST if option.flag == "--after":
@@ -264,10 +265,15 @@ def _value(option: Option, given: str | Sequence[str]) -> object:
 
 def _number(word: str) -> int:
     """Parse a whole number."""
-    digits = word.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+    if not _is_number(word):
         raise ValueError(f"{shown(word)} is not a whole number")
     return int(word)
+
+
+def _is_number(word: str) -> bool:
+    """Return whether a word is a whole number of at most 18 digits."""
+    digits = word.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) <= 18
 
 
 def _pair(word: str) -> tuple[str, str]:
