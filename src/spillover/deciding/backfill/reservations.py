@@ -111,6 +111,11 @@ class Reservations(Reservation):
         fitting = sum([count(candidates.wants, cluster.slots[each].free) for each in candidates.scores])
         if fitting < (tasks or candidates.shape.tasks):
             return []
+        until = self._until(job)
+        plain = not (closed or tasks or self._index.windowed)
+        if plain and until >= self._too_late.get(candidates, FOREVER):
+            self.blocked = True
+            return []
         booker, runtime, spot = self._open(), self._runtime(job), self._index.spot(job)
         visitor = self._visitor(job)
         booking = booker.now_on(ask, runtime, visitor, tasks)
@@ -120,6 +125,8 @@ class Reservations(Reservation):
             booking = booker.now_on(ask, runtime, visitor, tasks)
         if booking is None:
             self.blocked = True
+            if plain:
+                self._too_late[candidates] = until
             return []
         parts: list[Part] = []
         for machine, wants, many, number, whole, _ in booking.shares:
