@@ -1,5 +1,10 @@
 """Expected starts of a server: who gets them, and how forecasts are shared."""
 
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+
 import pytest
 
 from spillover.clusters.agents.hub import Hub
@@ -8,6 +13,7 @@ from spillover.control.requests import starts
 from spillover.control.requests.commands import LiveCommands, Parts
 from spillover.control.requests.policies import PolicyRequests
 from spillover.core.proposals import Act, Change
+from spillover.deciding.expected import StartForecast
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY
@@ -118,3 +124,29 @@ async def test_a_dry_run_tells_when_a_job_would_start(control: Inside, commands:
     assert before is not None
     assert str(tried.expected_start.p50) > str(before.p50)
     assert "tried" not in [job.name for job in control.loop.state.jobs.values()]
+
+
+async def test_a_server_that_stops_ends_its_forecast(
+    control: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    def endless(*_: object, enough: Callable[[], bool], **options: object) -> StartForecast:
+        del options
+        began.set()
+        while not enough():
+            pass
+        ended.set()
+        return StartForecast({}, {})
+
+    await control.submit("waits")
+    monkeypatch.setattr(starts, "expected_starts", endless)
+    forecasts = starts.StartForecasts(control.loop)
+    making = asyncio.create_task(forecasts.of_all())
+    await asyncio.to_thread(began.wait, 10)
+    for task in asyncio.all_tasks():
+        if task.get_coro().__qualname__.endswith("StartForecasts._forecast"):  # type: ignore[union-attr]
+            task.cancel()
+    assert await asyncio.to_thread(ended.wait, 10)
+    with contextlib.suppress(asyncio.CancelledError):
+        await making

@@ -1,6 +1,7 @@
 """Forecasts when waiting jobs start, while the server continues. Forecasts are shared, because each takes a while."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -91,19 +92,25 @@ class StartForecasts:
     async def _wait_for(self, making: "asyncio.Task[StartForecast]") -> StartForecast | None:
         """Return a forecast when it is made; None if that takes too long or fails."""
         done, _ = await asyncio.wait((making,), timeout=PATIENCE)
-        return making.result() if done and making.exception() is None else None
+        failed = not done or making.cancelled() or making.exception() is not None
+        return None if failed else making.result()
 
     async def _forecast(self, more: tuple[JobId, ...]) -> StartForecast:
         loop = self._loop
         engine = await loop.ready()
         now, revision, began = loop.now(), loop.applied, loop.time.monotonic()
-        steps = steps_for(engine)
+        steps, late, over = steps_for(engine), after(loop, MOST_TIME), threading.Event()
 
         def ask(snapshot: Snapshot) -> StartForecast:
             there = [job for job in more if job in snapshot.state.jobs]
-            return expected_starts(snapshot, now, there, most_steps=steps, enough=after(loop, MOST_TIME))
+            return expected_starts(
+                snapshot, now, there, most_steps=steps, enough=lambda: over.is_set() or late()
+            )
 
-        forecast = await on_snapshot(loop, ask, few=0)
+        try:
+            forecast = await on_snapshot(loop, ask, few=0)
+        finally:
+            over.set()  # a server that stops need not wait for the thread
         for job, start in forecast.starts.items():
             found = loop.state.jobs.get(job)
             if found is None or found.extra.members is None:  # an array itself never starts
