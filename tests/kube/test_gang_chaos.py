@@ -39,12 +39,14 @@ ROUND = 60
 """Seconds in which everything fails once."""
 PREPARE = 60
 BIND = 5
+KEEP = "8s" if GANGS < 100 else "20s"
+"""Long enough for a witness that lost its connection to see what ended meanwhile."""
 OPTIONS = {
     "kubernetes": {
         "bind_within": f"{BIND}s",
         "prepare_within": f"{PREPARE}s",
         "backoff": "2s",
-        "keep": "20s",
+        "keep": KEEP,
     }
 }
 OUTAGE = 60

@@ -129,3 +129,22 @@ def test_a_restart_of_the_server_does_not_give_a_gang_in_part_more_time(
     served.ended(job)
     for number in range(5):
         served.delete("onprem", "pods", f"foreign-{number}")
+
+
+def test_a_gang_that_loses_a_node_goes_back_as_a_whole_and_runs_again(
+    served: Serving, onprem: Cluster, nodes: list[str]
+) -> None:
+    [job] = served.submit(a_gang(6, runs_for="90s"))
+    wait_until(lambda: bound(served, "onprem", job) == 6, "all of it", PATIENCE)
+    served.running(job)
+    lost = served.pods("onprem", job)[0]["spec"]["nodeName"]
+    onprem.remove_nodes([lost])
+    nodes.remove(lost)
+    wait_until(lambda: served.events(job, "job_requeued"), "the gang going back", 2 * PATIENCE, every=0.1)
+    assert "its node is gone" in served.events(job, "job_requeued")[0]
+    nodes += onprem.add_nodes(1, cpu="1", labels={"pool": "gangs"})
+    again = served.until(job, "RUNNING")
+    assert again.attempt == 2
+    wait_until(lambda: bound(served, "onprem", job) == 6, "all of it again", PATIENCE)
+    served.client.cancel(job)
+    served.ended(job)
