@@ -20,9 +20,10 @@ from spillover.core.records.money import BudgetPeriod
 from spillover.core.records.nodes import Node
 from spillover.core.records.policies import PolicyHistory
 from spillover.core.state import State
-from spillover.model.job import JobSpec
+from spillover.model.job import JobSpec, Shape, Terms
 from spillover.model.reasons import Reason
 from spillover.model.reservation import AdvanceReservation
+from spillover.model.resources import Resources
 from spillover.model.tokens import Token
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -68,6 +69,29 @@ def encode_spec(spec: JobSpec) -> tuple[bytes, bytes]:
     """Return the digest of a spec, and the spec encoded."""
     body = _encoder.encode(spec)
     return hashlib.blake2b(body, digest_size=16).digest(), body
+
+
+def spec_identity(body: bytes) -> bytes:
+    """Return the digest of an encoded spec without defaults that release 0.4 did not know.
+
+    So a job that was submitted under a key before an upgrade is the same job after it.
+    """
+    plain = msgspec.msgpack.decode(body)
+    for name, known, defaults in (("shape", _SHAPE_OF_0_4, _SHAPE), ("terms", _TERMS_OF_0_4, _TERMS)):
+        values = plain[name]
+        while len(values) > known and values[-1] == defaults[len(values) - 1]:
+            values.pop()
+    for name in [name for name, value in plain.items() if name not in _SPEC_OF_0_4 and not value]:
+        del plain[name]
+    return hashlib.blake2b(_encoder.encode(plain), digest_size=16).digest()
+
+
+_SHAPE_OF_0_4: Final = 8
+"""Fields of a shape in release 0.4."""
+_TERMS_OF_0_4: Final = 8
+_SPEC_OF_0_4: Final = frozenset(JobSpec.__struct_fields__) - {"groups"}
+_SHAPE: Final[list[object]] = msgspec.msgpack.decode(_encoder.encode(Shape(Resources())))
+_TERMS: Final[list[object]] = msgspec.msgpack.decode(_encoder.encode(Terms()))
 
 
 def decode_spec(data: bytes) -> JobSpec:

@@ -27,7 +27,7 @@ from spillover.model.units import SECOND, format_duration, format_moment
 from spillover.ports.archive import Archive, Finished, ProjectKey
 from spillover.ports.commands import CommandError, ErrorKind, refused
 from spillover.wire.api import FieldProblem
-from spillover.wire.journal import encode_spec, encode_value
+from spillover.wire.journal import encode_spec, encode_value, spec_identity
 
 _LIMITS = {RefusalKind.FULL: "queued", RefusalKind.PROJECT_FULL: "queued_per_project"}
 
@@ -219,7 +219,7 @@ class Submitting:
         """Complete the spec of a job and encode it."""
         spec = self._completed(form.spec)
         digest, body = encode_spec(spec)
-        signature = _signature(digest, form) if form.key is not None else b""
+        signature = _signature(spec_identity(body), form) if form.key is not None else b""
         return _Draft(at, form, job, spec, digest, body, signature)
 
     def _time_problems(self, draft: "_Draft", earlier: "_Earlier") -> Iterator[FieldProblem]:

@@ -1,0 +1,33 @@
+"""What makes two submissions under one key the same job, also across releases."""
+
+import hashlib
+
+import msgspec
+import pytest
+
+from spillover.testing.builders import JobBuilder, a_job
+from spillover.wire.journal import encode_spec, spec_identity
+
+
+def of_release_0_4(job: JobBuilder) -> bytes:
+    """The digest that release 0.4 computed for a job that says nothing newer."""
+    spec = msgspec.msgpack.decode(encode_spec(job.spec())[1])
+    spec["shape"], spec["terms"] = spec["shape"][:8], spec["terms"][:8]
+    del spec["groups"]
+    return hashlib.blake2b(msgspec.msgpack.encode(spec), digest_size=16).digest()
+
+
+@pytest.mark.parametrize("job", [a_job("plain"), a_job("gang").tasks(4).gpus(1).needing("ssd")])
+def test_a_job_that_says_nothing_new_is_the_same_as_before_an_upgrade(job: JobBuilder) -> None:
+    assert spec_identity(encode_spec(job.spec())[1]) == of_release_0_4(job)
+
+
+def test_what_is_new_makes_another_job() -> None:
+    jobs = [
+        a_job(),
+        a_job().tasks(1, most=3),
+        a_job().tasks(2),
+        a_job().cpus(1).group("a").group("b"),
+        a_job().cpus(1).group("b").group("a"),
+    ]
+    assert len({spec_identity(encode_spec(job.spec())[1]) for job in jobs}) == len(jobs)
