@@ -1,7 +1,10 @@
 """Stories of several reservations: who waits for whom, and who may pass."""
 
+import gc
+
 import pytest
 
+from spillover.deciding.capacity.timeline import Timeline
 from spillover.deciding.explain.explain import explain
 from spillover.deciding.explain.reservations import reservations
 from spillover.forms.policystring import read_policies
@@ -204,3 +207,15 @@ def test_the_list_passes_over_a_job_that_would_miss_its_deadline() -> None:
     w.submit(a_job("late").cpus(4).expected(seconds=60).between(deadline=w.now + 40 * SECOND))
     w.submit(a_job("head").cpus(4).expected(seconds=10))
     assert [job for job, *_ in listed(w)] == ["head"]
+
+
+def test_nothing_of_a_cycle_stays_until_a_garbage_collection() -> None:
+    w = world(CONSERVATIVE)
+    two_jobs_wait(w)
+    gc.collect()
+    gc.disable()
+    try:
+        w.submit(a_job("long").expected(minutes=5))
+        assert not [each for each in gc.get_objects() if type(each) is Timeline]
+    finally:
+        gc.enable()

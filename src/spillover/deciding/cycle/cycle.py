@@ -98,6 +98,8 @@ def run(
         placer.undo()
     waits = placer.passed or placer.budgets is not None or placer.reservation is not None
     again = placer.again() if waits else FOREVER  # FOREVER in most cycles
+    # The two refer to each other. Without this, each cycle's timeline stays until the next garbage collection.
+    placer.reservation = None
     return CycleOutcome(
         draft.plan(placer.holds),
         placer.passed,
