@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import combinations
+from typing import NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,8 +10,12 @@ from msgspec.structs import replace
 
 from spillover.core.records.jobs import Placed, Running
 from spillover.core.records.nodes import Node
+from spillover.deciding.capacity.amounts import Wants
+from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.future import HeldCapacity
 from spillover.deciding.capacity.inside import Structure
+from spillover.deciding.capacity.timeline import Ask, Release, Timeline
 from spillover.deciding.explain.feasibility import too_large
 from spillover.model.ids import NodeName, TaskKey
 from spillover.model.inside import (
@@ -28,6 +33,7 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.topology import Topology
 from spillover.policies.loading import load
+from spillover.policies.place import FirstFit
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, World
 
@@ -205,3 +211,82 @@ def test_nothing_inside_is_given_twice_whatever_starts_and_ends(
     waiting = [job for job in world.state.jobs.values() if job.state == "QUEUED"]
     assert all(too_large(clusters, job.kind.shape) is not None for job in waiting)
     assert Granted() not in [each for node in world.state.nodes.values() for each in node.granted.values()]
+
+
+class Span(NamedTuple):
+    """What somebody has of each socket for a span."""
+
+    start: int
+    end: int
+    cores: tuple[int, int]
+    shared: int
+    """CPUs that are not those of a socket."""
+
+
+def has_room(spans: list[Span], asked: Span, socket: int | None, cores: int) -> bool:
+    """Whether a request fits at every moment of a span: in a socket, or anywhere if it shares CPUs."""
+    for moment in range(asked.start, asked.end):
+        there = [span for span in spans if span.start <= moment < span.end]
+        used = sum(sum(span.cores) + span.shared for span in there)
+        if used + cores > 8:
+            return False
+        if socket is not None and sum(span.cores[socket] for span in there) + cores > 4:
+            return False
+    return True
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6), st.booleans()), max_size=5),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6), st.booleans()), min_size=1, max_size=8),
+)
+@settings(max_examples=200, deadline=None)
+def test_a_socket_is_booked_when_a_naive_calendar_first_has_room(
+    running: list[tuple[int, int, bool]], asked: list[tuple[int, int, bool]]
+) -> None:
+    inside = Inside((Domain(0, ("0-3",)), Domain(1, ("4-7",))))
+    node = Node(LAB.name, NodeName("n"), 1, Resources(8000, 10), (), {}, 0, inside=inside)
+    cluster = Capacity(LAB, 0)
+    cluster.refresh(node)
+    (machine,) = cluster.machines
+    spans: list[Span] = []
+    held: list[tuple[int, Wants]] = []
+
+    def shape_of(cores: int, *, pinned: bool) -> Shape:
+        return Shape(Resources(cores * 1000), topology=Topology(pin="socket") if pinned else None)
+
+    def span(start: int, end: int, cores: int, inner: Wants) -> Span:
+        taken = dict(inner)
+        own = tuple(taken.get(position, 0) for position in cluster.layout.pools[:2])
+        return Span(start, end, (own[0], own[1]), cores - sum(own))
+
+    for cores, end, pinned in running:
+        shape = shape_of(cores, pinned=pinned)
+        if not machine.fits(shape):
+            continue
+        wants = machine.asks(shape, cluster.layout.wants(shape.resources))
+        cluster.take(machine, wants)
+        granted = cluster.grant(machine, shape, shape.resources)
+        whole = machine.with_granted(wants, (granted,))
+        spans.append(span(0, end, cores, whole))
+        held.append((end, whole))
+    releases = [Release(end, HeldCapacity(cluster, machine, wants)) for end, wants in sorted(held)]
+    timeline = Timeline(0, releases, lambda _: held)
+    for cores, duration, pinned in asked:
+        candidates = Candidates(cluster, shape_of(cores, pinned=pinned))
+        booking = timeline.earliest([Ask(candidates)], duration, FirstFit(), 0)
+        sockets = (0, 1) if pinned else (None,)
+        first = next(
+            at
+            for at in sorted({0, *(each.end for each in spans)})
+            if any(has_room(spans, Span(at, at + duration, (0, 0), 0), one, cores) for one in sockets)
+        )
+        assert booking is not None
+        assert booking.start == first
+        timeline.take(booking)
+        spans.append(span(booking.start, booking.end, cores, booking.shares[0].inside))
+        assert sum(spans[-1].cores) == (cores if pinned else 0)
+        # What is booked is there at every moment, in the socket that the booking names.
+        for moment in range(booking.start, booking.end):
+            there = [each for each in spans if each.start <= moment < each.end]
+            assert all(sum(each.cores[socket] for each in there) <= 4 for socket in (0, 1))
+            assert sum(sum(each.cores) + each.shared for each in there) <= 8

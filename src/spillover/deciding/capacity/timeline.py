@@ -250,7 +250,7 @@ class Timeline:
             fitting = [
                 machine
                 for machine in _fitting(each, place)
-                if self.fits(machine, each.held(machine), self.now, self.now + duration)
+                if self._blocked_until(each, machine, self.now, self.now + duration) == self.now
             ]
             if fitting:
                 best = self._best(fitting, each.shape, place, self.now)
