@@ -69,13 +69,18 @@ def _wrong_inside(request: pb.RegisterRequest) -> str | None:
     """Return the problem with the reported inside of a machine; None if there is none."""
     inside, capacity = request.inside, request.capacity
     names = [*inside.gpus, *[link.kind for link in inside.links]]
-    if (bad := next((each for each in names if not is_plain(each, MOST_ID) or not each), None)) is not None:
-        return f"has the id or kind {bad[:80]!r}; write 1 to {MOST_ID} printable characters"
+    wrong = [
+        each for each in names if not (0 < len(each) <= MOST_ID and each.isprintable() and "," not in each)
+    ]
+    if wrong:
+        return (
+            f"has the id or kind {wrong[0][:80]!r}; write 1 to {MOST_ID} printable characters without commas"
+        )
     if len(inside.domains) > MOST_DOMAINS or len(inside.gpus) > MOST_GPUS:
         return f"has more than {MOST_DOMAINS} NUMA nodes or {MOST_GPUS} GPUs"
     found = inside_in(inside)
-    if (wrong := wrong_inside(found)) is not None:
-        return wrong
+    if (problem := wrong_inside(found)) is not None:
+        return problem
     if found.gpus and len(found.gpus) != capacity.gpu:
         return f"has {len(found.gpus)} GPUs, and the capacity {capacity.gpu}"
     cpus = sum([cpu_mask(lane).bit_count() for domain in found.domains for lane in domain.cpus])
