@@ -19,11 +19,12 @@ from spillover.core.records.jobs import Placed
 from spillover.deciding import stealing
 from spillover.deciding.engine import Engine
 from spillover.deciding.explain.explain import explain, reason_of
+from spillover.deciding.forward import as_expected, run_forward
 from spillover.deciding.reserving import Choice as Chosen
 from spillover.deciding.reserving import NoChoice, Request, choose, lost_nodes, replace_lost
 from spillover.deciding.whatif import Snapshot
 from spillover.model.cluster import ClusterSpec, Role
-from spillover.model.ids import ClusterName, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import NoRoom, ReservationClosed, Reserved
 from spillover.model.topology import Level, Topology
@@ -376,6 +377,24 @@ def test_an_idle_agent_steals_nothing_that_may_run_into_its_reservation() -> Non
         w.reserve("down", "n2", after=60, lasting=100)
         asks = stealing.choose(w.state, w.engine.index, w.now, 0)
         assert bool(asks) is stolen
+
+
+@pytest.mark.parametrize("backfill", POLICIES, ids=str)
+def test_expected_starts_are_around_reservations_and_inside_of_them(backfill: Choice) -> None:
+    w = world(backfill, cpus=1)
+    w.reserve("course", "n1", after=60, lasting=100, project="physics")
+    w.submit(
+        limited("named", 40).project("physics").reservation("course"),
+        limited("short", 50),
+        limited("long", 70),
+    )
+    snapshot = Snapshot(w.engine)
+    wanted = [JobId("named"), JobId("long")]
+    found = run_forward(snapshot, w.now, wanted, as_expected(snapshot), 100).at
+    assert {job: (at - START) // SECOND for job, at in found.items() if job in wanted} == {
+        "named": 60,
+        "long": 160,
+    }
 
 
 # --- renting

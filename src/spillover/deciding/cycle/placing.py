@@ -566,12 +566,9 @@ class Placer:
 
     def _closed(self, job: Job, cluster: Capacity, *, ahead: bool = False) -> Collection[int]:
         """Return the machines that advance reservations close to a job that starts now, or as a prefetched lease."""
-        if cluster.windows is None:
-            return ()
-        index, now = self._index, self._draft.now
-        starts = revoked_from(now, self._state.facts.ahead) if ahead else now
-        until = starts + cluster.spec.startup + index.length(job)
-        return cluster.windows.barred(index.visitor(job), now, until)
+        now = self._draft.now
+        wait = revoked_from(now, self._state.facts.ahead) - now if ahead else 0
+        return self._index.closed_on(cluster, job, now, wait)
 
     def _bar(self) -> None:
         """Note that a job would have a place if it ended sooner, before an advance reservation begins."""

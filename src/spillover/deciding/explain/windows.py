@@ -27,10 +27,10 @@ def reserved_for_others(
     index: SchedulingIndex, cluster: Capacity, windows: Windows, job: Job, now: int
 ) -> Reserved | None:
     """Return which reservation keeps a job from machines on which it fits; None if it fits on others too."""
-    visitor, until = index.visitor(job), now + cluster.spec.startup + index.length(job)
-    closed = windows.barred(visitor, now, until)
+    closed = index.closed_on(cluster, job, now)
     if not closed or _fits_beside(cluster, job, closed):
         return None
+    visitor, until = index.visitor(job), now + cluster.spec.startup + index.length(job)
     barring = [window for window in windows if window.bars(visitor, now, until)]
     if not barring:
         return None

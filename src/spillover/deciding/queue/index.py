@@ -5,7 +5,7 @@ state.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from spillover.core.holding import revoked_from
@@ -240,6 +240,7 @@ class SchedulingIndex:
             and (cluster.limits is None or cluster.limits.allow(shape.total))
             and late_on(job, cluster.spec, now) is None
             and cluster.fits(shape)
+            and (cluster.windows is None or not self.closed_on(cluster, job, now))
         ]
         return shape.burst is not Burst.NEVER and any(
             check.allows(job, cluster.spec, estimate(job, 0).runtime) for cluster in clusters
@@ -249,6 +250,13 @@ class SchedulingIndex:
         """Return how long a job may take at the latest, in nanoseconds: its walltime, else its expected runtime."""
         walltime = job.terms.walltime
         return self.runs(job) if walltime is None else walltime
+
+    def closed_on(self, cluster: Capacity, job: Job, now: int, wait: int = 0) -> Collection[int]:
+        """Return the machines that advance reservations close to a job that starts now, or after at most `wait`."""
+        if cluster.windows is None:
+            return ()
+        until = now + wait + cluster.spec.startup + self.length(job)
+        return cluster.windows.barred(self.visitor(job), now, until)
 
     def visitor(self, job: Job) -> Visitor:
         """Return what decides which windows of machines are open to a job."""
