@@ -270,7 +270,10 @@ def _in_the_way(
 ) -> str | None:
     """Name what takes the other machines over that span."""
     end = asked.start + asked.length
-    others = [machine for machine in _eligible(cluster, asked) if machine not in free]
+    taken = dict.fromkeys(_eligible(cluster, asked))
+    for machine in free:
+        del taken[machine]
+    others = list(taken)
     windows = [each for machine in others for each in machine.windows]
     names = dict.fromkeys(each.name for each in windows if each.start < end and each.end > asked.start)
     if names:
