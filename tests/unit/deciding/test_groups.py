@@ -70,6 +70,7 @@ def test_a_gang_of_which_one_group_does_not_fit_holds_nothing(lab: Lab) -> None:
     reason = explain(lab.engine, lab.job("gang")).reason
     assert isinstance(reason, NoRoomTogether)
     assert str(reason) == "waits for room for 3 tasks on onprem; at most 2 fit now"
+    assert str(replace(reason, fitting=0)).endswith("; none fits now")
     lab.finish("other")
     assert len(lab.nodes("gang")) == 3
 

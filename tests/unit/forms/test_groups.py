@@ -159,7 +159,7 @@ def test_groups_may_say_where_their_tasks_are_together() -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ({"run": "x", "tasks": 2}, "restart needs restarts to use up; set `retry.exit`"),
+        ({"run": "x", "tasks": 2}, "restart needs `retry.exit`, the number of restarts; set it to 1 or more"),
         (
             {"groups": [LEADER, {"name": "call", "python": {"call": "os:getpid"}}], "retry": {"exit": 1}},
             "restart works with `run` and `command` only",

@@ -263,7 +263,10 @@ def _terms(doc: SpecDoc, found: Findings, shape: Shape) -> Terms:
         if any(each.python is not None or each.container is not None for each in works):
             found.add(("spec", "on_task_failure"), "restart works with `run` and `command` only")
         elif not doc.retry.exit:
-            found.add(("spec", "on_task_failure"), "restart needs restarts to use up; set `retry.exit`")
+            found.add(
+                ("spec", "on_task_failure"),
+                "restart needs `retry.exit`, the number of restarts; set it to 1 or more",
+            )
     terms = Terms(walltime, estimate, grace, lost_after, retry, max_cost, data, failure, *tasks)
     return _DEFAULT_TERMS if terms == _DEFAULT_TERMS else terms
 

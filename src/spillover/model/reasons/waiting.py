@@ -80,7 +80,8 @@ class NoRoomTogether(NotNow, frozen=True, tag="no_room_together"):
     def __str__(self) -> str:
         where = f"in one {self.within} of {self.cluster}" if self.within else f"on {self.cluster}"
         tasks = f"{self.tasks} to {self.most} tasks" if self.most else f"{self.tasks} tasks"
-        fit = "at most 1 fits now" if self.fitting == 1 else f"at most {self.fitting} fit now"
+        few = {0: "none fits now", 1: "at most 1 fits now"}
+        fit = few.get(self.fitting, f"at most {self.fitting} fit now")
         return f"waits for room for {tasks} {where}; {fit}"
 
 
