@@ -191,6 +191,20 @@ def test_a_cancelled_reservation_frees_its_nodes_at_once() -> None:
     assert w.placed() == ["job"]
 
 
+@pytest.mark.parametrize("backfill", POLICIES, ids=str)
+def test_a_job_does_not_use_a_later_reservation_of_the_same_name_for_another_project(
+    backfill: Choice,
+) -> None:
+    w = world(backfill)
+    w.reserve("course", "n1", after=100, lasting=100, project="physics")
+    w.submit(a_job("named").project("physics").reservation("course"))
+    w.propose(CancelReservation("course", "ada"))
+    w.reserve("course", "n1", after=100, lasting=100, project="biology")
+    w.wait(seconds=150)
+    assert w.where("named") is None
+    assert reason_of(w.engine, w.job("named")) == ReservationClosed("course", None, None)
+
+
 def test_a_node_that_joins_again_is_still_reserved() -> None:
     w = world(Choice("out_of_order"))
     w.reserve("down", "n1", after=10, lasting=100)

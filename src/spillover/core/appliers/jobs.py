@@ -242,12 +242,12 @@ def requeued(state: State, event: JobRequeued) -> None:
     """Return a job to the queue."""
     job = job_of(state, event.job, event)
     _leave_place(state, job)
+    if state.facts.sharing is not None:
+        usage.end(state, job, event.at)  # before its tasks are forgotten: they say how large it was
     if job.extra.gang is not None:
         job.extra.gang = None
     if job.extra.granted:
         job.extra.granted = ()
-    if state.facts.sharing is not None:
-        usage.end(state, job, event.at)
     if event.outputs:
         _keep_outputs(job, job.attempt, event.outputs)
     job.attempt = event.attempt

@@ -34,7 +34,8 @@ class Window(Struct, frozen=True, gc=False):
     def bars(self, visitor: "Visitor", start: int, end: int) -> bool:
         """Return whether a job that runs over a span must not use machines of this window."""
         if visitor.reservation == self.name:
-            return start < self.start or (visitor.limited and end > self.end) or start >= self.end
+            outside = start < self.start or (visitor.limited and end > self.end) or start >= self.end
+            return outside or self.project != visitor.project  # another one, which got the same name later
         return start < self.end and end > self.start and (not self.project or self.project != visitor.project)
 
 
@@ -56,7 +57,7 @@ def closed_to(windows: Iterable[Window], visitor: Visitor) -> Iterator[tuple[int
     """Yield the spans in which a job may not use a machine with these windows."""
     for window in windows:
         if window.name == visitor.reservation:
-            yield 0, window.start
+            yield 0, window.start if window.project == visitor.project else FOREVER
             if visitor.limited:
                 yield window.end, FOREVER
         elif not window.project or window.project != visitor.project:

@@ -579,7 +579,7 @@ class Placer:
     def _is_open(self, job: Job, *, whole: bool = True) -> bool:
         """Return whether a job may start now in the advance reservation that it names, and end there if it is `whole`."""
         found, now = self._state.reservations.get(job.kind.shape.reservation), self._draft.now
-        if found is None or not found.start <= now < found.end:
+        if found is None or found.project != job.kind.project or not found.start <= now < found.end:
             return False
         return not whole or job.terms.walltime is None or now + job.terms.walltime <= found.end
 

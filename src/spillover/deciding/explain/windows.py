@@ -16,7 +16,7 @@ def closed_reservation(state: State, job: Job, now: int) -> ReservationClosed | 
     """Return why a job may not start now in the reservation that it names; None if it may."""
     name, walltime = job.kind.shape.reservation, job.terms.walltime
     known = state.reservations.get(name)
-    if known is None:
+    if known is None or known.project != job.kind.project:  # another project may use the name later
         return ReservationClosed(name, None, None)
     if now < known.start or (walltime is not None and now + walltime > known.end):
         return ReservationClosed(name, known.start, known.end, begun=now >= known.start)
