@@ -284,7 +284,7 @@ def test_why_says_when_a_job_is_expected_to_start_or_why_that_is_not_known(
     assert "not known: it is beyond the first 1,000 jobs" in spill("why", "train").out
 
 
-def test_a_list_has_a_column_of_expected_starts_if_any_is_known(
+def test_a_list_has_a_column_of_expected_starts_only_if_it_is_asked_for(
     client: Any, spill: Callable[..., Any]
 ) -> None:
     assert "STARTS" not in spill("ls").out
@@ -295,7 +295,8 @@ def test_a_list_has_a_column_of_expected_starts_if_any_is_known(
     head, first, *_ = spill("ls", "--starts").out.splitlines()
     assert head.split()[:4] == ["JOB", "NAME", "STATE", "STARTS"]
     assert "in 1m40s..1h" in first
-    assert client.asked[-1][1]["starts"] is True
+    assert "STARTS" not in spill("ls").out
+    assert client.asked[-2][1]["starts"] is True
 
 
 def test_why_prints_one_json_object(spill: Callable[..., Any]) -> None:

@@ -195,7 +195,7 @@ def test_gpus_that_an_agent_gave_itself_are_not_given_again() -> None:
 
 
 def test_too_large_knows_sockets_and_links(lab: Lab) -> None:
-    clusters = lab.engine.index.capacity.values()
+    clusters = list(lab.engine.index.capacity.values())
 
     def told(topology: Topology, cpus: int, gpus: int = 0, tasks: int = 1) -> str:
         return str(
@@ -212,6 +212,10 @@ def test_too_large_knows_sockets_and_links(lab: Lab) -> None:
     xgmi = "no machine reports GPUs with the link xgmi; they have nvlink"
     assert told(Topology(link="xgmi"), 1, 2) == xgmi
     assert told(IN_A_SOCKET, 3, tasks=3) == "requests 3 such tasks at once; onprem can hold at most 2"
+    small = World(load, clusters=(OWNED,))
+    small.agent("tiny", cpus=1)
+    clusters = [*clusters, *small.engine.index.capacity.values()]
+    assert "one socket" in told(IN_A_SOCKET, 5), "a large machine comes closer than one that is too small"
     lab.submit(a_job("big").cpus(5).together(IN_A_SOCKET))
     assert isinstance(lab.why("big"), TooBigInside)
     assert "no machine reports its cores" in str(

@@ -45,7 +45,7 @@ spec:
   run: python train.py --lr 0.1
   env: {OMP_NUM_THREADS: "4"}
   workdir: .
-  tasks: 2
+  tasks: 1
   resources: {cpu: 4, memory: 16Gi, gpu: 1}
   walltime: 2h
   estimate: 45m
@@ -71,7 +71,7 @@ def test_every_field_of_a_job_file_is_read() -> None:
     assert spec.work == Shell("python train.py --lr 0.1")
     assert (spec.name, spec.project, spec.queue, spec.priority) == ("train", "vision", "long", 3)
     assert spec.shape == Shape(
-        Resources(4000, 2**34, 1), ("arch:arm64", "gpu:a100"), 2, Burst.NEVER, runs=("command",)
+        Resources(4000, 2**34, 1), ("arch:arm64", "gpu:a100"), 1, Burst.NEVER, runs=("command",)
     )
     assert spec.terms == Terms(
         120 * MINUTE, 45 * MINUTE, 20 * SECOND, 6 * MINUTE, Retry(1, 2), max_cost=5_000_000
@@ -86,6 +86,12 @@ def test_every_field_of_a_job_file_is_read() -> None:
     assert form.after == (AfterRef("prepare", On.ANY), AfterRef("other", On.SUCCESS))
     assert form.key == "nightly-2027-01-30"
     assert read_job(to_doc(form)) == form
+
+
+@pytest.mark.parametrize("tasks", [2, "1..4"])
+def test_an_array_of_gangs_is_refused(tasks: object) -> None:
+    with pytest.raises(BadForm, match="array: is not possible with several tasks; submit one job for each"):
+        job(array="1-3", tasks=tasks)
 
 
 def test_what_is_left_out_has_a_default() -> None:

@@ -50,13 +50,13 @@ def _run(args: Namespace, context: Context) -> int:
         raise UsageError("--watch does not work with --json; use `spill events -f --json` to follow changes")
     with context.connect(args) as client:
         if args.watch:
-            watch(context.out, _looks(client, args))
+            watch(context.out, _looks(client, args), starts=args.starts)
             return codes.OK
         jobs = find(client, args)
     if args.json:
         context.out.json(jobs)
     elif jobs:
-        context.out.table(columns(jobs), rows(jobs))
+        context.out.table(columns(starts=args.starts), rows(jobs, starts=args.starts))
     else:
         context.out.note("no jobs")
     return codes.OK
@@ -77,13 +77,13 @@ def find(client: "Client", args: Namespace) -> "list[JobView]":
     return list(islice(found, args.limit))
 
 
-def watch(out: Output, looks: "Iterator[list[JobView]]") -> None:
+def watch(out: Output, looks: "Iterator[list[JobView]]", *, starts: bool = False) -> None:
     """Show each list in place of the previous one; in a pipe, below it."""
     if not out.terminal:
         for number, jobs in enumerate(looks):
             if number:
                 out.line()
-            out.table(columns(jobs), rows(jobs))
+            out.table(columns(starts=starts), rows(jobs, starts=starts))
             out.flush()
         return
     from rich.live import Live  # noqa: PLC0415 - heavy
@@ -91,7 +91,9 @@ def watch(out: Output, looks: "Iterator[list[JobView]]") -> None:
     console = out.console()
     with Live(console=console, auto_refresh=False, screen=True) as live:
         for jobs in looks:
-            live.update(rich_table(columns(jobs), rows(jobs), console.width), refresh=True)
+            live.update(
+                rich_table(columns(starts=starts), rows(jobs, starts=starts), console.width), refresh=True
+            )
 
 
 def _looks(client: "Client", args: Namespace) -> "Iterator[list[JobView]]":

@@ -1,6 +1,6 @@
 """Formats jobs as table rows, the same in every command that lists them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from spillover.cli.printing.output import Cell, Column, Row
@@ -23,19 +23,14 @@ COLUMNS: Final = (
 _START: Final = Column("STARTS", right=True)
 
 
-def columns(jobs: Sequence["JobView"]) -> tuple[Column, ...]:
-    """Return the columns for these jobs, with that of expected starts if any is known."""
-    return (*COLUMNS[:3], _START, *COLUMNS[3:]) if _has_starts(jobs) else COLUMNS
+def columns(*, starts: bool = False) -> tuple[Column, ...]:
+    """Return the columns of a list of jobs, with that of expected starts if it is asked for."""
+    return (*COLUMNS[:3], _START, *COLUMNS[3:]) if starts else COLUMNS
 
 
-def rows(jobs: Sequence["JobView"]) -> list[Row]:
+def rows(jobs: Sequence["JobView"], *, starts: bool = False) -> list[Row]:
     """Return one row for each job."""
-    starts = _has_starts(jobs)
     return [_row(job, starts=starts) for job in jobs]
-
-
-def _has_starts(jobs: Iterable["JobView"]) -> bool:
-    return any(job.expected_start is not None for job in jobs)
 
 
 def _row(job: "JobView", *, starts: bool) -> Row:

@@ -25,7 +25,7 @@ from spillover.control.requests.policies import PolicyRequests
 from spillover.control.requests.projects import OwnHistory, budgets_of, forms_of, jobs_of
 from spillover.control.requests.reservations import reservation_views
 from spillover.control.requests.reserving import Reserving
-from spillover.control.requests.starts import StartForecasts, note_of, waits
+from spillover.control.requests.starts import LITTLE_PATIENCE, StartForecasts, note_of, waits
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
 from spillover.control.views import jobs as views
@@ -270,7 +270,7 @@ class LiveCommands:
             usage = (used.ran, used.cpu, used.peak_memory)
         of = tasks_of(found)
         shape = found.array.kind.shape if isinstance(found, PendingMember) else found.shape
-        start, _ = await self._start_of(found)
+        start, _ = await self._start_of(found, LITTLE_PATIENCE)
         fields: dict[str, Any] = structs.asdict(structs.replace(view, expected_start=start))
         return JobDetail(
             **fields,
@@ -297,12 +297,14 @@ class LiveCommands:
         start, note = await self._start_of(found)
         return structs.replace(view, id=found.id, expected_start=start, expected_start_note=note)
 
-    async def _start_of(self, found: Found) -> tuple[ExpectedStart | None, str | None]:
+    async def _start_of(
+        self, found: Found, patience: float | None = None
+    ) -> tuple[ExpectedStart | None, str | None]:
         """Return when a waiting job is expected to start, or else why that is not known."""
         job = found.array if isinstance(found, PendingMember) else found
         if not isinstance(job, Job) or not waits(job):
             return None, None
-        forecast = await self._starts.of(job)
+        forecast = await self._starts.of(job, patience)
         known = None if forecast is None else forecast.starts.get(id_of(found))
         return views.start_view(known), note_of(forecast, job.id)
 

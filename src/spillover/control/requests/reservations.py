@@ -24,7 +24,7 @@ async def reservation_views(loop: Loop, project: str | None) -> list[Reservation
         snapshot.step(now)  # the list is for jobs that cannot start now
         found = sorted(reservations(snapshot, snapshot.now), key=lambda each: each.span.start)
         shown = [_view(snapshot.state, each) for each in found]
-        shown += [advance_view(snapshot.state, each) for each in snapshot.state.reservations.values()]
+        shown += [advance_view(snapshot.state, each, now) for each in snapshot.state.reservations.values()]
         shown.sort(key=lambda each: each.start)
         # Maintenance concerns everybody.
         own = {project, None} if project is not None else None
@@ -33,10 +33,10 @@ async def reservation_views(loop: Loop, project: str | None) -> list[Reservation
     return await on_snapshot(loop, ask)
 
 
-def advance_view(state: State, known: AdvanceReservation) -> ReservationView:
-    """Return an advance reservation."""
+def advance_view(state: State, known: AdvanceReservation, now: int) -> ReservationView:
+    """Return an advance reservation, with the jobs of others that run there if it has begun."""
     others: dict[str, None] = {}
-    if known.start <= state.facts.now:
+    if known.start <= now:
         nodes = [state.nodes.get(f"{known.cluster}/{name}") for name in known.nodes]
         held = [job for node in nodes if node is not None for job in node.jobs]
         others = {job: None for job in held if state.jobs[job].kind.project != known.project}

@@ -60,10 +60,10 @@ class Reserving:
             if asked.dry_run:
                 if reservation.name in state.reservations:
                     raise CommandError(ErrorKind.CONFLICT, f"there is already a reservation {asked.name}")
-                return advance_view(state, reservation)
+                return advance_view(state, reservation, self._loop.now())
             (reply,) = await self._loop.propose(Reserve(reservation))
             if not isinstance(reply, Refusal):
-                return advance_view(self._loop.state, reservation)
+                return advance_view(self._loop.state, reservation, self._loop.now())
             if reply.kind is not RefusalKind.STALE:
                 raise refused(reply)
         raise CommandError(ErrorKind.CONFLICT, "others took these nodes in the meantime; try again")

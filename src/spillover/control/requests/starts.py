@@ -21,6 +21,8 @@ from spillover.model.units import SECOND
 
 PATIENCE: Final = 2.0
 """Seconds to wait for a forecast. It continues after that, for those who ask later."""
+LITTLE_PATIENCE: Final = 0.3
+"""The same for those who asked for something else as well, such as programs that poll a job."""
 FRESH: Final = 10 * SECOND
 """How long a forecast is used if nothing has happened."""
 SHARE: Final = 20
@@ -29,6 +31,8 @@ MOST_TIME: Final = 10 * SECOND
 """How long a forecast takes at most; it then has fewer cases."""
 FEW_STEPS: Final = 1000
 """The most steps of a forecast if policies of installed packages take part: they run in the thread of the server."""
+LITTLE_TIME: Final = SECOND // 20
+"""How long such a forecast takes at most, because the server does nothing else meanwhile."""
 
 
 class _Known(Struct, frozen=True):
@@ -74,13 +78,13 @@ class StartForecasts:
         """Return a forecast for the first jobs of the queue; None if it takes too long."""
         return self.recent() or await self._wait_for(self._make(()))
 
-    async def of(self, job: Job) -> StartForecast | None:
+    async def of(self, job: Job, patience: float | None = None) -> StartForecast | None:
         """Return a forecast that looked at a job; None if it takes too long."""
         forecast = self.recent()
         if forecast is None or not _looked_at(forecast, job.id):
-            forecast = await self._wait_for(self._make((job.id,)))
+            forecast = await self._wait_for(self._make((job.id,)), patience)
             if forecast is not None and not _looked_at(forecast, job.id):  # somebody else's, begun before
-                forecast = await self._wait_for(self._make((job.id,)))
+                forecast = await self._wait_for(self._make((job.id,)), patience)
         return forecast
 
     def _make(self, more: tuple[JobId, ...]) -> "asyncio.Task[StartForecast]":
@@ -89,9 +93,11 @@ class StartForecasts:
             self._making = asyncio.create_task(self._forecast(more))
         return self._making
 
-    async def _wait_for(self, making: "asyncio.Task[StartForecast]") -> StartForecast | None:
+    async def _wait_for(
+        self, making: "asyncio.Task[StartForecast]", patience: float | None = None
+    ) -> StartForecast | None:
         """Return a forecast when it is made; None if that takes too long or fails."""
-        done, _ = await asyncio.wait((making,), timeout=PATIENCE)
+        done, _ = await asyncio.wait((making,), timeout=PATIENCE if patience is None else patience)
         failed = not done or making.cancelled() or making.exception() is not None
         return None if failed else making.result()
 
@@ -99,7 +105,8 @@ class StartForecasts:
         loop = self._loop
         engine = await loop.ready()
         now, revision, began = loop.now(), loop.applied, loop.time.monotonic()
-        steps, late, over = steps_for(engine), after(loop, MOST_TIME), threading.Event()
+        most = LITTLE_TIME if engine.policies.guards else MOST_TIME
+        steps, late, over = steps_for(engine), after(loop, most), threading.Event()
 
         def ask(snapshot: Snapshot) -> StartForecast:
             there = [job for job in more if job in snapshot.state.jobs]

@@ -66,12 +66,13 @@ def _nearest(reasons: list[TooLarge]) -> TooLarge | None:
     gangs = [reason for reason in reasons if isinstance(reason, GangTooBig)]
     if gangs:
         return max(gangs, key=lambda reason: reason.most)
-    single = [reason for reason in reasons if isinstance(reason, TooBig)]
-    if single:
-        return max(single, key=lambda reason: (reason.largest.gpu, reason.largest.cpu, reason.largest.memory))
+    # A machine that is large enough as a whole comes closer than one that is too small.
     inside = [reason for reason in reasons if isinstance(reason, TooBigInside)]
     if inside:
         return max(inside, key=lambda reason: (reason.gpus, reason.cpus))
+    single = [reason for reason in reasons if isinstance(reason, TooBig)]
+    if single:
+        return max(single, key=lambda reason: (reason.largest.gpu, reason.largest.cpu, reason.largest.memory))
     levels = [reason for reason in reasons if isinstance(reason, NoSuchLevel)]
     if not levels:
         return None

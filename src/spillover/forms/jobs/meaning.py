@@ -122,7 +122,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
     if doc.workdir is not None:
         check_text(doc.workdir, ("spec", "workdir"), found)
     files, unpacked, outputs = read_files(doc, found) if doc.inputs or doc.outputs else ((), (), ())
-    array = _array(doc.array, found)
+    array = _array(doc.array, shape, found)
     if doc.key is not None and not doc.key.isprintable():
         found.add(("spec", "key"), "contains characters that cannot be printed")
     groups = () if grouped is None else grouped.works
@@ -278,11 +278,13 @@ def _time(value: str | None, name: str, found: Findings) -> int | None:
     return quantity(parse_time, value, ("spec", name), found)
 
 
-def _array(value: str | int | None, found: Findings) -> tuple[Range, ...]:
+def _array(value: str | int | None, shape: Shape, found: Findings) -> tuple[Range, ...]:
     """Read the ranges of an array."""
     if value is None:
         return ()
     path = ("spec", "array")
+    if shape.is_gang:
+        found.add(path, "is not possible with several tasks; submit one job for each gang")
     if isinstance(value, int):
         found.add(
             path, f"{shown(value)} is ambiguous (an index, or a number of members); write 1-{shown(value)}"
