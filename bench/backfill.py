@@ -17,7 +17,7 @@ from bench.reporting import Goal, Options, Report, Table, main, tell
 from spillover.core.records.nodes import Node
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.future import HeldCapacity
+from spillover.deciding.capacity.future import Group
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.capacity.timeline import Ask, Release, Timeline
 from spillover.forms.policystring import read_policies
@@ -117,7 +117,7 @@ def _search(report: Report, options: Options) -> None:
     cluster, ends = _full(dice)
     held = {machine: [(at, wants)] for at, machine, wants in ends}
     releases = [
-        Release(at, HeldCapacity(cluster, machine, wants)) for at, machine, wants in sorted(ends, key=_at)
+        Release(at, Group(cluster, (machine,), wants)) for at, machine, wants in sorted(ends, key=_at)
     ]
     timeline = Timeline(0, releases, lambda machine: held.get(machine, ()))
     place = FirstFit()

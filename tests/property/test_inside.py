@@ -13,7 +13,7 @@ from spillover.core.records.nodes import Node
 from spillover.deciding.capacity.amounts import Wants
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.future import HeldCapacity
+from spillover.deciding.capacity.future import Group
 from spillover.deciding.capacity.inside import Structure
 from spillover.deciding.capacity.timeline import Ask, Release, Timeline
 from spillover.deciding.explain.feasibility import too_large
@@ -269,7 +269,7 @@ def test_a_socket_is_booked_when_a_naive_calendar_first_has_room(
         whole = machine.with_granted(wants, (granted,))
         spans.append(span(0, end, cores, whole))
         held.append((end, whole))
-    releases = [Release(end, HeldCapacity(cluster, machine, wants)) for end, wants in sorted(held)]
+    releases = [Release(end, Group(cluster, (machine,), wants)) for end, wants in sorted(held)]
     timeline = Timeline(0, releases, lambda _: held)
     for cores, duration, pinned in asked:
         candidates = Candidates(cluster, shape_of(cores, pinned=pinned))

@@ -1,7 +1,17 @@
 """A timeline gives nothing twice, and finds the first span that a naive calendar finds."""
 
+from random import Random
+
 import pytest
 
+from spillover.core.records.nodes import Node
+from spillover.deciding.capacity.amounts import CPU, Wants
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.capacity.profile import Profile, Profiles
+from spillover.model.cluster import ClusterSpec, Role
+from spillover.model.ids import ClusterName, NodeName
+from spillover.model.resources import Resources
 from tests.support.tiers import few_of
 from tests.support.timelines import main, play
 
@@ -14,3 +24,35 @@ def test_a_timeline_answers_like_a_naive_calendar(first: int) -> None:
 
 def test_long_stories_agree_too() -> None:
     assert main(["--seeds", "20", "--steps", "60"]) == 0
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_machines_that_share_a_profile_have_what_each_alone_would_have(seed: int) -> None:
+    dice = Random(seed)
+    cluster = Capacity(ClusterSpec(ClusterName("c"), "agents", Role.OWNED, gangs=True), 0)
+    for number in range(6):
+        cluster.refresh(
+            Node(ClusterName("c"), NodeName(f"n{number}"), 1, Resources(8000), (), {}, 0, "ready")
+        )
+    few: list[list[tuple[int, Wants]]] = [[], [(5, ((CPU, 1000),))], [(5, ((CPU, 1000),)), (9, ((CPU, 10),))]]
+    held = {machine: dice.choice(few) for machine in cluster.machines}
+    started: dict[Machine, list[tuple[int, Wants]]] = {machine: [] for machine in cluster.machines}
+    shared = Profiles(0, held.__getitem__)
+    alone = {machine: Profile(0, machine.free, held[machine]) for machine in cluster.machines}
+    for _ in range(12):
+        one = dice.choice(cluster.machines)
+        until, wants = dice.randint(1, 12), ((CPU, dice.choice([10, 500])),)
+        # Machines get their profiles one after the other, and some when others like them have changed theirs.
+        if dice.random() < 0.2 and shared.begin(one, until, wants):
+            started[one].append((until, wants))
+            alone[one] = Profile(0, one.free, [*held[one], *started[one]])
+            continue
+        asked = [one, *dice.sample(cluster.machines, 2)]
+        same = list(dict.fromkeys([each for each in asked if shared.of(each) is shared.of(one)]))
+        start, sign = dice.randint(0, until - 1), dice.choice([-1, 1])
+        shared.change(same, start, until, wants, sign)
+        for machine in same:
+            alone[machine].change(start, until, wants, sign)
+    for machine in cluster.machines:
+        for at in range(14):
+            assert shared.of(machine).at(at) == alone[machine].at(at)

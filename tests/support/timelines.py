@@ -14,7 +14,7 @@ from spillover.core.records.nodes import Node
 from spillover.deciding.capacity.amounts import CPU, GPU, MEMORY
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.future import HeldCapacity
+from spillover.deciding.capacity.future import Group, HeldCapacity
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.capacity.timeline import Ask, Booking, Release, Timeline
 from spillover.deciding.capacity.windows import NOBODY, Visitor
@@ -164,7 +164,7 @@ def play(seed: int, steps: int = STEPS) -> None:
     releases = [
         Release(
             use.end,
-            HeldCapacity(by_machine[use.machine], use.machine, use.machine.layout.held(use.held, use.tasks)),
+            Group(by_machine[use.machine], (use.machine,), use.machine.layout.held(use.held, use.tasks)),
         )
         for use in sorted(uses, key=lambda use: use.end)
     ]

@@ -1,10 +1,18 @@
 """What a timeline knows of one machine, and of searches for one shape, over spans of time."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
 
 from spillover.deciding.capacity.amounts import CLOSED, CPU, Vector, Wants, count
+from spillover.deciding.capacity.counts import opened
+from spillover.deciding.capacity.machine import Machine
 from spillover.model.units import FOREVER
+
+FEW_HELD: Final = 4
+"""Machines on which more jobs run are rarely alike, so they are not compared with others."""
+Alike: TypeAlias = tuple[tuple[int, ...], tuple[tuple[int, Wants], ...]]
+"""What is free on a machine now, and what jobs hold there until when: machines with the same have the same profile."""
 
 
 class Floors:
@@ -36,12 +44,16 @@ class Floors:
 class Profile:
     """What is free on one machine from each time on."""
 
-    __slots__ = ("free", "times")
+    __slots__ = ("alike", "free", "machines", "times")
 
     def __init__(self, now: int, free: Sequence[int], held: Iterable[tuple[int, Wants]]) -> None:
         self.times = [now]
         self.free: list[Vector] = [list(free)]
         """By position in `times`, what is free from then until the next time."""
+        self.machines = 1
+        """How many machines share it."""
+        self.alike: Alike | None = None
+        """Machines like this get it too; None once it has changed."""
         for at, wants in sorted(held):
             if at > self.times[-1]:
                 self.times.append(at)
@@ -115,27 +127,92 @@ class Profile:
 
     def change(self, start: int, end: int, wants: Wants, tasks: int) -> None:
         """Add a request `tasks` times to what is free during a span; a negative number takes it."""
-        first = self._split(start)
-        for step in range(first, self._split(end)):
+        first = self.split(start)
+        for step in range(first, self.split(end)):
             have = self.free[step]
             for position, amount in wants:
                 have[position] += amount * tasks
 
-    def without(self, spans: Iterable[tuple[int, int]]) -> "Profile":
-        """Return the same without these spans, in which nothing may start or run."""
+    def copy(self) -> "Profile":
+        """Return an independent copy, for one machine."""
         own = Profile(self.times[0], (), ())
         own.times, own.free = self.times.copy(), [each.copy() for each in self.free]
+        return own
+
+    def without(self, spans: Iterable[tuple[int, int]]) -> "Profile":
+        """Return the same without these spans, in which nothing may start or run."""
+        own = self.copy()
         for start, end in spans:
             if end > own.times[0]:
-                first = own._split(max(start, own.times[0]))
-                for step in range(first, own._split(end)):
+                first = own.split(max(start, own.times[0]))
+                for step in range(first, own.split(end)):
                     own.free[step][CPU] = CLOSED
         return own
 
-    def _split(self, at: int) -> int:
+    def split(self, at: int) -> int:
         """Return the step that begins at a time, after making one if necessary."""
         step = bisect_left(self.times, at)
         if step == len(self.times) or self.times[step] != at:
             self.times.insert(step, at)
             self.free.insert(step, self.free[step - 1].copy())
         return step
+
+
+class Profiles:
+    """The profiles of machines. Machines with the same history share one until they differ.
+
+    A gang holds the same on all its machines, so a change, or a count, for most of them is one and not one each.
+    """
+
+    def __init__(self, now: int, held_on: Callable[[Machine], Iterable[tuple[int, Wants]]]) -> None:
+        self._now = now
+        self._held_on = held_on
+        """Returns what running jobs hold on a machine, and until when."""
+        self._of: dict[Machine, Profile] = {}
+        self._alike: dict[Alike, Profile] = {}
+        """Profiles that did not change since they were built."""
+        self._started: dict[Machine, list[tuple[int, Wants]]] = {}
+        """Jobs that started now on machines without a profile."""
+
+    def of(self, machine: Machine) -> Profile:
+        """Return the profile of a machine, and build it if necessary. It is only changed through `change`."""
+        profile = self._of.get(machine)
+        if profile is None:
+            profile = self._of[machine] = self._build(machine)
+        return profile
+
+    def begin(self, machine: Machine, until: int, wants: Wants) -> bool:
+        """Count a job that started now, if the machine has no profile yet; return whether that was so."""
+        if machine in self._of:
+            return False
+        self._started.setdefault(machine, []).append((until, wants))
+        return True
+
+    def change(self, machines: Sequence[Machine], start: int, end: int, wants: Wants, tasks: int) -> None:
+        """Add a request `tasks` times to what is free on each of some machines that share a profile."""
+        profile = self.of(machines[0])
+        if profile.machines > len(machines):
+            profile.machines -= len(machines)
+            profile = profile.copy()
+            profile.machines = len(machines)
+            for machine in machines:
+                self._of[machine] = profile
+        elif profile.alike is not None:
+            del self._alike[profile.alike]
+            profile.alike = None
+        profile.change(start, end, wants, tasks)
+
+    def _build(self, machine: Machine) -> Profile:
+        """Return the profile of a machine that has none: that of another machine like it, or a new one."""
+        held = [*self._held_on(machine), *self._started.pop(machine, ())]
+        free = machine.free if machine.free[CPU] != CLOSED else opened(machine)
+        if len(held) > FEW_HELD:
+            return Profile(self._now, free, held)
+        alike = (tuple(free), tuple(held))
+        profile = self._alike.get(alike)
+        if profile is None:
+            profile = self._alike[alike] = Profile(self._now, free, held)
+            profile.alike = alike
+        else:
+            profile.machines += 1
+        return profile

@@ -15,10 +15,10 @@ from spillover.deciding.capacity import matching
 from spillover.deciding.capacity.amounts import Wants, times
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.future import ExpectedMachine, Future, HeldCapacity
+from spillover.deciding.capacity.future import ExpectedMachine, Group, HeldCapacity
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.capacity.matching import Fitting
-from spillover.deciding.capacity.profile import Floors, Profile
+from spillover.deciding.capacity.profile import Floors, Profile, Profiles
 from spillover.deciding.capacity.windows import NOBODY, Visitor, closed_to
 from spillover.deciding.protocols import Place
 from spillover.model.job import Shape
@@ -33,7 +33,7 @@ class Release(Struct, frozen=True, gc=False):
 
     at: int
     """Nanoseconds UTC."""
-    held: HeldCapacity
+    held: Group
 
 
 class Share(NamedTuple):
@@ -83,8 +83,8 @@ class Ask(NamedTuple):
         return self.whole or self.candidates.shape
 
 
-Change: TypeAlias = tuple[int, int, Capacity, Machine]
-"""When a machine gains or loses capacity, and a unique number, so that a sort never compares machines."""
+Change: TypeAlias = tuple[int, int, Capacity, tuple[Machine, ...]]
+"""When machines gain or lose capacity, and a unique number, so that a sort never compares machines."""
 
 
 class Timeline:
@@ -99,8 +99,6 @@ class Timeline:
         self.now = now
         self._releases = iter(releases)
         """Capacity that running jobs release, soonest first; read as far as searches go."""
-        self._held_on = held_on
-        """Returns what running jobs hold on a machine, and until when."""
         self._known: list[Change] = []
         """The part of `_releases` that was read."""
         self._gains: list[Change] = []
@@ -108,16 +106,13 @@ class Timeline:
         self._losses: list[Change] = []
         """Starts of bookings."""
         self._serial = 0
-        self._profiles: dict[Machine, Profile] = {}
-        self._started: dict[Machine, list[tuple[int, Wants]]] = {}
-        """Jobs that started now on machines without a profile."""
+        self._profiles = Profiles(now, held_on)
         self._floors: dict[tuple[Candidates, Visitor], Floors] = {}
         """What searches have found, by the first candidates of a job: others of its shape start no earlier."""
         self.visitor: Visitor = NOBODY
         """For whom searches look at machines with windows."""
         self._open: dict[Machine, dict[Visitor, Profile]] = {}
         """Profiles of machines with windows, without the spans in which they are closed to a job."""
-        self._present = Future()
         self._shown = ExpectedMachine()
 
     # --- taking
@@ -130,28 +125,25 @@ class Timeline:
                 if machine is None:
                     continue
                 for window in machine.windows:
-                    self._note(self._losses, window.start, cluster, machine)
+                    self._note(self._losses, window.start, cluster, (machine,))
                     # At its start it opens for jobs that name the reservation, and at its end for all.
-                    self._note(self._gains, window.start, cluster, machine)
-                    self._note(self._gains, window.end, cluster, machine)
+                    self._note(self._gains, window.start, cluster, (machine,))
+                    self._note(self._gains, window.end, cluster, (machine,))
 
     def begin(self, held: HeldCapacity, until: int) -> None:
         """Count a job that has just started; its machine already has less free."""
         cluster, machine, wants = held
-        profile = self._profiles.get(machine)
-        if profile is None:
-            self._started.setdefault(machine, []).append((until, wants))
-        else:
+        if not self._profiles.begin(machine, until, wants):
             self._change(machine, self.now, until, wants, -1)
-        self._note(self._gains, until, cluster, machine)
+        self._note(self._gains, until, cluster, (machine,))
 
     def take(self, booking: Booking) -> None:
         """Take the capacity of a booking."""
         start, end, cluster, shares = booking
-        for share in shares:
-            self._change(share.machine, start, end, share.held, -1)
-            self._note(self._losses, start, cluster, share.machine)
-            self._note(self._gains, end, cluster, share.machine)
+        machines = _machines(shares)
+        self._change_all(booking, machines, -1)
+        self._note(self._losses, start, cluster, machines)
+        self._note(self._gains, end, cluster, machines)
 
     def undo(self, booking: Booking) -> None:
         """Give back the capacity of a booking."""
@@ -160,19 +152,37 @@ class Timeline:
 
     def _give_back(self, booking: Booking) -> None:
         start, end, _, shares = booking
+        machines = _machines(shares)
+        self._change_all(booking, machines, 1)
+        _forget(self._losses, start, machines)
+        _forget(self._gains, end, machines)
+
+    def _change_all(self, booking: Booking, machines: Sequence[Machine], sign: int) -> None:
+        """Add what a booking holds to what is free, or take it with a negative sign."""
+        start, end, _, shares = booking
+        of = self._profiles.of
+        # One change for all machines that share a profile and get the same tasks; see `Profiles`.
+        groups: dict[tuple[Profile, Wants, int, Wants], list[Machine]] = {}
+        if len(machines) == len(shares) > 1:
+            for machine, wants, tasks, _, whole, inside in shares:
+                if whole or machine.windows:
+                    break
+                groups.setdefault((of(machine), wants, tasks, inside), []).append(machine)
+            else:
+                for (_, wants, tasks, inside), alike in groups.items():
+                    self._profiles.change(alike, start, end, (*times(wants, tasks), *inside), sign)
+                return
         for share in shares:
-            self._change(share.machine, start, end, share.held, 1)
-            _forget(self._losses, start, share.machine)
-            _forget(self._gains, end, share.machine)
+            self._change(share.machine, start, end, share.held, sign)
 
     def _change(self, machine: Machine, start: int, end: int, wants: Wants, tasks: int) -> None:
-        self._profile(machine).change(start, end, wants, tasks)
+        self._profiles.change((machine,), start, end, wants, tasks)
         if machine.windows:
             self._open.pop(machine, None)
 
-    def _note(self, changes: list[Change], at: int, cluster: Capacity, machine: Machine) -> None:
+    def _note(self, changes: list[Change], at: int, cluster: Capacity, machines: tuple[Machine, ...]) -> None:
         self._serial += 1
-        insort(changes, (at, self._serial, cluster, machine))
+        insort(changes, (at, self._serial, cluster, machines))
 
     # --- what fits
 
@@ -277,7 +287,7 @@ class Timeline:
         if machine.inside is None or share.whole:
             return share
         own = machine.asks(shape, wants)
-        held = machine.share(shape, wants, share.tasks, self._profile(machine).least(start, end))
+        held = machine.share(shape, wants, share.tasks, self._profiles.of(machine).least(start, end))
         return share._replace(wants=own, inside=held[len(own) :])
 
     def _blocked_until(self, each: Candidates, machine: Machine, start: int, end: int) -> int:
@@ -310,19 +320,22 @@ class Timeline:
         found: list[tuple[int, Machine]] = []
         blocked: dict[Machine, int] = {}
         at = 0
-        for when, _, cluster, machine in self._gains_from(since):
+        for when, _, cluster, machines in self._gains_from(since):
             if found and when > at:
                 break
             number = order.get(cluster)
-            if number is None or blocked.get(machine, 0) > when:
+            if number is None:
                 continue
             each = candidates[number]
-            free_from = self._blocked_until(each, machine, when, when + duration)
-            if free_from > when:
-                blocked[machine] = free_from
-            elif _admits(machine, each.shape):
-                at = when
-                found.append((number, machine))
+            for machine in machines:
+                if blocked.get(machine, 0) > when:
+                    continue
+                free_from = self._blocked_until(each, machine, when, when + duration)
+                if free_from > when:
+                    blocked[machine] = free_from
+                elif _admits(machine, each.shape):
+                    at = when
+                    found.append((number, machine))
         return at, found
 
     def _first_on_each(
@@ -368,17 +381,20 @@ class Timeline:
                 ):
                     return found
                 changed = {}
-                for _, _, _, machine in losses[
+                for _, _, _, machines in losses[
                     bisect_left(losses, (edge,)) : bisect_left(losses, (when + duration,))
                 ]:
-                    if counts.get(machine):
-                        changed[machine] = None
+                    for machine in machines:
+                        if counts.get(machine):
+                            changed[machine] = None
                 at, edge = when, when + duration
             if before is not None and when >= before:
                 return None
             gained = gained or when >= since
-            if gain[2] is cluster and (gain[3] in counts or _admits(gain[3], shape)):
-                changed[gain[3]] = None
+            if gain[2] is cluster:
+                for machine in gain[3]:
+                    if machine in counts or _admits(machine, shape):
+                        changed[machine] = None
         total = self._recount(counts, changed, each, at, total, duration)
         return self._fill(ask, counts, at, duration, place, tasks) if gained and total >= needed else None
 
@@ -392,8 +408,17 @@ class Timeline:
         duration: int,
     ) -> int:
         """Count again what fits on changed machines; return how many tasks fit on all."""
+        wants, end, of = each.wants, at + duration, self._profiles.of
+        plain = bool(wants) and each.shape.topology is None
+        known: dict[Profile, int] = {}  # saves a count for each machine after the first that shares a profile
         for machine in changed:
-            fitting = self.count(machine, each.shape, each.wants, at, at + duration)
+            if plain and not machine.windows:
+                profile = of(machine)
+                fitting = known.get(profile, -1)
+                if fitting < 0:
+                    fitting = known[profile] = profile.count(wants, at, end)
+            else:
+                fitting = self.count(machine, each.shape, wants, at, end)
             total += fitting - counts.get(machine, 0)
             counts[machine] = fitting
         return total
@@ -440,20 +465,12 @@ class Timeline:
         release = next(self._releases, None)
         if release is None:
             return False
-        self._known.append((release.at, 0, release.held.cluster, release.held.machine))
+        self._known.append((release.at, 0, release.held.cluster, release.held.machines))
         return True
-
-    def _profile(self, machine: Machine) -> Profile:
-        """Return the profile of a machine, and build it if necessary."""
-        profile = self._profiles.get(machine)
-        if profile is None:
-            changes = [*self._held_on(machine), *self._started.pop(machine, ())]
-            profile = self._profiles[machine] = Profile(self.now, self._present.free(machine), changes)
-        return profile
 
     def _seen(self, machine: Machine) -> Profile:
         """Return the profile of a machine as the visitor sees it."""
-        profile = self._profile(machine)
+        profile = self._profiles.of(machine)
         if not machine.windows:
             return profile
         known = self._open.setdefault(machine, {})
@@ -464,7 +481,7 @@ class Timeline:
 
     def free_at(self, machine: Machine, at: int) -> Sequence[int]:
         """Return what is free on a machine at a time, apart from windows."""
-        return self._profile(machine).at(at)
+        return self._profiles.of(machine).at(at)
 
     def _best(self, machines: Sequence[Machine], shape: Shape, place: Place, at: int) -> Machine:
         return machines[0] if len(machines) == 1 else self._ranked(machines, shape, place, at)[0]
@@ -478,9 +495,15 @@ class Timeline:
     ) -> list[tuple[int, Machine]]:
         """Return machines with their scores at a time, best first."""
         scored: list[tuple[int, int, Machine]] = []
+        by_free = getattr(place, "by_free", False)
+        known: dict[Profile, int] = {}  # saves a score for each machine after the first that shares a profile
         for machine in dict.fromkeys(machines):
-            self._shown.look_at(machine, self._profile(machine).at(at))
-            scored.append((place.score(self._shown, shape), machine.index, machine))
+            profile = self._profiles.of(machine)
+            score = known.get(profile) if by_free else None
+            if score is None:
+                self._shown.look_at(machine, profile.at(at))
+                score = known[profile] = place.score(self._shown, shape)
+            scored.append((score, machine.index, machine))
         return [(score, machine) for score, _, machine in sorted(scored)]
 
 
@@ -530,9 +553,16 @@ def _admits(machine: Machine, shape: Shape) -> bool:
     return machine.ready and machine.admits(shape)
 
 
-def _forget(changes: list[Change], at: int, machine: Machine) -> None:
-    """Drop the last change of a machine at a time."""
+def _machines(shares: Sequence[Share]) -> tuple[Machine, ...]:
+    """Return the machines of a booking, each once."""
+    return (
+        (shares[0].machine,) if len(shares) == 1 else tuple(dict.fromkeys([each.machine for each in shares]))
+    )
+
+
+def _forget(changes: list[Change], at: int, machines: tuple[Machine, ...]) -> None:
+    """Drop the last change of these machines at a time."""
     position = bisect_left(changes, (at + 1,)) - 1
-    while changes[position][3] is not machine:
+    while changes[position][3] != machines:
         position -= 1
     del changes[position]

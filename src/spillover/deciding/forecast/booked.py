@@ -59,7 +59,7 @@ class _Forecast:
         for at, _, end in ends:
             for _, machine, wants in end.held:
                 held.setdefault(machine, []).append((at, wants))
-        releases = [Release(at, each) for at, _, end in ends for each in end.held]
+        releases = [Release(at, each) for at, _, end in ends for each in end.groups]
         self._timeline = Timeline(now, releases, lambda machine: held.get(machine, ()))
         self._timeline.reserve(outlook.clusters.values())
         self._queue = [

@@ -126,8 +126,8 @@ class Ends:
     def releases(self, now: int) -> Iterator[Release]:
         """Yield capacity that becomes free, soonest first."""
         for at, end in self.coming(now):
-            for held in end.held:
-                yield Release(at, held)
+            for group in end.groups:
+                yield Release(at, group)
 
     def on(self, machine: Machine, now: int) -> list[tuple[int, Wants]]:
         """Return what jobs hold on a machine, and until when. Overdue jobs are expected to end in a minute."""
