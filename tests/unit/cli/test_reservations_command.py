@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spillover.wire.api import ReservationView
 
@@ -132,7 +133,16 @@ def test_bad_options_are_refused_in_one_line(client: Any, spill: Callable[..., A
     assert len(told.err.splitlines()) == 1
 
 
-def test_unreserve_cancels_each_name(client: Any, spill: Callable[..., Any]) -> None:
-    client.unreserve = lambda name: name
+def test_unreserve_cancels_each_name_or_none(client: Any, spill: Callable[..., Any]) -> None:
+    cancelled: list[str] = []
+    client.reservations = lambda: [KEPT, COURSE, replace(COURSE, name="down")]
+    client.unreserve = lambda name: cancelled.append(name) or name
+    told = spill("unreserve", "course", "train")
+    assert (told.code, told.err) == (
+        2,
+        "spill: there is no reservation train; `spill reservations` lists them\n",
+    )
+    assert cancelled == []
     assert spill("unreserve", "course", "down") == (0, "", "")
+    assert cancelled == ["course", "down"]
     assert json.loads(spill("unreserve", "course", "--json").out) == {"names": ["course"]}

@@ -191,7 +191,7 @@ def test_a_reservation_counts_on_a_node_that_an_exclusive_job_leaves() -> None:
         (Topology(within="row"), 2, 1, NoSuchLevel("row", ("zone", "rack", "node"))),
         (Topology(spread="row"), 2, 1, NoSuchLevel("row", ("zone", "rack", "node"))),
         (IN_A_RACK, 13, 1, GangTooBig(13, 12, ClusterName("onprem"), "rack")),
-        (Topology(spread="rack"), 3, 1, GangTooBig(3, 2, ClusterName("onprem"))),
+        (Topology(spread="rack"), 3, 1, GangTooBig(3, 2, ClusterName("onprem"), spread="rack")),
         (None, 25, 1, GangTooBig(25, 24, ClusterName("onprem"))),
         (ALONE, 7, 4, GangTooBig(7, 6, ClusterName("onprem"))),
         (None, 1, 5, TooBig(Resources(5000), Resources(4000, 2**40))),

@@ -131,6 +131,10 @@ def _configure_cancel(parser: ArgumentParser) -> None:
 
 def _run_cancel(args: Namespace, context: Context) -> int:
     with context.connect(args) as client:
+        known = {each.name for each in client.reservations() if each.kind != "backfill"}
+        unknown = [name for name in args.names if name not in known]
+        if unknown:  # all or none
+            raise UsageError(f"there is no reservation {unknown[0]}; `spill reservations` lists them")
         names = [client.unreserve(name) for name in args.names]
     if args.json:
         context.out.json({"names": names})

@@ -279,6 +279,8 @@ class Submitting:
 def _advice(reason: TooLarge, shape: Shape) -> tuple[str, str]:
     """Return the field that makes a job too large, and what to write there."""
     match reason:
+        case GangTooBig(most=most, spread=level) if level:
+            return "tasks", f"write {most} or less, or let `spread` allow more in each {level}"
         case GangTooBig(most=most):
             return "tasks", f"write {most} or less, or smaller tasks"
         case NoSuchLevel(level=level):

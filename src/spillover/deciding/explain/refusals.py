@@ -170,7 +170,15 @@ def too_big_inside(machines: Iterable[Machine], shape: Shape) -> TooBigInside | 
 
 def gang_too_big(cluster: Capacity, shape: Shape, most: int) -> GangTooBig:
     """Return the reason for a gang of which a cluster could hold only so many tasks."""
-    return GangTooBig(shape.tasks, most, cluster.name, required_level(shape), alike=len(shape.parts) == 1)
+    return GangTooBig(
+        shape.tasks,
+        most,
+        cluster.name,
+        required_level(shape),
+        len(shape.parts) == 1,
+        "" if shape.topology is None else shape.topology.spread,
+        shape.reservation,
+    )
 
 
 def required_level(shape: Shape) -> str:

@@ -76,11 +76,18 @@ class GangTooBig(Never, frozen=True, tag="gang_too_big"):
     """The level in one vertex of which all tasks must be; empty is the whole cluster."""
     alike: bool = True
     """Whether all tasks ask for the same."""
+    spread: str = ""
+    """The level over which the tasks must be spread; empty is none."""
+    reservation: str = ""
+    """The advance reservation that it names; empty is none."""
 
     def __str__(self) -> str:
         where = f"one {self.within} of {self.cluster}" if self.within else self.cluster
+        if self.reservation:
+            where = f"reservation {self.reservation} on {where}"
         tasks = f"{self.tasks} such tasks" if self.alike else f"{self.tasks} tasks"
-        return f"requests {tasks} at once; {where} can hold at most {self.most}"
+        spread = f", spread over each {self.spread}" if self.spread else ""
+        return f"requests {tasks} at once{spread}; {where} can hold at most {self.most}"
 
 
 class TooBigInside(Never, frozen=True, tag="too_big_inside"):
