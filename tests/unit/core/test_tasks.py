@@ -229,7 +229,7 @@ def test_the_first_failure_stops_the_others_and_decides() -> None:
     w.finish_task("g", 0, 1)
     w.finish_task("g", 2, outcome=Outcome.STOPPED)
     (ended,) = w.happened(JobEnded)
-    assert (ended.state, ended.rank, ended.exit_code, ended.why) == ("FAILED", 1, 7, Exited(7, None))
+    assert (ended.state, ended.rank, ended.exit_code, ended.why) == ("FAILED", 1, 7, Exited(7, None, 1))
     assert states(w) == ["FAILED", "FAILED", "CANCELLED"]
     assert len(list(w.happened(JobStopping))) == 1
 

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from spillover.core.apply import apply
-from spillover.core.events import AnyEvent, Event, JobState
+from spillover.core.events import AnyEvent, Event, JobState, TaskEnd
 from spillover.core.proposals import Act, Outcome
 from spillover.core.records.jobs import Ended, Placed, Running
 from spillover.core.transitions import (
@@ -57,6 +57,8 @@ def smallest(kind: object) -> object:
             return value
     if "JobId" in text or "Name" in text:
         return "x"
+    if kind is TaskEnd:
+        return [1, 1, JobState.FAILED]
     if hasattr(kind, "__members__"):
         return next(iter(kind)).value  # type: ignore[call-overload]
     if "None" in text and "Reason" not in text:

@@ -97,7 +97,7 @@ def verdict(  # noqa: C901, PLR0911 - one answer for each outcome
         )
     if exit_code == 0:
         return JobState.SUCCEEDED, None
-    return JobState.FAILED, Exited(exit_code, signal)
+    return JobState.FAILED, Exited(exit_code, signal, report.rank if isinstance(report, TaskEnd) else None)
 
 
 def _where(job: Job, report: Result | TaskEnd | None) -> str:

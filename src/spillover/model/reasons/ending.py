@@ -89,9 +89,12 @@ class Exited(Never, frozen=True, tag="exited"):
 
     exit_code: int | None
     signal: int | None
+    task: int | None = None
+    """The rank of the task in its gang; null for a job with one task."""
 
     def __str__(self) -> str:
-        return f"killed by signal {self.signal}" if self.signal else f"exited with code {self.exit_code}"
+        how = f"killed by signal {self.signal}" if self.signal else f"exited with code {self.exit_code}"
+        return how if self.task is None else f"task {self.task} {'was ' if self.signal else ''}{how}"
 
 
 class OutOfMemory(Never, frozen=True, tag="out_of_memory"):
