@@ -136,7 +136,12 @@ def test_bad_options_are_refused_in_one_line(client: Any, spill: Callable[..., A
 def test_unreserve_cancels_each_name_or_none(client: Any, spill: Callable[..., Any]) -> None:
     cancelled: list[str] = []
     client.reservations = lambda: [KEPT, COURSE, replace(COURSE, name="down")]
-    client.unreserve = lambda name: cancelled.append(name) or name
+
+    def unreserve(name: str) -> str:
+        cancelled.append(name)
+        return name
+
+    client.unreserve = unreserve
     told = spill("unreserve", "course", "train")
     assert (told.code, told.err) == (
         2,

@@ -69,7 +69,7 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
         ("job", job.id),
         ("name", job.name),
         ("state", f"{job.state}, {reason}" if reason else job.state),
-        ("tasks", _counted(job.task_counts)),
+        ("tasks", _counted(job.task_counts) or ("" if _tasks(job) == 1 else str(_tasks(job)))),
         ("array", progress(job.array.counts, job.array.size) if job.array else ""),
         (
             "members",
@@ -81,7 +81,7 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
         ("has alone", granted(job)),
         ("attempt", str(job.attempt) if job.attempt else ""),
         ("owner", f"{job.user}, project {job.project}, queue {job.queue}, priority {job.priority}"),
-        ("requests", "" if not job.resources or _has_groups(job) else resources(job.resources)),
+        ("requests", _requests(job)),
         ("estimate", expected(job.estimate_s, job.estimate_from)),
         ("submitted", f"{local(job.submitted_at)} ({duration(between(job.submitted_at, None))} ago)"),
         ("expected to start", start_range(job.expected_start)),
@@ -139,13 +139,28 @@ def _task(task: "TaskView", *, grouped: bool) -> tuple[str, ...]:
         "" if task.ran_s is None else duration(task.ran_s),
         "" if not task.cpu_s else duration(task.cpu_s),
         "" if not task.peak_memory else format_memory(task.peak_memory),
-        task.message or "",
+        "; ".join(each for each in (_restarted(task.restarts), task.message) if each),
     )
 
 
-def _has_groups(job: "JobDetail") -> bool:
-    """Return whether tasks of a job differ. Its job file, which is printed too, has the resources of each group."""
-    return bool(job.spec.get("spec", {}).get("groups"))
+def _restarted(times: int) -> str:
+    """Say how often a task was started again."""
+    return "" if not times else "started again" if times == 1 else f"started again {times} times"
+
+
+def _tasks(job: "JobDetail") -> int | str:
+    """Return how many tasks a job asks for: a number, or a range such as 2..8."""
+    spec = job.spec.get("spec", {})
+    groups = spec.get("groups") or ()
+    asked: int | str = spec.get("tasks", 1)
+    return sum(each["tasks"] for each in groups) if groups else asked
+
+
+def _requests(job: "JobDetail") -> str:
+    """Describe what a job requests. Its job file, which is printed too, has the resources of each group."""
+    if not job.resources or job.spec.get("spec", {}).get("groups"):
+        return ""
+    return resources(job.resources) + ("" if _tasks(job) == 1 else " for each task")
 
 
 def _counted(counts: dict[str, int]) -> str:
