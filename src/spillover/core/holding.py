@@ -63,16 +63,17 @@ def put_on_node(state: State, job: Job, cluster: ClusterName, name: NodeName) ->
     """Reserve resources for the only task of a job, or queue it as prefetched; on external nodes nothing queues."""
     key = f"{cluster}/{name}"
     node = state.nodes[key]
-    asked = job.held_by(0) if job.extra.granted else job.kind.shape.resources
+    shape, granted = job.kind.shape, job.extra.granted
+    asked = job.held_by(0) if granted else shape.resources
     after = node.used + asked
     task = task_key(job.id, job.attempt)
     if node.foreign is not None or (not node.ahead and after.fits(node.capacity)):
         node.used = after
         node.holding[task] = asked
-        if (topology := job.kind.shape.topology) is not None:
-            node.alone = topology.exclusive
-        if (granted := job.granted(0)) is not None:
-            node.granted[task] = granted
+        if shape.topology is not None:
+            node.alone = shape.topology.exclusive
+        if granted and granted[0] is not None:
+            node.granted[task] = granted[0]
     else:
         node.ahead[task] = asked
         state.facts.turns += 1

@@ -339,7 +339,14 @@ class JobSpec(Struct, frozen=True):
     def digests(self) -> tuple[str, ...]:
         """Digests of all blobs that it needs to run."""
         needed = tuple([file.digest for file in self.inputs])
-        for work in (self.work, *[group.work for group in self.groups[1:]]):
-            if type(work) is PythonCall:
-                needed += tuple([digest for digest in (work.function, work.items) if digest])
+        if type(self.work) is PythonCall:
+            needed += _calls(self.work)
+        for group in self.groups[1:]:
+            if type(group.work) is PythonCall:
+                needed += _calls(group.work)
         return needed
+
+
+def _calls(work: PythonCall) -> tuple[str, ...]:
+    """Return the digests of the blobs of a call."""
+    return tuple([digest for digest in (work.function, work.items) if digest])

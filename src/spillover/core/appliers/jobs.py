@@ -140,7 +140,8 @@ def placed(state: State, event: JobPlaced) -> None:
     job.phase = Placed(event.cluster, event.node, event.at, event.why)
     job.attempt = event.attempt
     job.seq = event.seq
-    _keep_granted(job, () if event.granted is None else (event.granted,))
+    if event.granted is not None or job.extra.granted:
+        _keep_granted(job, () if event.granted is None else (event.granted,))
     put_on_node(state, job, event.cluster, event.node)
     if state.facts.sharing is not None:
         usage.begin(state, job, event.at)

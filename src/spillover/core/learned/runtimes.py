@@ -16,8 +16,8 @@ from typing import Final
 
 from spillover.core.events import JobEnded, JobState
 from spillover.core.learned import spread
-from spillover.core.learned.estimates import estimate
 from spillover.core.learned.samples import WINDOW, About, Sample
+from spillover.core.learned.spread import BINS, bin_of, halve, kinds_of
 from spillover.core.records.jobs import Job
 from spillover.core.state import State
 from spillover.model.job import Shape
@@ -31,6 +31,8 @@ KEPT: Final = 10_000
 """Samples to keep. Beyond that, those that have not learned for the longest time are dropped."""
 DROPPED: Final = KEPT // 8
 """Samples to drop at once."""
+_MOST_OF_USER: Final = 2 * spread.OF_USER
+_MOST_OF_ALL: Final = 2 * spread.WINDOW
 _TELLING: Final = frozenset({JobState.SUCCEEDED, JobState.TIMED_OUT})
 """End states that samples learn from."""
 
@@ -87,18 +89,21 @@ def _add(state: State, sample: Sample, ran: int) -> None:
 
 def _count_spread(state: State, job: Job, ran: int) -> None:
     """Count how long a job ran compared with what was expected."""
-    expected = estimate(job, state.facts.policies.unknown_runtime).runtime
-    ratio = spread.ratio_of(ran, expected)
+    terms = job.terms
+    expected = terms.walltime if terms.estimate is None else terms.estimate
+    if expected is None:  # as `estimate`, which would create an object for every job that ends
+        expected = state.facts.policies.unknown_runtime if job.predicted is None else job.predicted
+    at = bin_of(ran, expected)
     history, learned, dirty = state.history, state.facts.learned, state.dirty["history"]
-    for about in spread.kinds_of(job.user, expected):
-        each = history.get(about)
-        if each is None:
-            each = _begin(state, about)
-        spread.count_ratio(each.bins, ratio)
+    for about in kinds_of(job.user, expected):
+        each = history.get(about) or _begin(state, about)
+        if not each.bins:
+            each.bins = [0] * BINS
+        each.bins[at] += 1
         each.count += 1
         each.used = learned
-        if each.count >= 2 * (spread.OF_USER if about[1] else spread.WINDOW):
-            spread.halve(each)
+        if each.count >= (_MOST_OF_USER if about[1] else _MOST_OF_ALL):
+            halve(each)
         dirty[each.key] = None
 
 

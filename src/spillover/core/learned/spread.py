@@ -32,7 +32,8 @@ ENOUGH: Final = 16
 """Jobs that a histogram needs before it is used."""
 _OTHERS: Final = 4
 """As many jobs of all users count together with those of one user."""
-_KINDS: Final = tuple(f"spread {halves}" for halves in range(33))
+_LONGEST: Final = 32
+_KINDS: Final = tuple(f"spread {halves}" for halves in range(_LONGEST + 1))
 """Kinds of jobs by expected runtime: each has four times as long ones as the one before."""
 _PART: Final = 1 << 16
 
@@ -42,11 +43,11 @@ def ratio_of(ran: int, expected: int) -> int:
     return ran * ONE // max(1, expected)
 
 
-def count_ratio(bins: list[int], ratio: int) -> None:
-    """Count one job in a histogram."""
-    if not bins:
-        bins.extend([0] * BINS)
-    bins[bisect_right(EDGES, ratio)] += 1
+def bin_of(ran: int, expected: int) -> int:
+    """Return the bin of a histogram in which a job counts."""
+    if ran == expected:  # as many that reach their walltime
+        return _AS_EXPECTED
+    return bisect_right(EDGES, ran * ONE // (expected if expected > 0 else 1))
 
 
 def kinds_of(user: str, expected: int) -> tuple[About, About]:
@@ -54,7 +55,8 @@ def kinds_of(user: str, expected: int) -> tuple[About, About]:
 
     Jobs that ask for much time use more of it, so those with about the same expected runtime are compared.
     """
-    kind = _KINDS[min(32, expected.bit_length() >> 1)]
+    halves = expected.bit_length() >> 1
+    kind = _KINDS[halves if halves < _LONGEST else _LONGEST]
     return (kind, user, "", None), (kind, "", "", None)
 
 

@@ -44,8 +44,8 @@ class Reservation:
         self._ends = ends
         self._place: Place = policies.place
         self._now = now
-        self._planned: list[End] = []
-        """Expected ends of what this cycle places on owned capacity."""
+        self._placed: list[tuple[Job, tuple[HeldCapacity, ...]]] = []
+        """What this cycle places on owned capacity. Few cycles ask when it ends: see `_planned`."""
         self._kept: tuple[ReservedCapacity | None] | None = None
         """The reserved capacity, in a tuple; None until it is computed."""
         self._lane: Lane | None = None
@@ -139,13 +139,19 @@ class Reservation:
 
     def took(self, job: Job, held: tuple[HeldCapacity, ...]) -> None:
         """Record the expected end of a job that was just placed."""
-        # A unique number, so that a sort of ends at the same time never compares machines.
-        number = -1 - len(self._planned)
-        self._planned.append(End(self._until(job), number, job.id, self._now, held, grouped(held)))
+        self._placed.append((job, held))
+
+    def _planned(self) -> list[End]:
+        """Return the expected ends of what this cycle places on owned capacity."""
+        # Unique numbers, so that a sort of ends at the same time never compares machines.
+        return [
+            End(self._until(job), -1 - at, job.id, self._now, held, grouped(held))
+            for at, (job, held) in enumerate(self._placed)
+        ]
 
     def ends(self) -> list[End]:
         """Return the expected ends of running jobs, including those that this cycle places."""
-        return sorted([*self._ends.sorted, *self._planned]) if self._planned else self._ends.sorted
+        return sorted([*self._ends.sorted, *self._planned()]) if self._placed else self._ends.sorted
 
     def made(self) -> list[tuple[JobId, Span]]:
         """Return all reservations, in the order of the queue."""
@@ -175,8 +181,8 @@ class Reservation:
                 self._kept = (self._reserve_around_windows(self._lane),)
                 return self._kept[0]
             coming = self._ends.coming(self._now)
-            if self._planned:
-                planned = [(end.at, end) for end in sorted(self._planned)]
+            if self._placed:
+                planned = [(end.at, end) for end in sorted(self._planned())]
                 coming = heapq.merge(coming, planned, key=_AT)
             self._kept = (reserve(shape, clusters, coming, self._place),)
         return self._kept[0]
@@ -199,8 +205,8 @@ class Reservation:
         timeline = Timeline(now, ends.releases(now), lambda machine: ends.on(machine, now))
         if self._index.windowed:
             timeline.reserve(self._index.capacity.values())
-        for end in self._planned:
-            self._begin(timeline, end.held, end.at)
+        for job, held in self._placed:
+            self._begin(timeline, held, self._until(job))
         return Booker(timeline, self._index.finder, self._place)
 
     def _begin(self, timeline: Timeline, held: tuple[HeldCapacity, ...], until: int) -> None:

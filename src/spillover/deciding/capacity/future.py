@@ -138,7 +138,12 @@ class Future:
         for cluster, machines, wants in groups:
             if len(machines) == 1:
                 (machine,) = machines
-                free = frees[machine] = _changed(frees.get(machine) or machine.free, wants, sign)
+                free = (frees.get(machine) or machine.free).copy()
+                if free[CPU] == CLOSED:  # as `_changed`, inlined: most jobs have one machine
+                    free[CPU] = 0
+                for position, amount in wants:
+                    free[position] += sign * amount
+                frees[machine] = free
                 changed.append((cluster, machines, free))
                 continue
             before = [frees.get(machine) or machine.free for machine in machines]

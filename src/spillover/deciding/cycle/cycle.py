@@ -171,6 +171,8 @@ def review(
     rules: int,
 ) -> None:
     """Let jobs be rented that will not start in time on owned capacity, as the wait policy forecasts."""
+    if all(latest >= FOREVER or each in draft.expired for each, latest in draft.admitted.items()):
+        return  # as in most cycles, which place all new jobs
     reviewer = cast("Reviewing", policies.wait)
     queue = _queue(draft, wait_queue, reviewer.most_jobs)
     if rules >= RESERVES_FOR_SEVERAL:

@@ -458,9 +458,10 @@ class Placer:
         self._late = self._barred = False
         if self.budgets is not None or self.reservation is not None:
             self._forget_blockers()
-        if job.kind.shape.reservation and not self._is_open(job):
+        shape = job.kind.shape
+        if shape.reservation and not self._is_open(job):
             return False
-        if job.kind.shape.is_gang:
+        if shape.is_gang:
             return self._place_gang(job, lane, role)
         owned = role is OWNED
         reservation = self.reservation if owned else None
@@ -604,9 +605,13 @@ class Placer:
             self._turns.append((machine, machine.turn))
             machine.turn = self._state.facts.turns + len(self._turns)
         else:
+            plain = machine.inside is None and not candidates.alone  # as most: it takes what it asks for
             if self.reservation is not None and cluster.owned:
-                self.reservation.took(job, (HeldCapacity(cluster, machine, candidates.held(machine)),))
-            if candidates.alone:
+                held = candidates.wants if plain else candidates.held(machine)
+                self.reservation.took(job, (HeldCapacity(cluster, machine, held),))
+            if plain:
+                cluster.take(machine, candidates.wants)
+            elif candidates.alone:
                 cluster.take_whole(machine)
             else:
                 cluster.take(machine, candidates.taken(machine))

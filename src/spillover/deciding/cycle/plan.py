@@ -159,9 +159,10 @@ def events_of(plan: Plan, state: State, policies: bytes, rules: int = RULES) -> 
     if plan.revoked:
         events.append(LeasesRevoked(plan.revoked, plan.now))
     holds = dict(plan.holds) if plan.holds else {}
-    granted = dict(plan.granted) if plan.granted else {}
+    granted = dict(plan.granted) if plan.granted else None
     for at, each in enumerate(plan.placements):
-        events.append(_placed(plan.now, each, state, granted.get(at, ())))
+        own = () if granted is None else granted.get(at, ())
+        events.append(_placed(plan.now, each, state, own))
         if at in holds:
             events.append(_held(plan, at, holds[at]))
     return events

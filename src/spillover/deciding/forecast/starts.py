@@ -159,8 +159,8 @@ class _Replay:
     def __init__(self, outlook: Outlook, limits: dict[JobId, int]) -> None:
         self._outlook = outlook
         self._clusters = outlook.clusters
-        gangs = any(each.shape.is_gang for each in outlook.queue)
-        self._future = Future(outlook.clusters.values() if gangs else ())
+        self._gangs = any([each.shape.is_gang for each in outlook.queue])
+        self._future = Future(outlook.clusters.values() if self._gangs else ())
         late = overdue_among(outlook.ends, outlook.now)
         self._at = late
         """Index of the next expected end."""
@@ -267,17 +267,21 @@ class _Replay:
 
     def _possible(self, gained: dict[Machine, Capacity]) -> list[deque[_Waiting]]:
         """Return waiting jobs by shape, where a task of the shape fits on machines that gained capacity: `gained`."""
-        future = self._future
-        kinds = [
-            (shape, alike, least)
-            for shape, alike, least, totals in self._kinds
-            if alike and (totals is None or any(future.may_hold(each, total) for each, total in totals))
-        ]
-        if not kinds:
-            return []  # as after most ends, if the queue has large gangs
+        future, kinds = self._future, self._kinds
+        if self._gangs:
+            kinds = [
+                each
+                for each in kinds
+                if each[1] and (each[3] is None or any(future.may_hold(one, total) for one, total in each[3]))
+            ]
+            if not kinds:
+                return []  # as after most ends, if the queue has large gangs
         for groups in self._gained:
             for cluster, machines, _ in groups:
-                gained.update(dict.fromkeys(machines, cluster))
+                if len(machines) == 1:
+                    gained[machines[0]] = cluster
+                else:
+                    gained.update(dict.fromkeys(machines, cluster))
         self._gained.clear()
         if len(gained) == 1:
             # Usually one job has ended. Reading its machine once saves a call for every shape at every end.
@@ -286,12 +290,14 @@ class _Replay:
             if not machine.ready:
                 return []
             return [
-                alike for shape, alike, least in kinds if fits(least[cluster], free) and machine.admits(shape)
+                alike
+                for shape, alike, least, _ in kinds
+                if alike and fits(least[cluster], free) and machine.admits(shape)
             ]
         return [
             alike
-            for shape, alike, least in kinds
-            if any(future.fits(machine, shape, least[cluster]) for machine, cluster in gained.items())
+            for shape, alike, least, _ in kinds
+            if alike and any(future.fits(machine, shape, least[cluster]) for machine, cluster in gained.items())
         ]
 
     def _totals(self, shape: Shape) -> list[tuple[Capacity, Resources]] | None:
