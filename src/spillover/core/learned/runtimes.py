@@ -96,13 +96,14 @@ def _count_spread(state: State, job: Job, ran: int) -> None:
     at = bin_of(ran, expected)
     history, learned, dirty = state.history, state.facts.learned, state.dirty["history"]
     for about in kinds_of(job.user, expected):
-        each = history.get(about) or _begin(state, about)
-        if not each.bins:
+        each = history.get(about)
+        if each is None:
+            each = _begin(state, about)
             each.bins = [0] * BINS
         each.bins[at] += 1
-        each.count += 1
+        each.count = count = each.count + 1
         each.used = learned
-        if each.count >= (_MOST_OF_USER if about[1] else _MOST_OF_ALL):
+        if count >= (_MOST_OF_USER if about[1] else _MOST_OF_ALL):
             halve(each)
         dirty[each.key] = None
 

@@ -128,8 +128,21 @@ class Future:
 
     def _settle(self) -> None:
         """Free on each machine what ended jobs held there."""
-        for groups in self._ended:
-            self._change(groups, 1)
+        if len(self._ended) == 1:
+            self._change(self._ended[0], 1)
+        else:
+            made: dict[Machine, Vector] = {}  # vectors that only this call has, so that it may change them
+            for group in [each for groups in self._ended for each in groups]:
+                free = made.get(group.machines[0]) if len(group.machines) == 1 else None
+                if free is not None:  # most jobs of a small cluster ended on the same machines
+                    for position, amount in group.wants:
+                        free[position] += amount
+                    continue
+                self._change((group,), 1)
+                if len(group.machines) == 1:
+                    made[group.machines[0]] = self._free[group.machines[0]]
+                else:
+                    made.clear()
         self._ended.clear()
 
     def _change(self, groups: Iterable[Group], sign: int) -> None:

@@ -285,7 +285,7 @@ class Placer:
                 if ceiling.failed() < index.least_cpu():
                     return
             walk.stuck()
-            if self._barred or reservation is not None:
+            if self._barred or (reservation is not None and reservation.blocked):
                 self._go_on_behind(walk, entry, lane, role)
         if self._left_out and self._bounded:
             self._take_turns(role, strict=strict)
@@ -461,7 +461,7 @@ class Placer:
         shape = job.kind.shape
         if shape.reservation and not self._is_open(job):
             return False
-        if shape.is_gang:
+        if shape.tasks > 1 or shape.most:  # as `is_gang`, without a call for every job that is tried
             return self._place_gang(job, lane, role)
         owned = role is OWNED
         reservation = self.reservation if owned else None

@@ -159,7 +159,7 @@ class _Replay:
     def __init__(self, outlook: Outlook, limits: dict[JobId, int]) -> None:
         self._outlook = outlook
         self._clusters = outlook.clusters
-        self._gangs = any([each.shape.is_gang for each in outlook.queue])
+        self._gangs = any(each.shape.is_gang for each in outlook.queue)
         self._future = Future(outlook.clusters.values() if self._gangs else ())
         late = overdue_among(outlook.ends, outlook.now)
         self._at = late
@@ -297,7 +297,8 @@ class _Replay:
         return [
             alike
             for shape, alike, least, _ in kinds
-            if alike and any(future.fits(machine, shape, least[cluster]) for machine, cluster in gained.items())
+            if alike
+            and any(future.fits(machine, shape, least[cluster]) for machine, cluster in gained.items())
         ]
 
     def _totals(self, shape: Shape) -> list[tuple[Capacity, Resources]] | None:

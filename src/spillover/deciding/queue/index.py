@@ -274,7 +274,7 @@ class SchedulingIndex:
 
     def next_time(self) -> int:
         """Return when something falls due that no event announces; FOREVER if nothing will."""
-        times = [self.again, self.opens_at]
+        times = [self.again, self.opens_at, self.alarms.next_time()]
         if self.waits:
             times.append(self.waits[0][0] + self.state.facts.jumped)
         if self.turn is not None and self.queue.first:
@@ -283,7 +283,6 @@ class SchedulingIndex:
             times.append(self.ranking.next_time(passed=self.passed))
         if self.prefetched:
             times.append(self.prefetched[0][0])
-        times.append(self.alarms.next_time())
         return min(times)
 
     def gains(self, now: int) -> bool:
