@@ -3,17 +3,22 @@
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from spillover.core.records.nodes import Node
 from spillover.deciding.capacity.amounts import CPU, Wants
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.capacity.matching import choose
 from spillover.deciding.capacity.profile import Profile, Profiles
+from spillover.deciding.capacity.timeline import SpanRoom, Timeline
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
+from spillover.model.job import Shape
 from spillover.model.resources import Resources
+from spillover.model.topology import Topology
 from tests.support.tiers import few_of
-from tests.support.timelines import main, play
+from tests.support.timelines import PLACES, main, play
 
 
 @pytest.mark.parametrize("first", few_of(4, range(0, 4000, 100)))
@@ -56,3 +61,20 @@ def test_machines_that_share_a_profile_have_what_each_alone_would_have(seed: int
     for machine in cluster.machines:
         for at in range(14):
             assert shared.of(machine).at(at) == alone[machine].at(at)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_gang_that_may_run_anywhere_gets_what_the_search_with_levels_gives(seed: int) -> None:
+    dice = Random(seed)
+    cluster = Capacity(ClusterSpec(ClusterName("c"), "agents", Role.OWNED, gangs=True), 0)
+    for number in range(6):
+        amount = Resources(dice.choice([1000, 2000, 4000]))
+        cluster.refresh(Node(ClusterName("c"), NodeName(f"n{number}"), 1, amount, (), {}, 0, "ready"))
+    shape = Shape(Resources(1000), tasks=dice.randint(1, 14))
+    fitting = {machine: dice.randint(0, 3) for machine in dice.sample(cluster.machines, 5)}
+    place, tasks = dice.choice(PLACES), dice.choice([0, 2, 12])
+    timeline = Timeline(0, (), lambda _: ())
+    plain = choose(
+        fitting, replace(shape, topology=Topology()), cluster, SpanRoom(timeline, 0, 9, place), tasks
+    )
+    assert choose(fitting, shape, cluster, SpanRoom(timeline, 0, 9, place), tasks) == plain

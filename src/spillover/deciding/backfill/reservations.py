@@ -108,8 +108,12 @@ class Reservations(Reservation):
         ask = next(each for each in self._index.finder.asks(lane) if each.candidates.cluster is cluster)
         candidates = ask.candidates
         candidates.best(self._place)  # reads what has changed
-        fitting = sum([count(candidates.wants, cluster.slots[each].free) for each in candidates.scores])
-        if fitting < (tasks or candidates.shape.tasks):
+        needed = tasks or candidates.shape.tasks
+        for each in candidates.scores:
+            needed -= count(candidates.wants, cluster.slots[each].free)
+            if needed <= 0:
+                break
+        else:
             return []
         until = self._until(job)
         plain = not (closed or tasks or self._index.windowed)

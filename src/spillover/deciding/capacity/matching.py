@@ -123,6 +123,8 @@ def choose(
     """
     topology, (_, first) = shape.topology or Topology(), shape.parts[0]
     needed = tasks or first.tasks
+    if shape.topology is None and len(shape.parts) == 1:
+        return _take_best(fitting, first, cluster, there, needed)
     everywhere: list[Fitting] = [fitting]
     tries = [everywhere]
     if topology.within:
@@ -139,6 +141,22 @@ def choose(
             if (found := fill(each, shape, cluster, there, tasks)) is not None:
                 return found
     return None
+
+
+def _take_best(
+    fitting: Fitting, shape: Shape, cluster: "Capacity", there: Room, tasks: int
+) -> list[Assigned] | None:
+    """Do the same as `fill` for tasks that are alike and may run anywhere. Most gangs are such, and it saves three lists."""
+    if sum(fitting.values()) < tasks:
+        return None
+    wants, slots = cluster.layout.wants(shape.resources), cluster.slots
+    found: list[Assigned] = []
+    for _, at, many in there.rank(_some(fitting), shape):
+        found.append(Assigned(0, slots[at], wants, min(many, tasks)))
+        tasks -= many
+        if tasks <= 0:
+            break
+    return found
 
 
 def fill(

@@ -164,11 +164,12 @@ class Profiles:
     A gang holds the same on all its machines, so a change, or a count, for most of them is one and not one each.
     """
 
-    def __init__(self, now: int, held_on: Callable[[Machine], Iterable[tuple[int, Wants]]]) -> None:
+    def __init__(self, now: int, held_on: Callable[[Machine], Sequence[tuple[int, Wants]]]) -> None:
         self._now = now
         self._held_on = held_on
         """Returns what running jobs hold on a machine, and until when."""
-        self._of: dict[Machine, Profile] = {}
+        self.known: dict[Machine, Profile] = {}
+        """Profiles that were built; loops over many machines look here before they call `of`."""
         self._alike: dict[Alike, Profile] = {}
         """Profiles that did not change since they were built."""
         self._started: dict[Machine, list[tuple[int, Wants]]] = {}
@@ -176,14 +177,14 @@ class Profiles:
 
     def of(self, machine: Machine) -> Profile:
         """Return the profile of a machine, and build it if necessary. It is only changed through `change`."""
-        profile = self._of.get(machine)
+        profile = self.known.get(machine)
         if profile is None:
-            profile = self._of[machine] = self._build(machine)
+            profile = self.known[machine] = self._build(machine)
         return profile
 
     def begin(self, machine: Machine, until: int, wants: Wants) -> bool:
         """Count a job that started now, if the machine has no profile yet; return whether that was so."""
-        if machine in self._of:
+        if machine in self.known:
             return False
         self._started.setdefault(machine, []).append((until, wants))
         return True
@@ -196,7 +197,7 @@ class Profiles:
             profile = profile.copy()
             profile.machines = len(machines)
             for machine in machines:
-                self._of[machine] = profile
+                self.known[machine] = profile
         elif profile.alike is not None:
             del self._alike[profile.alike]
             profile.alike = None
@@ -204,7 +205,9 @@ class Profiles:
 
     def _build(self, machine: Machine) -> Profile:
         """Return the profile of a machine that has none: that of another machine like it, or a new one."""
-        held = [*self._held_on(machine), *self._started.pop(machine, ())]
+        held = self._held_on(machine)
+        if machine in self._started:
+            held = [*held, *self._started.pop(machine)]
         free = machine.free if machine.free[CPU] != CLOSED else opened(machine)
         if len(held) > FEW_HELD:
             return Profile(self._now, free, held)

@@ -94,7 +94,7 @@ class Timeline:
         self,
         now: int,
         releases: Iterable[Release],
-        held_on: Callable[[Machine], Iterable[tuple[int, Wants]]],
+        held_on: Callable[[Machine], Sequence[tuple[int, Wants]]],
     ) -> None:
         self.now = now
         self._releases = iter(releases)
@@ -160,14 +160,15 @@ class Timeline:
     def _change_all(self, booking: Booking, machines: Sequence[Machine], sign: int) -> None:
         """Add what a booking holds to what is free, or take it with a negative sign."""
         start, end, _, shares = booking
-        of = self._profiles.of
+        built, of = self._profiles.known, self._profiles.of
         # One change for all machines that share a profile and get the same tasks; see `Profiles`.
         groups: dict[tuple[Profile, Wants, int, Wants], list[Machine]] = {}
         if len(machines) == len(shares) > 1:
             for machine, wants, tasks, _, whole, inside in shares:
                 if whole or machine.windows:
                     break
-                groups.setdefault((of(machine), wants, tasks, inside), []).append(machine)
+                profile = built.get(machine) or of(machine)
+                groups.setdefault((profile, wants, tasks, inside), []).append(machine)
             else:
                 for (_, wants, tasks, inside), alike in groups.items():
                     self._profiles.change(alike, start, end, (*times(wants, tasks), *inside), sign)
@@ -368,7 +369,7 @@ class Timeline:
         changed = dict.fromkeys(
             [machine for part in (each, *ask.others) for machine in _fitting(part, place)]
         )
-        losses = self._losses
+        losses, anywhere = self._losses, each.plain and shape.where is None and not shape.runs
         for gain in self._gains_from(self.now + 1):
             when = gain[0]
             if when > at:
@@ -380,6 +381,8 @@ class Timeline:
                     and (found := self._fill(ask, counts, at, duration, place, tasks))
                 ):
                     return found
+                if before is not None and when >= before:
+                    return None
                 changed = {}
                 for _, _, _, machines in losses[
                     bisect_left(losses, (edge,)) : bisect_left(losses, (when + duration,))
@@ -393,7 +396,10 @@ class Timeline:
             gained = gained or when >= since
             if gain[2] is cluster:
                 for machine in gain[3]:
-                    if machine in counts or _admits(machine, shape):
+                    # As `_admits`, without a call for every machine.
+                    if machine in counts or (
+                        machine.ready and ((anywhere and not machine.repels) or machine.admits(shape))
+                    ):
                         changed[machine] = None
         total = self._recount(counts, changed, each, at, total, duration)
         return self._fill(ask, counts, at, duration, place, tasks) if gained and total >= needed else None
@@ -408,12 +414,13 @@ class Timeline:
         duration: int,
     ) -> int:
         """Count again what fits on changed machines; return how many tasks fit on all."""
-        wants, end, of = each.wants, at + duration, self._profiles.of
+        wants, end = each.wants, at + duration
+        built, of = self._profiles.known, self._profiles.of
         plain = bool(wants) and each.shape.topology is None
         known: dict[Profile, int] = {}  # saves a count for each machine after the first that shares a profile
         for machine in changed:
             if plain and not machine.windows:
-                profile = of(machine)
+                profile = built.get(machine) or of(machine)
                 fitting = known.get(profile, -1)
                 if fitting < 0:
                     fitting = known[profile] = profile.count(wants, at, end)
@@ -428,13 +435,15 @@ class Timeline:
     ) -> Booking | None:
         """Book the machines for all tasks, best first; None if they do not fit."""
         cluster, shape, alone = ask.candidates.cluster, ask.shape, ask.candidates.alone
-        chosen = matching.choose(counts, shape, cluster, _SpanRoom(self, at, duration, place), tasks)
+        chosen = matching.choose(counts, shape, cluster, SpanRoom(self, at, duration, place), tasks)
         if chosen is None:
             return None
         shares = [Share(machine, wants, tasks, part, alone) for part, machine, wants, tasks in chosen]
         end = at + duration
-        inner = [self._inside(share, shape.parts[share.number].shape, at, end) for share in shares]
-        return Booking(at, end, cluster, tuple(inner))
+        if any(share.machine.inside is not None for share in shares):
+            parts = shape.parts
+            shares = [self._inside(share, parts[share.number].shape, at, end) for share in shares]
+        return Booking(at, end, cluster, tuple(shares))
 
     def try_out(self, machine: Machine, span: tuple[int, int], wants: Wants, sign: int) -> None:
         """Take capacity during a span on trial, or give it back."""
@@ -496,9 +505,10 @@ class Timeline:
         """Return machines with their scores at a time, best first."""
         scored: list[tuple[int, int, Machine]] = []
         by_free = getattr(place, "by_free", False)
+        built, of = self._profiles.known, self._profiles.of
         known: dict[Profile, int] = {}  # saves a score for each machine after the first that shares a profile
         for machine in dict.fromkeys(machines):
-            profile = self._profiles.of(machine)
+            profile = built.get(machine) or of(machine)
             score = known.get(profile) if by_free else None
             if score is None:
                 self._shown.look_at(machine, profile.at(at))
@@ -507,7 +517,7 @@ class Timeline:
         return [(score, machine) for score, _, machine in sorted(scored)]
 
 
-class _SpanRoom:
+class SpanRoom:
     """What is free on machines during a whole span."""
 
     def __init__(self, timeline: Timeline, at: int, duration: int, place: Place) -> None:
