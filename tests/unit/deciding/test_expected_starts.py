@@ -1,5 +1,7 @@
 """When waiting jobs are expected to start: arrays, dependencies, prefetched jobs, and what was learned of runtimes."""
 
+from bisect import bisect_right
+
 import pytest
 
 from spillover.core.learned import spread
@@ -195,17 +197,17 @@ def test_a_walltime_ends_the_range() -> None:
 @pytest.mark.parametrize("ratio", [0, 1, 1953, 500_000, 998_999, spread.ONE, 1_500_000, 10**9])
 def test_a_ratio_is_drawn_from_where_it_was_counted(ratio: int) -> None:
     bins = [0] * spread.BINS
-    bins[spread.bin_of(ratio, spread.ONE)] += 1
+    bins[bisect_right(spread.EDGES, ratio)] += 1
     drawn = [spread.draw_ratio(bins, 0, chance) for chance in (0, 1 << 15, (1 << 16) - 1)]
     assert drawn == sorted(drawn)  # type: ignore[type-var]
     for each in drawn:
-        assert bins[spread.bin_of(each or 0, spread.ONE)] == 1
+        assert bins[bisect_right(spread.EDGES, each or 0)] == 1
 
 
 def test_no_ratio_is_drawn_below_what_a_job_has_reached() -> None:
     bins = [0] * spread.BINS
     for ratio in range(0, 2_000_000, 10_000):
-        bins[spread.bin_of(ratio, spread.ONE)] += 1
+        bins[bisect_right(spread.EDGES, ratio)] += 1
     for above in (0, 300_000, 999_999, 1_000_000, 1_900_000):
         assert all(
             (spread.draw_ratio(bins, above, chance) or 0) >= above for chance in range(0, 1 << 16, 999)

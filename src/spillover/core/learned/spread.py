@@ -3,7 +3,6 @@
 Only forecasts that people see use it. No decision does, so plans stay the same.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from math import isqrt
 from typing import Final
@@ -41,13 +40,6 @@ _PART: Final = 1 << 16
 def ratio_of(ran: int, expected: int) -> int:
     """Return actual divided by expected runtime, in millionths."""
     return ran * ONE // max(1, expected)
-
-
-def bin_of(ran: int, expected: int) -> int:
-    """Return the bin of a histogram in which a job counts."""
-    if ran == expected:  # as many that reach their walltime
-        return _AS_EXPECTED
-    return bisect_right(EDGES, ran * ONE // (expected if expected > 0 else 1))
 
 
 def kinds_of(user: str, expected: int) -> tuple[About, About]:

@@ -471,17 +471,18 @@ class Placer:
             machine = each.best(self._policies.place)
             if machine is None:
                 continue
-            if (timed or each.cluster.limits is not None) and not self._suits(job, each.cluster):
+            cluster = each.cluster
+            if (timed or cluster.limits is not None) and not self._suits(job, cluster):
                 continue
             closed: Collection[int] = ()
-            if each.cluster.windows is not None and (closed := self._closed(job, each.cluster)):
+            if cluster.windows is not None and (closed := self._closed(job, cluster)):
                 machine = each.best(self._policies.place, closed)
                 if machine is None:
                     self._bar()
                     continue
             if reservation is not None and reservation.keeps:
                 machine = reservation.best(job, each, machine, closed)
-            if machine is not None and (owned or self._may_pay(job, each.cluster)):
+            if machine is not None and (owned or self._may_pay(job, cluster)):
                 self._take(job, each, machine, ahead=False)
                 return True
         if not self._index.finder.eager() or (reservation is not None and reservation.keeps):
