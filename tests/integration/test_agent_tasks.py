@@ -382,7 +382,7 @@ async def test_a_task_runs_on_the_cpus_that_it_has_for_itself_and_others_on_the_
             if "/go" in " ".join(each.cmdline())
         ]
         before = member.cpu_affinity()
-        pinned = a_grant("pinned", f"{SHOW}; read x < {agent.folder}/go")
+        pinned = a_grant("pinned", f"{SHOW}; read x < {agent.folder}/stay")
         pinned.cpus = str(second)
         os.mkfifo(agent.folder / "stay")
         server.grant(pinned)
@@ -392,8 +392,8 @@ async def test_a_task_runs_on_the_cpus_that_it_has_for_itself_and_others_on_the_
         assert numbers((await output_of(server, "later")).decode()) == set(rest)
         await server.until(lambda: member.cpu_affinity() == rest)
         assert set(before or ()) >= {first, second}
-        for _ in range(2):
-            (agent.folder / "go").write_text("go\n")
+        for each in ("go", "stay"):
+            (agent.folder / each).write_text("go\n")
         await result(server, loose)
         await result(server, pinned)
         assert numbers((await output_of(server, "pinned")).decode()) == {second}

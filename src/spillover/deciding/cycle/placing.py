@@ -18,6 +18,7 @@ from spillover.deciding.capacity.machine import Before, Machine
 from spillover.deciding.cycle.draft import ROOM_OWNED, Draft
 from spillover.deciding.cycle.draws import mixed
 from spillover.deciding.cycle.plan import GangPlacement, Placement
+from spillover.deciding.forecast.ends import overdue_among
 from spillover.deciding.forecast.estimates import late_from, late_on
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
@@ -149,6 +150,8 @@ class Placer:
             return False
         if draft.expired or index.finder.eager() or len(index.fresh) > SOME:
             return False
+        if index.ends is not None and overdue_among(index.ends.sorted, draft.now):
+            return False  # their expected ends move with the time, and reservations with them
         for each in index.fresh:
             job = self._state.jobs[each]
             lane = index.lane_of(job)
