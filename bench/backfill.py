@@ -19,7 +19,8 @@ from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Group
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.capacity.timeline import Ask, Release, Timeline
+from spillover.deciding.capacity.spans import Ask, Release
+from spillover.deciding.capacity.timeline import Timeline
 from spillover.forms.policystring import read_policies
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName, task_key

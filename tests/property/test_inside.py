@@ -15,7 +15,8 @@ from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Group
 from spillover.deciding.capacity.inside import Structure
-from spillover.deciding.capacity.timeline import Ask, Release, Timeline
+from spillover.deciding.capacity.spans import Ask, Release
+from spillover.deciding.capacity.timeline import Timeline
 from spillover.deciding.explain.feasibility import too_large
 from spillover.model.ids import NodeName, TaskKey
 from spillover.model.inside import (

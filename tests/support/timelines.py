@@ -16,7 +16,8 @@ from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Group, HeldCapacity
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.capacity.timeline import Ask, Booking, Release, Timeline
+from spillover.deciding.capacity.spans import Ask, Booking, Release
+from spillover.deciding.capacity.timeline import Timeline
 from spillover.deciding.capacity.windows import NOBODY, Visitor
 from spillover.deciding.protocols import Place
 from spillover.model.cluster import ClusterSpec, Role

@@ -1,7 +1,8 @@
 """Books capacity for waiting jobs on a timeline: each gets the first span that jobs booked before leave."""
 
 from spillover.deciding.capacity.finding import Finder
-from spillover.deciding.capacity.timeline import Ask, Booking, Timeline
+from spillover.deciding.capacity.spans import Ask, Booking
+from spillover.deciding.capacity.timeline import Timeline
 from spillover.deciding.capacity.windows import NOBODY, Visitor
 from spillover.deciding.protocols import Place
 from spillover.deciding.queue.lanes import Lane

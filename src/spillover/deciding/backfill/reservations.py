@@ -16,7 +16,7 @@ from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.future import HeldCapacity
 from spillover.deciding.capacity.gangs import GangCandidates, Part
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.capacity.timeline import Booking
+from spillover.deciding.capacity.spans import Booking
 from spillover.deciding.capacity.windows import NOBODY, Visitor
 from spillover.deciding.forecast.ends import Ends
 from spillover.deciding.protocols import Policies

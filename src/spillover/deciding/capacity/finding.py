@@ -9,7 +9,7 @@ from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.gangs import GangCandidates
 from spillover.deciding.capacity.matching import most_ever
-from spillover.deciding.capacity.timeline import Ask
+from spillover.deciding.capacity.spans import Ask
 from spillover.deciding.queue.lanes import Lane
 from spillover.model.admission import may_run, only_rented
 from spillover.model.cluster import OWNED, RENTED, ClusterSpec, Role, cost_of_job

@@ -9,7 +9,8 @@ import heapq
 
 from spillover.deciding.capacity.amounts import Wants
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.capacity.timeline import Booking, Release, Timeline
+from spillover.deciding.capacity.spans import Booking, Release
+from spillover.deciding.capacity.timeline import Timeline
 from spillover.deciding.forecast.starts import Asked, Late, Outlook, Waiter, overdue
 from spillover.model.ids import JobId
 from spillover.model.units import FOREVER

@@ -11,7 +11,7 @@ from spillover.deciding.capacity.amounts import Vector, Wants, change, fits
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, Group, HeldCapacity, grouped
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.capacity.timeline import Release
+from spillover.deciding.capacity.spans import Release
 from spillover.deciding.forecast.estimates import began_at
 from spillover.deciding.protocols import Place
 from spillover.model.ids import ClusterName, JobId, NodeName, task_key

@@ -15,7 +15,7 @@ from spillover.deciding.capacity.amounts import Wants, fits
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, Group
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.capacity.timeline import Ask
+from spillover.deciding.capacity.spans import Ask
 from spillover.deciding.capacity.windows import Visitor
 from spillover.deciding.forecast.ends import End, overdue_among
 from spillover.deciding.protocols import Place

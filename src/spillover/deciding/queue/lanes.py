@@ -11,7 +11,7 @@ from typing import Any
 from spillover.core.records.jobs import Kind
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.gangs import GangCandidates
-from spillover.deciding.capacity.timeline import Ask
+from spillover.deciding.capacity.spans import Ask
 from spillover.deciding.queue.heaps import in_order
 from spillover.model.ids import JobId
 
