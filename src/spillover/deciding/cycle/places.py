@@ -1,0 +1,320 @@
+"""Finds a place for one job, and takes it on trial: on machines, as a prefetched lease, or for all tasks of a gang."""
+
+from collections.abc import Collection, Sequence
+
+from spillover.core.holding import revoked_from
+from spillover.core.records.jobs import Job
+from spillover.deciding.backfill.reservation import Reservation
+from spillover.deciding.backfill.reservations import Reservations
+from spillover.deciding.budgets.check import CostHold, CycleBudgets
+from spillover.deciding.capacity.candidates import Candidates
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.future import HeldCapacity
+from spillover.deciding.capacity.gangs import GangCandidates, Part, by_rank, nodes_by_rank
+from spillover.deciding.capacity.limits import ClusterLimits
+from spillover.deciding.capacity.machine import Before, Machine
+from spillover.deciding.cycle.draft import ROOM_OWNED, Draft
+from spillover.deciding.cycle.draws import mixed
+from spillover.deciding.cycle.plan import GangPlacement, Placement
+from spillover.deciding.forecast.estimates import late_on
+from spillover.deciding.protocols import Policies
+from spillover.deciding.queue.index import SchedulingIndex
+from spillover.deciding.queue.lanes import Lane
+from spillover.model import ranges
+from spillover.model.cluster import OWNED, RENTED, Role
+from spillover.model.ids import JobId, member_id
+from spillover.model.inside import Granted
+from spillover.model.job import Shape
+from spillover.model.resources import Resources
+
+
+class Places:
+    """Takes places for jobs, and writes them into the draft of one cycle."""
+
+    __slots__ = (
+        "_barred",
+        "_counted",
+        "_draft",
+        "_index",
+        "_keep",
+        "_late",
+        "_policies",
+        "_state",
+        "_trials",
+        "_turns",
+        "budgets",
+        "holds",
+        "reservation",
+    )
+
+    def __init__(
+        self,
+        index: SchedulingIndex,
+        policies: Policies,
+        draft: Draft,
+        *,
+        keep: bool,
+        one_reservation: bool = False,
+    ) -> None:
+        self._state = draft.state
+        self._index = index
+        self._policies = policies
+        self._draft = draft
+        self._keep = keep
+        """Whether trial placements stay."""
+        self._trials: list[tuple[Capacity, Machine, Before]] = []
+        """Trial placements to undo, each with what was free before."""
+        self._turns: list[tuple[Machine, int]] = []
+        """Machines that get prefetched leases, each with its turn before."""
+        self.reservation: Reservation | None = None
+        """Reservations for jobs that do not fit; None if no policy looks ahead."""
+        if index.ends is not None and (policies.backfill.reservations <= 1 or one_reservation):
+            self.reservation = Reservation(index, index.ends, policies, draft.now)
+        elif index.ends is not None:
+            self.reservation = Reservations(index, index.ends, policies, draft.now, self._reserves)
+        self.budgets: CycleBudgets | None = None
+        """Checks caps before renting; None until a job with a cap is tried."""
+        self.holds: Sequence[tuple[int, CostHold]] = ()
+        """Cost holds of placements, by position."""
+        self._counted: list[tuple[ClusterLimits, JobId]] = []
+        """Jobs counted on trial in clusters with limits."""
+        self._late = False
+        """Whether the last job tried would miss its deadline on a cluster that has room."""
+        self._barred = False
+        """Whether advance reservations kept the last job tried from some machines."""
+
+    def undo(self) -> None:
+        """Undo all trial placements."""
+        for cluster, machine, before in reversed(self._trials):
+            cluster.set(machine, before)
+        for machine, turn in reversed(self._turns):
+            machine.turn = turn
+        for limits, job in self._counted:
+            limits.leave(job)
+
+    def _forget_blockers(self) -> None:
+        """Forget what blocked the previous job."""
+        self._late = self._barred = False
+        if self.budgets is not None:
+            self.budgets.refusals = []
+        if self.reservation is not None:
+            self.reservation.blocked = False
+
+    def _suits(self, job: Job, cluster: Capacity, tasks: int = 0) -> bool:
+        """Return whether a job would meet its deadline on a cluster and stay within the limits of the cluster."""
+        if late_on(job, cluster.spec, self._draft.now) is not None:
+            self._late = True
+            return False
+        return cluster.limits is None or cluster.limits.allow(_total(job, tasks))
+
+    def _place(self, job: Job, lane: Lane, role: Role) -> bool:
+        """Place a job if it fits somewhere; return whether it does."""
+        self._late = self._barred = False
+        if self.budgets is not None or self.reservation is not None:
+            self._forget_blockers()
+        shape = job.kind.shape
+        if shape.reservation and not self._is_open(job):
+            return False
+        if shape.tasks > 1 or shape.most:  # as `is_gang`, without a call for every job that is tried
+            return self._place_gang(job, lane, role)
+        owned = role is OWNED
+        reservation = self.reservation if owned else None
+        timed = job.extra.deadline is not None
+        candidates = lane.owned if owned else lane.rented
+        for each in self._index.finder.candidates(lane, role) if candidates is None else candidates:
+            machine = each.best(self._policies.place)
+            if machine is None:
+                continue
+            cluster = each.cluster
+            if (timed or cluster.limits is not None) and not self._suits(job, cluster):
+                continue
+            closed: Collection[int] = ()
+            if cluster.windows is not None and (closed := self._closed(job, cluster)):
+                machine = each.best(self._policies.place, closed)
+                if machine is None:
+                    self._bar()
+                    continue
+            if reservation is not None and reservation.keeps:
+                machine = reservation.best(job, each, machine, closed)
+            if machine is not None and (owned or self._may_pay(job, cluster)):
+                self._take(job, each, machine, ahead=False)
+                return True
+        if not self._index.finder.eager() or (reservation is not None and reservation.keeps):
+            return False
+        return self._place_ahead(job, lane, role)
+
+    def _place_ahead(self, job: Job, lane: Lane, role: Role) -> bool:
+        """Give a job to an agent as a prefetched lease, if one takes it; return whether one does."""
+        draft, candidates = self._draft, self._index.finder.candidates(lane, role)
+        if role is OWNED and draft.may_be_rented(job) and self._index.finder.candidates(lane, RENTED):
+            return False  # rented capacity with room comes before a prefetched lease on owned capacity
+        if role is RENTED:
+            candidates = self._index.finder.candidates(lane, OWNED) + candidates
+        for each in candidates:
+            closed: Collection[int] = ()
+            if each.cluster.windows is not None:
+                closed = self._closed(job, each.cluster, ahead=True)
+            machine = each.ahead(self._policies.route, mixed(draft.seed, len(draft.placements)), closed)
+            if machine is not None and self._suits(job, each.cluster) and self._may_pay(job, each.cluster):
+                self._take(job, each, machine, ahead=True)
+                return True
+        return False
+
+    def _place_gang(self, job: Job, lane: Lane, role: Role) -> bool:
+        """Place all tasks of a gang on one cluster, if they fit; return whether they do."""
+        if job.extra.members is not None:
+            return False  # each member would be a gang, which no cluster runs
+        reservation = self.reservation if role is OWNED else None
+        for each in self._index.finder.gang_candidates(lane, role):
+            cluster, parts = each.cluster, self._take_gang(job, lane, each)
+            if parts and job.kind.shape.most:
+                parts = self._take_most(job, lane, each, parts)
+            if parts:
+                if not self._keep:
+                    self._trials += [(cluster, part.machine, part.before) for part in parts]
+                nodes = nodes_by_rank(job.kind.shape, parts)
+                self._count(job, cluster, job.id, len(nodes))
+                why = self._draft.why(job, cluster, ahead=False)
+                ordered = by_rank(job.kind.shape, parts)
+                granted = _grant_parts(cluster, job.kind.shape, ordered)
+                if any(any(each) for each in granted):
+                    together = tuple([one for each in granted for one in each])
+                    self._draft.granted.append((len(self._draft.placements), together))
+                self._draft.placements.append(GangPlacement(job.id, cluster.name, nodes, why))
+                if reservation is not None:
+                    held = zip(ordered, granted, strict=True)
+                    reservation.took(job, tuple([part.held_on(cluster, each) for part, each in held]))
+                return True
+        return False
+
+    def _take_gang(self, job: Job, lane: Lane, gang: GangCandidates, tasks: int = 0) -> list[Part]:
+        """Take capacity for a gang of a size, where limits, caps and reservations allow it; 0 is its least size."""
+        cluster = gang.cluster
+        if not self._suits(job, cluster, tasks) or not self._may_pay(job, cluster, tasks):
+            return []
+        closed = () if cluster.windows is None else self._closed(job, cluster)
+        if self.reservation is None or not cluster.owned:
+            parts = gang.take(self._policies.place, closed, tasks)
+        else:
+            parts = self.reservation.take_gang(job, lane, gang, closed, tasks)
+        if closed and not parts:
+            self._bar()
+        return parts
+
+    def _take_most(self, job: Job, lane: Lane, gang: GangCandidates, parts: list[Part]) -> list[Part]:
+        """Take capacity for the largest size of an elastic gang, of which the least size has just been taken."""
+        shape = job.kind.shape
+        least, most = shape.tasks, shape.most
+        tried = least
+        while least < most:
+            # The whole range often fits, so try that first, and halve what is left after that.
+            tried = most if tried == shape.tasks else (least + most + 1) // 2
+            gang.undo(parts)
+            if larger := self._take_gang(job, lane, gang, tried):
+                least, parts = tried, larger
+            else:
+                most = tried - 1
+                parts = self._take_gang(job, lane, gang, least)
+        self._barred = False  # what kept it from growing does not count
+        if self.reservation is not None:
+            self.reservation.blocked = False
+        return parts
+
+    def _closed(self, job: Job, cluster: Capacity, *, ahead: bool = False) -> Collection[int]:
+        """Return the machines that advance reservations close to a job that starts now, or as a prefetched lease."""
+        now = self._draft.now
+        wait = revoked_from(now, self._state.facts.ahead) - now if ahead else 0
+        return self._index.closed_on(cluster, job, now, wait)
+
+    def _bar(self) -> None:
+        """Note that a job would have a place if it ended sooner, before an advance reservation begins."""
+        self._barred = True
+        if self.reservation is not None:
+            self.reservation.blocked = True
+
+    def _is_open(self, job: Job, *, whole: bool = True) -> bool:
+        """Return whether a job may start now in the advance reservation that it names, and end there if it is `whole`."""
+        found, now = self._state.reservations.get(job.kind.shape.reservation), self._draft.now
+        if found is None or found.project != job.kind.project or not found.start <= now < found.end:
+            return False
+        return not whole or job.terms.walltime is None or now + job.terms.walltime <= found.end
+
+    def _reserves(self, job: Job) -> int:
+        """Return how many reservations a job may have: as many as it has members that wait, or one."""
+        if not self._is_kept_for(job) or (job.kind.shape.is_gang and job.extra.members is not None):
+            return 0  # no cluster runs an array of gangs
+        return max(0, self._draft.patient(job))
+
+    def _is_kept_for(self, job: Job) -> bool:
+        """Return whether a job that does not fit may have a reservation."""
+        return self._policies.keeps_room_for(job) and not self._draft.may_be_rented(job)
+
+    def _take(self, job: Job, candidates: Candidates, machine: Machine, *, ahead: bool) -> None:
+        """Occupy a place on trial and record the placement."""
+        draft, cluster = self._draft, candidates.cluster
+        if not self._keep:
+            self._trials.append((cluster, machine, machine.before))
+        if ahead:
+            cluster.take_ahead(machine)
+            draft.ahead[job.id] = None
+            self._turns.append((machine, machine.turn))
+            machine.turn = self._state.facts.turns + len(self._turns)
+        else:
+            plain = machine.inside is None and not candidates.alone  # as most: it takes what it asks for
+            if self.reservation is not None and cluster.owned:
+                held = candidates.wants if plain else candidates.held(machine)
+                self.reservation.took(job, (HeldCapacity(cluster, machine, held),))
+            if plain:
+                cluster.take(machine, candidates.wants)
+            elif candidates.alone:
+                cluster.take_whole(machine)
+            else:
+                cluster.take(machine, candidates.taken(machine))
+            if machine.inside is not None:
+                granted = cluster.grant(machine, job.kind.shape, job.kind.shape.resources)
+                if granted is not None:
+                    draft.granted.append((len(draft.placements), (granted,)))
+        members = job.extra.members
+        index = None if members is None else ranges.nth(members.pending, draft.taken.get(job.id, 0))
+        self._count(job, cluster, job.id if index is None else member_id(job.id, index))
+        why = ROOM_OWNED if cluster.owned and not ahead else draft.why(job, cluster, ahead=ahead)
+        draft.placements.append(Placement(job.id, index, cluster.name, machine.name, why))
+
+    def _may_pay(self, job: Job, cluster: Capacity, tasks: int = 0) -> bool:
+        """Return whether the caps of a job let it run on a cluster."""
+        if self.budgets is not None:
+            self.budgets.holding = None
+        if cluster.owned or (job.terms.max_cost is None and not self._state.caps):
+            return True
+        if self.budgets is None:
+            self.budgets = CycleBudgets(self._state, self._draft.now)
+            self.holds = self.budgets.holds
+        return self.budgets.may_pay(job, cluster.spec, tasks)
+
+    def _count(self, job: Job, cluster: Capacity, placed: JobId, tasks: int = 0) -> None:
+        """Count one more placement of a job or array member, with its cost hold."""
+        if self.budgets is not None and not cluster.owned:
+            self.budgets.hold(len(self._draft.placements))
+        if cluster.limits is not None:
+            cluster.limits.take(placed, _total(job, tasks))
+            if not self._keep:
+                self._counted.append((cluster.limits, placed))
+        self._draft.count(job, cluster)
+
+
+def _total(job: Job, tasks: int) -> Resources:
+    """Return the resources of all tasks of a job; `tasks` is the size of a gang of elastic size, 0 its least."""
+    shape = job.kind.shape
+    return shape.sized(tasks).total if tasks else shape.total
+
+
+def _grant_parts(cluster: Capacity, shape: Shape, parts: Sequence[Part]) -> list[list[Granted | None]]:
+    """Choose the cores and GPUs of each task of a gang, by part."""
+    granted: list[list[Granted | None]] = []
+    for part in parts:
+        own = shape.parts[part.number].shape
+        if part.machine.inside is None:
+            granted.append([None] * part.tasks)
+        else:
+            granted.append([cluster.grant(part.machine, own, own.resources) for _ in range(part.tasks)])
+    return granted
