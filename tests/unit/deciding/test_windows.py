@@ -296,6 +296,17 @@ def test_a_job_that_does_not_fit_for_other_reasons_says_those() -> None:
     assert isinstance(reason_of(w.engine, w.job("long")), NoRoom)
 
 
+def test_a_job_for_which_all_nodes_are_reserved_says_so_although_some_are_full_too() -> None:
+    w = world(Choice("out_of_order"), nodes=2)
+    w.submit(a_job("full").cpus(2).expected(seconds=10))
+    w.reserve("down", "n1", "n2", after=0, lasting=100)
+    w.submit(a_job("gang").tasks(3).expected(seconds=10), a_job("single").cpus(2).expected(seconds=10))
+    for job in ("gang", "single"):
+        reason = reason_of(w.engine, w.job(job))
+        assert isinstance(reason, Reserved), job
+        assert reason.name == "down"
+
+
 def test_a_job_that_names_a_reservation_says_when_that_begins_and_that_it_is_over() -> None:
     w = world(Choice("out_of_order"))
     w.reserve("course", "n1", after=60, lasting=100, project="physics")

@@ -147,8 +147,9 @@ def _verdict(engine: Decider, check: BudgetCheck, cluster: Capacity, job: Job) -
     refusal = refusal_of(engine.state, cluster, job.kind.shape)
     if refusal is not None and refusal.never:
         return refusal
-    if refusal is None and cluster.windows is not None:
-        refusal = reserved_for_others(engine.index, cluster, cluster.windows, job, engine.now)
+    if cluster.windows is not None and _takes_or_is_full(refusal):
+        reserved = reserved_for_others(engine.index, cluster, cluster.windows, job, engine.now)
+        refusal = reserved or refusal
     if (late := late_on(job, cluster.spec, engine.now)) is not None:
         return late
     if cluster.name in job.kind.backing_off and _takes_or_is_full(refusal):

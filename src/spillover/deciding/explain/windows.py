@@ -26,9 +26,13 @@ def closed_reservation(state: State, job: Job, now: int) -> ReservationClosed | 
 def reserved_for_others(
     index: SchedulingIndex, cluster: Capacity, windows: Windows, job: Job, now: int
 ) -> Reserved | None:
-    """Return which reservation keeps a job from machines on which it fits; None if it fits on others too."""
+    """Return which reservation keeps a job from machines; None if it fits beside it, or waits for other machines too."""
     closed = index.closed_on(cluster, job, now)
+    shape = job.kind.shape
     if not closed or _fits_beside(cluster, job, closed):
+        return None
+    large = [machine for machine in cluster.machines if machine.could_fit(shape.least)]
+    if not cluster.fits(shape) and any(machine.index not in closed for machine in large):
         return None
     visitor, until = index.visitor(job), now + cluster.spec.startup + index.length(job)
     barring = [window for window in windows if window.bars(visitor, now, until)]
