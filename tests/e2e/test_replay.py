@@ -70,7 +70,7 @@ def test_a_journal_of_a_real_server_is_replayed_and_one_changed_event_is_seen(
     server = servers(clusters=CLUSTERS, policy=POLICY).up()
     both_clusters(server)
     reserve = ("reserve", "--cluster", "onprem", "--all", "--ignore-jobs")
-    typed(server, *reserve, "--start", "+1h", "--for", "1h", "--maintenance", "--name", "down")
+    typed(server, *reserve, "--start", "+3h", "--for", "1h", "--maintenance", "--name", "down")
     typed(server, *reserve, "--start", "now", "--for", "2s", "--project", "a", "--name", "course")
     typed(server, "submit", "-", into="\n---\n".join(a_job(f"{project}1") for project in "abab"))
     typed(server, "submit", "-", into=a_job("many", "true", array="1-12"))

@@ -87,12 +87,21 @@ optional: dict[str, st.SearchStrategy[Any]] = {
     "after": st.lists(names, unique=True, max_size=3),
     "key": printable,
 }
+
+
+def _without_gangs(spec: dict[str, Any]) -> dict[str, Any]:
+    """The same, but an array has one task in each member."""
+    return spec | {"tasks": 1} if "array" in spec else spec
+
+
 jobs = st.fixed_dictionaries(
     {
         "apiVersion": st.just("spillover/v1"),
         "kind": st.just("Job"),
         "spec": st.builds(
-            lambda work, rest: work | rest, works, st.fixed_dictionaries({}, optional=optional)
+            lambda work, rest: work | _without_gangs(rest),
+            works,
+            st.fixed_dictionaries({}, optional=optional),
         ),
     },
     optional={
