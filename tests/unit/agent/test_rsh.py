@@ -108,14 +108,16 @@ async def test_a_command_ends_when_its_caller_is_gone(files: Files, tmp_path: Pa
         await until(lambda: not Path(f"/proc/{pid}").exists())
 
 
-async def test_the_others_end_when_the_leader_is_gone() -> None:
+async def test_the_others_end_when_the_leader_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Tries must be so dense that one meets the leader, however short it lives.
+    monkeypatch.setattr("spillover.agent.rsh.calling.PAUSE", 0.01)
     ports = free_ports(2)
     leader = a_gang(ports)
     environment = {"PATH": os.environ["PATH"]}
     async with asyncio.timeout(20):
         other = asyncio.create_task(serve(a_gang(ports, rank=1), environment, ["true"]))
         await asyncio.sleep(0.2)  # the other may start long before the leader
-        assert await serve(leader, environment, ["sh", "-c", "exit 3"]) == 3
+        assert await serve(leader, environment, ["sh", "-c", "sleep 0.3; exit 3"]) == 3
         assert await other == 0
 
 
