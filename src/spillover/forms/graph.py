@@ -313,7 +313,7 @@ class _Ids:
             found = [meta.id]
         else:
             first = max(self.taken, default=-1) + 1
-            found = [each for each in range(first, first + meta.size) if each <= MOST_CPU_ID]
+            found = list(range(first, min(first + meta.size, MOST_CPU_ID + 1)))
         self.taken.update(dict.fromkeys(found))
         return found
 

@@ -205,6 +205,17 @@ def test_a_job_does_not_use_a_later_reservation_of_the_same_name_for_another_pro
     assert reason_of(w.engine, w.job("named")) == ReservationClosed("course", None, None)
 
 
+@pytest.mark.parametrize("backfill", POLICIES, ids=str)
+def test_a_gang_in_one_rack_sees_that_its_reservation_got_another_node(backfill: Choice) -> None:
+    w = world(backfill, nodes=2)
+    w.reserve("course", "n1", after=0, lasting=1000, project="physics")
+    gang = a_job("gang").project("physics").reservation("course").tasks(4).together(Topology(within="rack"))
+    w.submit(gang)
+    assert w.placed() == []
+    w.propose(MoveReservation("course", (NodeName("n1"),), (NodeName("n1"), NodeName("n2"))))
+    assert w.placed() == ["gang"]
+
+
 def test_a_node_that_joins_again_is_still_reserved() -> None:
     w = world(Choice("out_of_order"))
     w.reserve("down", "n1", after=10, lasting=100)

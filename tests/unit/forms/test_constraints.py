@@ -72,6 +72,9 @@ def test_constraints_select_nodes(constraints: dict[str, Any], nodes: list[str])
         ({"hostlist": ["n[1-"]}, "constraints.hostlist[0]: 'n[1-' is not a list of hosts"),
         ({"hostlist": [7]}, "constraints.hostlist[0]: 7 is not a list of hosts"),
         ({"hostlist": ["n[1-999999999]"]}, "constraints.hostlist: names more than 10,000 hosts"),
+        ({"hostlist": ["," * 100_000]}, "is not a list of hosts"),
+        ({"hostlist": ["n" + "[1]" * 1500]}, "is not a list of hosts"),
+        ({"or": [{"hostlist": ["n[1-6000]"]}, {"hostlist": ["m[1-6000]"]}]}, "names more than 10,000 hosts"),
         ({"and": ["ssd"]}, "constraints.and[0]: 'ssd' is not a constraint; write exactly one of properties"),
         ({"and": [{}], "or": [{}]}, "is not a constraint; write exactly one of properties, hostlist"),
         (

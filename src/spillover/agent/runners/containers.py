@@ -102,7 +102,7 @@ class Containers:
         workdir = task.workdir if plan.own_folder else "/"
         # The engine limits the container, so its client runs without a memory limit.
         handed = {variable: value for variable, value in env.items() if not _steers(variable)}
-        client = Task(Argv(words), replace(task.need, memory=0), handed | self._env, workdir)
+        client = Task(Argv(words), replace(task.need, memory=0), handed | self._env, workdir, cpus=task.cpus)
         self._context.launch(lease, client, lambda seen: self._heard(lease, seen, task.need.memory))
 
     def recall(self, lease: Lease) -> None:

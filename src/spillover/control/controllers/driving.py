@@ -262,7 +262,7 @@ class Driving:
             async with self._reads:
                 try:
                     job = self._loop.state.jobs.get(lease.job)
-                    tasks = 1 if job is None else job.kind.shape.tasks
+                    tasks = 1 if job is None else job.shape.tasks
                     outputs = await self._keep(self.driver, lease, tasks)
                 except (OutputGone, BlobError, OSError) as error:
                     log.warning(

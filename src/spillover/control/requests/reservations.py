@@ -2,12 +2,15 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from spillover.control.live.loop import Loop
 from spillover.control.requests.whatif import on_snapshot
 from spillover.core.state import State
 from spillover.deciding.explain.reservations import Reserved, reservations
 from spillover.deciding.reserving import lost_nodes
 from spillover.deciding.whatif import Snapshot
+from spillover.model.ids import JobId
 from spillover.model.reservation import AdvanceReservation
 from spillover.model.units import format_time
 from spillover.wire.api import ReservationView
@@ -28,7 +31,9 @@ async def reservation_views(loop: Loop, project: str | None) -> list[Reservation
         shown.sort(key=lambda each: each.start)
         # Maintenance concerns everybody.
         own = {project, None} if project is not None else None
-        return [each for each in shown if own is None or each.project in own]
+        return [
+            _within(each, snapshot.state, project) for each in shown if own is None or each.project in own
+        ]
 
     return await on_snapshot(loop, ask)
 
@@ -53,6 +58,14 @@ def advance_view(state: State, known: AdvanceReservation, now: int) -> Reservati
         missing=list(lost_nodes(known, state.nodes)),
         running=list(others)[:MOST_SHOWN],
     )
+
+
+def _within(view: ReservationView, state: State, project: str | None) -> ReservationView:
+    """Return a view without jobs of other projects, if one is given."""
+    if project is None:
+        return view
+    own = [job for job in view.running if state.jobs[JobId(job)].kind.project == project]
+    return replace(view, running=own)
 
 
 def _view(state: State, reserved: Reserved) -> ReservationView:

@@ -81,6 +81,8 @@ class StartForecasts:
     async def of(self, job: Job, patience: float | None = None) -> StartForecast | None:
         """Return a forecast that looked at a job; None if it takes too long."""
         forecast = self.recent()
+        if forecast is not None and patience is not None:
+            return forecast  # whoever polls jobs that are far behind does not keep the server busy
         if forecast is None or not _looked_at(forecast, job.id):
             forecast = await self._wait_for(self._make((job.id,)), patience)
             if forecast is not None and not _looked_at(forecast, job.id):  # somebody else's, begun before
@@ -105,8 +107,7 @@ class StartForecasts:
         loop = self._loop
         engine = await loop.ready()
         now, revision, began = loop.now(), loop.applied, loop.time.monotonic()
-        most = LITTLE_TIME if engine.policies.guards else MOST_TIME
-        steps, late, over = steps_for(engine), after(loop, most), threading.Event()
+        steps, late, over = steps_for(engine), after(loop, time_for(engine)), threading.Event()
 
         def ask(snapshot: Snapshot) -> StartForecast:
             there = [job for job in more if job in snapshot.state.jobs]
@@ -136,6 +137,11 @@ def after(loop: Loop, most: int) -> Callable[[], bool]:
 def steps_for(engine: Engine) -> int:
     """Return how many steps a forecast may take."""
     return FEW_STEPS if engine.policies.guards else MOST_STEPS
+
+
+def time_for(engine: Engine) -> int:
+    """Return how long a forecast may take, in nanoseconds."""
+    return LITTLE_TIME if engine.policies.guards else MOST_TIME
 
 
 def _looked_at(forecast: StartForecast, job: JobId) -> bool:

@@ -12,7 +12,7 @@ from spillover.control.live.specs import Specs
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge
 from spillover.control.requests.lookup import Lookup, PendingMember
-from spillover.control.requests.starts import after, steps_for
+from spillover.control.requests.starts import after, steps_for, time_for
 from spillover.control.requests.whatif import on_snapshot
 from spillover.core.deciders.submissions import key_taken
 from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, Submit, Submitted
@@ -144,10 +144,12 @@ class Submitting:
     ) -> tuple[list[JobId | str], Trial, Mapping[JobId, StartRange]]:
         """Return what would happen to these jobs, and when they would start, without submitting them."""
         proposal, known = await self._proposal(forms, user, {})
-        now, steps = self._loop.now(), steps_for(await self._loop.ready()) // 4
+        engine = await self._loop.ready()
+        now, steps = self._loop.now(), steps_for(engine) // 4
+        most = min(DRY_RUN, time_for(engine))
 
         def ask(snapshot: Snapshot) -> tuple[Trial | Refusal, Mapping[JobId, StartRange]]:
-            starts = starts_if_submitted(snapshot, now, proposal, steps, after(self._loop, DRY_RUN))
+            starts = starts_if_submitted(snapshot, now, proposal, steps, after(self._loop, most))
             return try_jobs(snapshot, now, proposal), starts
 
         tried, starts = await on_snapshot(self._loop, ask, few=0)

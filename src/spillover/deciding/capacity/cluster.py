@@ -160,6 +160,8 @@ class Capacity:
         windows = {} if self.windows is None else self.windows.of
         for machine in self.machines:
             machine.windows = windows.get(machine.name, ())
+        if self.levels is not None:
+            self.levels.count_again()
         self.turns += 1
         self._look_again()
 

@@ -86,6 +86,11 @@ class Levels:
             above = vertex
         machine.vertices = ()
 
+    def count_again(self) -> None:
+        """Let others forget what they counted, because machines admit other jobs now."""
+        for vertex in self._known.values():
+            vertex.changes += 1
+
     def widen(self) -> None:
         """Add positions for new named resources."""
         for vertex in self._known.values():

@@ -17,6 +17,11 @@ from spillover.model.where import NodeTerm, Requirement, Rules
 MOST_TERMS: Final = 256
 """Most alternatives of one job. Each node is compared with all of them."""
 MOST_HOSTS: Final = 10_000
+"""Most names of hosts of one job."""
+MOST_TEXT: Final = 4096
+"""Most characters of one list of hosts. Longer lists are written as several texts."""
+MOST_BRACKETS: Final = 4
+"""Most brackets in one list of hosts."""
 MOST_DEPTH: Final = 20
 OPERATORS: Final = ("properties", "hostlist", "and", "or", "not")
 _BRACKETS: Final = re.compile(r"\[([0-9,-]+)\]")
@@ -42,6 +47,8 @@ class _Reader:
 
     def __init__(self, found: Findings) -> None:
         self._found = found
+        self._hosts_read = 0
+        """Names of hosts so far."""
 
     def read(self, value: object, path: Path, *, negated: bool, depth: int = 0) -> list[Term]:
         """Return the alternatives of a constraint, or of its opposite."""
@@ -99,11 +106,11 @@ class _Reader:
 
     def _hosts(self, values: Sequence[Any], path: Path) -> Iterator[str]:
         """Yield the names of a list of hosts."""
-        count = 0
         for at, text in enumerate(values):
-            for host in _expand(text) if isinstance(text, str) else [""]:
-                count += 1
-                if count > MOST_HOSTS:
+            short = isinstance(text, str) and len(text) <= MOST_TEXT and text.count("[") <= MOST_BRACKETS
+            for host in _expand(text) if short else [""]:
+                self._hosts_read += 1
+                if self._hosts_read > MOST_HOSTS:
                     self._found.add(path, f"names more than {MOST_HOSTS:,} hosts; use a property instead")
                     return
                 if not _HOST.fullmatch(host):
