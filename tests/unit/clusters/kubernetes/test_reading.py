@@ -149,6 +149,13 @@ def test_the_pod_that_replaces_a_lost_one_is_missing_since_it_was_created() -> N
     assert told.gap == Gap(3, 2, 2, when(0), when(8))
 
 
+def test_a_gang_whose_pods_fail_each_for_itself_is_a_gang_until_all_have_begun() -> None:
+    each = GANG | {"backoffLimitPerIndex": 0}
+    assert seen(task(0), task(1), task(2, ""), job=a_job(spec=each)).gap == Gap(3, 2, 2, when(0), when(0))
+    failed = a_pod("Failed", a_container(terminated=ended(1)), index=2)
+    assert seen(task(0), task(1), failed, job=a_job(spec=each)).gap is None
+
+
 def test_a_job_of_one_pod_has_no_gap() -> None:
     assert seen(task(None, "")).gap is None
 

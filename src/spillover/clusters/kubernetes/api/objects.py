@@ -224,6 +224,8 @@ class KubeJobSpec(_Object, frozen=True):
     """Most pods at a time."""
     completions: int | None = None
     """How many pods must succeed; None if one success ends the Job once all pods have ended."""
+    backoff_limit_per_index: int | None = None
+    """How often each pod is retried by itself; None if a failure counts for the whole Job."""
 
 
 class KubeJob(_Object, frozen=True):

@@ -84,8 +84,11 @@ def gap_of(known: KnownObject) -> Gap | None:
     if job is None or size == 1 or known.over is not None:
         return None
     ranked = known.ranked
-    if (job.spec.completions or size) > size and len([1 for each in known.pods if each.started]) >= size:
+    begun_once = len([1 for each in known.pods if each.started]) >= size
+    if (job.spec.completions or size) > size and begun_once:
         return None
+    if job.spec.backoff_limit_per_index is not None and begun_once:
+        return None  # pods that fail for good are not replaced, and the others go on
     well = max(job.status.succeeded, sum(each.succeeded for each in ranked.values()))
     if job.spec.completions is None and well:
         return None  # it makes no more pods
