@@ -1,0 +1,237 @@
+"""A provider of machines: creates, lists and destroys them for one pool.
+
+A provider decides nothing and remembers nothing between calls. Every call may be repeated: an order with the same token
+makes one machine, however often it is sent, and destroying a machine that is gone succeeds. What is ours is known by
+tags at the provider, so a server that lost everything but its state finds its machines again.
+
+`providers/registry.py` finds providers by entry point. A package with another provider derives it from `ProviderKind`,
+so that methods that are added here later have a default, and tests it with `ProviderSuite` of
+`spillover.testing.provider_suite`.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
+
+from msgspec import Struct, field
+
+from spillover.model.ids import ClusterName
+from spillover.model.pools import MachineId, Offer, RefusalCause
+from spillover.ports.kinds import Flaw
+
+OWNER_TAG: Final = "spillover-owner"
+"""Tag of every machine: whose it is."""
+MACHINE_TAG: Final = "spillover-machine"
+"""Tag of every machine: its id."""
+CLUSTER_TAG: Final = "spillover-cluster"
+"""Tag of every machine: its cluster, for people."""
+
+
+class Join(Struct, frozen=True):
+    """What the agent of a new machine needs to join. The same for each repetition of an order."""
+
+    server: str
+    """HOST:PORT at which agents reach the server (gRPC)."""
+    cluster: ClusterName
+    name: str
+    """Name of the agent: the id of the machine."""
+    token: str
+    """Works once, for this machine, until `join_by`."""
+    join_by: int
+    """Nanoseconds UTC."""
+    pin: str = ""
+    """SHA-256 of the server's certificate, hexadecimal; empty if the server has no TLS."""
+    alone_for: int = 0
+    """Nanoseconds without server and tasks after which the agent turns the machine off; 0 is never."""
+    notices: str = ""
+    """How the agent learns that its machine will be taken back, such as `ec2`; empty if it cannot."""
+
+
+class Order(Struct, frozen=True):
+    """A machine that the plan wants."""
+
+    machine: MachineId
+    """Our id."""
+    token: str
+    """Identifies the order. Follows from `owner` and `machine`, so another server sends the same one."""
+    owner: str
+    """Identifies the state that wants it; unique to this server and this cluster."""
+    offer: Offer
+    join: Join
+    group: str = ""
+    """Machines of one gang, which should be near each other; empty if it is not for a gang."""
+
+    @property
+    def name(self) -> str:
+        """A name for providers in which names are unique."""
+        return f"spill-{self.owner[:8]}-{self.machine}"
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Tags that the machine must carry from the moment of its creation."""
+        return {OWNER_TAG: self.owner, MACHINE_TAG: self.machine, CLUSTER_TAG: self.join.cluster}
+
+
+class Made(Struct, frozen=True):
+    """The machine exists: created now, or before under the same token."""
+
+    id: str
+    """The provider's id of it."""
+    at: int | None = None
+    """When it was created, nanoseconds UTC on the provider's clock; None if the provider does not say."""
+
+
+class Refused(Struct, frozen=True):
+    """The machine surely does not exist, and repeating the order is of no use."""
+
+    cause: RefusalCause
+    why: str
+    """One line for people, with the words of the provider."""
+
+
+class NotNow(Struct, frozen=True):
+    """The machine surely does not exist, and the order may be repeated: too many requests, or no connection."""
+
+    why: str
+    after: float = 0.0
+    """Seconds that the provider asks to wait; 0 if it does not say."""
+
+
+class Unknown(Struct, frozen=True):
+    """There was no answer. The machine may exist."""
+
+    why: str
+
+
+Created: TypeAlias = Made | Refused | NotNow | Unknown
+"""The answer to an order."""
+
+
+class Presence(StrEnum):
+    """What a listing says about a machine."""
+
+    PENDING = "pending"
+    """It is being created, or boots."""
+    RUNNING = "running"
+    STOPPING = "stopping"
+    """It is being destroyed, or is stopped. It will not run again."""
+    GONE = "gone"
+    """It does not exist any more. A provider may list such machines for a while, or leave them out."""
+
+
+class Listed(Struct, frozen=True):
+    """One machine of a listing."""
+
+    id: str
+    """The provider's id."""
+    presence: Presence
+    machine: str = ""
+    """The id in its tag; empty if the tag is lost."""
+    owner: str = ""
+    """The owner in its tag; empty if the tag is lost."""
+    name: str = ""
+    """Its name at the provider; empty if it has none."""
+    at: int | None = None
+    """When it was created, nanoseconds UTC; None if unknown."""
+    reason: str = ""
+    """Why it is stopping or gone, in the words of the provider; empty if unknown."""
+    interrupted: bool = False
+    """Whether the provider took it back."""
+
+
+class Listing(Struct, frozen=True):
+    """All machines that carry our owner tag, or whose name or id shows that they are ours."""
+
+    began: int
+    """When the first request was sent, nanoseconds UTC. What was created after that may be missing."""
+    whole: bool
+    """Whether every page and every zone answered. What is missing from a partial listing may exist."""
+    machines: tuple[Listed, ...] = ()
+    why: str = ""
+    """Why it is not whole; empty if it is."""
+
+
+class PriceSeen(Struct, frozen=True):
+    """A price as the provider states it."""
+
+    type: str
+    zone: str
+    spot: bool
+    hour: int
+    """Millionths of the provider's currency for an hour."""
+
+
+class ProviderError(Exception):
+    """A call failed for now and may be repeated; the message says in one line why."""
+
+
+class Provider(Protocol):
+    """Creates, lists and destroys the machines of one pool."""
+
+    async def create(self, order: Order) -> Created:
+        """Create a machine that carries the tags of the order; never raises for what the provider answers."""
+        ...
+
+    async def list(self) -> Listing:
+        """List our machines; raise ProviderError if not even a part can be listed."""
+        ...
+
+    async def destroy(self, ids: Sequence[str]) -> Mapping[str, str]:
+        """Destroy machines by the provider's ids; return why some could not be, in one line each.
+
+        A machine that is gone, or is being destroyed, counts as destroyed. Raises ProviderError if nothing was sent.
+        """
+        ...
+
+    async def check(self, offers: Sequence[Offer]) -> Sequence[str]:
+        """Return why these offers cannot be rented, one line each with what to do; empty if they can."""
+        ...
+
+    async def prices(self, offers: Sequence[Offer]) -> Sequence[PriceSeen]:
+        """Return present prices of offers, as far as the provider states them."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections, and stop helpers. Machines stay."""
+        ...
+
+
+class ProviderOpening(Struct, frozen=True):
+    """What the server provides to open a provider."""
+
+    cluster: ClusterName
+    owner: str
+    """As in `Order`."""
+    data: Path
+    """A folder for this provider, under the data folder of the server. It may be lost with the server's machine."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    home: Path = Path()
+    """Home folder of the user that runs the server."""
+
+
+class ProviderKind(Protocol):
+    """One provider as a plugin: its options, how to check them, and how to open it."""
+
+    name: ClassVar[str]
+    """Its name in spill.yaml, and the name of its entry point."""
+    form: ClassVar[type[Struct]]
+    """Its options: a frozen Struct that forbids unknown fields and has a default for each field."""
+    notices: ClassVar[str] = ""
+    """How its machines learn that they will be taken back, as in `Join`."""
+
+    @abstractmethod
+    def open(self, form: Any, opening: ProviderOpening) -> Provider:
+        """Open the provider without contacting it; raise `ports.kinds.CannotOpen`."""
+        ...
+
+    def check(self, form: Any, offers: Sequence[Offer]) -> Sequence[Flaw]:
+        """Return problems with the meaning of options whose types are valid; offers have path `("offers", INDEX)`."""
+        del form, offers
+        return ()
+
+    def missing(self, form: Any, environ: Mapping[str, str], home: Path) -> Sequence[str]:
+        """Return what this machine lacks to use it, one line each with what to install or set; contacts nobody."""
+        del form, environ, home
+        return ()
