@@ -136,6 +136,8 @@ class Register(Struct, frozen=True):
     """The leases that it has not started. The server takes back those for which its queue has no room any more."""
     inside: Inside | None = None
     """Its sockets, cores, GPUs and links; None if it reports none."""
+    gangs: bool = True
+    """Whether it can run tasks of gangs; agents before 0.5 cannot."""
 
 
 class Started(Struct, frozen=True):

@@ -193,7 +193,7 @@ class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
         """The shape of one task that asks for no more than any: where that does not fit, no task fits."""
         if self.rest is None and not self.groups:
             return self
-        return replace(self, resources=self.smallest, tasks=1, rest=None, groups=())
+        return _alike(self, self.smallest, 1)
 
     @property
     def smallest(self) -> Resources:
@@ -231,16 +231,20 @@ def _parts(shape: Shape) -> tuple[Part, ...]:
     """Return the parts of a gang with unlike tasks. The largest come first, because they are the hardest to place."""
     if shape.rest is not None:
         return (
-            Part(0, replace(shape, tasks=shape.tasks - 1, rest=None)),
-            Part(shape.tasks - 1, replace(shape, resources=shape.rest, tasks=1, rest=None)),
+            Part(0, _alike(shape, shape.resources, shape.tasks - 1)),
+            Part(shape.tasks - 1, _alike(shape, shape.rest, 1)),
         )
     found: list[Part] = []
     first = 0
     for group in shape.groups:
-        alike = replace(shape, resources=group.resources, tasks=group.tasks, groups=())
-        found.append(Part(first, alike))
+        found.append(Part(first, _alike(shape, group.resources, group.tasks)))
         first += group.tasks
     return tuple(sorted(found, key=lambda part: largest_first(part.shape.resources)))
+
+
+def _alike(shape: Shape, resources: Resources, tasks: int) -> Shape:
+    """Return the shape of some tasks of a gang alone. One task of a gang is a gang too, see `_sized`."""
+    return replace(shape, resources=resources, tasks=tasks, rest=None, groups=(), most=0 if tasks > 1 else 1)
 
 
 def largest_first(asked: Resources) -> tuple[int, int, int]:

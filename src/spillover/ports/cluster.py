@@ -79,18 +79,6 @@ FIRST_TERMS: Final = LeaseTerms(2 * SECOND, 30 * SECOND)
 """Terms of an agent that got no others."""
 
 
-class GangHost(NamedTuple):
-    """What an agent can do for gangs."""
-
-    runs: bool = False
-    """Whether it prepares tasks of gangs before it starts them, which agents before 0.5 do not."""
-    address: str = ""
-    """Host where tasks on other machines reach tasks on this one; empty if unknown."""
-
-
-NO_GANGS: Final = GangHost()
-
-
 class Offer(NamedTuple):
     """New lease terms for an agent."""
 
@@ -145,9 +133,12 @@ class Agents(Protocol):
         peer: str = "",
         life: str = "",
         terms: LeaseTerms = FIRST_TERMS,
-        gangs: GangHost = NO_GANGS,
+        address: str = "",
     ) -> None:
-        """Prepare for a registration, so that leases can wait for the agent; others fetch its tasks at `peer`."""
+        """Prepare for a registration, so that leases can wait for the agent.
+
+        Other agents fetch its tasks at `peer`, and tasks of gangs reach those on its machine at the host `address`.
+        """
         ...
 
     def activate(self, node: str, incarnation: int) -> None:

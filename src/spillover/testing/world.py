@@ -105,6 +105,7 @@ class World:
         queue: int = 0,
         labels: dict[str, str] | None = None,
         inside: Inside | None = None,
+        gangs: bool = True,
     ) -> tuple[Lease, ...]:
         """Register an agent; return the leases that it may keep."""
         self._incarnation += 1
@@ -119,6 +120,7 @@ class World:
                 queue,
                 held,
                 inside=inside,
+                gangs=gangs,
             )
         )
         assert isinstance(reply, Registered), reply

@@ -26,7 +26,7 @@ from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
-from spillover.ports.cluster import FIRST_TERMS, NO_GANGS, GangHost, LeaseTerms
+from spillover.ports.cluster import FIRST_TERMS, LeaseTerms
 from spillover.ports.commands import CommandError
 from spillover.ports.journal import Batch, Journal, StoreError, Unwritable
 from spillover.stores.memory import Shelf, open_memory
@@ -119,10 +119,10 @@ class _Hub(Hub):
         peer: str = "",
         life: str = "",
         terms: LeaseTerms = FIRST_TERMS,
-        gangs: GangHost = NO_GANGS,
+        address: str = "",
     ) -> None:
         """See Hub."""
-        super().open(node, incarnation, monotonic, peer, life, terms, gangs)
+        super().open(node, incarnation, monotonic, peer, life, terms, address)
         self._checks.names.opened(incarnation, life)
 
 

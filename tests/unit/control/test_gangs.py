@@ -7,14 +7,14 @@ from contextlib import suppress
 import pytest
 from msgspec.structs import replace
 
-from spillover.clusters.agents.hub import TOO_OLD, Hub
+from spillover.clusters.agents.hub import Hub
 from spillover.control.agents.lease_sender import LeaseSender
 from spillover.control.agents.requests import AgentRequests, Introduction
 from spillover.control.controllers.leases import Leases
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Act, Change, Prepared, Result, StartEpoch
 from spillover.core.proposals import Outcome as TaskOutcome
-from spillover.core.records.jobs import Ended
+from spillover.core.records.jobs import Ended, Placed, Queued
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import CouldNotStart
@@ -23,7 +23,6 @@ from spillover.model.units import DAY, MINUTE
 from spillover.testing.world import OWNED
 from spillover.wire import agents_pb2 as pb
 from tests.support.inside import Inside
-from tests.support.waiting import turn
 
 WITHIN = 5 * MINUTE
 POLICIES = PolicySet(wait=Choice("never"), place=Choice("first_fit"))
@@ -192,16 +191,9 @@ async def test_a_server_that_starts_counts_the_time_anew(lab: Lab) -> None:
     assert [each.lease for each in later.gangs.overdue()] == [first]
 
 
-async def test_an_agent_that_is_too_old_for_gangs_says_so(lab: Lab) -> None:
+async def test_a_gang_waits_for_an_agent_that_is_too_old_for_gangs(lab: Lab) -> None:
     await lab.agent("n2", gangs=False)
-    sending = asyncio.create_task(lab.sender.run())
-    (first, *_) = await lab.gang()
-    job = lab.control.loop.state.jobs[first.job]
-    for _ in range(100):
-        if job.tasks[2].end is not None:
-            break
-        await turn()
-    sending.cancel()
-    await asyncio.gather(sending, return_exceptions=True)
-    assert job.tasks[2].end is not None
-    assert job.tasks[2].end.message == TOO_OLD
+    (job,) = await lab.control.submit("g", tasks=3)
+    assert isinstance(lab.control.loop.state.jobs[JobId(job)].phase, Queued)
+    await lab.agent("n2")
+    assert isinstance(lab.control.loop.state.jobs[JobId(job)].phase, Placed)

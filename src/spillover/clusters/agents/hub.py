@@ -15,9 +15,7 @@ from spillover.model.inside import Granted
 from spillover.model.job import JobSpec
 from spillover.ports.cluster import (
     FIRST_TERMS,
-    NO_GANGS,
     Contact,
-    GangHost,
     GangStart,
     LeaseTerms,
     Offer,
@@ -47,9 +45,6 @@ SILENT: Final = 30.0
 """Seconds without an answer after which a reader of output gives up."""
 
 
-TOO_OLD: Final = "its agent is of a release that cannot run gangs; upgrade it"
-
-
 class _Parcel(NamedTuple):
     """A lease that is ready to send."""
 
@@ -74,10 +69,11 @@ class Session:
         peer: str,
         life: str = "",
         terms: LeaseTerms = FIRST_TERMS,
-        gangs: GangHost = NO_GANGS,
+        address: str = "",
     ) -> None:
         self.node = node
-        self.gangs = gangs
+        self.address = address
+        """Host where tasks on other machines reach tasks on this one; empty if unknown."""
         self._lives_by = terms
         self._offer = Offer(0, terms)
         """The terms that the server last offered to the agent."""
@@ -133,8 +129,6 @@ class Session:
             task = tasks[same]
             if isinstance(task, str):
                 refused.append(Unsendable(start.lease, task))
-            elif task.tasks and not self.gangs.runs:
-                refused.append(Unsendable(start.lease, TOO_OLD))
             elif start.peer is not None:
                 peer = pb.Peer(
                     address=start.peer.address,
@@ -272,10 +266,10 @@ class Hub:
         peer: str = "",
         life: str = "",
         terms: LeaseTerms = FIRST_TERMS,
-        gangs: GangHost = NO_GANGS,
+        address: str = "",
     ) -> None:
         """Create a session for an agent that is about to register."""
-        self._opening[incarnation] = Session(node, incarnation, monotonic, peer, life, terms, gangs)
+        self._opening[incarnation] = Session(node, incarnation, monotonic, peer, life, terms, address)
 
     def activate(self, node: str, incarnation: int) -> None:
         """Make a durable registration the current one of its node."""
@@ -326,7 +320,7 @@ class Hub:
             session.life,
             session.terms,
             session.left,
-            session.gangs.address,
+            session.address,
         )
 
     def is_silent(self, node: str, monotonic: int) -> bool:

@@ -39,7 +39,7 @@ from spillover.model.ids import ClusterName, NodeKey, NodeName, split_task
 from spillover.model.inside import Inside
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE
-from spillover.ports.cluster import Agents, GangHost, LeaseTerms, Offer
+from spillover.ports.cluster import Agents, LeaseTerms, Offer
 from spillover.ports.commands import CommandError, ErrorKind
 
 log = structlog.get_logger()
@@ -236,8 +236,8 @@ class AgentRequests:
         self._incarnation = max(self._incarnation, self._loop.state.facts.incarnations) + 1
         incarnation = self._incarnation
         terms = self.terms(adapts=intro.adapts)
-        gangs = GangHost(intro.gangs, intro.address)
-        self._agents.open(key, incarnation, self._loop.time.monotonic(), intro.peer, intro.life, terms, gangs)
+        moment = self._loop.time.monotonic()
+        self._agents.open(key, incarnation, moment, intro.peer, intro.life, terms, intro.address)
         proposal = Register(
             intro.cluster,
             intro.name,
@@ -251,6 +251,7 @@ class AgentRequests:
             intro.admin,
             intro.waiting,
             intro.inside,
+            intro.gangs,
         )
         try:
             (reply,) = await self._loop.propose(proposal)

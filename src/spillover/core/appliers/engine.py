@@ -92,6 +92,7 @@ def agent_registered(state: State, event: AgentRegistered) -> None:
     node.queue = event.queue
     node.token = event.token
     node.inside = event.inside
+    node.gangs = event.gangs
     _enter(state, node, AGENT[node.status, AgentRegistered], event.at)
     move_up(node)
     state.facts.incarnations = max(state.facts.incarnations, event.incarnation, node.number)

@@ -72,6 +72,7 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
             proposal.queue,
             proposal.token,
             proposal.inside,
+            proposal.gangs,
         )
     ]
     keep = tuple(lease for lease in proposal.held if _task(state, lease, key) is not None)

@@ -117,6 +117,8 @@ class AgentRegistered(Event, frozen=True, tag="agent_registered"):
     """Id of its token; empty for the server's own token."""
     inside: Inside | None = None
     """Its sockets, cores, GPUs and links: domains (socket, cpus, gpus, memory), gpus, links; null if it reports none."""
+    gangs: bool = True
+    """Whether it can run tasks of gangs; agents before 0.5 cannot."""
 
     def __str__(self) -> str:
         return f"agent {self.cluster}/{self.node} registered with {self.capacity}"

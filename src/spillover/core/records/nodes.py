@@ -55,6 +55,8 @@ class Node(Struct, array_like=True):
     """Its sockets, cores, GPUs and links; None if it reported none."""
     granted: dict[TaskKey, Granted] = field(default_factory=dict)
     """Tasks that have cores or GPUs of their own, by name."""
+    gangs: bool = True
+    """Whether it can run tasks of gangs; agents before 0.5 cannot."""
 
     @property
     def key(self) -> NodeKey:

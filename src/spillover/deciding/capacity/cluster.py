@@ -216,7 +216,7 @@ class Capacity:
         wider = bool(node.capacity.other) and self.layout.add(node.capacity)
         if self.layout.add_pools(pools) or wider:
             self._widen()
-        changed = machine.learn(node.labels, node.taints, frozenset(node.offers))
+        changed = machine.learn(node)
         limit = node.tasks if node.foreign is not None and node.tasks >= 0 else ANY
         machine.idle = [node.capacity.cpu, node.capacity.memory, node.capacity.gpu, limit]
         machine.idle += self.layout.named(node.capacity)

@@ -283,7 +283,7 @@ def _as_one(shape: Shape) -> Shape:
     """Return the shape of one task that asks for as much as a whole gang."""
     exclusive = shape.topology is not None and shape.topology.exclusive
     one = Topology(exclusive=exclusive)
-    return replace(shape, resources=shape.total, tasks=1, rest=None, topology=one, groups=(), most=0)
+    return replace(shape, resources=shape.total, tasks=1, rest=None, topology=one, groups=(), most=1)
 
 
 def _without(fitting: Fitting, barred: Collection[int]) -> Fitting:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from spillover.core.records.nodes import Node
 from spillover.deciding.capacity.amounts import (
     CLOSED,
     CPU,
@@ -90,6 +91,7 @@ class Machine(FreeAmounts):
         "name",
         "number",
         "offers",
+        "outdated",
         "pace",
         "ready",
         "repels",
@@ -132,8 +134,10 @@ class Machine(FreeAmounts):
         self.total = Resources()
         self.labels: Mapping[str, str] = {}
         self.taints: tuple[Taint, ...] = ()
+        self.outdated = False
+        """Whether its agent is of a release that cannot run gangs."""
         self.repels = False
-        """Whether a taint rejects tasks that do not tolerate it."""
+        """Whether it may reject a job that asks for nothing special: for a taint, or because its agent is outdated."""
         self._known: dict[Rules | Topology | None, bool] = {}
         """By rules, whether the machine satisfies them; by topology, whether it is at the levels."""
 
@@ -144,6 +148,7 @@ class Machine(FreeAmounts):
         own.limit, own.pace, own.turn, own.slots = self.limit, self.pace, self.turn, self.slots
         own.offers, own.ready, own.total = self.offers, self.ready, self.total
         own.labels, own.taints, own.repels = self.labels, self.taints, self.repels
+        own.outdated = self.outdated
         own.idle, own.windows, own.inside, own.left = self.idle, self.windows, self.inside, self.left
         return own
 
@@ -204,8 +209,8 @@ class Machine(FreeAmounts):
         )
 
     def could_fit(self, shape: Shape) -> bool:
-        """Return whether a task of this shape would fit if the machine were empty."""
-        if not shape.resources.fits(self.total) or not self.admits(shape):
+        """Return whether a task of this shape would fit if the machine were empty, and its agent of this release."""
+        if not shape.resources.fits(self.total) or not self.admits(shape, upgraded=True):
             return False
         if shape.topology is None or not shape.topology.asks_inside:
             return True
@@ -262,8 +267,10 @@ class Machine(FreeAmounts):
             shape.topology is not None and bool(shape.topology.pin)
         )
 
-    def admits(self, shape: Shape) -> bool:
-        """Return whether jobs of this shape may run there, whatever else runs on it."""
+    def admits(self, shape: Shape, *, upgraded: bool = False) -> bool:
+        """Return whether jobs of this shape may run there, whatever else runs on it; or once its agent is `upgraded`."""
+        if self.outdated and shape.is_gang and not upgraded:
+            return False
         if shape.needs and not self.offers.issuperset(shape.needs):
             return False
         if (shape.rules is not None or self.repels) and not self._satisfies(shape.rules):
@@ -308,13 +315,22 @@ class Machine(FreeAmounts):
             answer = self._known[rules] = not repelled and matches(asked, self.name, self.labels, self.offers)
         return answer
 
-    def learn(self, labels: Mapping[str, str], taints: tuple[Taint, ...], offers: frozenset[str]) -> bool:
-        """Set labels, taints and offered words; return whether they changed. A job may ask for what is gone."""
-        same = self.labels == labels and self.taints == taints and self.offers == offers
-        self.labels, self.taints, self.offers = labels, taints, offers
+    def learn(self, node: Node) -> bool:
+        """Read labels, taints, offered words and what its agent can run; return whether they changed.
+
+        A job may ask for what is gone.
+        """
+        offers, outdated = frozenset(node.offers), not node.gangs
+        same = (
+            self.labels == node.labels
+            and self.taints == node.taints
+            and self.offers == offers
+            and self.outdated is outdated
+        )
+        self.labels, self.taints, self.offers, self.outdated = node.labels, node.taints, offers, outdated
         if same:
             return False
-        self.repels = any(taint.effect in REPELLING for taint in taints)
+        self.repels = outdated or any(taint.effect in REPELLING for taint in node.taints)
         self._known.clear()
         return True
 

@@ -239,13 +239,15 @@ def fits(cluster: "Capacity", shape: Shape) -> bool:
     return False
 
 
-def _admitting(cluster: "Capacity", shape: Shape, part: Shape, free: Free) -> dict[Machine, int]:
+def _admitting(
+    cluster: "Capacity", shape: Shape, part: Shape, free: Free, *, upgraded: bool = False
+) -> dict[Machine, int]:
     """Return all machines that admit a gang, with the number of tasks of a part that fit there."""
     wants = cluster.layout.wants(part.resources)
     return {
         machine: machine.tasks_of(part, wants, free(machine))
         for machine in cluster.machines
-        if machine.admits(shape)
+        if machine.admits(shape, upgraded=upgraded)
     }
 
 
@@ -254,22 +256,25 @@ def most_now(cluster: "Capacity", shape: Shape) -> int:
     return _most(cluster, shape, _free_now)
 
 
-def most_ever(cluster: "Capacity", shape: Shape) -> int:
-    """Return how many tasks of a gang a cluster could hold if nothing else ran there, whatever state its nodes are in."""
+def most_ever(cluster: "Capacity", shape: Shape, *, upgraded: bool = False) -> int:
+    """Return how many tasks of a gang a cluster could hold if nothing else ran there, whatever state its nodes are in.
+
+    With `upgraded`, machines count whose agents cannot run gangs before they are upgraded.
+    """
     if len(shape.parts) > 1:
         # Another order of placement might find room, so only what no order can hold is too large.
         return (
             shape.tasks
-            if _might_hold(cluster, shape)
-            else min(shape.tasks - 1, _most(cluster, shape, _free_when_idle))
+            if _might_hold(cluster, shape, upgraded=upgraded)
+            else min(shape.tasks - 1, _most(cluster, shape, _free_when_idle, upgraded=upgraded))
         )
-    return _most(cluster, shape, _free_when_idle)
+    return _most(cluster, shape, _free_when_idle, upgraded=upgraded)
 
 
-def _most(cluster: "Capacity", shape: Shape, free: Free) -> int:
+def _most(cluster: "Capacity", shape: Shape, free: Free, *, upgraded: bool = False) -> int:
     """Return how many tasks of a gang fit together, part by part."""
     topology, parts = shape.topology or Topology(), shape.parts
-    fitting = _admitting(cluster, shape, parts[0].shape, free)
+    fitting = _admitting(cluster, shape, parts[0].shape, free, upgraded=upgraded)
     if len(parts) == 1:
         return most_together(fitting, topology)
     there, most = _Amounts(free), 0
@@ -289,10 +294,10 @@ def _most(cluster: "Capacity", shape: Shape, free: Free) -> int:
     return most
 
 
-def _might_hold(cluster: "Capacity", shape: Shape) -> bool:
+def _might_hold(cluster: "Capacity", shape: Shape, *, upgraded: bool) -> bool:
     """Return whether an idle cluster has enough for each part of a gang alone, and for the sum of all."""
     topology, total = shape.topology or Topology(), cluster.layout.wants(shape.total)
-    alone = [_admitting(cluster, shape, part, _free_when_idle) for _, part in shape.parts]
+    alone = [_admitting(cluster, shape, part, _free_when_idle, upgraded=upgraded) for _, part in shape.parts]
     for each in _together(alone[0], topology):
         free = [sum(one) for one in zip(*[_free_when_idle(machine) for machine in each], strict=True)]
         if not free or not amounts.fits(total, free):

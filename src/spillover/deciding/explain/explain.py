@@ -25,6 +25,7 @@ from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import After, On
 from spillover.model.reasons import (
     AfterJobs,
+    AgentsOutdated,
     AllDrained,
     AtLimit,
     BackingOff,
@@ -295,8 +296,9 @@ def _why_it_does_not_fit(engine: Decider, job: Job, allowed: Sequence[ClusterAns
     limited = [each.reason for each in allowed if isinstance(each.reason, AtLimit)]
     if apart := [each.reason for each in allowed if isinstance(each.reason, NoRoomTogether | NoEmptyNode)]:
         return max(apart, key=lambda reason: reason.fitting)
-    if inside := [each.reason for each in allowed if isinstance(each.reason, NoRoomInside)]:
-        return inside[0]
+    for lasting in (NoRoomInside, AgentsOutdated):
+        if found := [each.reason for each in allowed if isinstance(each.reason, lasting)]:
+            return found[0]
     return limited[0] if limited and not names else NoRoom(job.kind.shape.resources, names)
 
 

@@ -1,6 +1,6 @@
 """Tells requests that no cluster can ever hold from those that only have to wait.
 
-It counts every known node, whatever its state, and as if nothing ran there. A cluster of which no node is known yet may
+It counts every known node, whatever its state and the release of its agent, and as if nothing ran there. A cluster of which no node is known yet may
 still hold anything.
 """
 
@@ -45,7 +45,7 @@ def _why_never(cluster: Capacity, shape: Shape) -> Reason | None:
     if shape.tasks == 1:
         if any(machine.could_fit(shape) for machine in cluster.machines):
             return None
-    elif (most := most_ever(cluster, shape)) >= shape.tasks:
+    elif (most := most_ever(cluster, shape, upgraded=True)) >= shape.tasks:
         return None
     elif most and all(
         any(machine.could_fit(part) for machine in cluster.machines) for _, part in shape.parts
@@ -54,7 +54,7 @@ def _why_never(cluster: Capacity, shape: Shape) -> Reason | None:
     if (inside := too_big_inside(cluster.machines, shape)) is not None:
         return inside
     flat = without_inside(shape)
-    wanted = [machine for machine in cluster.machines if machine.admits(flat)]
+    wanted = [machine for machine in cluster.machines if machine.admits(flat, upgraded=True)]
     for _, part in flat.parts if wanted else ():
         if not any(machine.could_fit(part) for machine in wanted):
             return TooBig(part.resources, largest_of(wanted, part.resources))

@@ -26,6 +26,7 @@ from spillover.model.admission import (
 from spillover.model.cluster import WITHOUT, ClusterHealth, ClusterLife, Role
 from spillover.model.job import Burst, Shape
 from spillover.model.reasons import (
+    AgentsOutdated,
     AllDrained,
     AtLimit,
     BurstRefused,
@@ -124,7 +125,7 @@ def refusal_of(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
     if not offering:
         return NotOffered(_missing(cluster.machines, shape))
     anywhere = structs.replace(shape, topology=None) if shape.topology is not None else shape
-    wanted = [machine for machine in offering if machine.admits(anywhere)]
+    wanted = [machine for machine in offering if machine.admits(anywhere, upgraded=True)]
     if not wanted:
         return _no_node(offering, shape.rules or NO_RULES) or _not_ready(state, cluster)
     for _, part in reversed(anywhere.parts):
@@ -135,10 +136,10 @@ def refusal_of(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
         return inside
     if shape.topology is not None:
         labels = [level.label for level in cluster.spec.levels if level.name in shape.topology.levels]
-        large = [machine for machine in large if machine.admits(shape)]
+        large = [machine for machine in large if machine.admits(shape, upgraded=True)]
         if not large:
             return NoSuchNode(" and ".join(f"a label {label}" for label in labels))
-    if shape.tasks > 1 and (most := matching.most_ever(cluster, shape)) < shape.tasks:
+    if shape.tasks > 1 and (most := matching.most_ever(cluster, shape, upgraded=True)) < shape.tasks:
         return gang_too_big(cluster, shape, most)
     return _not_now(state, cluster, shape, large)
 
@@ -218,11 +219,21 @@ def _not_now(state: State, cluster: Capacity, shape: Shape, large: Sequence[Mach
         return AllDrained((cluster.name,), drained) if drained else _not_ready(state, cluster)
     if limit is not None or cluster.fits(shape):
         return limit
+    if shape.is_gang and (old := _outdated(cluster, shape, large)) is not None:
+        return old
     if shape.topology is not None:
         return _no_room_in_levels(cluster, shape, shape.topology)
     if (limited := _task_limit(state, cluster, shape)) is not None:
         return limited
     return _no_room_together(cluster, shape) if shape.is_gang else NoRoom(shape.resources, (cluster.name,))
+
+
+def _outdated(cluster: Capacity, shape: Shape, large: Sequence[Machine]) -> AgentsOutdated | None:
+    """Return which agents must be upgraded before a cluster can hold a gang; None if it can without them."""
+    old = tuple([machine.name for machine in large if machine.outdated])
+    if not old or (most := matching.most_ever(cluster, shape)) >= shape.tasks:
+        return None
+    return AgentsOutdated(cluster.name, shape.tasks, most, old)
 
 
 def _no_room_in_levels(cluster: Capacity, shape: Shape, topology: Topology) -> Reason:

@@ -60,6 +60,7 @@ from spillover.model.reasons.refusing import (
 )
 from spillover.model.reasons.waiting import (
     AfterJobs,
+    AgentsOutdated,
     AllDrained,
     BehindOthers,
     BeyondDepth,
@@ -87,6 +88,7 @@ Reason: TypeAlias = (
     | NoRoomTogether
     | NoEmptyNode
     | NoRoomInside
+    | AgentsOutdated
     | Reserved
     | ReservationClosed
     | BehindOthers
@@ -156,6 +158,7 @@ def _code(kind: type[Reason]) -> str:
 
 __all__ = [
     "AfterJobs",
+    "AgentsOutdated",
     "AllDrained",
     "AlwaysRented",
     "AtLimit",

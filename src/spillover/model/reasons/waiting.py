@@ -98,6 +98,26 @@ class NoEmptyNode(NotNow, frozen=True, tag="no_empty_node"):
         return f"waits for empty nodes of {self.cluster} for {many}; those that are empty now take {self.fitting}"
 
 
+class AgentsOutdated(NotNow, frozen=True, tag="agents_outdated"):
+    """The cluster is large enough for the gang, but agents before release 0.5 cannot run tasks of gangs."""
+
+    cluster: ClusterName
+    tasks: int
+    most: int
+    """How many of its tasks the other agents could run together."""
+    nodes: tuple[NodeName, ...]
+    """The nodes with such agents."""
+
+    def __str__(self) -> str:
+        more = len(self.nodes) - 3
+        listed = ", ".join(self.nodes[:3]) + (f" and {more} more" if more > 0 else "")
+        agents = f"agent {listed} is" if len(self.nodes) == 1 else f"agents {listed} are"
+        return (
+            f"{agents} of a release before 0.5, which cannot run gangs; the others of {self.cluster} could run "
+            f"{self.most} of its {self.tasks} tasks; upgrade them"
+        )
+
+
 class NoRoomInside(NotNow, frozen=True, tag="no_room_inside"):
     """A machine has enough free, but not in one socket or NUMA node, or not with the link, that its tasks ask for."""
 
