@@ -9,6 +9,8 @@ so that methods that are added here later have a default, and tests it with `Pro
 `spillover.testing.provider_suite`.
 """
 
+import hashlib
+import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -27,6 +29,28 @@ MACHINE_TAG: Final = "spillover-machine"
 """Tag of every machine: its id."""
 CLUSTER_TAG: Final = "spillover-cluster"
 """Tag of every machine: its cluster, for people."""
+
+
+_MOST_NAME: Final = 63
+"""Characters of a name that every provider takes: a label of a host name."""
+_NAME: Final = re.compile(r"[a-z0-9]+(?:-+[a-z0-9]+)*", re.ASCII)
+_NOT_NAME: Final = re.compile(r"[^a-z0-9]+", re.ASCII)
+
+
+def name_prefix(owner: str) -> str:
+    """Return how the names of all machines of an owner begin."""
+    return f"spill-{owner[:8]}-"
+
+
+def machine_name(owner: str, machine: str) -> str:
+    """Return the name of a machine at providers in which names are unique: lower-case letters, digits and hyphens."""
+    prefix = name_prefix(owner)
+    if _NAME.fullmatch(machine) and len(prefix) + len(machine) <= _MOST_NAME:
+        return prefix + machine
+    # A digest keeps ids apart that differ only in what a name cannot hold.
+    digest = hashlib.blake2s(machine.encode(), digest_size=6).hexdigest()
+    kept = _NOT_NAME.sub("-", machine.lower())[: _MOST_NAME - len(prefix) - len(digest) - 1].strip("-")
+    return f"{prefix}{kept}-{digest}" if kept else prefix + digest
 
 
 class Join(Struct, frozen=True):
@@ -66,7 +90,7 @@ class Order(Struct, frozen=True):
     @property
     def name(self) -> str:
         """A name for providers in which names are unique."""
-        return f"spill-{self.owner[:8]}-{self.machine}"
+        return machine_name(self.owner, self.machine)
 
     @property
     def tags(self) -> dict[str, str]:
