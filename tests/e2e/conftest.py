@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import ServerProcess, nothing_left, write_config
+from tests.support.remote_agent import RemoteAgent
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +35,20 @@ def servers(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
     yield make
     for server in made:
         server.clear()
+
+
+@pytest.fixture
+def agents(tmp_path: Path) -> Iterator[Callable[..., RemoteAgent]]:
+    """Make agents in folders of their own, which are ended in the end."""
+    made: list[RemoteAgent] = []
+
+    def make(*words: str, folder: str = "away", **environment: str) -> RemoteAgent:
+        made.append(RemoteAgent(tmp_path / folder, *words, **environment))
+        return made[-1]
+
+    yield make
+    for agent in made:
+        agent.clear()
 
 
 @pytest.fixture

@@ -1,12 +1,7 @@
 """`spill agent` as a process of its own, with a token and a URL: it joins, runs, survives the server and drains."""
 
-import os
-import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,68 +15,12 @@ from tests.support.processes import (
     ServerProcess,
     clean_environment,
     free_ports,
-    processes_of,
     wait_until,
 )
+from tests.support.remote_agent import RemoteAgent
 
 CLUSTERS = [{"name": "onprem"}]
 """One cluster, without agents of its own."""
-
-
-class RemoteAgent:
-    """`spill agent` in a folder that is as far away as another machine's."""
-
-    def __init__(self, folder: Path, *words: str, **environment: str) -> None:
-        folder.mkdir(exist_ok=True)
-        self.folder = folder
-        self._words = words
-        self._environment = environment
-        self.process: subprocess.Popen[str] | None = None
-
-    def start(self) -> "RemoteAgent":
-        with (self.folder / "agent.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "spillover.cli", "agent", *self._words],
-                cwd=self.folder,
-                env=clean_environment() | {"XDG_STATE_HOME": str(self.folder / "state")} | self._environment,
-                stdin=subprocess.DEVNULL,
-                stderr=log,
-                text=True,
-            )
-        return self
-
-    def signal(self, number: int = signal.SIGTERM) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
-
-    def end(self, seconds: float = 20) -> int:
-        """Its exit code, once it has one."""
-        assert self.process is not None
-        return self.process.wait(seconds)
-
-    def log(self) -> str:
-        return (self.folder / "agent.log").read_text()
-
-    def clear(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        for pid in processes_of(self.folder):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
-@pytest.fixture
-def agents(tmp_path: Path) -> Iterator[Callable[..., RemoteAgent]]:
-    made: list[RemoteAgent] = []
-
-    def make(*words: str, folder: str = "away", **environment: str) -> RemoteAgent:
-        made.append(RemoteAgent(tmp_path / folder, *words, **environment))
-        return made[-1]
-
-    yield make
-    for agent in made:
-        agent.clear()
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 from spillover.agent.connection.finding import InFolder
+from spillover.agent.connection.joining import ByJoin
 from spillover.agent.files.folder import FolderTaken
-from spillover.agent.options import AgentOptions, Defaults, add_options, read_options
+from spillover.agent.options import AgentOptions, Defaults, add_options, read_joining, read_options
 from spillover.agent.run import Agent
 
 
@@ -17,9 +18,18 @@ def main(words: list[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(words)
     data: Path = given.data.resolve()
-    finder = InFolder(given.server_file or data / "server.json", data / "token")
+    if given.join is None and (
+        missing := [f"--{each}" for each in ("name", "cluster") if not getattr(given, each)]
+    ):
+        parser.error(f"the following arguments are required: {', '.join(missing)} (or --join)")
     try:
-        options = read_options(given, data, finder)
+        join = read_joining(given)
+        finder = (
+            ByJoin(join, given.server_file)
+            if join is not None
+            else InFolder(given.server_file or data / "server.json", data / "token")
+        )
+        options = read_options(given, data, finder, join)
     except ValueError as error:
         parser.exit(2, f"spillover.agent: {error}\n")
     try:
@@ -52,10 +62,14 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m spillover.agent", description="Run tasks for a Spillover server."
     )
     parser.add_argument("--data", type=Path, required=True, help="the server's data folder")
-    parser.add_argument("--name", required=True, help="name of this agent, unique in its cluster")
-    parser.add_argument("--cluster", required=True, help="cluster to join")
+    parser.add_argument("--name", help="name of this agent, unique in its cluster")
+    parser.add_argument("--cluster", help="cluster to join")
     add_options(parser, Defaults())
-    parser.add_argument("--server-file", type=Path, help="file with the server's address (DATA/server.json)")
+    parser.add_argument(
+        "--server-file",
+        type=Path,
+        help="file with the server's address (DATA/server.json; with --join, none)",
+    )
     return parser
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from spillover.agent.connection.finding import ServerFinder
+from spillover.agent.connection.joining import read_join
 from spillover.agent.connection.peers import Listening
 from spillover.agent.files.cache import CACHE
 from spillover.agent.nursery.holes import LEAST_LIMIT
@@ -22,10 +23,13 @@ from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.inside import Inside
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND, UnitError, format_memory, parse_cpu, parse_duration, parse_memory
+from spillover.ports.provider import Join
 from spillover.wire.tasks import MOST_QUEUE
 
 DEFAULT_QUEUE = 256
 MOST_SOCKETS = 64
+IN_JOIN = ("server", "token_file", "ca", "name", "cluster")
+"""Options that `--join` replaces."""
 MOST_ADDRESS = 255
 """Most characters of the name of a host."""
 
@@ -62,6 +66,8 @@ class AgentOptions(Struct, frozen=True):
     """Sockets, cores, GPUs and links to report; None reports none."""
     address: str = ""
     """Where tasks on other machines reach tasks of gangs here; empty uses the address that reaches the server."""
+    join: Join | None = None
+    """What the machine was made with; None if a person runs this agent."""
 
 
 class Defaults(NamedTuple):
@@ -75,6 +81,11 @@ class Defaults(NamedTuple):
 
 def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     """Add the options of an agent to a parser."""
+    parser.add_argument(
+        "--join",
+        metavar="FILE",
+        help="JSON with server, cluster, name and token of a rented machine; - reads standard input",
+    )
     parser.add_argument("--cpu", default=defaults.cpu, help="CPUs to use, such as 2 or 500m")
     parser.add_argument("--memory", default=defaults.memory, help="memory to use, such as 4Gi")
     parser.add_argument(
@@ -185,7 +196,26 @@ def _listening(given: argparse.Namespace) -> Listening:
     return Listening(given.peer, given.peer_cert, given.peer_key)
 
 
-def read_options(given: argparse.Namespace, data: Path, finder: ServerFinder) -> AgentOptions:
+def read_joining(given: argparse.Namespace) -> Join | None:
+    """Read the file of `--join`, and take name and cluster from it; None if there is no such option.
+
+    Raises ValueError with all problems, one a line.
+    """
+    if given.join is None:
+        return None
+    twice = [f"--{flag.replace('_', '-')}" for flag in IN_JOIN if getattr(given, flag, None)]
+    if twice:
+        raise ValueError(
+            f"--join says what {' and '.join(twice)} would say; remove {'it' if len(twice) == 1 else 'them'}"
+        )
+    join = read_join(given.join)
+    given.name, given.cluster = join.name, join.cluster
+    return join
+
+
+def read_options(
+    given: argparse.Namespace, data: Path, finder: ServerFinder, join: Join | None = None
+) -> AgentOptions:
     """Read the options of an agent whose folder is in `data`; raise ValueError with all problems, one a line."""
     wrong = [
         f"--{flag} {getattr(given, flag)!r} is not {NAME_RULE}"
@@ -250,6 +280,7 @@ def read_options(given: argparse.Namespace, data: Path, finder: ServerFinder) ->
         settings=settings,
         inside=_inside(cpu, devices, sockets or 0, given.gpu_link),
         address=given.address,
+        join=join,
     )
 
 

@@ -31,7 +31,8 @@ def dial(target: Target) -> grpc.aio.Channel:
     )
     if target.tls:
         credentials = grpc.ssl_channel_credentials(root_certificates=target.ca)
-        return grpc.aio.secure_channel(target.address, credentials, options=options)
+        named = (("grpc.ssl_target_name_override", target.shown_as),) if target.shown_as else ()
+        return grpc.aio.secure_channel(target.address, credentials, options=(*options, *named))
     return grpc.aio.insecure_channel(target.address, options=options)
 
 

@@ -29,6 +29,8 @@ class Target(Struct, frozen=True):
     tls: bool = False
     ca: bytes | None = None
     """PEM of the authority to trust; None trusts those of the system."""
+    shown_as: str = ""
+    """A name in the server's certificate, which is trusted whatever name reaches the server; empty checks that name."""
 
 
 class NotFound(Exception):
@@ -70,12 +72,10 @@ class InFolder:
     async def find(self) -> Target:
         """See ServerFinder."""
         try:
-            found = msgspec.json.decode(self._server_file.read_bytes(), type=FoundServer)
             token = self._token_file.read_text().strip()
-            ca = Path(found.ca).read_bytes() if found.ca else None  # noqa: ASYNC240 - a few small files
-        except (OSError, msgspec.DecodeError) as error:
+        except OSError as error:
             raise NotFound(f"no server found: {error}") from None
-        return _checked(Target(found.grpc, token, found.http.startswith("https:"), ca))
+        return published(self._server_file, token)
 
     def found(self, target: Target) -> None:
         """See ServerFinder. Nothing to record, because reading the file again is cheap."""
@@ -152,10 +152,20 @@ class ByUrl:
         parts = urlsplit(url)
         host = answer.host or parts.hostname or ""
         address = f"[{host}]:{answer.port}" if ":" in host else f"{host}:{answer.port}"
-        return answer, _checked(Target(address, token, parts.scheme == "https", ca))
+        return answer, checked(Target(address, token, parts.scheme == "https", ca))
 
 
-def _checked(target: Target) -> Target:
+def published(server_file: Path, token: str) -> Target:
+    """Return the server that published its addresses in a file; raise NotFound if there is none."""
+    try:
+        found = msgspec.json.decode(server_file.read_bytes(), type=FoundServer)
+        ca = Path(found.ca).read_bytes() if found.ca else None
+    except (OSError, msgspec.DecodeError) as error:
+        raise NotFound(f"no server found: {error}") from None
+    return checked(Target(found.grpc, token, found.http.startswith("https:"), ca))
+
+
+def checked(target: Target) -> Target:
     """Return the target; raise NotFound if the token would cross the network in the clear."""
     if not target.tls and not is_loopback(target.address):
         raise NotFound(

@@ -48,21 +48,33 @@ def _run(args: Namespace, context: Context) -> int:
 
     from spillover.agent.__main__ import live  # noqa: PLC0415 - heavy
     from spillover.agent.connection.finding import ByUrl  # noqa: PLC0415 - heavy
+    from spillover.agent.connection.joining import STDIN, ByJoin  # noqa: PLC0415 - heavy
     from spillover.agent.connection.peers import Listening  # noqa: PLC0415 - heavy
     from spillover.agent.files.folder import FolderTaken  # noqa: PLC0415 - heavy
-    from spillover.agent.options import read_options  # noqa: PLC0415 - heavy
+    from spillover.agent.options import read_joining, read_options  # noqa: PLC0415 - heavy
 
-    _complete(args)
-    warn_of_readers(context.out, args.token_file)
-    finder = ByUrl(args.server, args.token_file, Path(args.ca) if args.ca else None)
-    unnamed = args.cluster is None
-    args.cluster = args.cluster or "unnamed"  # find all other problems before waiting for the server
     try:
-        options = read_options(args, args.data.absolute(), finder)
-        if unnamed:
-            options = structs.replace(options, cluster=_cluster(finder, context.out))
+        join = read_joining(args)
+        if join is not None:
+            if args.join != STDIN:
+                warn_of_readers(context.out, Path(args.join))
+            _complete_machine(args)
+            server, finder = join.server, ByJoin(join)
+            options = read_options(args, args.data.absolute(), finder, join)
+        else:
+            _complete(args)
+            warn_of_readers(context.out, args.token_file)
+            server, asking = (
+                args.server,
+                ByUrl(args.server, args.token_file, Path(args.ca) if args.ca else None),
+            )
+            unnamed = args.cluster is None
+            args.cluster = args.cluster or "unnamed"  # find all other problems before waiting for the server
+            options = read_options(args, args.data.absolute(), asking)
+            if unnamed:
+                options = structs.replace(options, cluster=_cluster(asking, context.out))
         # Agents on other machines cannot reach loopback, so do not offer them a peer address there.
-        if args.peer is None and not _is_here(args.server):
+        if args.peer is None and not _is_here(server):
             options = structs.replace(options, peers=Listening(address=""))
         live(options)
     except (ValueError, FolderTaken) as error:
@@ -73,7 +85,6 @@ def _run(args: Namespace, context: Context) -> int:
 def _complete(args: Namespace) -> None:
     """Fill in missing options from the environment and the machine."""
     from spillover.client.place import server_url  # noqa: PLC0415 - heavy
-    from spillover.clusters.agents.machine import cpus, memory  # noqa: PLC0415 - only here
 
     args.server = args.server or os.environ.get("SPILL_SERVER")
     if not args.server:
@@ -84,18 +95,25 @@ def _complete(args: Namespace) -> None:
             raise UsageError("no token; set --token-file FILE or SPILL_TOKEN_FILE")
         args.token_file = Path(named)
     args.ca = args.ca or os.environ.get("SPILL_CA")
-    if args.slots is not None and args.cpu:
-        raise UsageError("--slots and --cpu mean the same; remove one")
-    args.cpu = args.cpu or str(args.slots or cpus())
-    args.memory = args.memory or str(memory())
     args.name = args.name or socket.gethostname()
-    if args.data is None:
-        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        args.data = Path(home) / "spillover"
+    _complete_machine(args)
     try:
         args.token_file.read_bytes()
     except OSError as error:
         raise UsageError(f"--token-file {args.token_file}: {error.strerror}") from None
+
+
+def _complete_machine(args: Namespace) -> None:
+    """Fill in missing options from the machine."""
+    from spillover.clusters.agents.machine import cpus, memory  # noqa: PLC0415 - only here
+
+    if args.slots is not None and args.cpu:
+        raise UsageError("--slots and --cpu mean the same; remove one")
+    args.cpu = args.cpu or str(args.slots or cpus())
+    args.memory = args.memory or str(memory())
+    if args.data is None:
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        args.data = Path(home) / "spillover"
 
 
 def _is_here(url: str) -> bool:
