@@ -16,7 +16,7 @@ from spillover.wire import agents_pb2 as pb
 from tests.support.agent_process import AgentProcess, a_grant
 from tests.support.containers import IMAGE, ContainerEngine, missing
 from tests.support.processes import wait_until
-from tests.support.scripted_server import ScriptedServer
+from tests.support.scripted_server import ScriptedServer, key_of
 
 
 @pytest.fixture(scope="module")
@@ -219,3 +219,51 @@ async def test_without_an_engine_the_agent_says_why(
     (told,) = server.registrations[:1]
     assert "container" not in told.offers
     assert told.labels["without.container"] == "PATH has neither podman nor docker"
+
+
+# --- gangs
+
+
+def a_gang(job: str, *command: str, image: str = IMAGE, tasks: int = 2) -> list[pb.Grant]:
+    grants = [a_container(job, *command, image=image, workdir="/tmp") for _ in range(tasks)]
+    for rank, grant in enumerate(grants):
+        grant.lease.task, grant.task.tasks = rank, tasks
+    return grants
+
+
+async def test_a_gang_whose_image_cannot_be_pulled_gives_its_tasks_back_before_any_starts(
+    server: ScriptedServer, agent: AgentProcess, engine: ContainerEngine
+) -> None:
+    there, absent = a_gang("a", "true")
+    absent.task.container.image = "localhost/no-such-image:1"
+    server.grant(there, absent)
+    failed = key_of(absent.lease)
+    await server.until(lambda: failed in server.results and key_of(there.lease) in server.prepared)
+    done = server.results[failed]
+    assert done.outcome == pb.NOT_STARTED
+    assert done.message.startswith("podman cannot pull localhost/no-such-image:1: ")
+    assert failed not in server.prepared
+    assert not server.started
+    assert engine.containers() == []
+
+
+async def test_a_gang_is_prepared_once_its_missing_image_is_there(
+    server: ScriptedServer, agent: AgentProcess, engine: ContainerEngine, tmp_path: Path
+) -> None:
+    engine.run("save", "--format", "oci-archive", "--output", str(tmp_path / "other.tar"), IMAGE)
+    engine.run("rmi", IMAGE)
+    try:
+        grants = a_gang("a", "sh", "-c", "echo $SPILL_TASK", image=f"oci-archive:{tmp_path}/other.tar")
+        server.grant(*grants)
+        keys = [key_of(grant.lease) for grant in grants]
+        await server.until(lambda: all(key in server.prepared for key in keys))
+        assert len(engine.run("images", "--quiet").split()) == 1, "both tasks share one pull"
+        assert engine.containers() == []
+        assert not server.started
+        (tmp_path / "other.tar").rename(tmp_path / "gone.tar")
+        server.start_gang(grants[0].lease, len(grants))
+        await server.until(lambda: all(key in server.results for key in keys))
+    finally:
+        engine.run("rmi", "--all", "--force")
+        engine.load()
+    assert [server.results[key].exit_code for key in keys] == [0, 0], server.results

@@ -57,6 +57,8 @@ class ScriptedServer:
         self.told: Counter[Key] = Counter()
         """How often each result was reported."""
         self.released: Counter[Key] = Counter()
+        self.prepared: dict[Key, pb.PreparedTask] = {}
+        """Tasks of gangs that wait for the word to start."""
         self.output: dict[int, bytearray] = {}
         self.output_ended: dict[int, str] = {}
         """Ended requests for output, with their errors."""
@@ -133,6 +135,19 @@ class ScriptedServer:
         """Send leases, by default on the current stream."""
         message = pb.FromServer(epoch=self.epoch if epoch is None else epoch, grants=grants)
         self._queues[incarnation or self.incarnation].put_nowait(message)
+
+    def start_gang(self, lease: pb.Lease, tasks: int) -> None:
+        """Give the word to start a gang, all of whose tasks are on one agent."""
+        start = pb.GangStart(
+            job=lease.job,
+            attempt=lease.attempt,
+            seq=lease.seq,
+            nodes=["n1"] * tasks,
+            hosts=["127.0.0.1"] * tasks,
+            port=1,
+            ports=[1] * tasks,
+        )
+        self._queues[self.incarnation].put_nowait(pb.FromServer(epoch=self.epoch, gangs=[start]))
 
     def read(self, read: pb.OutputRead) -> None:
         """Request output."""
@@ -227,6 +242,7 @@ class ScriptedServer:
             self.told[key] += 1
         self.started.update(key_of(start.lease) for start in request.started)
         self.released.update(map(key_of, request.released))
+        self.prepared |= {key_of(task.lease): task for task in request.prepared}
         await self._notify()
         return pb.ReportReply(
             epoch=self.epoch,

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from spillover.agent.connection.transfers import ServerAway, TransferRefused
 from spillover.agent.files.cache import Files
@@ -74,6 +75,9 @@ class House:
         self.signals: list[bool] = []
         self.ends: asyncio.Queue[Exit] = asyncio.Queue()
         self.moving: list[bool] = []
+        self.trouble: str | Exception = ""
+        """Why the runner of gangs cannot prepare a task."""
+        self.prepared: asyncio.Queue[str] = asyncio.Queue()
         files = Files(folder / "files", self.shelf)
         files.open()
         actors = Actors(
@@ -81,9 +85,16 @@ class House:
             signal=lambda _, __, kill: self.signals.append(kill),
             seen=self._seen,
             moving=lambda _, moving: self.moving.append(moving),
+            prepare=self._prepare,
+            prepared=lambda _, why: self.prepared.put_nowait(why),
         )
         self.staging = Staging(folder / "work", files, actors)
         self.staging.open()
+
+    async def _prepare(self, _: Task) -> str:
+        if isinstance(self.trouble, Exception):
+            raise self.trouble
+        return self.trouble
 
     def _seen(self, seen: Sequence[Sight]) -> None:
         for what in self.staging.hold_back_ends(seen):
@@ -418,3 +429,26 @@ async def test_an_upload_that_stalls_has_an_end_of_its_own(
 def test_the_time_for_an_upload_grows_with_its_size_and_outlasts_a_server_that_is_away() -> None:
     assert upload_time(0, 5 * MINUTE) == 15 * MINUTE
     assert upload_time(128 << 20, 5 * MINUTE) == 15 * MINUTE + 1024 * SECOND
+
+
+# --- gangs
+
+
+@pytest.mark.parametrize("files", [False, True])
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [("", ""), ("no image", "no image"), (RuntimeError("a bug"), "cannot prepare it: a bug")],
+)
+async def test_a_task_of_a_gang_is_prepared_when_its_runner_is(
+    house: House, files: bool, trouble: str | Exception, told: str
+) -> None:
+    house.trouble = trouble
+    task = replace(house.task(data=b"1") if files else house.task(), workdir=str(house.folder))
+    house.staging.prepare(LEASE, task)
+    async with asyncio.timeout(5):
+        assert await house.prepared.get() == told
+    if told:
+        await no_folder_is_left(house)
+    else:
+        house.staging.start(LEASE, task, -1)
+        assert len(house.started) == 1

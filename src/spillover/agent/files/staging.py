@@ -14,7 +14,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -77,6 +77,10 @@ class _Stage:
         """Moves its files at present; None while the task runs."""
 
 
+async def _nothing_to_prepare(_: Task) -> str:
+    return ""
+
+
 class Actors(NamedTuple):
     """The callbacks of a stage."""
 
@@ -92,6 +96,8 @@ class Actors(NamedTuple):
     """Returns output streams that the server should keep, each with the path under which it is listed."""
     exited: Callable[[Lease, Exit], None] = lambda _, __: None
     """Receives how the process of a task ended, before its files are uploaded."""
+    prepare: Callable[[Task], Awaitable[str]] = _nothing_to_prepare
+    """Gets ready for a task of a gang beyond its files; returns why that fails, or an empty string."""
     prepared: Callable[[Lease, str], None] = lambda _, __: None
     """Receives that a task of a gang is prepared, or why it cannot be."""
 
@@ -133,21 +139,30 @@ class Staging:
         return stage
 
     def prepare(self, lease: Lease, task: Task) -> None:
-        """Fetch the inputs of a task of a gang, which starts later, and report when that is done."""
+        """Fetch the inputs of a task of a gang and what else it needs; report when that is done. It starts later."""
         if not task.inputs and not task.outputs:
-            looking = asyncio.create_task(self._look_at_folder(lease, task))
+            looking = asyncio.create_task(self._prepare_without_files(lease, task))
             self._ahead.add(looking)
             looking.add_done_callback(self._ahead.discard)
             return
         stage = self._new_stage(lease, task)
         stage.work = asyncio.create_task(self._prepare(lease, stage))
 
-    async def _look_at_folder(self, lease: Lease, task: Task) -> None:
+    async def _prepare_without_files(self, lease: Lease, task: Task) -> None:
         """Report whether a task without files can start. Its folder may be on a disk that is slow or does not answer."""
-        why = ""
         if isinstance(task.work, Shell | Argv) and not await asyncio.to_thread(os.path.isdir, task.workdir):
             why = f"its working directory {task.workdir} does not exist, or the agent may not enter it"
+        else:
+            why = await self._prepare_work(lease, task)
         self._actors.prepared(lease, why)
+
+    async def _prepare_work(self, lease: Lease, task: Task) -> str:
+        """Get ready what runs the work of a task; return why that fails, or an empty string."""
+        try:
+            return await self._actors.prepare(task)
+        except Exception as error:  # a bug of a runner must not keep the gang waiting
+            log.exception("cannot prepare %s", lease.job)
+            return f"cannot prepare it: {error}"
 
     def discard(self, lease: Lease) -> None:
         """Delete the files of a task that was prepared and does not start."""
@@ -237,6 +252,7 @@ class Staging:
         except Exception as error:  # a bug here must not keep the gang waiting
             log.exception("cannot fetch the inputs of %s", lease.job)
             why = f"cannot fetch its inputs: {error}"
+        why = why or await self._prepare_work(lease, stage.task)
         stage.phase, stage.work = _Phase.READY, None
         if why:
             self.discard(lease)

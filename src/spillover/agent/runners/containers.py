@@ -8,6 +8,7 @@ container, whether memory ran out, and to remove what is left.
 import asyncio
 import hashlib
 import os
+import secrets
 import shutil
 import subprocess
 from collections.abc import Coroutine
@@ -45,6 +46,8 @@ STEERING: Final = frozenset(
 STEERING_PREFIXES: Final = (*ENGINE_ENV, "LD_", "LC_", "XDG_", "SPILL_")
 PATIENCE: Final = 30.0
 """Seconds that a request to the engine may take."""
+LONGEST_PULL: Final = 3600.0
+"""Seconds that the engine may take to pull an image."""
 LEAST_MEMORY: Final = 6 << 20
 """Bytes. Engines refuse a lower memory limit."""
 
@@ -68,6 +71,8 @@ class Containers:
         self._killed: set[Lease] = set()
         """Containers that were asked to end."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pulls: dict[str, asyncio.Task[str]] = {}
+        """Images that are being pulled."""
 
     def offer(self) -> RunnerOffer:
         """Offer containers, if an engine answers."""
@@ -80,9 +85,10 @@ class Containers:
 
     async def close(self) -> None:
         """Remove what is left."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        work = [*self._tasks, *self._pulls.values()]
+        for each in work:
+            each.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
         if self._names:
             await self._sweep()
 
@@ -104,6 +110,53 @@ class Containers:
         handed = {variable: value for variable, value in env.items() if not _steers(variable)}
         client = Task(Argv(words), replace(task.need, memory=0), handed | self._env, workdir, cpus=task.cpus)
         self._context.launch(lease, client, lambda seen: self._heard(lease, seen, task.need.memory))
+
+    async def prepare(self, task: Task) -> str:
+        """Pull the image of a task of a gang if it is missing; return why that fails, or an empty string.
+
+        The pull goes on if the task is given back: the gang may come again.
+        """
+        if not isinstance(task.work, Container):
+            raise TypeError(task.work)
+        try:
+            image = plan_of(task.work).image
+        except UnrunnableManifest as error:
+            return str(error)
+        pull = self._pulls.get(image)
+        if pull is None:
+            pull = self._pulls[image] = asyncio.create_task(self._pull(image))
+            pull.add_done_callback(lambda _: self._pulls.pop(image))
+        return await asyncio.shield(pull)
+
+    async def _pull(self, image: str) -> str:
+        """Pull an image, with the options that containers get; return why that fails, or an empty string."""
+        known = not any(option.startswith("--pull") for option in self._options)
+        if known and (await self._ask("image", "inspect", "--format", "{{.Id}}", image))[0] == 0:
+            return ""
+        # A container that is never started: unlike `pull`, `create` takes all options, and so finds the same image.
+        name = f"spill-pull-{secrets.token_hex(8)}"
+        words = ("create", "--name", name, "--label", self._mark, *self._options, image, "true")
+        client = await asyncio.create_subprocess_exec(
+            self._engine,
+            *words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            async with asyncio.timeout(LONGEST_PULL):
+                said, _ = await client.communicate()
+        except TimeoutError:
+            said = f"it took longer than {LONGEST_PULL:.0f} s".encode()
+        finally:
+            if client.returncode is None:
+                client.kill()
+                await client.wait()
+        await self._ask("rm", "--force", "--volumes", name)
+        if client.returncode == 0:
+            return ""
+        last = _last(said.decode(errors="replace"))
+        return f"{Path(self._engine).name} cannot pull {image}: {last}"
 
     def recall(self, lease: Lease) -> None:
         """Do nothing, because containers are never queued behind others."""
@@ -214,9 +267,7 @@ class Containers:
         """Remove containers of this agent that have no client; return the problem, or an empty string."""
         code, said = await self._ask("ps", "--all", "--quiet", "--filter", f"label={self._mark}")
         if code != 0:
-            return (
-                f"{self._engine} does not work: {said.strip().rpartition(chr(10))[2] or 'it gave no reason'}"
-            )
+            return f"{self._engine} does not work: {_last(said)}"
         if said.split():
             await self._ask("rm", "--force", "--volumes", *said.split())
         return ""
@@ -247,6 +298,11 @@ class Containers:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _last(said: str) -> str:
+    """Return the last line that the engine printed."""
+    return said.strip().rpartition("\n")[2] or "it gave no reason"
 
 
 def _steers(variable: str) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from spillover.agent.leases.values import Exit, Task
 from spillover.agent.nursery.clock import boottime
-from spillover.agent.runners.port import Runner, RunnerContext, RunnerOffer, Sight
+from spillover.agent.runners.port import PreparingRunner, Runner, RunnerContext, RunnerOffer, Sight
 from spillover.agent.tasks.process import ProcessEnded
 from spillover.core.events import Lease
 from spillover.model.job import Argv, Shell
@@ -52,6 +52,11 @@ class Runners:
             why = f"this agent has no runner for work of kind {type(task.work).__name__}"
             end: Sight = ProcessEnded(lease, Exit(boottime(), spawned=False, message=why))
             asyncio.get_running_loop().call_soon(self._context.seen, [end])
+
+    async def prepare(self, task: Task) -> str:
+        """Get ready for a task of a gang; return why that fails, or an empty string."""
+        runner = self._by_kind.get(type(task.work))
+        return await runner.prepare(task) if isinstance(runner, PreparingRunner) else ""
 
     def recall(self, lease: Lease, task: Task) -> None:
         """Take back a task that has not begun."""

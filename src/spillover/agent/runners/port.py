@@ -8,7 +8,7 @@ and may begin elsewhere.
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -18,7 +18,17 @@ from spillover.agent.tasks.process import OUTPUT_LIMIT, ProcessEnded, Returned, 
 from spillover.core.events import Lease
 from spillover.model.resources import Resources
 
-__all__ = ["ProcessEnded", "Returned", "Runner", "RunnerContext", "RunnerOffer", "Seen", "Sight", "Spawned"]
+__all__ = [
+    "PreparingRunner",
+    "ProcessEnded",
+    "Returned",
+    "Runner",
+    "RunnerContext",
+    "RunnerOffer",
+    "Seen",
+    "Sight",
+    "Spawned",
+]
 
 
 class RunnerOffer(Struct, frozen=True):
@@ -88,6 +98,18 @@ class Runner(Protocol):
 
     async def close(self) -> None:
         """End everything that is left."""
+        ...
+
+
+@runtime_checkable
+class PreparingRunner(Runner, Protocol):
+    """A runner that must get something ready before a task of its kind can start."""
+
+    async def prepare(self, task: Task) -> str:
+        """Get ready for a task of a gang; return why that fails, or an empty string.
+
+        No task of a gang starts before all are prepared. The task may be given back meanwhile, and never start.
+        """
         ...
 
 

@@ -190,6 +190,7 @@ class TaskRunners:
             moving=self._runtime.state.moving,
             wrote=self._wrote,
             exited=self._runtime.state.exited,
+            prepare=self._runners.prepare,
             prepared=self._prepared,
         )
         return Staging(self._options.folder / "work", self._files, actors)
