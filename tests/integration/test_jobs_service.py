@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
+from msgspec.structs import replace
 
 from spillover.api.grpc.agents import AgentsService, serve_agents
 from spillover.api.grpc.jobs import PROBLEMS, RETRY_AFTER, SERVICE, JobsService
@@ -29,11 +30,13 @@ from spillover.core.proposals import (
 from spillover.core.records.jobs import Placed, Running
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
-from spillover.model.policy import PolicySet
+from spillover.model.job import Argv, GroupWork, Shell
+from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY, MONEY, SECOND
 from spillover.ports.callers import ADMIN, Caller, Stranger
+from spillover.testing.world import OWNED, RENTED
 from spillover.wire import jobs_pb2 as pb
 from tests.support.inside import Inside, leading
 
@@ -119,8 +122,10 @@ async def program() -> AsyncIterator[Program]:
     async with leading() as control:
         hub = Hub()
         requests = AgentRequests(control.loop, hub, DAY)
+        clusters = (replace(OWNED, gangs=True), RENTED)
+        await control.propose(StartEpoch(control.loop.epoch, clusters, PolicySet(wait=Choice("never"))))
         machine = Introduction(
-            ClusterName("onprem"), NodeName("n1"), Resources(2000, 2**40), (), {}, 0, (), 0
+            ClusterName("onprem"), NodeName("n1"), Resources(2000, 2**40), (), {}, 0, (), 0, gangs=True
         )
         await requests.register(machine)
         parts = Parts(
@@ -213,6 +218,50 @@ async def test_a_typed_job_says_what_a_job_file_says(program: Program) -> None:
     assert stored.kind.shape.resources == Resources(1500, 2**30, 1)
     assert (stored.terms.walltime, stored.priority) == (7200 * SECOND, -3)
     assert stored.extra.deadline == 1_900_000_000 * SECOND
+
+
+async def test_a_typed_gang_of_elastic_size_takes_what_fits(program: Program) -> None:
+    (found,) = await program.submit(job(most_tasks=8))
+    (status,) = await program.status(found)
+    assert dict(status.tasks) == {"PLACED": 2}, "the agent has two CPUs"
+    shape = program.control.loop.state.jobs[JobId(found)].kind.shape
+    assert (shape.tasks, shape.most) == (1, 8)
+
+
+async def test_a_typed_job_may_have_groups_of_unlike_tasks(program: Program) -> None:
+    half = pb.Resources(cpu=0.5)
+    groups = [
+        pb.Group(name="leader", run="./lead", resources=half),
+        pb.Group(name="worker", tasks=3, command=["./work"], resources=half, env={"A": "b"}),
+    ]
+    typed = job(run="", groups=groups, on_task_success="end", on_task_failure="ignore")
+    (found,) = await program.submit(typed)
+    (status,) = await program.status(found)
+    assert dict(status.tasks) == {"PLACED": 4}
+    stored = program.control.loop.state.jobs[JobId(found)]
+    assert [(group.name, group.tasks) for group in stored.kind.shape.groups] == [("leader", 1), ("worker", 3)]
+    assert (stored.terms.on_task_failure, stored.terms.on_task_success) == ("ignore", "end")
+    spec = (await program.control.specs.get([stored.spec]))[stored.spec]
+    assert spec.groups == (GroupWork(Shell("./lead")), GroupWork(Argv(("./work",)), {"A": "b"}))
+
+
+async def test_problems_with_gangs_name_their_field(program: Program) -> None:
+    bad = (
+        job(tasks=3, most_tasks=2),
+        job(run="", groups=[pb.Group(name="a", run="x"), pb.Group(name="a", run="x")]),
+        job(groups=[pb.Group(name="a", run="x")]),
+        job(tasks=2, on_task_failure="panic"),
+        job(run="", groups=[pb.Group(run="x")]),
+    )
+    _, _, trailing = await refused(program.submit(*bad))
+    problems = pb.Problems.FromString(trailing[PROBLEMS])
+    assert [each.path for each in problems.problems] == [
+        "jobs[0].spec.tasks",
+        "jobs[1].spec.groups[1].name",
+        "jobs[2].spec.run",
+        "jobs[3].spec.on_task_failure",
+        "jobs[4].spec.groups[0].name",
+    ]
 
 
 async def test_a_document_says_all_that_a_job_file_can(program: Program) -> None:

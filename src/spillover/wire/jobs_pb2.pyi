@@ -47,7 +47,7 @@ class NewJob(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., document: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "project", "queue", "labels", "run", "command", "env", "workdir", "tasks", "resources", "walltime", "estimate", "deadline", "not_before", "priority", "needs", "array", "after", "key")
+    __slots__ = ("name", "project", "queue", "labels", "run", "command", "env", "workdir", "tasks", "resources", "walltime", "estimate", "deadline", "not_before", "priority", "needs", "array", "after", "key", "most_tasks", "groups", "on_task_failure", "on_task_success")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,10 @@ class Job(_message.Message):
     ARRAY_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    MOST_TASKS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    ON_TASK_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    ON_TASK_SUCCESS_FIELD_NUMBER: _ClassVar[int]
     name: str
     project: str
     queue: str
@@ -100,7 +104,34 @@ class Job(_message.Message):
     array: str
     after: _containers.RepeatedScalarFieldContainer[str]
     key: str
-    def __init__(self, name: _Optional[str] = ..., project: _Optional[str] = ..., queue: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., run: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., tasks: _Optional[int] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., estimate: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., not_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., priority: _Optional[int] = ..., needs: _Optional[_Iterable[str]] = ..., array: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., key: _Optional[str] = ...) -> None: ...
+    most_tasks: int
+    groups: _containers.RepeatedCompositeFieldContainer[Group]
+    on_task_failure: str
+    on_task_success: str
+    def __init__(self, name: _Optional[str] = ..., project: _Optional[str] = ..., queue: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., run: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., tasks: _Optional[int] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., estimate: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., not_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., priority: _Optional[int] = ..., needs: _Optional[_Iterable[str]] = ..., array: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., key: _Optional[str] = ..., most_tasks: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., on_task_failure: _Optional[str] = ..., on_task_success: _Optional[str] = ...) -> None: ...
+
+class Group(_message.Message):
+    __slots__ = ("name", "tasks", "resources", "run", "command", "env")
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    tasks: int
+    resources: Resources
+    run: str
+    command: _containers.RepeatedScalarFieldContainer[str]
+    env: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., tasks: _Optional[int] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., run: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Resources(_message.Message):
     __slots__ = ("cpu", "memory", "gpu")
@@ -171,8 +202,15 @@ class Reason(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., never: _Optional[bool] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("id", "name", "user", "project", "queue", "state", "cluster", "node", "attempt", "reason", "submitted_at", "started_at", "finished_at", "exit_code", "signal", "cost", "estimate", "members")
+    __slots__ = ("id", "name", "user", "project", "queue", "state", "cluster", "node", "attempt", "reason", "submitted_at", "started_at", "finished_at", "exit_code", "signal", "cost", "estimate", "members", "tasks")
     class MembersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class TasksEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +235,7 @@ class JobStatus(_message.Message):
     COST_FIELD_NUMBER: _ClassVar[int]
     ESTIMATE_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     user: str
@@ -215,7 +254,8 @@ class JobStatus(_message.Message):
     cost: float
     estimate: _duration_pb2.Duration
     members: _containers.ScalarMap[str, int]
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., queue: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., cluster: _Optional[str] = ..., node: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[_Union[Reason, _Mapping]] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., cost: _Optional[float] = ..., estimate: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., members: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    tasks: _containers.ScalarMap[str, int]
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., queue: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., cluster: _Optional[str] = ..., node: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[_Union[Reason, _Mapping]] = ..., submitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., cost: _Optional[float] = ..., estimate: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., members: _Optional[_Mapping[str, int]] = ..., tasks: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class JobChange(_message.Message):
     __slots__ = ("revision", "at", "job", "state", "attempt", "cluster", "node", "exit_code", "signal", "reason", "members")

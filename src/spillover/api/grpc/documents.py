@@ -11,7 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from spillover.model.units import SECOND, parse_time
 from spillover.ports.commands import JobChange
 from spillover.wire import jobs_pb2 as pb
-from spillover.wire.api import JobView, ReasonView
+from spillover.wire.api import JobDetail, ReasonView
 from spillover.wire.jobfile import API_VERSION
 
 _STATES: Final[Mapping[str, Any]] = {
@@ -32,14 +32,16 @@ def document_of(new: pb.NewJob) -> Any:
 def _document(job: pb.Job) -> dict[str, Any]:
     """Convert a typed job to a document; leave out fields that are not set."""
     metadata = {"name": job.name, "project": job.project, "labels": dict(job.labels)}
-    resources = {"cpu": job.resources.cpu, "memory": job.resources.memory, "gpu": job.resources.gpu}
     spec = {
         "run": job.run,
         "command": list(job.command),
         "env": dict(job.env),
         "workdir": job.workdir,
-        "tasks": job.tasks,
-        "resources": _given(resources),
+        "tasks": f"{job.tasks or 1}..{job.most_tasks}" if job.most_tasks else job.tasks,
+        "resources": _resources(job.resources),
+        "groups": [_group(group) for group in job.groups],
+        "on_task_failure": job.on_task_failure,
+        "on_task_success": job.on_task_success,
         "priority": job.priority,
         "queue": job.queue,
         "needs": list(job.needs),
@@ -57,6 +59,23 @@ def _document(job: pb.Job) -> dict[str, Any]:
         "metadata": _given(metadata),
         "spec": _given(spec),
     }
+
+
+def _group(group: pb.Group) -> dict[str, Any]:
+    """Convert a group of tasks to its part of a document."""
+    return {"name": group.name} | _given(
+        {
+            "tasks": group.tasks,
+            "resources": _resources(group.resources),
+            "run": group.run,
+            "command": list(group.command),
+            "env": dict(group.env),
+        }
+    )
+
+
+def _resources(asked: pb.Resources) -> dict[str, Any]:
+    return _given({"cpu": asked.cpu, "memory": asked.memory, "gpu": asked.gpu})
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +98,7 @@ def _moment(stamp: Timestamp) -> str:
         return f"{stamp.seconds} seconds after 1970"
 
 
-def status_out(view: JobView) -> pb.JobStatus:
+def status_out(view: JobDetail) -> pb.JobStatus:
     """Encode the state of a job."""
     status = pb.JobStatus(
         id=view.id,
@@ -99,6 +118,7 @@ def status_out(view: JobView) -> pb.JobStatus:
         signal=view.signal,
         cost=view.cost,
         members={} if view.array is None else view.array.counts,
+        tasks=view.task_counts,
     )
     if view.estimate_s is not None:
         status.estimate.FromNanoseconds(int(view.estimate_s * SECOND))
