@@ -5,8 +5,8 @@ A kind that cannot be loaded is left out and reported in one line. The other kin
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from importlib import import_module, invalidate_caches
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
+from importlib.metadata import EntryPoint
 from keyword import iskeyword
 from typing import Annotated, Any, Final, Literal, TypeVar, cast
 
@@ -15,6 +15,7 @@ from msgspec import Meta, Struct, structs
 
 from spillover.model.backoff import reason_of
 from spillover.ports.kinds import ClusterKind
+from spillover.ports.plugins import brought, installed, load_plugin
 from spillover.wire.configfile import ClusterDoc, ConfigDoc, LocalAgentsDoc
 
 Doc = TypeVar("Doc", bound=Struct)
@@ -73,7 +74,7 @@ def load_kinds() -> Kinds:
     for name, where in BUILT_IN.items():
         module, _, made = where.partition(":")
         kinds[name] = getattr(import_module(module), made)()
-    for point in _points():
+    for point in installed(GROUP):
         if BUILT_IN.get(point.name) == point.value:
             continue
         try:
@@ -84,7 +85,9 @@ def load_kinds() -> Kinds:
                 raise ValueError(f"another kind has the section {section_of(kind)!r}")  # noqa: TRY301 - as above
             kinds[point.name] = kind
         except Exception as error:  # noqa: BLE001 - foreign code must not keep the server from using its other clusters
-            unusable.setdefault(point.name, f"{_brought(point)} cannot be used: {reason_of(error)}")
+            unusable.setdefault(
+                point.name, f"{brought('cluster kind', point)} cannot be used: {reason_of(error)}"
+            )
     return Kinds(kinds, {name: why for name, why in unusable.items() if name not in kinds})
 
 
@@ -95,35 +98,16 @@ def section_of(kind: ClusterKind) -> str:
 
 def _made(point: EntryPoint) -> ClusterKind:
     """Load the kind of an installed package; raise whatever is wrong with it."""
-    invalidate_caches()  # the package may have been installed while the server runs
-    kind: ClusterKind = point.load()()
-    if lacking := [part for part in _PARTS if not hasattr(kind, part)]:
-        raise TypeError(f"it has no {', '.join(lacking)}; derive it from spillover.ports.kinds.ClusterKind")
-    if kind.name != point.name:
-        raise ValueError(f"its entry point must have its name, {kind.name!r}")
-    form: object = kind.form
-    if not (isinstance(form, type) and issubclass(form, Struct)):
-        raise TypeError("its form is not a msgspec.Struct")
+    kind: ClusterKind = load_plugin(point, _PARTS, ClusterKind)
     section = section_of(kind)
     if kind.section is None or not _is_word(section) or section in _TAKEN:
         raise ValueError(f"its section {section!r} must be a new word of letters, digits and _")
-    msgspec.json.schema(kind.form)
-    kind.form()  # fails if the form has required fields: a cluster may leave its section out
     return kind
 
 
 def _is_word(name: str) -> bool:
     """Return whether a name can be a key of spill.yaml and a field of a Struct."""
     return name.isidentifier() and name.isascii() and not iskeyword(name) and not name.startswith("_")
-
-
-def _brought(point: EntryPoint) -> str:
-    """Describe a kind and the package that provides it."""
-    return f"the cluster kind {point.name}" + (f" of {point.dist.name}" if point.dist is not None else "")
-
-
-def _points() -> list[EntryPoint]:
-    return sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
 
 
 @lru_cache(maxsize=16)

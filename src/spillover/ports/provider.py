@@ -14,6 +14,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
@@ -191,6 +192,11 @@ class ProviderError(Exception):
     """A call failed for now and may be repeated; the message says in one line why."""
 
 
+def pip(package: str) -> str:
+    """Return the command that installs a package."""
+    return f"pip install '{package}'"
+
+
 class Provider(Protocol):
     """Creates, lists and destroys the machines of one pool."""
 
@@ -244,6 +250,8 @@ class ProviderKind(Protocol):
     """Its options: a frozen Struct that forbids unknown fields and has a default for each field."""
     notices: ClassVar[str] = ""
     """How its machines learn that they will be taken back, as in `Join`."""
+    requires: ClassVar[Mapping[str, str]] = {}
+    """Python modules that it imports when it is opened, each with what pip must install for it."""
 
     @abstractmethod
     def open(self, form: Any, opening: ProviderOpening) -> Provider:
@@ -258,4 +266,8 @@ class ProviderKind(Protocol):
     def missing(self, form: Any, environ: Mapping[str, str], home: Path) -> Sequence[str]:
         """Return what this machine lacks to use it, one line each with what to install or set; contacts nobody."""
         del form, environ, home
-        return ()
+        return [
+            f"the provider {self.name} needs the Python module {module}; run: {pip(package)}"
+            for module, package in self.requires.items()
+            if find_spec(module) is None
+        ]

@@ -1,0 +1,1 @@
+"""Providers of rented machines, each a plugin."""
