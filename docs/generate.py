@@ -61,6 +61,11 @@ def cluster_lives() -> str:
     return f"```mermaid\n{transitions.life_figure()}```\n"
 
 
+def machine_life() -> str:
+    """The life of a rented machine."""
+    return f"```mermaid\n{transitions.machine_figure()}```\n"
+
+
 def event_types() -> str:
     """Every event with its fields."""
     parts = []
@@ -104,6 +109,7 @@ WRITERS: Final[dict[str, Callable[[], str]]] = {
     "node-life": node_life,
     "cluster-life": cluster_life,
     "life": cluster_lives,
+    "machine-life": machine_life,
     "events": event_types,
     "reasons": reason_codes,
     "kubernetes-needs": kubernetes_needs,
@@ -132,6 +138,10 @@ _USUAL: Final = {
     "not_before": "nanoseconds UTC; null is none",
     "key": "idempotency key; null is none",
     "jobs": "ids",
+    "machine": "id of the machine",
+    "machines": "ids",
+    "provider_id": "the provider's id of the machine",
+    "cause": "`capacity`, `quota`, `invalid`, `auth` or `lost`",
     "on": "id of the job that ended",
     "budgets": "of (project or user), name, per, limit",
     "clusters": "name, kind, role, price, billing, gangs, startup, region, labels, runs, most, most_jobs",
@@ -167,6 +177,7 @@ def _names(kind: Any) -> str:
 def _shown(written: str) -> str:
     """A type as JSON readers see it."""
     text = written.replace("JobId", "str").replace("ClusterName", "str").replace("NodeName", "str")
+    text = text.replace("MachineId", "str").replace("OfferKey", "str")
     return "`" + text.replace("bytes", "hex").replace("None", "null").replace("|", "or") + "`"
 
 

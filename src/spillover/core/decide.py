@@ -13,6 +13,7 @@ from spillover.core.deciders import (
     engine,
     external,
     gangs,
+    machines,
     reservations,
     results,
     stealing,
@@ -20,6 +21,17 @@ from spillover.core.deciders import (
     tokens,
 )
 from spillover.core.events import AnyEvent
+from spillover.core.pool_proposals import (
+    OpenPool,
+    PausePool,
+    ResumePool,
+    SeeGone,
+    SeeMade,
+    SeeNotice,
+    SeePrices,
+    SeeRefused,
+    SeeUnwanted,
+)
 from spillover.core.proposals import (
     AddCluster,
     AgentGone,
@@ -101,6 +113,15 @@ DECIDERS: Final[dict[type, Callable[[State, Any, int], tuple[list[AnyEvent], Rep
     Reserve: reservations.reserve,
     MoveReservation: reservations.move,
     CancelReservation: reservations.cancel,
+    OpenPool: machines.open_pool,
+    SeeMade: machines.made,
+    SeeRefused: machines.refused,
+    SeeGone: machines.gone,
+    SeeUnwanted: machines.found,
+    SeeNotice: machines.notice,
+    SeePrices: machines.prices,
+    PausePool: machines.pause,
+    ResumePool: machines.resume,
     StartEpoch: engine.start_epoch,
     Jump: engine.jump,
     SetPolicies: engine.set_policies,

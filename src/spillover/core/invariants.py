@@ -22,6 +22,7 @@ from spillover.model.ids import (
     task_key,
 )
 from spillover.model.inside import cpu_list, cpu_mask
+from spillover.model.pools import MachineId
 from spillover.model.resources import Resources
 
 
@@ -101,7 +102,27 @@ def breaches(state: State) -> list[str]:
         *_links(state),
         *_budgets(state),
         *_reservations(state),
+        *_machines(state),
     ]
+
+
+def _machines(state: State) -> list[str]:
+    """Each wish is one machine, machines that are gone hold nothing, and only those that may work have an agent."""
+    found = [f"machine {key} has the id {each.id}" for key, each in state.machines.items() if key != each.id]
+    made: dict[tuple[str, str], MachineId] = {}
+    for each in state.machines.values():
+        if not each.is_live:
+            if each.holds:
+                found.append(f"machine {each.id} is {each.state}, but holds {each.holds}")
+            if each.key in state.agents:
+                found.append(f"machine {each.id} is {each.state}, but its agent is known")
+        elif each.provider_id:
+            other = made.setdefault((each.cluster, each.provider_id), each.id)
+            if other != each.id:
+                found.append(f"machines {other} and {each.id} are both {each.provider_id}")
+        if each.empty_since is not None and (node := state.agents.get(each.key)) is not None and node.held:
+            found.append(f"machine {each.id} is empty, but its agent has {node.held}")
+    return found
 
 
 def _reservations(state: State) -> list[str]:
@@ -394,13 +415,16 @@ def _budgets(state: State) -> list[str]:
             found.append(f"{job.id} is {job.state}, but holds {hold.amount}")
         for key in hold.periods:
             held[key] = held.get(key, 0) + hold.amount
+    for machine in state.machines.values():
+        for each in machine.holds:
+            held[each.period.key] = held.get(each.period.key, 0) + each.amount
     found += [
-        f"budget period {key} counts {period.held} as held, but its jobs hold {held[key]}"
+        f"budget period {key} counts {period.held} as held, but its jobs and machines hold {held[key]}"
         for key, period in state.budget_periods.items()
         if period.held != held[key]
     ]
     found += [
-        f"budget period {key} is gone, but jobs hold {amount} in it"
+        f"budget period {key} is gone, but jobs or machines hold {amount} in it"
         for key, amount in held.items()
         if key not in state.budget_periods
     ]

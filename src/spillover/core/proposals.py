@@ -7,6 +7,17 @@ from msgspec import Struct
 
 from spillover.core.events import Lease, SeenNode, TaskEnd, Usage
 from spillover.core.events import Outcome as Outcome  # noqa: PLC0414 - re-exported for callers that propose results
+from spillover.core.pool_proposals import (
+    OpenPool,
+    PausePool,
+    ResumePool,
+    SeeGone,
+    SeeMade,
+    SeeNotice,
+    SeePrices,
+    SeeRefused,
+    SeeUnwanted,
+)
 from spillover.model.budget import Budget
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Leave
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
@@ -513,6 +524,15 @@ Proposal: TypeAlias = (
     | Reserve
     | MoveReservation
     | CancelReservation
+    | OpenPool
+    | SeeMade
+    | SeeRefused
+    | SeeGone
+    | SeeUnwanted
+    | SeeNotice
+    | SeePrices
+    | PausePool
+    | ResumePool
     | StartEpoch
     | Jump
     | SetPolicies

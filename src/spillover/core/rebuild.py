@@ -13,6 +13,7 @@ from spillover.core.learned.tally import Tally
 from spillover.core.records.clusters import ClusterRecord, Condition
 from spillover.core.records.facts import Facts
 from spillover.core.records.jobs import NO_EXTRA, Extra, Job, Kind, Placed, Queued, Running
+from spillover.core.records.machines import PoolRecord, PoolSpend, RentedMachine
 from spillover.core.records.money import BudgetPeriod
 from spillover.core.records.nodes import Node
 from spillover.core.records.policies import PolicyHistory
@@ -21,6 +22,7 @@ from spillover.core.state import State
 from spillover.core.transitions import TERMINAL
 from spillover.model.budget import Caps
 from spillover.model.ids import TaskKey, job_of_task, split_member, task_key
+from spillover.model.pools import machine_number
 from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
 from spillover.model.tokens import Token
@@ -37,6 +39,9 @@ AnyRecord: TypeAlias = (
     | KeptUsing
     | Token
     | AdvanceReservation
+    | RentedMachine
+    | PoolRecord
+    | PoolSpend
 )
 
 STEP: Final = 500
@@ -57,8 +62,9 @@ class Rebuilding:
         self._samples: list[Sample] = []
         self._tokens: list[Token] = []
         self._reservations: list[AdvanceReservation] = []
+        self._machines: list[RentedMachine] = []
 
-    def take(self, records: Iterable[AnyRecord]) -> None:  # noqa: C901 - one case for each kind of record
+    def take(self, records: Iterable[AnyRecord]) -> None:  # noqa: C901, PLR0912 - one case for each kind of record
         """Add some records, in any order."""
         state = self.state
         for record in records:
@@ -86,6 +92,12 @@ class Rebuilding:
                     self._tokens.append(record)
                 case AdvanceReservation():
                     self._reservations.append(record)
+                case RentedMachine():
+                    self._machines.append(record)
+                case PoolRecord():
+                    state.pools[record.cluster] = record
+                case PoolSpend():
+                    state.spends[record.key] = record
                 case Node():
                     self._nodes.append(record)
                 case Job():
@@ -101,6 +113,8 @@ class Rebuilding:
         state.tokens = {token.id: token for token in tokens}
         made = sorted(self._reservations, key=lambda each: (each.made, each.name))
         state.reservations = {each.name: each for each in made}
+        rented = sorted(self._machines, key=lambda each: (each.wanted_at, machine_number(each.id)))
+        state.machines = {each.id: each for each in rented}
         nodes = sorted(self._nodes, key=lambda node: (node.number, node.key))
         state.nodes = {node.key: node for node in nodes}
         state.agents = {node.key: node for node in nodes if node.is_agent}

@@ -173,6 +173,8 @@ class StateSnapshot(State):
         self.policies = replace(live.policies, disabled=dict(live.policies.disabled))
         self.tokens = dict(live.tokens)
         self.reservations = dict(live.reservations)
+        self.machines, self.pools, self.spends = dict(live.machines), dict(live.pools), dict(live.spends)
+        self.rented = live.rented
         self.loosened = live.loosened
         self.queued, self.granted_due, self.running = live.queued, live.granted_due, live.running
         self.partly_due = dict(live.partly_due)

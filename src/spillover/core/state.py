@@ -10,6 +10,7 @@ from spillover.core.records.clusters import ClusterRecord, Condition
 from spillover.core.records.facts import Facts
 from spillover.core.records.jobs import Job, Kind, Placed, Queued, Running
 from spillover.core.records.keys import Keys
+from spillover.core.records.machines import PoolRecord, PoolSpend, RentedMachine
 from spillover.core.records.money import BudgetPeriod
 from spillover.core.records.nodes import Node
 from spillover.core.records.policies import PolicyHistory
@@ -17,6 +18,7 @@ from spillover.model.budget import Caps
 from spillover.model.cluster import ClusterHealth, ClusterLife, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Terms
+from spillover.model.pools import MachineId
 from spillover.model.reservation import AdvanceReservation
 from spillover.model.tokens import Token
 
@@ -96,6 +98,14 @@ class State:
         """By id, in the order of creation; includes revoked and expired tokens for a while."""
         self.reservations: dict[str, AdvanceReservation] = {}
         """Advance reservations that have not ended, by name, in the order in which they were made."""
+        self.machines: dict[MachineId, RentedMachine] = {}
+        """Rented machines by id, in the order in which they were wanted, and some that are gone."""
+        self.pools: dict[ClusterName, PoolRecord] = {}
+        """What is known about pools besides their configuration."""
+        self.spends: dict[str, PoolSpend] = {}
+        """What machines cost that are gone, by pool and day."""
+        self.rented = False
+        """Whether machines or pools changed since the last cycle planned them."""
         self.loosened = False
         """Whether a cap leaves more than when the scheduling index last read the state."""
         self.queued = 0
@@ -241,9 +251,9 @@ class State:
         """Return whether any cluster is rented."""
         return any(spec.role is Role.RENTED for spec in self.facts.clusters)
 
-    def record(  # noqa: PLR0911 - one for each kind of record
+    def record(  # noqa: C901, PLR0911, PLR0912 - one for each kind of record
         self, kind: str, key: str
-    ) -> "Facts | Job | Node | Condition | ClusterRecord | BudgetPeriod | PolicyHistory | Sample | KeptUsing | Token | AdvanceReservation | None":
+    ) -> "Facts | Job | Node | Condition | ClusterRecord | BudgetPeriod | PolicyHistory | Sample | KeptUsing | Token | AdvanceReservation | RentedMachine | PoolRecord | PoolSpend | None":
         """Return one record for a checkpoint; None if it was deleted."""
         match kind:
             case "job":
@@ -266,6 +276,12 @@ class State:
                 return self.tokens.get(key)
             case "reservation":
                 return self.reservations.get(key)
+            case "machine":
+                return self.machines.get(MachineId(key))
+            case "pool":
+                return self.pools.get(ClusterName(key))
+            case "spend":
+                return self.spends.get(key)
             case _:
                 return self.facts.kept
 
@@ -301,6 +317,16 @@ class State:
     def touch_reservation(self, name: str) -> None:
         """Mark an advance reservation for the next checkpoint."""
         self.dirty["reservation"][name] = None
+
+    def touch_machine(self, machine: MachineId) -> None:
+        """Mark a rented machine for the next checkpoint, and for the next cycle."""
+        self.dirty["machine"][machine] = None
+        self.rented = True
+
+    def touch_pool(self, cluster: ClusterName) -> None:
+        """Mark what is known about a pool for the next checkpoint, and for the next cycle."""
+        self.dirty["pool"][cluster] = None
+        self.rented = True
 
     def touch_facts(self) -> None:
         """Mark the facts for the next checkpoint."""

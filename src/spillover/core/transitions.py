@@ -31,6 +31,15 @@ from spillover.core.events import (
     JobStopping,
     LeaseMoved,
     LeasesRevoked,
+    MachineFound,
+    MachineGone,
+    MachineJoined,
+    MachineMade,
+    MachineRefused,
+    MachinesDraining,
+    MachinesEnding,
+    MachinesKept,
+    MachinesWanted,
     MemberPlaced,
     NodesSeen,
     StealAsked,
@@ -41,6 +50,7 @@ from spillover.core.events import (
     TasksStarted,
 )
 from spillover.model.cluster import ClusterHealth, ClusterLife
+from spillover.model.pools import MachineState
 
 S: Final = JobState
 
@@ -190,6 +200,38 @@ matters.
 """
 
 
+M: Final = MachineState
+
+MACHINE: Final[dict[tuple[MachineState | None, type[Event]], MachineState]] = {
+    (None, MachinesWanted): M.WANTED,
+    (M.WANTED, MachineMade): M.BOOTING,
+    (M.WANTED, MachineRefused): M.REFUSED,
+    # An answer may come after the agent has joined, or after the plan has given the machine up.
+    (M.WANTED, MachineJoined): M.READY,
+    (M.BOOTING, MachineJoined): M.READY,
+    (M.READY, MachineMade): M.READY,
+    (M.DRAINING, MachineMade): M.DRAINING,
+    (M.ENDING, MachineMade): M.ENDING,
+    (M.ENDING, MachineRefused): M.GONE,
+    (M.READY, MachinesDraining): M.DRAINING,
+    (M.DRAINING, MachinesKept): M.READY,
+    (M.WANTED, MachinesEnding): M.ENDING,
+    (M.BOOTING, MachinesEnding): M.ENDING,
+    (M.READY, MachinesEnding): M.ENDING,
+    (M.DRAINING, MachinesEnding): M.ENDING,
+    (M.WANTED, MachineGone): M.GONE,
+    (M.BOOTING, MachineGone): M.GONE,
+    (M.READY, MachineGone): M.GONE,
+    (M.DRAINING, MachineGone): M.GONE,
+    (M.ENDING, MachineGone): M.GONE,
+    # A machine that was given up, or that nobody remembers, exists after all.
+    (None, MachineFound): M.ENDING,
+    (M.GONE, MachineFound): M.ENDING,
+    (M.REFUSED, MachineFound): M.ENDING,
+}
+"""The state of a rented machine after each event. Observations are possible in every state in which it may exist."""
+
+
 class Impossible(Exception):
     """An event that no state allows: a bug in Spillover. The message contains the job."""
 
@@ -225,6 +267,15 @@ def cluster_figure() -> str:
         lines += [f"    {health} --> {target}: ClusterChanged" for target in following]
     lines += [f"    {health} --> {H.UNOBSERVED}: EpochStarted" for health in CLUSTER]
     return "\n".join(lines) + "\n"
+
+
+def machine_figure() -> str:
+    """Return the life of a rented machine as a Mermaid diagram."""
+    lines = ["stateDiagram-v2"]
+    lines += [
+        f"    {state or '[*]'} --> {target}: {event.__name__}" for (state, event), target in MACHINE.items()
+    ]
+    return "\n".join([*lines, f"    {M.GONE} --> [*]", f"    {M.REFUSED} --> [*]"]) + "\n"
 
 
 def life_figure() -> str:

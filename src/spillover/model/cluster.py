@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from spillover.model.bounds import MOST_COST
 from spillover.model.ids import ClusterName
 from spillover.model.job import Shape
+from spillover.model.pools import Pool
 from spillover.model.resources import Resources
 from spillover.model.topology import NODE, Level
 from spillover.model.units import HOUR, SECOND
@@ -19,6 +20,8 @@ AGENTS: Final = "agents"
 """The kind of clusters whose nodes run our agents. All other kinds are external."""
 WITHOUT: Final = "without."
 """Prefix of an agent's labels that say why it does not offer a word, such as `without.container`."""
+WHOLE: Final = 1_000_000
+"""A whole machine, in the unit of shares."""
 PER_RATE: Final = 1000 * 2**30 * HOUR
 """Divisor that turns `rate_of` times nanoseconds into millionths."""
 
@@ -54,6 +57,10 @@ class NodeClass(Struct, frozen=True, gc=False):
             -(-asked.gpu // have.gpu) if have.gpu else 1,
         )
 
+    def share(self, asked: Resources) -> int:
+        """Return the part of one machine that a task keeps from others, in millionths: of what it has most."""
+        return share_of(self.resources, asked)
+
 
 class Price(Struct, frozen=True, gc=False, cache_hash=True):
     """Millionths of the currency for an hour of each resource, or of whole machines."""
@@ -66,6 +73,10 @@ class Price(Struct, frozen=True, gc=False, cache_hash=True):
     """The machine that is rented whole, instead of the prices above; None if those apply."""
     egress_gb: int = 0
     """Millionths for each GB (10^9 bytes) that leaves the cluster."""
+    machines: tuple[NodeClass, ...] = ()
+    """Machines that are billed as a whole, and of which a task pays its share; empty if the prices above apply."""
+    job_hour: int = 0
+    """Millionths for an hour of one job, whatever it requests: its shares of machines; 0 if the prices above apply."""
 
 
 class Billing(Struct, frozen=True, gc=False):
@@ -150,6 +161,8 @@ class ClusterSpec(Struct, frozen=True):
     """The most of our jobs at a time; None is no limit."""
     levels: tuple[Level, ...] = ()
     """Its levels above nodes, the highest first; empty for a flat cluster."""
+    pool: Pool | None = None
+    """How it rents its machines; None if nobody orders machines for it."""
 
     @property
     def external(self) -> bool:
@@ -160,6 +173,16 @@ class ClusterSpec(Struct, frozen=True):
     def level_names(self) -> tuple[str, ...]:
         """All levels that jobs may name, the highest first."""
         return (*[level.name for level in self.levels], NODE)
+
+
+def share_of(have: Resources, asked: Resources) -> int:
+    """Return the largest part of any resource that is requested, in millionths, at most all of it."""
+    parts = [
+        -(-WHOLE * mine // all_of)
+        for mine, all_of in ((asked.cpu, have.cpu), (asked.memory, have.memory), (asked.gpu, have.gpu))
+        if all_of
+    ]
+    return min(WHOLE, max(parts, default=WHOLE))
 
 
 def billed(billing: Billing, ran: int) -> int:
@@ -174,6 +197,10 @@ def rate_of(price: Price, resources: Resources) -> int:
     """Return the cost rate of a task in PER_RATE-ths of a millionth per nanosecond: an integer, so nothing is rounded."""
     if price.node is not None:
         return price.node.count(resources) * price.node.hour * 1000 * 2**30
+    if price.machines:
+        return min(
+            [_share_rate(each, resources) for each in price.machines if _holds(each, resources)], default=0
+        )
     return (
         resources.cpu * price.cpu_hour * 2**30
         + resources.memory * price.memory_gib_hour * 1000
@@ -181,9 +208,32 @@ def rate_of(price: Price, resources: Resources) -> int:
     )
 
 
+def _holds(machine: NodeClass, resources: Resources) -> bool:
+    """Return whether a task fits on an empty machine."""
+    return resources.fits(machine.resources)
+
+
+def _share_rate(machine: NodeClass, resources: Resources) -> int:
+    """Return what the share of a task costs, in the unit of `rate_of`, rounded up."""
+    return -(-machine.share(resources) * machine.hour * 1000 * 2**30 // WHOLE)
+
+
+def dearest(price: Price, shape: Shape) -> Price:
+    """Return the price if each task gets the dearest machine that it fits on, which caps must hold."""
+    if not price.machines:
+        return price
+    rate = 0
+    for _, part in shape.parts:
+        found = [_share_rate(each, part.resources) for each in price.machines if _holds(each, part.resources)]
+        rate += max(found, default=0) * part.tasks
+    return Price(egress_gb=price.egress_gb, job_hour=-(-rate // (1000 * 2**30)))
+
+
 @lru_cache(maxsize=8192)
 def rate_of_job(price: Price, shape: Shape) -> int:
     """Return the cost rate of all tasks of a job together, in the unit of `rate_of`."""
+    if price.job_hour:
+        return price.job_hour * 1000 * 2**30
     return sum([rate_of(price, part.resources) * part.tasks for _, part in shape.parts])
 
 

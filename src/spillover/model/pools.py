@@ -109,7 +109,7 @@ class Pool(Struct, frozen=True, array_like=True):
     boot: int = 90 * 10**9
     """Expected nanoseconds from order to ready, until enough boots were seen."""
     join_within: int = 10 * MINUTE
-    """Nanoseconds from creation in which the agent must join; after that the machine is ended."""
+    """Nanoseconds from its order in which the agent must join; after that the machine is ended."""
     idle: int | None = None
     """Nanoseconds that an empty machine stays; None: to the end of what is paid, or one boot time."""
     budget: PoolBudget | None = None
@@ -127,3 +127,9 @@ class Pool(Struct, frozen=True, array_like=True):
 def machine_id(cluster: str, number: int) -> MachineId:
     """Return the id of the machine with this number."""
     return MachineId(f"{cluster}-{number}")
+
+
+def machine_number(machine: MachineId) -> int:
+    """Return the number in the id of a machine; 0 if it has none, because it was found without its tag."""
+    number = machine.rpartition("-")[2]
+    return int(number) if number.isdecimal() and len(number) <= 18 else 0

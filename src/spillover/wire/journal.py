@@ -16,6 +16,7 @@ from spillover.core.rebuild import AnyRecord, rebuild
 from spillover.core.records.clusters import ClusterRecord, Condition
 from spillover.core.records.facts import Facts
 from spillover.core.records.jobs import Job
+from spillover.core.records.machines import PoolRecord, PoolSpend, RentedMachine
 from spillover.core.records.money import BudgetPeriod
 from spillover.core.records.nodes import Node
 from spillover.core.records.policies import PolicyHistory
@@ -42,6 +43,9 @@ _records: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
     "policies": msgspec.msgpack.Decoder(PolicyHistory),
     "token": msgspec.msgpack.Decoder(Token),
     "reservation": msgspec.msgpack.Decoder(AdvanceReservation),
+    "machine": msgspec.msgpack.Decoder(RentedMachine),
+    "pool": msgspec.msgpack.Decoder(PoolRecord),
+    "spend": msgspec.msgpack.Decoder(PoolSpend),
 }
 
 

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from spillover.core.apply import apply
-from spillover.core.events import AnyEvent, Event, JobState, TaskEnd
+from spillover.core.events import AnyEvent, Event, JobState, SpotPriced, TaskEnd
 from spillover.core.proposals import Act, Outcome
 from spillover.core.records.jobs import Ended, Placed, Running
 from spillover.core.transitions import (
@@ -14,6 +14,7 @@ from spillover.core.transitions import (
     cluster_figure,
     figure,
     life_figure,
+    machine_figure,
     node_figure,
 )
 from spillover.model.cluster import ClusterHealth
@@ -36,7 +37,7 @@ def example(kind: type[Event]) -> AnyEvent:
         elif field.name == "jobs":
             fields.append(["job"])
         elif "tuple[tuple" in str(field.type).replace("typing.", "").lower():
-            fields.append([["x"]])
+            fields.append([["x"]] if kind is not SpotPriced else [["x", 1]])
         else:
             fields.append(smallest(field.type))
     event: AnyEvent = msgspec.convert([kind.__struct_config__.tag, *fields], AnyEvent)
@@ -55,7 +56,7 @@ def smallest(kind: object) -> object:
     ):
         if text.startswith(start):
             return value
-    if "JobId" in text or "Name" in text:
+    if "JobId" in text or "Name" in text or "MachineId" in text:
         return "x"
     if kind is TaskEnd:
         return [1, 1, JobState.FAILED]
@@ -67,6 +68,8 @@ def smallest(kind: object) -> object:
         return {"code": "fresh"}
     if "job.Shape" in text:
         return [[1000, 1, 0]]
+    if "pools.Offer" in text:
+        return ["x", [1000, 1, 0], 1]
     if "PolicySet" in text:
         return {}
     if "ClusterSpec" in text:
@@ -124,6 +127,7 @@ def test_the_figure_shows_every_state_and_every_row() -> None:
     assert "ready --> closed: NodesSeen (not ready)" in node_figure()
     assert "degraded --> failed: ClusterChanged" in cluster_figure()
     assert "requested --> ready: ClusterOpened (agents)" in life_figure()
+    assert "wanted --> booting: MachineMade" in machine_figure()
 
 
 def test_a_cluster_that_failed_is_ready_only_when_it_has_come_back() -> None:

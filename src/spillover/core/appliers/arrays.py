@@ -1,5 +1,6 @@
 """Applies events of arrays. An array is one record; each member becomes a separate job when it is placed."""
 
+from spillover.core.appliers import machines
 from spillover.core.appliers.queue import count_granted, count_wait, granted, job_of, let_rent
 from spillover.core.events import JobState, MemberPlaced, MembersDropped
 from spillover.core.holding import put_on_node
@@ -52,6 +53,8 @@ def member_placed(state: State, event: MemberPlaced) -> None:
     state.members.setdefault(array.id, {})[job.id] = None
     state.touch_job(job.id)
     put_on_node(state, job, event.cluster, event.node)
+    if state.machines:
+        machines.take_place(state, job)
     count_wait(state, job, event.seq, event.at)
     if state.facts.sharing is not None:
         usage.begin(state, job, event.at)

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from spillover.core.appliers import money
+from spillover.core.appliers import machines, money
 from spillover.core.appliers.arrays import count_ended
 from spillover.core.appliers.queue import (
     count_wait,
@@ -55,7 +55,7 @@ from spillover.core.records.tasks import Gang, gang_on
 from spillover.core.state import State
 from spillover.core.transitions import Impossible
 from spillover.model import ranges
-from spillover.model.ids import task_key
+from spillover.model.ids import NodeName, task_key
 from spillover.model.inside import Granted
 
 NOT_YET = Waiting(None)
@@ -143,6 +143,8 @@ def placed(state: State, event: JobPlaced) -> None:
     if event.granted is not None or job.extra.granted:
         _keep_granted(job, () if event.granted is None else (event.granted,))
     put_on_node(state, job, event.cluster, event.node)
+    if state.machines:
+        machines.take_place(state, job)
     if state.facts.sharing is not None:
         usage.begin(state, job, event.at)
 
@@ -168,6 +170,8 @@ def gang_placed(state: State, event: GangPlaced) -> None:
     job.extra.gang = gang_on(event.nodes)
     _keep_granted(job, event.granted)
     put_gang_on_nodes(state, job, event.cluster)
+    if state.machines:
+        machines.take_place(state, job)
     if state.facts.sharing is not None:
         usage.begin(state, job, event.at)
 
@@ -210,6 +214,8 @@ def tasks_ended(state: State, event: TasksEnded) -> None:
         key = task_key(job.id, job.attempt, end.rank)
         leave_node(state, key, phase.cluster, task.node, end.usage.ran)
         gang.finish(end)
+        if state.machines:
+            machines.leave_place(state, (task.node,), 0, event.at)
 
 
 def task_restarted(state: State, event: TaskRestarted) -> None:
@@ -243,6 +249,8 @@ def requeued(state: State, event: JobRequeued) -> None:
     """Return a job to the queue."""
     job = job_of(state, event.job, event)
     _leave_place(state, job)
+    if state.machines:
+        machines.leave_place(state, nodes_of(job), event.cost - job.cost, event.at, event.why)
     if state.facts.sharing is not None:
         usage.end(state, job, event.at)  # before its tasks are forgotten: they say how large it was
     if job.extra.gang is not None:
@@ -257,22 +265,30 @@ def requeued(state: State, event: JobRequeued) -> None:
         money.settle(state, job, event.cost, event.at)
         money.note(job, event.cost, event.at)
     job.cost = event.cost
-    if event.why in _USES_LOST:
-        job.lost += 1
-    elif event.why is Back.EXIT:
-        job.exits += 1
-    elif event.why is Back.RETURNED:
-        if job.extra is NO_EXTRA:
-            job.extra = Extra()
-        job.extra.returned += 1
-        job.extra.came_back = event.seq
-        job.arrived = state.steady(event.at)
+    _count_return(state, job, event)
     if event.backing_off is not None:
         _back_off(state, job, ClusterBackoff(event.backing_off, event.until, event.because))
     due = job.due
     enter_queue(state, job)
     if event.why is Back.RELEASED:
         job.due = due  # it never ran, so a wait that was over stays over
+
+
+def _count_return(state: State, job: Job, event: JobRequeued) -> None:
+    """Count how many times a job returned to the queue, by the reason."""
+    if event.why in _USES_LOST:
+        job.lost += 1
+    elif event.why is Back.EXIT:
+        job.exits += 1
+    elif event.why in {Back.INTERRUPTED, Back.RETURNED}:
+        if job.extra is NO_EXTRA:
+            job.extra = Extra()
+        if event.why is Back.INTERRUPTED:
+            job.extra.interrupted += 1
+            return
+        job.extra.returned += 1
+        job.extra.came_back = event.seq
+        job.arrived = state.steady(event.at)
 
 
 def backoff_ended(state: State, event: BackoffEnded) -> None:
@@ -305,6 +321,8 @@ def ended(state: State, event: JobEnded) -> None:
         cluster, node, why = phase.cluster, phase.node, phase.why
         ready = job.arrived + (phase.jumped if type(phase) is Running else facts.jumped)
         _leave_place(state, job, event.usage.ran)
+        if state.machines:
+            machines.leave_place(state, nodes_of(job), event.cost - job.cost, event.at)
         facts.tally.ran += event.usage.ran - expected_of(job)
         if facts.sharing is not None:
             usage.end(state, job, event.at)
@@ -413,6 +431,11 @@ def _end_tasks(gang: Gang, event: JobEnded) -> None:
         else:
             end = TaskEnd(task.rank, event.at, JobState.CANCELLED)
         gang.finish(end)
+
+
+def nodes_of(job: Job) -> list[NodeName]:
+    """Return the nodes of a placed job, each once."""
+    return list(dict.fromkeys([task.node for task in job.tasks]))
 
 
 def _leave_place(state: State, job: Job, ran: int = 0) -> None:

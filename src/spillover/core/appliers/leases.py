@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from spillover.core.appliers import machines
 from spillover.core.appliers.queue import job_of
 from spillover.core.events import AnyEvent, LeaseMoved, LeasesRevoked, StealAsked, StealRefused
 from spillover.core.holding import move_lease
@@ -37,6 +38,9 @@ def moved(state: State, event: LeaseMoved) -> None:
     job.phase = replace(phase, node=event.thief, thief=None, revoked=False)
     job.seq = event.seq
     move_lease(state, job, event.cluster, event.node, event.thief)
+    if state.machines:
+        machines.leave_place(state, (event.node,), 0, event.at)
+        machines.take_place(state, job)
 
 
 def _placed(state: State, job_id: JobId, event: AnyEvent) -> tuple[Job, Placed]:

@@ -17,6 +17,7 @@ from spillover.core.events import (
     JobEnded,
     JobState,
     Lease,
+    MachineJoined,
     StealRefused,
     Unmoved,
 )
@@ -40,6 +41,7 @@ from spillover.core.records.nodes import Node
 from spillover.core.records.tasks import JobTask
 from spillover.core.state import State
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, TaskKey, node_key, split_task, task_key
+from spillover.model.pools import MachineId, MachineState
 
 
 def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -60,6 +62,9 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
     if node is not None and not node.is_agent:
         message = f"{node.key} is still known as a node of an external cluster that has jobs; cancel or requeue them first"
         return [], Refusal(RefusalKind.CONFLICT, message)
+    joined = _joins(state, proposal, now)
+    if isinstance(joined, Refusal):
+        return [], joined
     events: list[AnyEvent] = [
         AgentRegistered(
             proposal.cluster,
@@ -75,6 +80,7 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
             proposal.gangs,
         )
     ]
+    events += joined
     keep = tuple(lease for lease in proposal.held if _task(state, lease, key) is not None)
     if node is not None:
         excess = _excess(node, proposal, dict.fromkeys(map(_key, keep)))
@@ -84,8 +90,23 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
         if node.drained:
             events.append(AgentDraining(proposal.cluster, proposal.node, now, node.drained))
     kept = dict.fromkeys(map(_key, keep))
-    gone = [_found(state, each) for each in (node.held if node is not None else ()) if each not in kept]
-    return together(state, _given_up(state, gone, now), now, events), Registered(keep)
+    gone = [found_task(state, each) for each in (node.held if node is not None else ()) if each not in kept]
+    return together(state, give_up(state, gone, now), now, events), Registered(keep)
+
+
+def _joins(state: State, proposal: Register, now: int) -> list[AnyEvent] | Refusal:
+    """Return what a registration means for the rented machine of the agent, or why the machine may not join."""
+    machine = state.machines.get(MachineId(proposal.node))
+    if machine is None or machine.cluster != proposal.cluster:
+        return []
+    match machine.state:
+        case MachineState.WANTED | MachineState.BOOTING:
+            return [MachineJoined(machine.id, now, machine.cluster)]
+        case MachineState.READY | MachineState.DRAINING:
+            return []
+        case MachineState.ENDING | MachineState.GONE | MachineState.REFUSED:
+            message = f"machine {machine.id} is {machine.state}; it cannot join any more"
+            return Refusal(RefusalKind.CONFLICT, message)
 
 
 def name_taken(state: State, key: NodeKey, token: str, now: int, *, admin: bool) -> str | None:
@@ -105,9 +126,7 @@ def hand_back(state: State, proposal: HandBack, now: int) -> tuple[list[AnyEvent
     """Requeue leases that never started."""
     held = _holders(state, proposal.leases, proposal.node)
     never_began = [(job, task) for job, task in held if _has_not_begun(job, task)]
-    return together(
-        state, _given_up(state, never_began, now, proposal.because, proposal.backoff), now
-    ), Done()
+    return together(state, give_up(state, never_began, now, proposal.because, proposal.backoff), now), Done()
 
 
 def reclaim(state: State, proposal: Reclaim, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -217,7 +236,7 @@ def _task(state: State, lease: Lease, node: NodeKey) -> _Task | None:
     return (job, task) if task.lives else None
 
 
-def _found(state: State, key: TaskKey) -> _Task:
+def found_task(state: State, key: TaskKey) -> _Task:
     """Return a task that the state has on a node of an agent."""
     job_id, _, rank = split_task(key)
     job = state.jobs[job_id]
@@ -228,13 +247,21 @@ def _has_not_begun(job: Job, task: JobTask | None) -> bool:
     return type(job.phase) is Placed if task is None else task.state is JobState.PLACED
 
 
-def _given_up(
-    state: State, given: Iterable[_Task], now: int, because: str = "", backoff: int = 0
+def give_up(
+    state: State,
+    given: Iterable[_Task],
+    now: int,
+    because: str = "",
+    backoff: int = 0,
+    *,
+    interrupted: bool = False,
 ) -> list[AnyEvent]:
     """Decide on tasks that their agent does not have: requeue them, or treat them as lost if they had started."""
     given = list(given)
     events: list[AnyEvent] = [
-        released(job, now, because, backoff) if type(job.phase) is Placed else lost(state, job, now)
+        released(job, now, because, backoff)
+        if type(job.phase) is Placed
+        else lost(state, job, now, because if interrupted else "", interrupted=interrupted)
         for job, task in given
         if task is None
     ]

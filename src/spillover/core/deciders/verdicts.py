@@ -41,8 +41,12 @@ def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
             bad = exit_code != 0 or outcome in {Outcome.UNKEPT, Outcome.UNUSABLE}
             if stopping is Stop.REQUEUE and bad:
                 return Back.REQUESTED  # the task ended before the request reached it
+            if stopping is Stop.INTERRUPT and bad:
+                return Back.INTERRUPTED  # as above
             if stopping is None and bad and job.exits < job.terms.retry.exit:
                 return Back.EXIT
+        case Outcome.LOST | Outcome.STOPPED if stopping is Stop.INTERRUPT:
+            return Back.INTERRUPTED
         case Outcome.LOST:
             if stopping in {None, Stop.REQUEUE, Stop.RETURN} and job.lost < job.terms.retry.lost:
                 return Back.LOST
@@ -78,7 +82,14 @@ def verdict(  # noqa: C901, PLR0911 - one answer for each outcome
                 return JobState.TIMED_OUT, PastDeadline()
             case Stop.WALLTIME:
                 return JobState.TIMED_OUT, _past_walltime(job)
-            case Stop.REQUEUE | Stop.RETURN | Stop.TASK_FAILED | Stop.TASK_SUCCEEDED | Stop.UNPREPARED:
+            case (
+                Stop.REQUEUE
+                | Stop.RETURN
+                | Stop.TASK_FAILED
+                | Stop.TASK_SUCCEEDED
+                | Stop.UNPREPARED
+                | Stop.INTERRUPT
+            ):
                 pass
     if outcome is Outcome.LOST:
         return JobState.FAILED, LostTooOften(job.lost + 1, report.message if report is not None else because)
@@ -113,11 +124,15 @@ def _past_walltime(job: Job) -> Reason:
     return PastWalltime() if job.terms.walltime is not None or job.walltime is None else PastCap(job.walltime)
 
 
-def lost(state: State, job: Job, now: int, because: str = "") -> JobRequeued | JobEnded:
-    """Decide on a job whose lease is void while its task may have run."""
+def lost(
+    state: State, job: Job, now: int, because: str = "", *, interrupted: bool = False
+) -> JobRequeued | JobEnded:
+    """Decide on a job whose lease is void while its task may have run; `interrupted` if its machine was taken back."""
     ran = elapsed(state, job, now)
     cost = job.cost + (attempt_cost(state, job, ran) if type(job.phase) is Running else 0)
     back = again(job, Outcome.LOST, None)
+    if interrupted and back in {None, Back.LOST} and stop_of(job) is None:
+        back = Back.INTERRUPTED
     if back is not None:
         return JobRequeued(job.id, now, back, job.attempt + 1, job.seq + 1, cost, because=because)
     return _end_lost(job, now, ran, cost, because)

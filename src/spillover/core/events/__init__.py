@@ -69,6 +69,25 @@ from spillover.core.events.leases import (
     TasksEnded,
     TasksStarted,
 )
+from spillover.core.events.machines import (
+    MachineFound,
+    MachineGone,
+    MachineHeld,
+    MachineJoined,
+    MachineMade,
+    MachineNoticed,
+    MachineRefused,
+    MachinesDraining,
+    MachinesEnding,
+    MachinesHeld,
+    MachinesKept,
+    MachinesWanted,
+    PoolOpened,
+    PoolPaused,
+    PoolResumed,
+    SpotPriced,
+    Wish,
+)
 from spillover.core.events.reservations import (
     ReservationCancelled,
     ReservationEnded,
@@ -130,6 +149,18 @@ __all__ = [
     "Lease",
     "LeaseMoved",
     "LeasesRevoked",
+    "MachineFound",
+    "MachineGone",
+    "MachineHeld",
+    "MachineJoined",
+    "MachineMade",
+    "MachineNoticed",
+    "MachineRefused",
+    "MachinesDraining",
+    "MachinesEnding",
+    "MachinesHeld",
+    "MachinesKept",
+    "MachinesWanted",
     "MemberPlaced",
     "MembersDropped",
     "NodeUse",
@@ -138,12 +169,16 @@ __all__ = [
     "PeriodRef",
     "PolicyChanged",
     "PolicyDisabled",
+    "PoolOpened",
+    "PoolPaused",
+    "PoolResumed",
     "Reached",
     "ReservationCancelled",
     "ReservationEnded",
     "ReservationMade",
     "ReservationMoved",
     "SeenNode",
+    "SpotPriced",
     "StealAsked",
     "StealRefused",
     "Stop",
@@ -157,6 +192,7 @@ __all__ = [
     "Unmoved",
     "Usage",
     "WaitsExpired",
+    "Wish",
 ]
 
 AnyEvent: TypeAlias = (
@@ -214,4 +250,19 @@ AnyEvent: TypeAlias = (
     | PolicyChanged
     | PolicyDisabled
     | Decided
+    | MachineFound
+    | MachineGone
+    | MachineJoined
+    | MachineMade
+    | MachineNoticed
+    | MachineRefused
+    | MachinesDraining
+    | MachinesEnding
+    | MachinesHeld
+    | MachinesKept
+    | MachinesWanted
+    | PoolOpened
+    | PoolPaused
+    | PoolResumed
+    | SpotPriced
 )

@@ -40,6 +40,8 @@ class Stop(StrEnum):
     """The first task of its gang succeeded, and the job ends with that one."""
     UNPREPARED = "unprepared"
     """Not all nodes of its gang prepared their tasks in time."""
+    INTERRUPT = "interrupt"
+    """Its rented machine is taken back or ended."""
 
 
 class Outcome(StrEnum):
@@ -78,6 +80,8 @@ class Back(StrEnum):
     """Its wait policy returned it from rented capacity; its wait starts again."""
     UNPREPARED = "unprepared"
     """A node could not prepare its task of the gang, so that no task started. It uses one of `retry.lost`."""
+    INTERRUPTED = "interrupted"
+    """Its rented machine was taken back or ended. It uses none of its retries."""
 
 
 class Unmoved(StrEnum):

@@ -50,6 +50,8 @@ class Facts(Struct, array_like=True):
     """The label of objects on external clusters; empty until first needed."""
     rounds: int = 0
     """How many times all waits were reset, because policies or clusters changed."""
+    machines: int = 0
+    """Number of machines ordered so far."""
 
     @property
     def kept(self) -> "Facts":

@@ -158,7 +158,7 @@ class Extra(Struct, array_like=True, gc=False):
     returned: int = 0
     """How many times its wait policy returned it from rented capacity."""
     placed_on: ClusterSpec | None = None
-    """Its cluster at the time of placement, if the cluster was changed since; otherwise None."""
+    """Its cluster at the time of placement, if that was changed since, or if it pays its share of machines."""
     came_back: int = 0
     """Its `seq` when it last returned that way, after which its wait starts again; 0 if it never did."""
     blobs: bool = False
@@ -171,6 +171,8 @@ class Extra(Struct, array_like=True, gc=False):
     """The tasks of the current or last attempt, if there are several. Use `Job.tasks` to read them."""
     granted: tuple[Granted | None, ...] = ()
     """By rank, the cores and GPUs that tasks of the current or last attempt have for themselves; empty if none has."""
+    interrupted: int = 0
+    """How many times its rented machine was taken back or ended."""
 
 
 NO_EXTRA = Extra()

@@ -1,0 +1,299 @@
+"""Decides what observations of rented machines mean, and what people ask of pools.
+
+What the plan itself wants (machines, drains, ends) is decided in `deciding.renting`. Observations come late, twice or in
+any order, so each decider accepts them in every state.
+"""
+
+from typing import Final
+
+from spillover.core.deciders.agents import found_task, give_up, together
+from spillover.core.events import (
+    AgentDraining,
+    AgentForgotten,
+    AgentLost,
+    AnyEvent,
+    JobEnded,
+    JobRequeued,
+    JobStopping,
+    MachineFound,
+    MachineGone,
+    MachineMade,
+    MachineNoticed,
+    MachineRefused,
+    MachinesDraining,
+    MachinesEnding,
+    PoolOpened,
+    PoolPaused,
+    PoolResumed,
+    SpotPriced,
+    Stop,
+)
+from spillover.core.pool_proposals import (
+    OpenPool,
+    PausePool,
+    ResumePool,
+    SeeGone,
+    SeeMade,
+    SeeNotice,
+    SeePrices,
+    SeeRefused,
+    SeeUnwanted,
+)
+from spillover.core.proposals import Done, Refusal, RefusalKind, Reply
+from spillover.core.records.jobs import Placed, Running
+from spillover.core.records.machines import PoolRecord, RentedMachine
+from spillover.core.state import State
+from spillover.model.cluster import Billing
+from spillover.model.ids import ClusterName
+from spillover.model.pools import MachineId, MachineState, Offer, OfferKey, RefusalCause
+from spillover.model.resources import Resources
+from spillover.model.units import MINUTE
+
+CLOSED_FOR: Final = 3 * MINUTE
+"""How long an offer is closed after its first refusal; twice as long after each further one in a row."""
+LONGEST_CLOSED: Final = 30 * MINUTE
+POOL: Final = "the pool"
+"""Who drains the agents of machines that are given back."""
+SPILLOVER: Final = "spillover"
+_PAUSING: Final = frozenset({RefusalCause.INVALID, RefusalCause.AUTH})
+"""Refusals after which every other order would be refused too."""
+_YOUNG: Final = (MachineState.WANTED, MachineState.BOOTING)
+_OVER: Final = (MachineState.GONE, MachineState.REFUSED)
+
+
+def open_pool(state: State, proposal: OpenPool, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Give a pool its key, if it has none."""
+    known = state.pools.get(proposal.cluster)
+    if known is not None and known.key:
+        return [], Done()
+    return [PoolOpened(proposal.cluster, now, proposal.key)], Done()
+
+
+def made(state: State, proposal: SeeMade, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Record that a machine exists, unless that is known."""
+    machine = _machine(state, proposal.cluster, proposal.machine)
+    if machine is None or machine.state in _OVER:
+        unwanted = SeeUnwanted(proposal.cluster, proposal.provider_id, proposal.machine, proposal.made_at)
+        return found(state, unwanted, now)
+    if machine.provider_id:
+        return [], Done()
+    began = _moment(proposal.made_at, machine.wanted_at, now)
+    return [MachineMade(machine.id, now, machine.cluster, proposal.provider_id, began)], Done()
+
+
+def refused(state: State, proposal: SeeRefused, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Record that a machine will not exist. The other machines of its gang are of no use then."""
+    machine = _machine(state, proposal.cluster, proposal.machine)
+    if (
+        machine is None
+        or machine.provider_id
+        or machine.state not in {MachineState.WANTED, MachineState.ENDING}
+    ):
+        return [], Done()
+    cause, cluster = proposal.cause, machine.cluster
+    pool = state.pools.get(cluster, PoolRecord(cluster))
+    closed, until = _closed_by(state, pool, machine.offer, cause, now)
+    events: list[AnyEvent] = [MachineRefused(machine.id, now, cluster, cause, proposal.why, closed, until)]
+    others = [
+        each.id
+        for each in state.machines.values()
+        if machine.group and each.group == machine.group and each.id != machine.id
+        if each.state in _YOUNG or (each.state is MachineState.READY and _is_empty(state, each))
+    ]
+    if others:
+        why = f"machine {machine.id} of the same gang was refused"
+        events.append(MachinesEnding(cluster, now, tuple(others), why))
+    if cause in _PAUSING and not pool.paused:
+        events.append(PoolPaused(cluster, now, SPILLOVER, f"the provider refused ({cause}): {proposal.why}"))
+    return events, Done()
+
+
+def gone(state: State, proposal: SeeGone, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Record that a machine does not exist any more. Its tasks are lost, or were interrupted."""
+    machine = _machine(state, proposal.cluster, proposal.machine)
+    if machine is None or not machine.is_live:
+        return [], Done()
+    events: list[AnyEvent] = []
+    node = state.agents.get(machine.key)
+    if node is not None:
+        if node.status != "lost":
+            events.append(AgentLost(machine.cluster, node.name, now))
+        interrupted = proposal.interrupted or machine.notice is not None
+        because = proposal.why or f"machine {machine.id} is gone"
+        held = [found_task(state, each) for each in node.held]
+        events = together(state, give_up(state, held, now, because, interrupted=interrupted), now, events)
+        events.append(AgentForgotten(machine.cluster, node.name, now, POOL))
+    # What its last tasks paid is in the events above, and counts as used once these are applied.
+    events.append(_bill(state, machine, proposal.why, now, events))
+    return events, Done()
+
+
+def found(state: State, proposal: SeeUnwanted, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Record a machine that is to be destroyed, although nothing in the state says that it exists."""
+    known = next(
+        (
+            each
+            for each in state.machines.values()
+            if each.cluster == proposal.cluster and each.provider_id == proposal.provider_id and each.is_live
+        ),
+        None,
+    )
+    if known is not None:
+        return [], Done()
+    machine = MachineId(proposal.machine or f"{proposal.cluster}-found-{proposal.provider_id}")
+    before = state.machines.get(machine)
+    if before is not None and before.is_live:  # a second machine with the same tag
+        machine = MachineId(f"{proposal.cluster}-found-{proposal.provider_id}")
+        before = state.machines.get(machine)
+        if before is not None and before.is_live:
+            return [], Done()
+    offer = before.offer if before is not None else Offer("unknown", Resources(), 0)
+    began = _moment(proposal.made_at, 0, now)
+    return [MachineFound(machine, now, proposal.cluster, proposal.provider_id, began, offer)], Done()
+
+
+def notice(state: State, proposal: SeeNotice, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Drain a machine that will be taken back. Its tasks return to the queue."""
+    machine = _machine(state, proposal.cluster, proposal.machine)
+    if machine is None or not machine.is_live or machine.notice is not None:
+        return [], Done()
+    events: list[AnyEvent] = [MachineNoticed(machine.id, now, machine.cluster, proposal.until)]
+    if machine.state is MachineState.READY:
+        events.append(MachinesDraining(machine.cluster, now, (machine.id,), "the provider takes it back"))
+        events += drain_agent(state, machine, now)
+    return [*events, *_interrupt(state, machine, now)], Done()
+
+
+def prices(state: State, proposal: SeePrices, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Record spot prices that changed."""
+    pool = state.pools.get(proposal.cluster, PoolRecord(proposal.cluster))
+    spec = state.clusters.get(proposal.cluster)
+    known = () if spec is None or spec.pool is None else [each.key for each in spec.pool.offers if each.spot]
+    changed = tuple(
+        [each for each in proposal.prices if each[0] in known and pool.prices.get(each[0]) != each[1]]
+    )
+    return [SpotPriced(proposal.cluster, now, changed)] if changed else [], Done()
+
+
+def pause(state: State, proposal: PausePool, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Order nothing more in a pool, and end its machines if a person asks for that."""
+    if (wrong := _no_pool(state, proposal.cluster)) is not None:
+        return [], wrong
+    pool = state.pools.get(proposal.cluster)
+    events: list[AnyEvent] = []
+    if pool is None or not pool.paused:
+        events.append(PoolPaused(proposal.cluster, now, proposal.who, proposal.why))
+    if proposal.end:
+        live = [
+            each
+            for each in state.machines.values()
+            if each.cluster == proposal.cluster and each.is_live and each.state is not MachineState.ENDING
+        ]
+        if live:
+            why = f"{proposal.who} ended all machines"
+            events.append(MachinesEnding(proposal.cluster, now, tuple([each.id for each in live]), why))
+            for machine in live:
+                events += drain_agent(state, machine, now)
+                events += _interrupt(state, machine, now)
+    return events, Done()
+
+
+def resume(state: State, proposal: ResumePool, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Order machines in a pool again."""
+    if (wrong := _no_pool(state, proposal.cluster)) is not None:
+        return [], wrong
+    pool = state.pools.get(proposal.cluster)
+    if pool is None or not (pool.paused or pool.closed or pool.failed_boots):
+        return [], Done()
+    return [PoolResumed(proposal.cluster, now, proposal.who)], Done()
+
+
+def drain_agent(state: State, machine: RentedMachine, now: int) -> list[AnyEvent]:
+    """Return the event that keeps new tasks from the agent of a machine; none if it has not joined."""
+    node = state.agents.get(machine.key)
+    return [] if node is None or node.drained else [AgentDraining(machine.cluster, node.name, now, POOL)]
+
+
+def _interrupt(state: State, machine: RentedMachine, now: int) -> list[AnyEvent]:
+    """Stop the jobs on a machine, so that they return to the queue."""
+    node = state.agents.get(machine.key)
+    jobs = [] if node is None else [state.jobs[each] for each in node.jobs]
+    return [
+        JobStopping(job.id, now, Stop.INTERRUPT, SPILLOVER)
+        for job in jobs
+        if isinstance(job.phase, Placed | Running) and job.phase.stopping is None
+    ]
+
+
+def _closed_by(
+    state: State, pool: PoolRecord, offer: Offer, cause: RefusalCause, now: int
+) -> tuple[tuple[OfferKey, ...], int]:
+    """Return the offers that a refusal closes, and until when."""
+    if cause in _PAUSING:
+        return (), 0
+    keys = [offer.key]
+    spec = state.clusters.get(pool.cluster)
+    if cause is RefusalCause.QUOTA and spec is not None and spec.pool is not None:
+        family = offer.family or offer.type
+        alike = [each for each in spec.pool.offers if (each.family or each.type) == family]
+        keys = [each.key for each in alike if each.spot == offer.spot] or keys
+    times = max([pool.closed[key].times for key in keys if key in pool.closed], default=0)
+    return tuple(keys), now + min(LONGEST_CLOSED, CLOSED_FOR << min(times, 8))
+
+
+def _bill(state: State, machine: RentedMachine, why: str, now: int, events: list[AnyEvent]) -> MachineGone:
+    """Return the end of a machine with what it cost, and for what."""
+    spec = state.clusters.get(machine.cluster)
+    paid = machine.bill(Billing() if spec is None else spec.billing, now)
+    lost = _last_costs(state, machine, events)
+    if machine.joined_at is None or machine.made_at is None:
+        return MachineGone(machine.id, now, machine.cluster, why, paid, boot=paid)
+    boot = min(paid, machine.bill(Billing(step=1), machine.joined_at))
+    used = min(paid - boot, machine.used + lost)
+    interrupted = min(used, machine.interrupted + lost)
+    return MachineGone(
+        machine.id,
+        now,
+        machine.cluster,
+        why,
+        paid,
+        boot,
+        used - interrupted,
+        interrupted,
+        paid - boot - used,
+    )
+
+
+def _last_costs(state: State, machine: RentedMachine, events: list[AnyEvent]) -> int:
+    """Return what the attempts cost that these events end on a machine, in millionths; a gang pays for its part."""
+    total = 0
+    for event in events:
+        job = state.jobs.get(event.job) if isinstance(event, JobEnded | JobRequeued) else None
+        if job is not None:
+            nodes = dict.fromkeys([task.node for task in job.tasks])
+            if machine.id in map(str, nodes):
+                total += (event.cost - job.cost) // len(nodes)  # type: ignore[union-attr]
+    return total
+
+
+def _machine(state: State, cluster: ClusterName, machine: MachineId) -> RentedMachine | None:
+    known = state.machines.get(machine)
+    return known if known is not None and known.cluster == cluster else None
+
+
+def _is_empty(state: State, machine: RentedMachine) -> bool:
+    node = state.agents.get(machine.key)
+    return node is None or not node.held
+
+
+def _moment(told: int | None, earliest: int, now: int) -> int:
+    """Return a time that a provider told, within what is possible; now if it told none."""
+    return now if told is None else max(earliest, min(told, now))
+
+
+def _no_pool(state: State, cluster: ClusterName) -> Refusal | None:
+    spec = state.clusters.get(cluster)
+    if spec is not None and spec.pool is not None:
+        return None
+    pools = ", ".join([name for name, each in state.clusters.items() if each.pool is not None]) or "none"
+    return Refusal(RefusalKind.UNKNOWN, f"there is no pool {cluster!r}; clusters with a pool: {pools}")

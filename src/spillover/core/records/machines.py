@@ -1,0 +1,171 @@
+"""Records of pools: their machines, what is closed or paused, what was learned, and what was paid."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from spillover.core.events.base import PeriodRef
+from spillover.model.cluster import PER_RATE, Billing, billed
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
+from spillover.model.pools import MachineId, MachineState, Offer, OfferKey, Pool, RefusalCause
+
+LIVE: Final = (
+    MachineState.WANTED,
+    MachineState.BOOTING,
+    MachineState.READY,
+    MachineState.DRAINING,
+    MachineState.ENDING,
+)
+"""States in which a machine exists or may exist, so that it may cost something."""
+KEPT: Final = 100
+"""How many machines that are gone or were refused the state keeps for each cluster, for people to see."""
+BOOTS: Final = 16
+"""How many recent boot times of an offer count."""
+ENOUGH_BOOTS: Final = 3
+"""Boot times that must be known before they replace the configured one."""
+HOUR_RATE: Final = 1000 * 2**30
+"""Turns millionths for an hour into the unit of `model.cluster.rate_of`."""
+
+
+class MachineHold(Struct, frozen=True, array_like=True):
+    """An amount held for a machine in one period of the pool's budget."""
+
+    period: PeriodRef
+    amount: int
+    """Millionths."""
+
+
+class RentedMachine(Struct, frozen=True, array_like=True):
+    """A machine that the plan wanted, from its order to its end."""
+
+    id: MachineId
+    cluster: ClusterName
+    offer: Offer
+    """As it was when it was ordered, with the price of that time."""
+    state: MachineState
+    since: int
+    """When that state began, nanoseconds UTC."""
+    wanted_at: int
+    """When it was ordered, nanoseconds UTC."""
+    join_by: int
+    """When its agent must have joined, nanoseconds UTC."""
+    job: JobId | None = None
+    """The first job that it was ordered for; None for a machine that is always there."""
+    group: str = ""
+    """Machines of one gang, all or none; empty for others."""
+    provider_id: str = ""
+    """The provider's id; empty until it is known."""
+    made_at: int | None = None
+    """When it was created, and began to cost, nanoseconds UTC; None until that is known."""
+    joined_at: int | None = None
+    """When its agent joined first, nanoseconds UTC; None until then."""
+    empty_since: int | None = None
+    """Since when it is ready and has no tasks, nanoseconds UTC; None if it has some or is not ready."""
+    notice: int | None = None
+    """When its provider will take it back, nanoseconds UTC; None if it did not say so."""
+    why: str = ""
+    """Why it is in its state, for people; empty if that is obvious."""
+    cause: RefusalCause | None = None
+    """Why it was refused; None if it was not."""
+    gone_at: int | None = None
+    """When it stopped to cost, nanoseconds UTC; None until then."""
+    cost: int = 0
+    """Millionths that it cost; 0 until it is gone."""
+    used: int = 0
+    """Millionths of that which ended tasks paid for."""
+    interrupted: int = 0
+    """Millionths of `used` for attempts that its end interrupted."""
+    holds: tuple[MachineHold, ...] = ()
+    """What the pool's budget holds for it, the oldest first; empty without a budget."""
+    held_until: int = 0
+    """Until when those pay for it, nanoseconds UTC; 0 without a budget."""
+
+    @property
+    def key(self) -> NodeKey:
+        """The key of its node, which exists once its agent has joined."""
+        return node_key(self.cluster, NodeName(self.id))
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it exists or may exist."""
+        return self.state in LIVE
+
+    def bill(self, billing: Billing, until: int) -> int:
+        """Return what it costs if it is gone by a time, in millionths, rounded up."""
+        if self.made_at is None:
+            return 0
+        return machine_cost(self.offer, billing, until - self.made_at)
+
+
+class ClosedOffer(Struct, frozen=True, array_like=True):
+    """An offer that is not ordered for a while, because the provider refused it."""
+
+    until: int
+    """Nanoseconds UTC."""
+    times: int
+    """How many refusals in a row."""
+    cause: RefusalCause
+    why: str
+    """In the words of the provider."""
+
+
+class PoolRecord(Struct, frozen=True, array_like=True):
+    """What is known about a pool besides its configuration."""
+
+    cluster: ClusterName
+    key: bytes = b""
+    """Makes the join tokens of its machines; drawn when the pool was first opened."""
+    paused: str = ""
+    """Why nothing is ordered until somebody resumes the pool; empty if it is not paused."""
+    paused_by: str = ""
+    """The person who paused it; `spillover` if the server did."""
+    paused_at: int = 0
+    """Nanoseconds UTC."""
+    failed_boots: int = 0
+    """Machines in a row that did not join in time."""
+    closed: dict[OfferKey, ClosedOffer] = {}
+    boots: dict[OfferKey, tuple[int, ...]] = {}
+    """The last boot times of each offer, from order to ready, in nanoseconds."""
+    prices: dict[OfferKey, int] = {}
+    """Present prices of spot offers, in millionths for an hour; others have the configured one."""
+    ordered: tuple[int, ...] = ()
+    """When the last machines were ordered, nanoseconds UTC, if the pool limits its rate."""
+
+    def boot(self, pool: Pool, offer: OfferKey, part: int = 50) -> int:
+        """Return the nanoseconds in which this percentage of boots of an offer were ready."""
+        seen = sorted(self.boots.get(offer, ()))
+        if len(seen) < ENOUGH_BOOTS:
+            return max([pool.boot, *seen]) if part > 50 else pool.boot
+        return seen[min(len(seen) - 1, len(seen) * part // 100)]
+
+    def hour(self, offer: Offer) -> int:
+        """Return the present price of an offer, in millionths for an hour."""
+        return self.prices.get(offer.key, offer.hour) if offer.spot else offer.hour
+
+    def is_closed(self, offer: OfferKey, now: int) -> bool:
+        """Return whether an offer is not ordered at present."""
+        found = self.closed.get(offer)
+        return found is not None and found.until > now
+
+
+class PoolSpend(Struct, frozen=True, array_like=True):
+    """What machines of a pool cost that were gone on one day."""
+
+    key: str
+    """CLUSTER/DATE."""
+    machines: int = 0
+    paid: int = 0
+    """Millionths for all of their time, which is the sum of the following."""
+    boot: int = 0
+    """Until they were ready, or all of it if they never were."""
+    useful: int = 0
+    """For attempts that ended on their own."""
+    interrupted: int = 0
+    """For attempts that the end of their machine interrupted."""
+    idle: int = 0
+    """The rest."""
+
+
+def machine_cost(offer: Offer, billing: Billing, time: int) -> int:
+    """Return what a machine costs for a time, in millionths, rounded up."""
+    return -(-offer.hour * HOUR_RATE * billed(billing, time) // PER_RATE)
