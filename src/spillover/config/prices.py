@@ -20,7 +20,8 @@ def read_price(doc: PriceDoc, role: Role, path: Path, found: Findings) -> Price:
     if node is not None and any(hours.values()):
         both = next(name for name, price in hours.items() if price)
         found.add((*path, both), "is not allowed with `node`, whose price covers the whole machine")
-    return Price(**hours, node=node, egress_gb=money(doc.egress_gb, (*path, "egress_gb"), found) or 0)
+    egress = money(doc.egress_gb, (*path, "egress_gb"), found) or 0
+    return Price(hours["cpu_hour"], hours["memory_gib_hour"], hours["gpu_hour"], node, egress)
 
 
 def read_billing(doc: BillingDoc, path: Path, found: Findings) -> Billing:
