@@ -54,6 +54,15 @@ def machine_name(owner: str, machine: str) -> str:
     return f"{prefix}{kept}-{digest}" if kept else prefix + digest
 
 
+def order_token(owner: str, machine: str) -> str:
+    """Return the token of the order of a machine.
+
+    It begins like the name, because providers such as EC2 keep tokens also of machines that lost their tags and names.
+    At most 63 characters, which every provider takes.
+    """
+    return machine_name(owner, machine)
+
+
 class Join(Struct, frozen=True):
     """What the agent of a new machine needs to join. The same for each repetition of an order."""
 
@@ -80,7 +89,7 @@ class Order(Struct, frozen=True):
     machine: MachineId
     """Our id."""
     token: str
-    """Identifies the order. Follows from `owner` and `machine`, so another server sends the same one."""
+    """Identifies the order. Follows from `owner` and `machine` (`order_token`), so another server sends the same one."""
     owner: str
     """Identifies the state that wants it; unique to this server and this cluster."""
     offer: Offer
@@ -112,12 +121,16 @@ class Refused(Struct, frozen=True):
     """The machine surely does not exist, and repeating the order is of no use."""
 
     cause: RefusalCause
+    """With `auth`, an earlier request whose answer is unknown may have made the machine; else none has."""
     why: str
     """One line for people, with the words of the provider."""
 
 
 class NotNow(Struct, frozen=True):
-    """The machine surely does not exist, and the order may be repeated: too many requests, or no connection."""
+    """This request surely made nothing, and may be repeated: too many requests, or no connection.
+
+    It says nothing about an earlier request with the same token. If the answer to that was unknown, it still is.
+    """
 
     why: str
     after: float = 0.0

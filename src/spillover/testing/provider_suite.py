@@ -14,7 +14,6 @@ no pytest plugin. They destroy the machines that they create, also when they fai
 """
 
 import asyncio
-import hashlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -43,6 +42,7 @@ from spillover.ports.provider import (
     ProviderOpening,
     Refused,
     Unknown,
+    order_token,
 )
 
 OpenProvider = Callable[[str], Provider]
@@ -122,7 +122,7 @@ class ProviderSuite:
     def an_order(self, number: int = 1, owner: str = OWNER, offer: Offer | None = None) -> Order:
         """Return the order of a machine; the same arguments give the same token."""
         machine = machine_id(CLUSTER, number)
-        token = hashlib.blake2s(f"{owner}/{machine}".encode(), digest_size=16).hexdigest()
+        token = order_token(owner, machine)
         join = Join(self.server, CLUSTER, machine, f"secret-{token}", _JOIN_BY)
         return Order(MachineId(machine), token, owner, self.offer if offer is None else offer, join)
 
