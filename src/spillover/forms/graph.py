@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from spillover.forms.problems import Findings, shown
 from spillover.model.inside import MOST_CPU_ID, Domain, Inside, Link, cpu_list, cpu_mask, cpu_numbers
 from spillover.model.resources import Resources
+from spillover.wire.api import InsideView
 
 NODE: Final = "node"
 ROOT: Final = "cluster"
@@ -299,6 +300,13 @@ def _inside(node: str, vertices: dict[str, VertexMeta], below: dict[str, list[st
         tuple(map(str, sorted(gpus.taken))),
         tuple([Link(kind, tuple(few)) for (kind, _), few in links.items() if len(few) > 1]),
     )
+
+
+def inside_from(view: InsideView) -> Inside:
+    """Return what a machine has inside, from the answer of a server."""
+    domains = [Domain(one.socket, tuple(one.cpus), tuple(one.gpus), one.memory) for one in view.domains]
+    links = [Link(one.kind, tuple(one.gpus)) for one in view.links]
+    return Inside(tuple(domains), tuple(view.gpus), tuple(links))
 
 
 class _Ids:

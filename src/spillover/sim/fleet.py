@@ -1,18 +1,24 @@
-"""Parses machines and prices from the command line: `64x8gpu,48cpu` and `gpu=2.5,step=60s`."""
+"""Parses machines and prices from the command line: `64x8gpu,48cpu` or the file of a graph, and `gpu=2.5,step=60s`."""
 
 import re
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from spillover.forms.oneline import OneLine, Piece
-from spillover.forms.problems import BadForm, shown
-from spillover.forms.quantities import MOST_CPU, MOST_MEMORY, MOST_TIME, duration, money
+from spillover.forms.problems import BadForm, FormProblem, shown
+from spillover.forms.quantities import MOST_CPU, MOST_MEMORY, MOST_TIME, check_name, duration, money
 from spillover.model.cluster import Billing, Price
+from spillover.model.ids import NodeName
+from spillover.model.reservation import LONGEST, MOST_AHEAD
 from spillover.model.resources import Resources
 from spillover.model.units import UnitError, parse_cpu, parse_memory
-from spillover.sim.setting import Fleet, Rent
+from spillover.sim.setting import OWNED, Fleet, FleetMachine, Rent, ReservedNodes
 from spillover.sim.trace import TraceJob
 
+GRAPH: Final = ".json"
+"""How the name of a file with a resource graph ends."""
 MOST_NODES: Final = 1_000_000
 MOST_GPUS: Final = 1000
 """Limit for one machine."""
@@ -20,6 +26,9 @@ MOST_GPUS: Final = 1000
 _AMOUNT = re.compile(r"([0-9.]+m?)\s*(gpus?|cpus?)", re.ASCII)
 _PRICES: Final = ("gpu", "cpu", "memory_gib")
 _TIMES: Final = ("step", "minimum", "startup")
+ALL: Final = "all"
+_RESERVE: Final = ("nodes", "start", "for", "within", "project")
+"""Parts of a reservation; the first three are required."""
 
 
 def read_owned(text: str) -> Fleet:
@@ -51,17 +60,7 @@ def read_rented(text: str) -> Rent:
     """
     line = OneLine(text)
     given: dict[str, int | None] = {}
-    for part in line.whole.split():
-        left, right = part.pair()
-        name, value = left.strip().text, right.strip() if right else None
-        if value is None or name not in (*_PRICES, *_TIMES):
-            known = ", ".join((*_PRICES, *_TIMES))
-            line.wrong(part, f"{shown(part.text)} is not a price; write gpu=2.5, with one of {known}")
-            continue
-        if name in given:
-            line.wrong(part, "is given twice; remove one", (name,))
-            continue
-        line.mark((name,), value)
+    for name, value in _values(line, (*_PRICES, *_TIMES), "a price; write gpu=2.5").items():
         if name in _PRICES:
             given[name] = money(value.text, (name,), line.found)
         else:
@@ -73,10 +72,90 @@ def read_rented(text: str) -> Rent:
     return Rent(price, billing, given.get("startup") or 0)
 
 
+def read_reserve(text: str) -> ReservedNodes:
+    """Parse machines to reserve: `nodes=4,start=24h,for=2h`, with `within=rack` and `project=vision` if wanted."""
+    line = OneLine(text)
+    given = _values(line, _RESERVE, "a part of a reservation; write nodes=4,start=24h,for=2h")
+    if not line.found.found and (missing := [name for name in _RESERVE[:3] if name not in given]):
+        line.wrong(line.whole, f"{missing[0]} is missing; write nodes=4,start=24h,for=2h")
+    line.check("--reserve")
+    start = duration(given["start"].text, ("start",), line.found, most=MOST_AHEAD)
+    length = duration(given["for"].text, ("for",), line.found, least=1, most=LONGEST)
+    count = 0 if given["nodes"].text == ALL else _machines(given["nodes"].text)
+    if not count and given["nodes"].text != ALL:
+        told = f"{shown(given['nodes'].text)} is not a number of machines; write a number, or {ALL}"
+        line.wrong(given["nodes"], told, ("nodes",))
+    for name in ("within", "project"):
+        if name in given:
+            check_name(given[name].text, (name,), line.found)
+    if "within" in given and not count:
+        line.wrong(given["within"], "is only allowed with a number of nodes", ("within",))
+    line.check("--reserve")
+    within, project = (given[name].text if name in given else "" for name in ("within", "project"))
+    return ReservedNodes(start or 0, length or 0, count, within, project)
+
+
+def _values(line: OneLine, known: Sequence[str], what: str) -> dict[str, Piece]:
+    """Return the values of `name=value` parts by name; add problems with unknown and repeated names."""
+    given: dict[str, Piece] = {}
+    for part in line.whole.split():
+        left, right = part.pair()
+        name, value = left.strip().text, right.strip() if right else None
+        if value is None or name not in known:
+            line.wrong(part, f"{shown(part.text)} is not {what}, with one of {', '.join(known)}")
+        elif name in given:
+            line.wrong(part, "is given twice; remove one", (name,))
+        else:
+            line.mark((name,), value)
+            given[name] = value
+    return given
+
+
+def read_fleet(text: str) -> Fleet:
+    """Read owned machines: from a file with a resource graph (JGF) if the name ends in .json, or as `read_owned`."""
+    if not text.endswith(GRAPH):
+        return read_owned(text)
+    from spillover.clusters.agents.graphs import graph_of, levels_of  # noqa: PLC0415 - few studies have a graph
+
+    try:
+        graph = graph_of(text)
+    except OSError as error:
+        raise BadForm([FormProblem(text, None, "", error.strerror or str(error))]) from None
+    nodes = [node.capacity for node in graph.nodes]
+    limits_cpu, limits_memory = any(node.cpu for node in nodes), any(node.memory for node in nodes)
+    if not limits_cpu and not any(node.gpu for node in nodes):
+        raise BadForm([FormProblem(text, None, "", "no node has cores or GPUs; add vertices of these types")])
+    machines = tuple(
+        [
+            FleetMachine(
+                OWNED,
+                NodeName(node.name),
+                replace(
+                    node.capacity,
+                    cpu=node.capacity.cpu if limits_cpu else MOST_CPU,
+                    memory=node.capacity.memory if limits_memory else MOST_MEMORY,
+                ),
+                labels=node.path,
+                inside=node.inside,
+            )
+            for node in graph.nodes
+        ]
+    )
+    largest = max([each.capacity for each in machines], key=lambda one: (one.gpu, one.cpu, one.memory))
+    return Fleet(
+        len(machines),
+        largest,
+        limits_cpu=limits_cpu,
+        limits_memory=limits_memory,
+        machines=machines,
+        levels=levels_of(graph),
+    )
+
+
 def read_site(owned: str, rented: str) -> tuple[Fleet, Rent]:
     """Parse owned machines and prices; report the problems of both at once."""
     try:
-        fleet = read_owned(owned)
+        fleet = read_fleet(owned)
     except BadForm as wrong:
         try:
             read_rented(rented)

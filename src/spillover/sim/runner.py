@@ -13,6 +13,7 @@ from spillover.core.proposals import (
     NewJob,
     Proposal,
     Register,
+    Reserve,
     SetPolicies,
     StartEpoch,
     Submit,
@@ -20,14 +21,17 @@ from spillover.core.proposals import (
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.deciding.protocols import Guarded, Policies
+from spillover.deciding.reserving import NoChoice, Request, choose
+from spillover.forms.problems import BadForm, FormProblem
 from spillover.model.ids import JobId
 from spillover.model.job import Argv, JobSpec, Terms
 from spillover.model.policy import PolicySet
+from spillover.model.reservation import AdvanceReservation
 from spillover.model.units import FOREVER
 from spillover.policies.loading import load
 from spillover.sim.outcome import JobOutcome
 from spillover.sim.reports.failures import JobFailure, failures_of
-from spillover.sim.setting import Scene, Setting
+from spillover.sim.setting import OWNED, ReservedNodes, Scene, Setting
 from spillover.sim.shapes import Shapes
 from spillover.sim.trace import TraceJob
 from spillover.sim.world import SimulatedWorld
@@ -71,7 +75,9 @@ def submission(index: int, job: TraceJob, shapes: Shapes) -> Submit:
             "job",
             job.project or "default",
             "default",
-            shapes[job.gpus, job.cpus, job.memory, job.nodes],
+            shapes[job.gpus, job.cpus, job.memory, job.nodes]
+            if job.topology is None
+            else shapes.located(job, job.topology),
             Terms(job.walltime, job.estimate),
         )
     else:
@@ -94,7 +100,17 @@ def opening(setting: Setting | Scene) -> list[Proposal]:
     return [
         StartEpoch(1, scene.site.clusters, scene.policies, budgets=scene.budgets),
         *(
-            Register(one.cluster, one.name, number, one.capacity, one.offers, {}, 0, ())
+            Register(
+                one.cluster,
+                one.name,
+                number,
+                one.capacity,
+                one.offers,
+                dict(one.labels),
+                0,
+                (),
+                inside=one.inside,
+            )
             for number, one in enumerate(scene.site.machines, 1)
         ),
     ]
@@ -115,6 +131,8 @@ class Simulation:
         self.engine = Engine(State(), self._load, digests=sink is not None)
         self._world = SimulatedWorld(jobs, scene.site)
         begun = self.engine.step(scene.begin, opening(scene)).events
+        for number, wish in enumerate(scene.reserved, 1):
+            begun += self.engine.step(scene.begin, [self._reserve(wish, number)]).events
         if sink is not None:
             sink(scene.begin, begun)
 
@@ -149,6 +167,30 @@ class Simulation:
                 sink(now, events)
             world.carry_out(events)
         return world.outcomes()
+
+    def _reserve(self, wish: ReservedNodes, number: int) -> Reserve:
+        """Choose the machines of a reservation; raise BadForm if there are none."""
+        begin = self._scene.begin
+        request = Request(wish.start, wish.length, wish.count, within=wish.within, cluster=OWNED)
+        found = choose(self.engine.index, request, begin)
+        if isinstance(found, NoChoice):
+            taken = "other reservations have too many of the machines at that time; name another time, or fewer nodes"
+            message = taken if found.possible else found.message
+            raise BadForm([FormProblem("--reserve", None, "", f"reservation {number}: {message}")])
+        end = wish.start + wish.length
+        return Reserve(
+            AdvanceReservation(
+                f"reserved-{number}",
+                OWNED,
+                found.nodes,
+                wish.start,
+                end,
+                wish.project,
+                begin,
+                WHO,
+                wish.within,
+            )
+        )
 
     def _archive(self, ended: int) -> Archived:
         """Let ended jobs leave the state; drop the dirty records, because nobody writes checkpoints."""

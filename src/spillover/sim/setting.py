@@ -10,8 +10,10 @@ from msgspec import Struct
 from spillover.model.budget import Budget
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, NodeName
+from spillover.model.inside import Inside
 from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
+from spillover.model.topology import Level
 
 OWNED: Final = ClusterName("owned")
 RENTED: Final = ClusterName("rented")
@@ -28,22 +30,50 @@ class FleetCapacity(Struct, frozen=True):
     """Whether units are GPUs."""
 
 
+class FleetMachine(Struct, frozen=True):
+    """One machine."""
+
+    cluster: ClusterName
+    name: NodeName
+    capacity: Resources
+    offers: tuple[str, ...] = ()
+    """Sorted words that jobs may need."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Names and values; some say in which rack, or other vertex of a level, it is."""
+    inside: Inside | None = None
+    """Its sockets, cores, GPUs and links; None if unknown."""
+
+
 class Fleet(Struct, frozen=True):
-    """Owned machines of one size."""
+    """Owned machines of one size, or those of a resource graph."""
 
     count: int
     node: Resources
-    """Capacity of one machine."""
+    """Capacity of one machine; of unlike machines, of the largest."""
     limits_cpu: bool = True
     """Whether CPUs were given. If not, a machine has more than any job asks for, and they do not count as capacity."""
     limits_memory: bool = True
     """The same for memory."""
+    machines: tuple[FleetMachine, ...] = ()
+    """The machines of a graph; empty if all are like `node`."""
+    levels: tuple[Level, ...] = ()
+    """The levels of a graph above its machines, the highest first."""
+
+    @property
+    def total(self) -> Resources:
+        """What all machines have together; of what does not limit jobs, more than any asks for."""
+        if not self.machines:
+            return self.node.times(self.count)
+        total = Resources()
+        for machine in self.machines:
+            total += machine.capacity
+        return total
 
     @property
     def capacity(self) -> FleetCapacity:
         """Total capacity of all machines."""
-        each = self.node.gpu or (self.node.cpu if self.limits_cpu else 0)
-        return FleetCapacity(self.count * each, self.node.gpu > 0)
+        total = self.total
+        return FleetCapacity(total.gpu or (total.cpu if self.limits_cpu else 0), total.gpu > 0)
 
 
 UNDIVIDED: Final = Fleet(1, ENOUGH)
@@ -59,14 +89,19 @@ class Rent(Struct, frozen=True):
     """Nanoseconds from renting until the job runs; they count as wait and are not billed."""
 
 
-class FleetMachine(Struct, frozen=True):
-    """One machine."""
+class ReservedNodes(Struct, frozen=True):
+    """Owned machines that are reserved from the beginning: for a project, or for maintenance."""
 
-    cluster: ClusterName
-    name: NodeName
-    capacity: Resources
-    offers: tuple[str, ...] = ()
-    """Sorted words that jobs may need."""
+    start: int
+    """Nanoseconds on the clock of the jobs."""
+    length: int
+    """Nanoseconds."""
+    count: int = 0
+    """How many machines; 0 is all."""
+    within: str = ""
+    """The level of which one vertex has all machines; empty is any."""
+    project: str = ""
+    """The project whose jobs may run there; empty for maintenance."""
 
 
 class Site(Struct, frozen=True):
@@ -105,6 +140,7 @@ class Scene(Struct, frozen=True):
     """Changes of policies with their times, in order of time."""
     budgets: tuple[Budget, ...] = ()
     """Periods are in UTC, so with budgets the times of jobs must be in UTC too."""
+    reserved: tuple[ReservedNodes, ...] = ()
 
 
 class Setting(Struct, frozen=True):
@@ -113,21 +149,36 @@ class Setting(Struct, frozen=True):
     fleet: Fleet
     rent: Rent
     policies: PolicySet
+    reserved: tuple[ReservedNodes, ...] = ()
 
     @property
     def scene(self) -> Scene:
         """Return the equivalent scene."""
-        return Scene(site_of(self.fleet, self.rent), self.policies, self.fleet)
+        site = site_of(self.fleet, self.rent)
+        return Scene(site, self.policies, self.fleet, reserved=self.reserved)
 
 
 def site_of(fleet: Fleet, rent: Rent) -> Site:
-    """Return a site with owned machines `n1`, `n2`, ... and one machine for all rented capacity."""
-    owned = ClusterSpec(OWNED, "agents", Role.OWNED, gangs=True)
+    """Return a site with owned machines `n1`, `n2`, ..., or those of a graph, and one machine for all rented capacity.
+
+    That machine is in one vertex of each level, but stands for any number of nodes. So it does not take jobs that care
+    which nodes they get: those with words in `Shape.runs`.
+    """
+    owned = ClusterSpec(OWNED, "agents", Role.OWNED, gangs=True, levels=fleet.levels)
     rented = ClusterSpec(
-        RENTED, "agents", Role.RENTED, rent.price, rent.billing, gangs=True, startup=rent.startup
+        RENTED,
+        "agents",
+        Role.RENTED,
+        rent.price,
+        rent.billing,
+        gangs=True,
+        startup=rent.startup,
+        runs=(),
+        levels=fleet.levels,
     )
-    machines = [
+    machines = list(fleet.machines) or [
         FleetMachine(OWNED, NodeName(f"n{number}"), fleet.node) for number in range(1, fleet.count + 1)
     ]
-    machines.append(FleetMachine(RENTED, NodeName("rented"), ENOUGH))
+    everywhere = tuple([(level.label, RENTED) for level in fleet.levels])
+    machines.append(FleetMachine(RENTED, NodeName("rented"), ENOUGH, labels=everywhere))
     return Site((owned, rented), tuple(machines), frozenset({RENTED}))

@@ -1,7 +1,11 @@
 """Finds the shape of a job of a trace on machines of a given size; a large job becomes a gang."""
 
+from msgspec.structs import replace
+
+from spillover.model.admission import EXCLUSIVE, PIN, SPREAD
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
+from spillover.model.topology import Topology
 from spillover.sim.setting import Fleet
 from spillover.sim.trace import TraceJob
 
@@ -12,6 +16,7 @@ class Shapes(dict[tuple[int, int, int, int], Shape]):
     def __init__(self, fleet: Fleet) -> None:
         super().__init__()
         self._fleet = fleet
+        self._located: dict[tuple[Shape, Topology], Shape] = {}
 
     def __missing__(self, asked: tuple[int, int, int, int]) -> Shape:
         fleet = self._fleet
@@ -20,7 +25,37 @@ class Shapes(dict[tuple[int, int, int, int], Shape]):
 
     def of(self, job: TraceJob) -> Shape:
         """Return the shape of a job."""
-        return self[job.gpus, job.cpus, job.memory, job.nodes]
+        shape = self[job.gpus, job.cpus, job.memory, job.nodes]
+        return shape if job.topology is None else self.located(job, job.topology)
+
+    def located(self, job: TraceJob, topology: Topology) -> Shape:
+        """Return the shape of a job that says where its tasks must be."""
+        shape = self[job.gpus, job.cpus, job.memory, job.nodes]
+        found = self._located.get((shape, topology))
+        if found is None:
+            found = self._located[shape, topology] = _located(shape, topology)
+        return found
+
+
+def _located(shape: Shape, topology: Topology) -> Shape:
+    """Add what is left of a topology after a job was split; all tasks then ask for the same."""
+    if shape.tasks == 1:
+        topology = replace(topology, within="", preferred=False, spread="")
+    asked = shape.resources
+    if topology.pin:
+        asked = replace(asked, cpu=max(1000, -(-asked.cpu // 1000) * 1000))
+    if topology.link and asked.gpu < 2:
+        topology = replace(topology, link="")
+    if topology == Topology():
+        return shape
+    words = ((EXCLUSIVE, topology.exclusive), (PIN, topology.asks_inside), (SPREAD, topology.spread))
+    return replace(
+        shape,
+        resources=asked,
+        rest=None,
+        topology=topology,
+        runs=tuple(sorted([word for word, asks in words if asks])),
+    )
 
 
 def _shape(

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from spillover.model.job import Shape
+from spillover.model.topology import Topology
 
 
 class Own(Struct, frozen=True, gc=False):
@@ -45,6 +46,8 @@ class TraceJob(Struct, frozen=True, gc=False):
     """Nanoseconds that the scheduler expects; None leaves it only the walltime."""
     own: Own | None = None
     """None for jobs from files."""
+    topology: Topology | None = None
+    """Where its tasks must be, for jobs from files; None is anywhere."""
 
     def but(self, submit: int, estimate: int | None) -> "TraceJob":
         """Copy the job with another submission and estimate; by position, which is much faster than `replace`."""
@@ -61,6 +64,7 @@ class TraceJob(Struct, frozen=True, gc=False):
             self.walltime,
             estimate,
             self.own,
+            self.topology,
         )
 
 

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from spillover.cli.main import main
 from spillover.cli.printing.output import rich_table
 from spillover.cli.sweeps import COLUMNS
+from spillover.forms.graph import Graph, GraphNode, write_graph
+from spillover.model.resources import Resources
 
 SMALL = ("--trace", "synthetic:jobs=60,load=1.2", "--owned", "1x8gpu", "--rented", "gpu=2.5")
 FAILING = """
@@ -209,3 +212,25 @@ def test_a_narrow_terminal_shows_what_matters_of_a_sweep() -> None:
     assert narrow[1].endswith("dominated")
     assert max(map(len, narrow)) <= 80
     assert wide[0].split() == [column.title for column in COLUMNS if column.title]
+
+
+def test_the_machines_of_a_graph_are_simulated(spill: Type) -> None:
+    nodes = [GraphNode(f"n{at}", Resources(8000), (("rack", f"r{at // 2}"),)) for at in range(4)]
+    Path("lab.json").write_bytes(msgspec.json.encode(write_graph(Graph("lab", ("rack",), tuple(nodes)))))
+    rows = (
+        "id,submit_s,runtime_s,cpus,nodes,within,exclusive",
+        "a,0,60,8,1,,",
+        "b,0,60,16,2,rack,",
+        "c,1,9,1,1,,node",
+    )
+    Path("jobs.csv").write_text("\n".join(rows))
+    common = ("--trace", "jobs.csv", "--rented", "cpu=1", "--policy", "wait=never", "--jobs", "out.csv")
+    done = spill(*common, "--owned", "lab.json", "--reserve", "nodes=1,start=50s,for=1h")
+    assert done.code == 0, done.err
+    assert "spill: 1 job with spread, exclusive, pin or gpu_link is never rented" in done.err
+    places = [line.split(",")[5] for line in Path("out.csv").read_text().splitlines()[1:]]
+    assert places[1] in {"n0+n1", "n2+n3"}
+    assert len(places) == 3
+    flat = spill(*common, "--owned", "4x8cpu")
+    assert flat.code == 2
+    assert "within: there is no level 'rack' (first in job b); --owned has node" in flat.err[0]

@@ -16,9 +16,11 @@ from spillover.forms.problems import BadForm
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, NodeName
+from spillover.model.inside import Domain, Inside
 from spillover.model.job import Burst, Shape
 from spillover.model.policy_options import write_policies
 from spillover.model.resources import Resources
+from spillover.model.topology import Level
 from spillover.model.units import DAY, MINUTE, MONEY, SECOND, format_time
 from spillover.sim.estimates import Told
 from spillover.sim.fleet import read_owned, read_rented
@@ -29,7 +31,15 @@ from spillover.sim.studies.past import PastJobs, from_journal, from_slurm
 from spillover.sim.studies.served import Ruling, budgets_from, ruling_from, site_from
 from spillover.sim.trace import Happened, Own, Trace, TraceJob
 from spillover.sim.traces.opening import read_trace
-from spillover.wire.api import AgentView, BudgetView, ClusterView, PastJob, PolicyRecord
+from spillover.wire.api import (
+    AgentView,
+    BudgetView,
+    ClusterView,
+    DomainView,
+    InsideView,
+    PastJob,
+    PolicyRecord,
+)
 
 BEGIN = 20_000 * DAY + 7
 """Of histories: some day in 2024, and a few nanoseconds."""
@@ -278,7 +288,19 @@ def test_machines_and_prices_are_those_of_the_server() -> None:
     amounts = {"cpu": 8.0, "memory": 2.0**36, "gpu": 2.0}
     price = {"cpu_hour": 0.04, "memory_gib_hour": 0.0, "gpu_hour": 2.5, "node_hour": 9.99, "egress_gb": 0.1}
     clusters = [
-        ClusterView("onprem", "agents", "owned", "READY", 1, amounts, {}, 0, {}, billing={"step_s": 1.0}),
+        ClusterView(
+            "onprem",
+            "agents",
+            "owned",
+            "READY",
+            1,
+            amounts,
+            {},
+            0,
+            {},
+            billing={"step_s": 1.0},
+            levels={"rack": "in"},
+        ),
         ClusterView(
             "cloud",
             "agents",
@@ -296,11 +318,28 @@ def test_machines_and_prices_are_those_of_the_server() -> None:
         ),
     ]
     agents = [
-        AgentView("a1", "onprem", "ready", amounts, {}, 0, 0, ["b", "a"], {}, None),
+        AgentView(
+            "a1",
+            "onprem",
+            "ready",
+            amounts,
+            {},
+            0,
+            0,
+            ["b", "a"],
+            {"in": "r1"},
+            None,
+            inside=InsideView([DomainView(0, ["0-7"], [], 0)], [], []),
+        ),
         AgentView("a2", "onprem", "lost", amounts, {}, 0, 0, [], {}, None),
     ]
     site = site_from(clusters, agents)
-    assert site.machines == (FleetMachine(ONPREM, NodeName("a1"), Resources(8000, 2**36, 2), ("a", "b")),)
+    inside = Inside((Domain(0, ("0-7",)),))
+    machine = FleetMachine(
+        ONPREM, NodeName("a1"), Resources(8000, 2**36, 2), ("a", "b"), (("in", "r1"),), inside
+    )
+    assert site.machines == (machine,)
+    assert site.clusters[0].levels == (Level("rack", "in"),)
     owned, cloud = site.clusters
     assert (owned.role, owned.price, owned.billing) == (Role.OWNED, Price(), Billing())
     assert (cloud.role, cloud.startup, cloud.gangs) == (Role.RENTED, 90 * SECOND, True)

@@ -1,14 +1,20 @@
 """Machines and prices as the command line takes them."""
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
+from spillover.forms.graph import Graph, GraphNode, write_graph
 from spillover.forms.problems import BadForm
 from spillover.forms.quantities import MOST_CPU, MOST_MEMORY
 from spillover.model.cluster import Billing, Price
+from spillover.model.inside import Domain, Inside, Link
 from spillover.model.resources import Resources
-from spillover.model.units import MINUTE, SECOND
-from spillover.sim.fleet import read_owned, read_rented, read_site
-from spillover.sim.setting import Fleet, Rent
+from spillover.model.topology import Level
+from spillover.model.units import HOUR, MINUTE, SECOND
+from spillover.sim.fleet import read_fleet, read_owned, read_rented, read_reserve, read_site
+from spillover.sim.setting import Fleet, Rent, ReservedNodes
 
 
 def test_what_is_not_stated_of_a_machine_limits_no_job() -> None:
@@ -78,3 +84,77 @@ def test_what_is_wrong_with_machines_and_with_prices_is_told_together() -> None:
         with pytest.raises(BadForm, match=told):
             read_site(owned, rented)
     assert read_site("1x1gpu", "gpu=1") == (read_owned("1x1gpu"), read_rented("gpu=1"))
+
+
+# --- graphs
+
+
+def graph(folder: Path, *nodes: GraphNode, levels: tuple[str, ...] = ("rack",)) -> str:
+    """Write the file of a graph; return its name."""
+    path = folder / "lab.json"
+    path.write_bytes(msgspec.json.encode(write_graph(Graph("lab", levels, nodes))))
+    return str(path)
+
+
+def test_a_graph_says_which_machines_there_are_and_where(tmp_path: Path) -> None:
+    domains = (Domain(0, ("0-3",), ("0",)), Domain(1, ("4-7",), ("1",)))
+    inside = Inside(domains, ("0", "1"), (Link("nvlink", ("0", "1")),))
+    large = GraphNode("large", Resources(8000, 2**34, 2), (("rack", "r1"),), inside)
+    small = GraphNode("small", Resources(4000, 2**33), (("rack", "r2"),))
+    fleet = read_fleet(graph(tmp_path, large, small))
+    assert (fleet.count, fleet.node, fleet.levels) == (2, large.capacity, (Level("rack", "rack"),))
+    assert (fleet.total, fleet.limits_cpu, fleet.limits_memory) == (
+        Resources(12_000, 2**34 + 2**33, 2),
+        True,
+        True,
+    )
+    assert [(one.name, one.capacity, one.labels) for one in fleet.machines] == [
+        ("large", large.capacity, large.path),
+        ("small", small.capacity, small.path),
+    ]
+    assert (fleet.machines[0].inside, fleet.machines[1].inside) == (inside, None)
+
+
+def test_what_no_node_of_a_graph_has_limits_no_job(tmp_path: Path) -> None:
+    fleet = read_fleet(graph(tmp_path, GraphNode("n1", Resources(0, 0, 8)), levels=()))
+    assert fleet.node == Resources(MOST_CPU, MOST_MEMORY, 8)
+    assert (fleet.limits_cpu, fleet.limits_memory) == (False, False)
+
+
+def test_a_graph_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadForm, match="no node has cores or GPUs"):
+        read_fleet(graph(tmp_path, GraphNode("n1", Resources(0, 2**30))))
+    with pytest.raises(BadForm, match=r"none\.json: No such file"):
+        read_fleet(str(tmp_path / "none.json"))
+    (tmp_path / "odd.json").write_text("[]")
+    with pytest.raises(BadForm, match="is not a graph in JSON Graph Format"):
+        read_fleet(str(tmp_path / "odd.json"))
+
+
+# --- reservations
+
+
+def test_machines_to_reserve_are_read() -> None:
+    assert read_reserve("nodes=4,start=24h,for=2h") == ReservedNodes(24 * HOUR, 2 * HOUR, 4)
+    full = read_reserve("nodes=4, start=0s, for=90m, within=rack, project=vision")
+    assert full == ReservedNodes(0, 90 * MINUTE, 4, "rack", "vision")
+    assert read_reserve("for=1h,nodes=all,start=1d") == ReservedNodes(24 * HOUR, HOUR)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("4", "'4' is not a part of a reservation; write nodes=4,start=24h,for=2h"),
+        ("nodes=4,start=1h", "for is missing"),
+        ("nodes=0,start=1h,for=1h", "nodes: '0' is not a number of machines; write a number, or all"),
+        ("nodes=4,start=soon,for=1h", "start: 'soon' is not a duration"),
+        ("nodes=4,start=1h,for=0s", "for: '0s' is out of range"),
+        ("nodes=4,nodes=4,start=1h,for=1h", "nodes: is given twice"),
+        ("nodes=all,start=1h,for=1h,within=rack", "within: is only allowed with a number of nodes"),
+        ("nodes=4,start=1h,for=1h,project=!", "project: '!' is not a valid name"),
+    ],
+)
+def test_reservations_that_are_none_are_told(text: str, problem: str) -> None:
+    with pytest.raises(BadForm, match=r"^--reserve: ") as error:
+        read_reserve(text)
+    assert problem in str(error.value)

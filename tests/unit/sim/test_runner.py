@@ -4,13 +4,16 @@ import pytest
 from msgspec import structs
 
 from spillover.core.events import AnyEvent, Decided, JobRequeued, JobStopping, Stop
+from spillover.forms.problems import BadForm
 from spillover.model.cluster import Billing, Price
+from spillover.model.ids import NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
+from spillover.model.topology import Level, Topology
 from spillover.model.units import HOUR, MINUTE, SECOND
 from spillover.sim.outcome import JobOutcome
 from spillover.sim.runner import simulate
-from spillover.sim.setting import Fleet, Rent, Setting
+from spillover.sim.setting import OWNED, Fleet, FleetMachine, Rent, ReservedNodes, Setting
 from spillover.sim.trace import TraceJob
 
 
@@ -141,3 +144,89 @@ def test_a_simulation_ends_although_a_job_that_never_starts_keeps_others_waiting
     policies = PolicySet(order=Choice("fair_share"), backfill=Choice("strict"), wait=Choice("never"))
     found = simulate(jobs, structs.replace(setting(Choice("never")), policies=policies))
     assert [jobs[each.job].id for each in found] == ["runs"]
+
+
+# --- graphs and reservations
+
+
+def racks(*machines: tuple[str, str]) -> Fleet:
+    """Machines with eight CPUs, each with its rack."""
+    node = Resources(8000, 2**30)
+    each = [FleetMachine(OWNED, NodeName(name), node, labels=(("rack", rack),)) for name, rack in machines]
+    return Fleet(len(each), node, machines=tuple(each), levels=(Level("rack", "rack"),))
+
+
+def whole(name: str, at: float, nodes: int, topology: Topology | None = None, project: str = "") -> TraceJob:
+    """A job of whole machines that runs for an hour."""
+    start = int(at * HOUR)
+    return TraceJob(
+        name,
+        start,
+        HOUR,
+        0,
+        8000 * nodes,
+        nodes,
+        project=project,
+        walltime=HOUR,
+        estimate=HOUR,
+        topology=topology,
+    )
+
+
+FOUR = racks(("n1", "r1"), ("n2", "r1"), ("n3", "r2"), ("n4", "r2"))
+ONE_RACK = Topology(within="rack")
+
+
+def in_racks(wait: str = "never", *reserved: ReservedNodes) -> Setting:
+    policies = PolicySet(wait=Choice(wait), backfill=Choice("easy"), place=Choice("first_fit"))
+    return Setting(FOUR, Rent(Price(cpu_hour=1_000_000), Billing(step=1)), policies, reserved)
+
+
+def test_a_gang_within_a_rack_waits_for_two_machines_of_one() -> None:
+    jobs = [whole("one", 0, 1), whole("gang", 0, 2, ONE_RACK), whole("other", 0.5, 2, ONE_RACK)]
+    found = by_name(jobs, simulate(jobs, in_racks()))
+    assert (found["one"].node, found["gang"].node) == ("n1", "n3+n4")
+    assert (found["other"].node, found["other"].start) == ("n1+n2", HOUR)
+
+
+def test_rented_capacity_is_in_one_rack_but_has_no_nodes_of_its_own() -> None:
+    apart = Topology(spread="node")
+    jobs = [whole("all", 0, 4), whole("gang", 0, 2, ONE_RACK), whole("apart", 0, 2, apart)]
+    found = by_name(jobs, simulate(jobs, in_racks("zero")))
+    assert (found["gang"].cluster, found["gang"].start) == ("rented", 0)
+    assert (found["apart"].cluster, found["apart"].start) == ("owned", HOUR)
+
+
+def test_nothing_runs_on_machines_during_maintenance() -> None:
+    maintenance = ReservedNodes(HOUR // 2, 2 * HOUR, 2, "rack")
+    jobs = [whole("early", 0, 4), whole("small", 0, 2)]
+    found = by_name(jobs, simulate(jobs, in_racks("never", maintenance)))
+    assert (found["small"].node, found["small"].start) == ("n3+n4", 0)
+    assert found["early"].start == HOUR // 2 + 2 * HOUR
+
+
+def test_jobs_of_a_project_run_on_what_is_reserved_for_it() -> None:
+    reserved = ReservedNodes(HOUR, 3 * HOUR, project="vision")
+    jobs = [whole("other", 0.5, 1), whole("own", 1, 1, project="vision")]
+    found = by_name(jobs, simulate(jobs, in_racks("never", reserved)))
+    assert found["own"].start == HOUR
+    assert found["other"].start == 4 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("reserved", "problem"),
+    [
+        ((ReservedNodes(0, HOUR, 5),), "reservation 1: cluster owned has only 4 ready nodes; you ask for 5"),
+        (
+            (ReservedNodes(0, HOUR, 3, "rack"),),
+            "reservation 1: cluster owned has only 2 ready nodes in one rack",
+        ),
+        (
+            (ReservedNodes(0, HOUR, 3), ReservedNodes(0, HOUR, 2)),
+            "reservation 2: other reservations have too many",
+        ),
+    ],
+)
+def test_a_reservation_that_is_impossible_is_told(reserved: tuple[ReservedNodes, ...], problem: str) -> None:
+    with pytest.raises(BadForm, match=problem):
+        simulate([whole("one", 0, 1)], in_racks("never", *reserved))

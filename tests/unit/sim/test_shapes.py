@@ -3,9 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
+from spillover.model.topology import Topology
 from spillover.sim.fleet import read_owned
 from spillover.sim.shapes import Shapes
 from spillover.sim.trace import TraceJob
@@ -73,3 +75,36 @@ def test_no_part_is_larger_than_a_machine_and_nothing_is_lost(
     assert total.cpu >= cpus * 1000
     assert total.memory >= memory
     assert total.cpu - cpus * 1000 < 1000 * shape.tasks
+
+
+@pytest.mark.parametrize(
+    ("asks", "topology", "shape"),
+    [
+        (
+            job(20),
+            Topology(within="rack"),
+            Shape(gpu(8), tasks=3, topology=Topology(within="rack")),
+        ),
+        (job(4), Topology(within="rack"), Shape(gpu(4))),
+        (
+            job(4),
+            Topology(within="rack", exclusive=True),
+            Shape(gpu(4), runs=("exclusive",), topology=Topology(exclusive=True)),
+        ),
+        (
+            job(16),
+            Topology(spread="node", link="nvlink"),
+            Shape(gpu(8), tasks=2, runs=("pin", "spread"), topology=Topology(spread="node", link="nvlink")),
+        ),
+        (job(1), Topology(link="nvlink"), Shape(gpu(1))),
+        (
+            job(1),
+            Topology(pin="core"),
+            Shape(Resources(1000, 0, 1), runs=("pin",), topology=Topology(pin="core")),
+        ),
+    ],
+)
+def test_a_job_that_says_where_its_tasks_must_be_has_tasks_that_are_alike(
+    asks: TraceJob, topology: Topology, shape: Shape
+) -> None:
+    assert Shapes(read_owned("64x8gpu")).of(replace(asks, topology=topology)) == shape

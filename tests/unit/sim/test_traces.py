@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillover.forms.problems import BadForm
+from spillover.model.topology import Topology
 from spillover.model.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spillover.sim.trace import Happened, Trace, TraceJob
 from spillover.sim.traces.opening import read_trace
@@ -38,6 +39,30 @@ def test_every_column_of_a_table_is_read(tmp_path: Path) -> None:
     first, second = read(tmp_path, text).jobs
     assert first == TraceJob("b", 0, 100 * SECOND, 0, 1000)
     assert second == TraceJob("a", SECOND * 3 // 2, MINUTE, 4, 2500, 2, 512 * 2**20, "ann", "vision", HOUR)
+
+
+def test_columns_say_where_the_tasks_of_a_job_must_be(tmp_path: Path) -> None:
+    text = (
+        "id,submit_s,runtime_s,cpus,nodes,within,spread,exclusive,pin,gpu_link\n"
+        "a,0,1,8,2,rack,node,node,socket,nvlink\n"
+        "b,0,1,8,2,prefer:rack,,,,\n"
+        "c,0,1,8,2,,,,,\n"
+    )
+    first, second, third = read(tmp_path, text).jobs
+    assert first.topology == Topology(
+        within="rack", spread="node", exclusive=True, pin="socket", link="nvlink"
+    )
+    assert second.topology == Topology(within="rack", preferred=True)
+    assert third.topology is None
+
+
+def test_what_is_wrong_with_a_place_is_told_by_column(tmp_path: Path) -> None:
+    text = "submit_s,runtime_s,cpus,within,exclusive,pin\n0,1,1,a rack,yes,thread\n0,1,x,,,socket\n"
+    within, exclusive, pin, cpus, *_ = refused(tmp_path, text)
+    assert within.startswith("t.csv:2: within: 'a rack' is not a name: ")
+    assert exclusive == "t.csv:2: exclusive: 'yes' is not valid; write node, or leave it blank"
+    assert pin == "t.csv:2: pin: 'thread' is not valid; write core, numa, socket, or leave it blank"
+    assert cpus.startswith("t.csv:3: cpus: ")
 
 
 def test_times_are_exact_and_rows_are_sorted_with_ties_as_they_came(tmp_path: Path) -> None:

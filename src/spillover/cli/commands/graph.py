@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from spillover.forms.graph import Graph
     from spillover.model.inside import Inside
     from spillover.model.resources import Resources
-    from spillover.wire.api import AgentView, ClusterView
+    from spillover.wire.api import ClusterView
 
 _TREE: Final = (
     Column("VERTEX", gives=True),
@@ -91,7 +91,7 @@ def _read(args: Namespace) -> "Graph":
 
 def _served(client: "Client", name: str | None) -> "Graph":
     """Return the graph of a cluster of agents that the server has."""
-    from spillover.forms.graph import Graph, GraphNode  # noqa: PLC0415 - heavy
+    from spillover.forms.graph import Graph, GraphNode, inside_from  # noqa: PLC0415 - heavy
     from spillover.model.resources import Resources  # noqa: PLC0415 - likewise
 
     cluster = _chosen([each for each in client.clusters() if each.kind == "agents"], name)
@@ -104,21 +104,9 @@ def _served(client: "Client", name: str | None) -> "Graph":
         ]
         have = {name: int(amount) for name, amount in agent.capacity.items()}
         capacity = Resources(round(agent.capacity["cpu"] * 1000), have.get("memory", 0), have.get("gpu", 0))
-        nodes.append(GraphNode(agent.name, capacity, tuple(path), _inside(agent)))
+        inside = None if agent.inside is None else inside_from(agent.inside)
+        nodes.append(GraphNode(agent.name, capacity, tuple(path), inside))
     return Graph(cluster.name, tuple(cluster.levels), tuple(nodes))
-
-
-def _inside(agent: "AgentView") -> "Inside | None":
-    """Return what a machine has inside; None if it does not report it."""
-    from spillover.model.inside import Domain, Inside, Link  # noqa: PLC0415 - heavy
-
-    if agent.inside is None:
-        return None
-    domains = [
-        Domain(one.socket, tuple(one.cpus), tuple(one.gpus), one.memory) for one in agent.inside.domains
-    ]
-    links = [Link(one.kind, tuple(one.gpus)) for one in agent.inside.links]
-    return Inside(tuple(domains), tuple(agent.inside.gpus), tuple(links))
 
 
 def _chosen(clusters: "list[ClusterView]", name: str | None) -> "ClusterView":

@@ -28,7 +28,7 @@ def _configure(parser: ArgumentParser) -> None:
         "--owned",
         required=True,
         metavar="NODES",
-        help="owned machines, such as 64x8gpu or 64x8gpu,48cpu,256GB",
+        help="owned machines, such as 64x8gpu or 64x8gpu,48cpu,256GB, or a resource graph (JGF file, .json)",
     )
     add(
         "--rented",
@@ -64,6 +64,13 @@ def _configure(parser: ArgumentParser) -> None:
         default=(0.0, 0.0),
         metavar="ERROR",
         help="random error of estimates: normal(0.25) or lognormal(0.5)",
+    )
+    add(
+        "--reserve",
+        action="append",
+        default=[],
+        metavar="NODES",
+        help="reserve owned machines for maintenance, such as nodes=4,start=24h,for=2h, or for a project (project=NAME); repeatable",
     )
     add("--skip-bad", action="store_true", help="skip invalid rows, and count them")
     add("--jobs", metavar="FILE", help="write a row for each job to FILE (CSV, compressed if it ends in .gz)")
@@ -188,13 +195,24 @@ def _check(args: Namespace) -> None:
 def _study(args: Namespace) -> "Study":
     """Build the study from the options; report all problems at once."""
     from spillover.sim.estimates import Told  # noqa: PLC0415 - heavy
-    from spillover.sim.fleet import read_site  # noqa: PLC0415 - heavy
+    from spillover.sim.fleet import read_reserve, read_site  # noqa: PLC0415 - heavy
     from spillover.sim.studies.study import Study  # noqa: PLC0415 - heavy
 
     fleet, rent = read_site(args.owned, args.rented)
     normal, lognormal = args.estimate_error
     told = Told(args.estimates)
-    return Study(args.trace, fleet, rent, args.seed, args.warmup, args.skip_bad, told, normal, lognormal)
+    return Study(
+        args.trace,
+        fleet,
+        rent,
+        args.seed,
+        args.warmup,
+        args.skip_bad,
+        told,
+        normal,
+        lognormal,
+        tuple([read_reserve(each) for each in args.reserve]),
+    )
 
 
 def _load(policies: "PolicySet") -> None:
@@ -239,6 +257,7 @@ def _single(
 def _remark(rented: str, study: "Study", trace: "Trace", context: Context) -> None:
     """Print notes on inputs that may surprise the user."""
     from spillover.sim.fleet import unpriced  # noqa: PLC0415 - heavy
+    from spillover.sim.traces.places import bound_to_nodes  # noqa: PLC0415 - heavy
 
     fleet = study.fleet
     if not fleet.limits_cpu:
@@ -249,6 +268,11 @@ def _remark(rented: str, study: "Study", trace: "Trace", context: Context) -> No
             context.out.note(f"{some} no GPUs and never {never}; --owned has no CPUs (write 64x8gpu,48cpu)")
     if not fleet.node.gpu and any(job.gpus for job in trace.jobs):
         context.out.note("jobs with GPUs never run on owned machines, because --owned has no GPUs")
+    if bound := sum(1 for job in trace.jobs if job.topology is not None and bound_to_nodes(job.topology)):
+        some = "1 job with" if bound == 1 else f"{bound:,} jobs with"
+        context.out.note(
+            f"{some} spread, exclusive, pin or gpu_link {'is' if bound == 1 else 'are'} never rented"
+        )
     for line in unpriced(rented, fleet, trace.jobs):
         context.out.note(line)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from spillover.forms.graph import inside_from
 from spillover.forms.policystring import read_policies
 from spillover.forms.problems import BadForm, FormProblem
 from spillover.model.budget import EVERY, Budget, Of, Per
@@ -11,6 +12,7 @@ from spillover.model.cluster import Billing, ClusterSpec, NodeClass, Price, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
+from spillover.model.topology import Level
 from spillover.model.units import MONEY, SECOND, parse_time
 from spillover.sim.setting import FleetMachine, Site
 from spillover.wire.api import AgentView, BudgetView, ClusterView, PolicyRecord
@@ -38,6 +40,8 @@ def site_from(clusters: Sequence[ClusterView], agents: Sequence[AgentView]) -> S
             NodeName(one.name),
             _resources(one.capacity),
             tuple(sorted(one.offers)),
+            tuple(sorted(one.labels.items())),
+            None if one.inside is None else inside_from(one.inside),
         )
         for one in agents
         if one.state != "lost"
@@ -109,6 +113,7 @@ def _cluster(view: ClusterView) -> ClusterSpec:
         ),
         view.gangs,
         round(view.startup_s * SECOND),
+        levels=tuple([Level(name, label) for name, label in view.levels.items()]),
     )
 
 

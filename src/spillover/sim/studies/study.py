@@ -13,9 +13,10 @@ from spillover.sim.outcome import JobOutcome
 from spillover.sim.reports.failures import JobFailure
 from spillover.sim.reports.statistics import Statistics, summarize
 from spillover.sim.runner import Ended, simulate
-from spillover.sim.setting import Fleet, Rent, Setting
+from spillover.sim.setting import Fleet, Rent, ReservedNodes, Setting
 from spillover.sim.trace import Trace, TraceJob
 from spillover.sim.traces.opening import SYNTHETIC, read_trace
+from spillover.sim.traces.places import check_levels
 
 
 class Study(Struct, frozen=True):
@@ -36,6 +37,7 @@ class Study(Struct, frozen=True):
     """Standard deviation of the relative error of estimates."""
     lognormal: float = 0.0
     """Standard deviation of the error of the logarithm of estimates."""
+    reserved: tuple[ReservedNodes, ...] = ()
 
 
 class StudyResult(Struct, frozen=True):
@@ -58,6 +60,7 @@ def read_jobs(study: Study) -> Trace:
         trace = make_trace(recipe, study.fleet, study.seed, skip_bad=study.skip_bad)
     else:
         trace = read_trace(study.trace, skip_bad=study.skip_bad)
+    check_levels(study.trace, trace.jobs, study.fleet)
     if len(trace.jobs) <= 2 * study.warmup:
         few = f"leaves none of the {len(trace.jobs)} jobs; the maximum is {(len(trace.jobs) - 1) // 2}"
         raise BadForm([FormProblem("--warmup", None, "", f"{study.warmup} {few}")])
@@ -77,7 +80,7 @@ def run(
         lognormal=0.0 if normal else study.lognormal,
     )
     failures: list[JobFailure] = []
-    setting = Setting(study.fleet, study.rent, asked)
+    setting = Setting(study.fleet, study.rent, asked, study.reserved)
     outcomes = simulate(told, setting, failures=failures, ended=ended)
     counted = range(study.warmup, len(jobs) - study.warmup)
     numbers = summarize(jobs, outcomes, study.fleet, counted)

@@ -62,7 +62,7 @@ def content_digest(study: Study, jobs: Sequence[TraceJob]) -> str:
     """Hash the jobs, and the parts of the study that affect results."""
     digest = hashlib.blake2b(msgspec.msgpack.encode(jobs), digest_size=16)
     told = (study.fleet, study.rent, study.seed, study.warmup, study.told, study.normal, study.lognormal)
-    digest.update(msgspec.msgpack.encode((__version__, *told)))
+    digest.update(msgspec.msgpack.encode((__version__, *told, *study.reserved)))
     return digest.hexdigest()
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from spillover.model.units import HOUR, SECOND
 from spillover.sim.trace import Trace, TraceJob
+from spillover.sim.traces.places import Places
 from spillover.sim.traces.rows import Memo, Rows, Wrong, WrongRow, milli, refuse, scaled, times, whole
 
 SIZES: Final = ("gpus", "cpus", "nodes", "nodes_or_procs")
@@ -66,6 +67,7 @@ class _Table:
         self._memory, self._limit = self._at.get("memory_mb", blank), self._at.get("req_walltime_s", blank)
         self._whole, self._milli, self._bytes = Memo(whole), Memo(milli), Memo(scaled(2**20))
         self._limit_of = Memo(times(SECOND))
+        self._places = Places(self._at)
 
     def _time(self, source: str, name: str) -> tuple[int, Callable[[str], int]]:
         """Return the position of a time column, and the function that parses it."""
@@ -100,6 +102,7 @@ class _Table:
             row[self._user],
             row[self._project],
             (self._limit_of[limit] or None) if limit else None,
+            topology=self._places.of(row) if self._places.given else None,
         )
         if not (job.gpus or job.cpus or nodes):
             raise WrongRow("asks for no resources; set gpus, cpus or nodes")
@@ -124,4 +127,4 @@ class _Table:
                 read_one(row[at])
             except Wrong as error:
                 found.append((names[at], str(error)))
-        return found
+        return found + self._places.problems(row)

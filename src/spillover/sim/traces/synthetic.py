@@ -47,6 +47,7 @@ def make_trace(recipe: Recipe, fleet: Fleet, seed: int, *, skip_bad: bool = Fals
                 body.user,
                 body.project,
                 body.walltime,
+                topology=body.topology,
             )
         )
         clock += dice.gammavariate(shape, gap / shape) if shape else gap
@@ -90,7 +91,7 @@ def _cut(job: TraceJob, most: int) -> TraceJob:
     if job.runtime <= most:
         return job
     sizes = (job.gpus, job.cpus, job.nodes, job.memory)
-    return TraceJob("", 0, most, *sizes, job.user, job.project, job.walltime)
+    return TraceJob("", 0, most, *sizes, job.user, job.project, job.walltime, topology=job.topology)
 
 
 def _no_load(requested: str | None) -> str:
@@ -104,9 +105,9 @@ def _no_load(requested: str | None) -> str:
 def _gap(recipe: Recipe, bodies: Sequence[TraceJob], fleet: Fleet) -> float:
     """Return the mean nanoseconds between arrivals that give the load of the recipe on owned machines."""
     gpus, cpus = any(body.gpus for body in bodies), any(body.cpus for body in bodies)
-    by_gpu = fleet.node.gpu > 0 and gpus
+    total = fleet.total
+    by_gpu = total.gpu > 0 and gpus
     if not by_gpu and not (fleet.limits_cpu and cpus):
         raise refused(_no_load("GPUs" if gpus else "CPUs" if cpus else None))
-    each = fleet.node.gpu if by_gpu else fleet.node.cpu
     work = sum((body.gpus if by_gpu else body.cpus) * body.runtime for body in bodies)
-    return work / (len(bodies) * fleet.count * each * (recipe.load or 1.0))
+    return work / (len(bodies) * (total.gpu if by_gpu else total.cpu) * (recipe.load or 1.0))
