@@ -45,11 +45,8 @@ class BreakEven:
 
     def review(self, outlook: Outlook) -> list[Late]:
         """Return the jobs that would not start within the rest of their patience."""
-        now = outlook.now
-        limits = {
-            each.job: now + self._left(each, outlook.steady) if each.rentable else FOREVER
-            for each in outlook.queue
-        }
+        now, steady, left = outlook.now, outlook.steady, self._left
+        limits = {each.job: now + left(each, steady) if each.rentable else FOREVER for each in outlook.queue}
         soonest = first_end(outlook)
         hopeless = [
             Late(each.job, each.many, limits[each.job])

@@ -195,7 +195,9 @@ class Future:
             if self.fits(machine, shape, wants):
                 score = (self._score(place, machine, shape), machine.index) if len(machines) > 1 else best
                 if found is None or score < best:
-                    held = machine.share(shape, wants, 1, self.free(machine))
+                    held = wants
+                    if machine.inside is not None or shape.topology is not None:
+                        held = machine.share(shape, wants, 1, self.free(machine))
                     found, best = Group(cluster, (machine,), held), score
         if found is None:
             return None

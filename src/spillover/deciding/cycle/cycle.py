@@ -171,12 +171,11 @@ def review(
     rules: int,
 ) -> None:
     """Let jobs be rented that will not start in time on owned capacity, as the wait policy forecasts."""
-    if all(latest >= FOREVER or each in draft.expired for each, latest in draft.admitted.items()):
+    newcomers = {each: latest for each, latest in draft.admitted.items() if each not in draft.expired}
+    if not newcomers or min(newcomers.values()) >= FOREVER:
         return  # as in most cycles, which place all new jobs
     reviewer = cast("Reviewing", policies.wait)
-    queue = _queue(draft, wait_queue, reviewer.most_jobs)
-    if rules >= RESERVES_FOR_SEVERAL:
-        _keep_what_nobody_rents_out(draft, index, queue)
+    queue = _queue(draft, index, wait_queue.with_newcomers(newcomers, reviewer.most_jobs), rules)
     fresh = {
         each: latest
         for each, latest in draft.admitted.items()
@@ -231,30 +230,32 @@ def _asked(job: Job, index: SchedulingIndex) -> Asked:
     return Asked(asks, max(1, index.runs(job)), NOBODY)
 
 
-def _keep_what_nobody_rents_out(draft: Draft, index: SchedulingIndex, queue: dict[JobId, Waiter]) -> None:
-    """Let gangs that no rented cluster can hold wait: renting them would only lose them their place."""
-    for each, waiter in queue.items():
-        if waiter.rentable and waiter.shape.is_gang:
-            lane = index.lane_of(draft.state.jobs[each])
-            if not index.finder.could_rent(lane):
-                queue[each] = replace(waiter, rentable=False)
-
-
-def _queue(draft: Draft, wait_queue: WaitQueue, most: int) -> dict[JobId, Waiter]:
+def _queue(draft: Draft, index: SchedulingIndex, waiting: list[Waiter], rules: int) -> dict[JobId, Waiter]:
     """Return the first jobs, in order, that still wait for owned capacity after this plan."""
-    newcomers = {each: latest for each, latest in draft.admitted.items() if each not in draft.expired}
+    jobs, expired, taken = draft.state.jobs, draft.expired, draft.taken
     queue: dict[JobId, Waiter] = {}
-    for waiter in wait_queue.with_newcomers(newcomers, most):
-        job = draft.state.jobs[waiter.job]
-        if job.id in draft.expired or waiter.shape.reservation:
+    for waiter in waiting:
+        each, shape = waiter.job, waiter.shape
+        if each in expired or shape.reservation:
             continue  # a job that names an advance reservation starts there and then
+        job = jobs[each]
         if job.extra.members is not None:
             count = draft.patient(job) if waiter.rentable else draft.left(job)
             if count > 0:
-                queue[job.id] = replace(waiter, many=count)
-        elif job.id not in draft.taken:
-            queue[job.id] = waiter
+                queue[each] = replace(waiter, many=count)
+        elif each not in taken:
+            queue[each] = waiter
+        # As `is_gang`, without a call for every job that waits.
+        if (shape.tasks > 1 or shape.most) and each in queue and rules >= RESERVES_FOR_SEVERAL:
+            queue[each] = _unless_nobody_rents_it_out(queue[each], job, index)
     return queue
+
+
+def _unless_nobody_rents_it_out(waiter: Waiter, job: Job, index: SchedulingIndex) -> Waiter:
+    """Let a gang that no rented cluster can hold wait: renting it would only lose it its place."""
+    if not waiter.rentable or index.finder.could_rent(index.lane_of(job)):
+        return waiter
+    return replace(waiter, rentable=False)
 
 
 def revoke(draft: Draft, index: SchedulingIndex, most: int) -> None:

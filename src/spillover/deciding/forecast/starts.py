@@ -153,14 +153,21 @@ class _Waiting:
         """How much of it still waits; 0 once it has started or left."""
 
 
+class _Kind(NamedTuple):
+    """Waiting jobs of one shape."""
+
+    shape: Shape
+    alike: deque[_Waiting]
+    least: Mapping[Capacity, Wants]
+    """The least that any of its tasks asks of each cluster."""
+
+
 class _Replay:
     """Simulates owned capacity and the queue."""
 
     def __init__(self, outlook: Outlook, limits: dict[JobId, int]) -> None:
         self._outlook = outlook
         self._clusters = outlook.clusters
-        self._gangs = any(each.shape.is_gang for each in outlook.queue)
-        self._future = Future(outlook.clusters.values() if self._gangs else ())
         late = overdue_among(outlook.ends, outlook.now)
         self._at = late
         """Index of the next expected end."""
@@ -185,11 +192,21 @@ class _Replay:
             waiting = _Waiting(limits[each.job], order, each)
             self._queue.append(waiting)
             self._alike.setdefault(each.shape, deque()).append(waiting)
-        self._kinds = [
-            (shape, alike, self._wants(shape.smallest), self._totals(shape))
-            for shape, alike in self._alike.items()
-        ]
-        """Each shape with its jobs, the least that any of its tasks asks of each cluster, and its total. See `_totals`."""
+        self._singles: list[_Kind] = []
+        """Jobs of one task by shape."""
+        self._gangs: list[tuple[_Kind, list[tuple[Capacity, Resources]]]] = []
+        """Gangs by shape, with the clusters on which they may run and what all of a gang asks for.
+
+        A cluster with less free holds no gang of this shape. This spares a look at its machines.
+        """
+        for shape, alike in self._alike.items():
+            kind = _Kind(shape, alike, self._wants(shape.smallest))
+            if shape.is_gang:
+                clusters = [each for each in self._clusters.values() if each.spec.gangs]
+                self._gangs.append((kind, [(each, shape.total) for each in clusters]))
+            else:
+                self._singles.append(kind)
+        self._future = Future(outlook.clusters.values() if self._gangs else ())
         self._limits = [(each.limit, each.order, each) for each in self._queue if each.limit < FOREVER]
         """Heap of jobs with a limit: those that can be rented."""
         heapq.heapify(self._limits)
@@ -267,15 +284,16 @@ class _Replay:
 
     def _possible(self, gained: dict[Machine, Capacity]) -> list[deque[_Waiting]]:
         """Return waiting jobs by shape, where a task of the shape fits on machines that gained capacity: `gained`."""
-        future, kinds = self._future, self._kinds
+        future, kinds = self._future, self._singles
         if self._gangs:
-            kinds = [
-                each
-                for each in kinds
-                if each[1] and (each[3] is None or any(future.may_hold(one, total) for one, total in each[3]))
-            ]
+            may_hold = future.may_hold
+            for kind, totals in self._gangs:
+                for cluster, total in totals if kind.alike else ():
+                    if may_hold(cluster, total):
+                        kinds = [*kinds, kind]
+                        break
             if not kinds:
-                return []  # as after most ends, if the queue has large gangs
+                return []  # as after most ends, if the queue has large gangs only
         for groups in self._gained:
             for cluster, machines, _ in groups:
                 if len(machines) == 1:
@@ -291,25 +309,15 @@ class _Replay:
                 return []
             return [
                 alike
-                for shape, alike, least, _ in kinds
+                for shape, alike, least in kinds
                 if alike and fits(least[cluster], free) and machine.admits(shape)
             ]
         return [
             alike
-            for shape, alike, least, _ in kinds
+            for shape, alike, least in kinds
             if alike
             and any(future.fits(machine, shape, least[cluster]) for machine, cluster in gained.items())
         ]
-
-    def _totals(self, shape: Shape) -> list[tuple[Capacity, Resources]] | None:
-        """Return the clusters on which a gang may run, each with what all of it asks for; None for other jobs.
-
-        A cluster with less free holds no gang of this shape. This spares a look at its machines.
-        """
-        if not shape.is_gang:
-            return None
-        total = shape.total
-        return [(cluster, total) for cluster in self._clusters.values() if cluster.spec.gangs]
 
     def _roomy(self, head: _Waiting) -> dict[Machine, Capacity]:
         """Return all machines with room for a single task; nothing for a gang, which finds its own."""
@@ -329,7 +337,7 @@ class _Replay:
     def _take(self, waiter: Waiter, machines: Mapping[Machine, Capacity], at: int) -> Sequence[Group] | None:
         """Take capacity for all tasks of a job; return None if there is not enough."""
         place, barred, shape = self._outlook.place, self._outlook.barred, waiter.shape
-        if not shape.is_gang:
+        if shape.tasks == 1 and not shape.most:  # as `is_gang`, without a call for every job that is tried
             if barred is not None:
                 machines = {
                     each: cluster for each, cluster in machines.items() if not barred(waiter.job, each, at)

@@ -81,7 +81,12 @@ class WaitQueue:
             if type(jobs[each].phase) is Queued and jobs[each].kind.shape.burst is not Burst.ALWAYS
         ]
         if (ranking := self._ranking) is None:
-            waiting = sorted([*waited[:most], *heapq.nsmallest(most, newcomers)])
+            waiting = waited[:most]
+            if len(newcomers) == 1:  # as in most cycles
+                insort(waiting, newcomers[0])
+            else:
+                waiting += heapq.nsmallest(most, newcomers)
+                waiting.sort()
         else:
             ranked = [
                 (ranking.ranked(entry, jobs[waiter.job].kind.project), waiter)
