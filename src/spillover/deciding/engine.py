@@ -184,8 +184,9 @@ class Engine:
             now = self.now
         self.now = now
         state, step = self.state, Step([], [])
-        step.more = not self._ready and not self._prepare(short=short)
-        if self.aside:
+        if not self._ready:
+            step.more = not self._prepare(short=short)
+        if self.aside.failed:  # without a call: this runs in every step
             self._try_again(now, step)
         if self._index.alarms.heap:
             for what, job in self._index.alarms.due(now, SLICE if short else None):
@@ -203,7 +204,7 @@ class Engine:
             step.more = not self._prepare(short=short)
         if step.more:
             self._index.apply_moves()  # normally a cycle does this
-        if not step.more:
+        else:
             self._run_cycles(now, step, short=short)
         if self.debug:
             invariants.check(state)
@@ -214,8 +215,8 @@ class Engine:
 
     def _run_cycles(self, now: int, step: Step, *, short: bool) -> None:
         """Run cycles until none can decide anything, or until a short step has decided enough."""
-        decided = 0
-        while self._index.may_decide(now) and not (self.aside and self.aside.waits(CYCLE, NO_JOB, now)):
+        decided, aside = 0, self.aside
+        while self._index.may_decide(now) and not (aside.failed and aside.waits(CYCLE, NO_JOB, now)):
             try:
                 plan = self._cycle(now, step)
             except _CycleFailed as failed:
@@ -234,7 +235,7 @@ class Engine:
                 if decided >= SLICE:
                     step.more = True
                     return
-        if self.aside:
+        if aside.failed:
             self._clear_set_aside(now)
 
     def apply(self, event: AnyEvent) -> None:
@@ -389,8 +390,9 @@ class Engine:
                     follow(index, event)
             elif type(event) in _RARE:
                 self._follow_rare(event)
-        step.events += decided
-        step.encoded += encoded
+        step.events.extend(decided)
+        if encoded:
+            step.encoded.extend(encoded)
 
     def _follow_rare(self, event: AnyEvent) -> None:
         """Follow a change of clusters or policies, or mark the index as outdated; one rebuild covers them all."""

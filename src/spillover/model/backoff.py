@@ -37,49 +37,50 @@ class Backoff:
     """All work that failed and has not succeeded since."""
 
     def __init__(self) -> None:
-        self._failed: dict[tuple[str, str], Failed] = {}
+        self.failed: dict[tuple[str, str], Failed] = {}
+        """By kind of work and subject."""
 
     def copy(self) -> "Backoff":
         """Return an independent copy."""
         own = Backoff()
-        own._failed = self._failed.copy()
+        own.failed = self.failed.copy()
         return own
 
     def __len__(self) -> int:
-        return len(self._failed)
+        return len(self.failed)
 
     def __iter__(self) -> Iterator[Failed]:
-        return iter(list(self._failed.values()))
+        return iter(list(self.failed.values()))
 
     def put(self, work: str, subject: str, error: BaseException, now: int) -> Failed:
         """Record a failure, which may not be the first."""
-        before = self._failed.get((work, subject))
+        before = self.failed.get((work, subject))
         tries = before.tries + 1 if before is not None else 1
         since = before.since if before is not None else now
         failed = Failed(work, subject, reason_of(error), since, tries, now + pause_after(tries))
-        self._failed[work, subject] = failed
+        self.failed[work, subject] = failed
         return failed
 
     def done(self, work: str, subject: str) -> None:
         """Forget work that succeeded or is no longer needed."""
-        self._failed.pop((work, subject), None)
+        self.failed.pop((work, subject), None)
 
     def waits(self, work: str, subject: str, now: int) -> bool:
         """Return whether it is too early to try again."""
-        failed = self._failed.get((work, subject)) if self._failed else None
+        failed = self.failed.get((work, subject)) if self.failed else None
         return failed is not None and failed.next_try > now
 
     def of(self, subject: str) -> list[Failed]:
         """Return the failures for one job."""
-        return [each for each in self._failed.values() if each.subject == subject]
+        return [each for each in self.failed.values() if each.subject == subject]
 
     def due(self, work: str, now: int) -> list[str]:
         """Return the subjects for which some work may be tried again."""
-        return [each.subject for each in self._failed.values() if each.work == work and each.next_try <= now]
+        return [each.subject for each in self.failed.values() if each.work == work and each.next_try <= now]
 
     def next_try(self, work: str | None = None) -> int:
         """Return when the next try is due, of one kind of work if given; FOREVER if nothing failed."""
-        times = [each.next_try for each in self._failed.values() if work in {None, each.work}]
+        times = [each.next_try for each in self.failed.values() if work in {None, each.work}]
         return min(times, default=FOREVER)
 
 

@@ -342,10 +342,10 @@ class JobSpec(Struct, frozen=True):
     @property
     def digests(self) -> tuple[str, ...]:
         """Digests of all blobs that it needs to run."""
-        needed = tuple([file.digest for file in self.inputs])
+        needed = tuple([file.digest for file in self.inputs]) if self.inputs else ()
         if type(self.work) is PythonCall:
             needed += _calls(self.work)
-        for group in self.groups[1:]:
+        for group in self.groups[1:] if self.groups else ():
             if type(group.work) is PythonCall:
                 needed += _calls(group.work)
         return needed

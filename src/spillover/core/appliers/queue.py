@@ -9,14 +9,17 @@ from spillover.model.ids import JobId
 from spillover.model.reasons import Reason
 from spillover.model.units import FOREVER
 
-_ALLOWED = frozenset((phase, event) for phase, state in STATE_OF.items() for of, event in JOB if of is state)
+_ALLOWED: dict[type, frozenset[type]] = {
+    Ended: frozenset(),
+    **{phase: frozenset(event for of, event in JOB if of is state) for phase, state in STATE_OF.items()},
+}
 """The table of job transitions, by phase instead of state, because it is used for every event."""
 
 
 def job_of(state: State, job: JobId, event: AnyEvent) -> Job:
     """Return the job of an event; raise Impossible if its state does not allow such an event."""
     found = state.jobs.get(job)
-    if found is None or (type(found.phase), type(event)) not in _ALLOWED:
+    if found is None or type(event) not in _ALLOWED[type(found.phase)]:
         raise Impossible(f"{type(event).__name__} on {found or job!r}: {event!r}")
     state.dirty["job"][job] = None
     return found

@@ -97,6 +97,7 @@ def _count_spread(state: State, job: Job, ran: int) -> None:
     # As `ratio_of`, without a call for every job that ends.
     at = bisect_right(EDGES, ran * ONE // (expected if expected > 0 else 1))
     history, learned, dirty = state.history, state.facts.learned, state.dirty["history"]
+    most = _MOST_OF_USER if job.user else _MOST_OF_ALL
     for about in kinds_of(job.user, expected):
         each = history.get(about)
         if each is None:
@@ -105,9 +106,10 @@ def _count_spread(state: State, job: Job, ran: int) -> None:
         each.bins[at] += 1
         each.count = count = each.count + 1
         each.used = learned
-        if count >= (_MOST_OF_USER if about[1] else _MOST_OF_ALL):
+        if count >= most:
             halve(each)
         dirty[each.key] = None
+        most = _MOST_OF_ALL  # the second are those of all users
 
 
 def _age(sample: Sample) -> tuple[int, int]:

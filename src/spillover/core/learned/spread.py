@@ -34,6 +34,8 @@ _OTHERS: Final = 4
 _LONGEST: Final = 32
 _KINDS: Final = tuple(f"spread {halves}" for halves in range(_LONGEST + 1))
 """Kinds of jobs by expected runtime: each has four times as long ones as the one before."""
+_OF_ALL: Final[tuple[About, ...]] = tuple((kind, "", "", None) for kind in _KINDS)
+"""The same of all users."""
 _PART: Final = 1 << 16
 
 
@@ -48,13 +50,13 @@ def kinds_of(user: str, expected: int) -> tuple[About, About]:
     Jobs that ask for much time use more of it, so those with about the same expected runtime are compared.
     """
     halves = expected.bit_length() >> 1
-    kind = _KINDS[halves if halves < _LONGEST else _LONGEST]
-    return (kind, user, "", None), (kind, "", "", None)
+    of_all = _OF_ALL[halves if halves < _LONGEST else _LONGEST]
+    return (of_all[0], user, "", None), of_all
 
 
 def is_known(state: State) -> bool:
     """Return whether anything is known about jobs of any kind."""
-    return any((kind, "", "", None) in state.history for kind in _KINDS)
+    return any(about in state.history for about in _OF_ALL)
 
 
 def spread_of(state: State, user: str, expected: int) -> Sequence[int] | None:

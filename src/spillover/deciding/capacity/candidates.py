@@ -99,7 +99,8 @@ class Candidates:
         machines, score_of = cluster.slots, place.score
         end = cluster.forgotten + len(cluster.changes)
         if self.read < cluster.forgotten or end - self.read > len(machines):
-            self._ask()  # there may be new kinds of resources
+            if self.read < cluster.forgotten:
+                self._ask()  # there may be new kinds of resources
             heap.clear()
             scores.clear()
             look: Iterable[int] = range(len(machines))

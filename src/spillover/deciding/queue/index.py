@@ -274,16 +274,17 @@ class SchedulingIndex:
 
     def next_time(self) -> int:
         """Return when something falls due that no event announces; FOREVER if nothing will."""
-        times = [self.again, self.opens_at, self.alarms.next_time()]
-        if self.waits:
-            times.append(self.waits[0][0] + self.state.facts.jumped)
+        at = self.again if self.again < self.opens_at else self.opens_at
+        alarms, waits = self.alarms.heap, self.waits
+        if alarms and alarms[0][0] < at:
+            at = alarms[0][0]
+        if waits and waits[0][0] + self.state.facts.jumped < at:
+            at = waits[0][0] + self.state.facts.jumped
         if self.turn is not None and self.queue.first:
-            times.append(next_turn(self.turn))
+            at = min(at, next_turn(self.turn))
         if self.ranking is not None and self.queue.first:
-            times.append(self.ranking.next_time(passed=self.passed))
-        if self.prefetched:
-            times.append(self.prefetched[0][0])
-        return min(times)
+            at = min(at, self.ranking.next_time(passed=self.passed))
+        return min(at, self.prefetched[0][0]) if self.prefetched else at
 
     def gains(self, now: int) -> bool:
         """Return whether to try all queued jobs again: capacity was gained, or the turn or the ranks changed."""
