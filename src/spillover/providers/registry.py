@@ -14,7 +14,9 @@ from spillover.ports.plugins import brought, installed, load_plugin
 from spillover.ports.provider import ProviderKind, pip
 
 GROUP: Final = "spillover.providers"
-BUILT_IN: Final[Mapping[str, str]] = {}
+BUILT_IN: Final = {
+    "hetzner": "spillover.providers.hetzner.kind:HetznerKind",
+}
 """As in pyproject.toml. Listed here too, so that they work in a source tree, and no package can replace them."""
 _PARTS: Final = ("name", "form", "notices", "requires", "open", "check", "missing")
 

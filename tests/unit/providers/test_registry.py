@@ -106,7 +106,7 @@ def test_a_provider_whose_module_is_missing_says_what_to_install(install: Instal
 def test_nobody_replaces_another_provider(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     install(GOOD)
     install(GOOD, "later_provider", "toy = later_provider:Toy")
-    monkeypatch.setattr(registry, "BUILT_IN", {"toy": "toy_provider:Toy"})
+    monkeypatch.setattr(registry, "BUILT_IN", {**BUILT_IN, "toy": "toy_provider:Toy"})
     providers = load_providers()
-    assert [*providers] == ["toy"]
+    assert [*providers] == [*OURS, "toy"]
     assert type(providers["toy"]).__module__ == "toy_provider"

@@ -1,0 +1,1 @@
+"""The provider `hetzner`: servers of Hetzner Cloud."""
