@@ -6,8 +6,10 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
+from spillover.model.units import SECOND
 from spillover.server.certificates import make_certificates
 from spillover.wire.api import AgentView
+from tests.support.metadata import metadata_service
 from tests.support.processes import ServerProcess, wait_until
 from tests.support.remote_agent import RemoteAgent
 
@@ -74,6 +76,46 @@ def test_a_machine_that_knows_only_the_pin_joins_over_tls(
     wait_until(lambda: "not the one that this machine was told to trust" in deceived.log(), "a refusal")
     with server.client() as client:
         assert [agent.name for agent in client.agents()] == ["cloud-1"]
+
+
+def test_tasks_of_a_machine_that_is_taken_back_run_elsewhere_at_no_cost_to_their_retries(
+    servers: Callable[..., ServerProcess], agents: Callable[..., RemoteAgent], tmp_path: Path
+) -> None:
+    server = servers(clusters=CLUSTERS, agents={"heartbeat": "500ms"}).up()
+    with metadata_service() as metadata:
+        path = join_file(server, tmp_path / "join.json", notices="ec2")
+        agents("--join", str(path), "--cpu", "1", "--metadata", metadata.url).start()
+        joined(server, "cloud-1")
+        gate = tmp_path / "gate"
+        run = (
+            f"trap 'echo term; exit 9' TERM; echo on $SPILL_NODE; while ! test -e {gate}; do sleep 0.05; done"
+        )
+        with server.client() as client:
+            job = client.submit(run=run, retry={"exit": 0, "lost": 0})[0]
+            wait_until(lambda: client.job(job).state == "RUNNING", "the start of the job")
+            metadata.notice = b'{"action": "terminate", "time": "2100-01-01T00:00:00Z"}'
+            wait_until(lambda: client.job(job).interruptions == 1, "its interruption")
+            assert [agent.state for agent in client.agents()] == ["draining"]
+            other = join_file(server, tmp_path / "other.json", name="cloud-2")
+            agents("--join", str(other), "--cpu", "1", folder="other").start()
+            gate.touch()
+            (ended,) = client.wait(job, timeout=30)
+            assert (ended.state, ended.attempt, ended.node) == ("SUCCEEDED", 2, "cloud-2")
+        assert "interrupted once because its machine was taken back" in server.spill("show", job).stdout
+
+
+def test_a_machine_without_server_and_tasks_is_turned_off(
+    servers: Callable[..., ServerProcess], agents: Callable[..., RemoteAgent], tmp_path: Path
+) -> None:
+    server = servers(clusters=CLUSTERS).up()
+    path = join_file(server, tmp_path / "join.json", alone_for=SECOND // 2)
+    off = tmp_path / "off"
+    agent = agents("--join", str(path), "--cpu", "1", "--off", f"touch {off}").start()
+    joined(server, "cloud-1")
+    server.kill()
+    assert agent.end() == 0
+    assert off.exists()
+    assert "stopping: no server and no tasks for " in agent.log()
 
 
 def test_a_join_file_replaces_what_people_write(agents: Callable[..., RemoteAgent], tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from spillover.core.proposals import (
     Drain,
     Forget,
     HandBack,
+    Interrupt,
     Jump,
     NewJob,
     Outcome,
@@ -59,7 +60,7 @@ from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.replay import Replay
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterHealth, ClusterSpec, Price, Role, Taint
-from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, job_id, node_key
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, job_id, node_key, split_task
 from spillover.model.job import Burst, JobSpec, On, OnFailure, Range, Retry, Shape, Shell, Terms
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
@@ -414,6 +415,16 @@ class Life(RuleBasedStateMachine):
             node = nodes[pick % len(nodes)]
             gone = AgentGone(node.cluster, node.name, node.incarnation - old)
             self.propose(Drain(node.cluster, node.name) if drain else gone)
+
+    @rule(pick=st.integers(0, 50))
+    def take_back_machine(self, pick: int) -> None:
+        nodes = list(self.world.state.agents.values())
+        if nodes:
+            node = nodes[pick % len(nodes)]
+            taken = Interrupt(node.cluster, node.name, self.world.now)
+            self.propose(taken, taken)
+            phases = [self.world.state.jobs[split_task(each)[0]].phase for each in node.held]
+            assert all(getattr(phase, "stopping", None) is not None for phase in phases)
 
     @rule(pick=st.integers(0, 50), node=st.sampled_from(NODES), many=st.integers(1, 3))
     def ask_for_leases(self, pick: int, node: NodeName, many: int) -> None:

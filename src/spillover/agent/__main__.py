@@ -6,8 +6,9 @@ import logging
 import sys
 from pathlib import Path
 
+from spillover.agent.alone import off_command, turn_off
 from spillover.agent.connection.finding import InFolder
-from spillover.agent.connection.joining import ByJoin
+from spillover.agent.connection.joining import ByJoin, hide_memory
 from spillover.agent.files.folder import FolderTaken
 from spillover.agent.options import AgentOptions, Defaults, add_options, read_joining, read_options
 from spillover.agent.run import Agent
@@ -48,12 +49,17 @@ def live(options: AgentOptions) -> None:
     )
     # Httpx logs each request, and a search for the server sends many.
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    asyncio.run(_run(options))
+    if options.join is not None:
+        hide_memory()
+    if asyncio.run(_run(options)):
+        turn_off(off_command(options.off))
 
 
-async def _run(options: AgentOptions) -> None:
-    """Create the agent inside the event loop that runs it, and run it."""
-    await Agent(options).run()
+async def _run(options: AgentOptions) -> bool:
+    """Create the agent inside the event loop that runs it, and run it; return whether to turn the machine off."""
+    agent = Agent(options)
+    await agent.run()
+    return agent.turns_off
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from spillover.agent.alone import EXIT, off_command
 from spillover.agent.connection.finding import ServerFinder
 from spillover.agent.connection.joining import read_join
 from spillover.agent.connection.peers import Listening
 from spillover.agent.files.cache import CACHE
+from spillover.agent.notices import KINDS, METADATA
 from spillover.agent.nursery.holes import LEAST_LIMIT
 from spillover.agent.tasks import gpus, topology
 from spillover.agent.tasks.isolation import ISOLATIONS
@@ -68,6 +70,12 @@ class AgentOptions(Struct, frozen=True):
     """Where tasks on other machines reach tasks of gangs here; empty uses the address that reaches the server."""
     join: Join | None = None
     """What the machine was made with; None if a person runs this agent."""
+    notices: str = ""
+    """How to learn that the machine will be taken back, one of `notices.KINDS`; empty if it cannot be."""
+    metadata: str = METADATA
+    """URL of the machine's metadata service."""
+    off: str = EXIT
+    """The command that turns the machine off, `auto` or `exit`."""
 
 
 class Defaults(NamedTuple):
@@ -77,6 +85,7 @@ class Defaults(NamedTuple):
     memory: str = "1Gi"
     drain: str = "0s"
     sockets: str = "0"
+    off: str = EXIT
 
 
 def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
@@ -174,6 +183,24 @@ def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
         metavar="DURATION",
         help=f"how long tasks may keep running after SIGTERM (default: {defaults.drain})",
     )
+    parser.add_argument(
+        "--notices",
+        choices=sorted(KINDS),
+        help="cloud that announces on this machine when it takes it back (default: that of --join, or none)",
+    )
+    parser.add_argument(
+        "--metadata",
+        default=METADATA,
+        metavar="URL",
+        help=f"metadata service of that cloud (default: {METADATA})",
+    )
+    parser.add_argument(
+        "--off",
+        default=defaults.off,
+        metavar="COMMAND",
+        help="turns the machine off when it is alone (alone_for of --join); exit: the agent only exits;"
+        f" auto: power off if it runs as root on a machine with an init system (default: {defaults.off})",
+    )
 
 
 def _listening(given: argparse.Namespace) -> Listening:
@@ -245,6 +272,7 @@ def read_options(
         for label in given.label
         if not label.partition("=")[0] or "=" not in label
     ]
+    wrong += _rented_problems(given)
     peers, settings = Listening(), dict[str, str]()
     try:
         peers = _listening(given)
@@ -281,7 +309,24 @@ def read_options(
         inside=_inside(cpu, devices, sockets or 0, given.gpu_link),
         address=given.address,
         join=join,
+        notices=given.notices or (join.notices if join is not None else ""),
+        metadata=given.metadata,
+        off=given.off,
     )
+
+
+def _rented_problems(given: argparse.Namespace) -> list[str]:
+    """Return what is wrong with the options for rented machines."""
+    wrong: list[str] = []
+    if not given.metadata.startswith("http://"):
+        wrong.append(f"--metadata {given.metadata[:80]!r} is not a URL that begins with http://")
+    try:
+        program = off_command(given.off)
+    except ValueError as error:
+        return [*wrong, f"--off {given.off!r} is not a command: {error}"]
+    if program and shutil.which(program[0]) is None:
+        wrong.append(f"--off {program[0]}: there is no such program")
+    return wrong
 
 
 def _inside(cpu: int, devices: tuple[str, ...], sockets: int, link: str) -> Inside | None:

@@ -5,8 +5,10 @@ import logging
 import os
 import secrets
 import signal
+import time
 from typing import Final
 
+from spillover.agent.alone import Company, wait_alone
 from spillover.agent.connection.introduction import add_offer, introduce
 from spillover.agent.connection.link import Link
 from spillover.agent.connection.peers import Peers
@@ -15,6 +17,8 @@ from spillover.agent.files import folder
 from spillover.agent.files.cache import Files
 from spillover.agent.files.spool import Spool
 from spillover.agent.leases.state import AgentState
+from spillover.agent.notices import KINDS, watch
+from spillover.agent.nursery.clock import boottime
 from spillover.agent.options import AgentOptions
 from spillover.agent.runtime import AgentRuntime
 from spillover.agent.tasks.remains import kill_leftovers
@@ -35,6 +39,8 @@ class Agent:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         """Set by the second request to stop."""
+        self.turns_off = False
+        """Whether it ended because nobody needs this machine any more."""
         self._spool = Spool(options.folder / "spool")
         state = AgentState(options.capacity, devices=options.devices)
         self.runtime = AgentRuntime(state, self._spool, options.folder / "output")
@@ -63,15 +69,20 @@ class Agent:
         link = asyncio.create_task(self._link.run())
         sweeper = asyncio.create_task(self._delete_old_output())
         stop = asyncio.create_task(self._stop.wait())
+        alone = asyncio.create_task(self._wait_alone())
+        notices = asyncio.create_task(self._watch_notices())
         try:
-            await asyncio.wait({link, stop}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({link, stop, alone}, return_when=asyncio.FIRST_COMPLETED)
             if link.done():
                 link.result()  # only a bug ends the link, so raise it
+            if alone.done():
+                self.turns_off = True
+                log.warning("stopping: %s", alone.result())
             if self._options.drain:
                 await self.runtime.drain(self._options.drain, self._hurry)
             await self.runtime.leave()
         finally:
-            tasks = (link, sweeper, stop)
+            tasks = (link, sweeper, stop, alone, notices)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -94,6 +105,25 @@ class Agent:
     def _told_to_stop(self) -> None:
         """Handle a signal to stop. The first lets tasks end within the drain time, the second stops at once."""
         (self._hurry if self._stop.is_set() else self._stop).set()
+
+    async def _wait_alone(self) -> str:
+        """Return once nobody needs this machine, with the reason; never if no server made it."""
+        join, state = self._options.join, self.runtime.state
+        company = Company(
+            lambda: self._link.connected,
+            lambda: bool(state.running or state.preparing),
+            boottime,
+            time.time_ns,
+        )
+        return await wait_alone(company, join.alone_for if join else 0, join.join_by if join else 0)
+
+    async def _watch_notices(self) -> None:
+        """Watch whether the machine will be taken back."""
+        kind = self._options.notices
+        if kind in KINDS:
+            await watch(KINDS[kind](self._options.metadata), self.runtime.interrupt)
+        elif kind:
+            log.warning("this agent does not know how %s announces that it takes machines back", kind)
 
     async def _delete_old_output(self) -> None:
         """Delete output that is older than the retention of the server, again and again."""

@@ -285,6 +285,10 @@ class AgentRuntime:
                 each.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
+    def interrupt(self, until: int) -> None:
+        """Terminate all tasks, because the machine will be taken back at a time in nanoseconds UTC."""
+        self.act(self.state.interrupt(self._monotonic(), until, until - self._wall()))
+
     async def leave(self) -> None:
         """Stop all tasks and report to the server."""
         log.info("stopping with %d running tasks", len(self.state.running))

@@ -271,6 +271,15 @@ class Drain(Struct, frozen=True):
     """The person who drains it until it is resumed; empty if the agent itself is shutting down."""
 
 
+class Interrupt(Struct, frozen=True):
+    """The machine of an agent will be taken back. Its tasks stop, and return to the queue."""
+
+    cluster: ClusterName
+    node: NodeName
+    until: int
+    """When the machine will be gone, nanoseconds UTC."""
+
+
 class Resume(Struct, frozen=True):
     """Give work again to an agent that a person drained."""
 
@@ -504,6 +513,7 @@ Proposal: TypeAlias = (
     | AskSteal
     | Yielded
     | Drain
+    | Interrupt
     | Resume
     | Forget
     | AgentGone

@@ -163,7 +163,7 @@ class Link(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., gpus: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("epoch", "incarnation", "keep", "heartbeat", "short_term", "log_retention", "session", "keep_output", "now", "stream", "spread")
+    __slots__ = ("epoch", "incarnation", "keep", "heartbeat", "short_term", "log_retention", "session", "keep_output", "now", "stream", "spread", "token", "authority")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
@@ -175,6 +175,8 @@ class RegisterReply(_message.Message):
     NOW_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     SPREAD_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITY_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     incarnation: int
     keep: _containers.RepeatedCompositeFieldContainer[Lease]
@@ -186,7 +188,9 @@ class RegisterReply(_message.Message):
     now: int
     stream: bool
     spread: int
-    def __init__(self, epoch: _Optional[int] = ..., incarnation: _Optional[int] = ..., keep: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., heartbeat: _Optional[int] = ..., short_term: _Optional[int] = ..., log_retention: _Optional[int] = ..., session: _Optional[bytes] = ..., keep_output: _Optional[bool] = ..., now: _Optional[int] = ..., stream: _Optional[bool] = ..., spread: _Optional[int] = ...) -> None: ...
+    token: str
+    authority: bytes
+    def __init__(self, epoch: _Optional[int] = ..., incarnation: _Optional[int] = ..., keep: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., heartbeat: _Optional[int] = ..., short_term: _Optional[int] = ..., log_retention: _Optional[int] = ..., session: _Optional[bytes] = ..., keep_output: _Optional[bool] = ..., now: _Optional[int] = ..., stream: _Optional[bool] = ..., spread: _Optional[int] = ..., token: _Optional[str] = ..., authority: _Optional[bytes] = ...) -> None: ...
 
 class ListenRequest(_message.Message):
     __slots__ = ("incarnation",)
@@ -492,7 +496,7 @@ class TaskResult(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., ran: _Optional[int] = ..., cpu: _Optional[int] = ..., peak_memory: _Optional[int] = ..., age: _Optional[int] = ..., message: _Optional[str] = ..., value: _Optional[bytes] = ..., value_digest: _Optional[str] = ..., outputs: _Optional[str] = ..., run: _Optional[int] = ..., waits: _Optional[bool] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("incarnation", "started", "results", "released", "leaving", "yielded", "prepared")
+    __slots__ = ("incarnation", "started", "results", "released", "leaving", "yielded", "prepared", "taken_back")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
@@ -500,6 +504,7 @@ class ReportRequest(_message.Message):
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     YIELDED_FIELD_NUMBER: _ClassVar[int]
     PREPARED_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_BACK_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     started: _containers.RepeatedCompositeFieldContainer[StartedTask]
     results: _containers.RepeatedCompositeFieldContainer[TaskResult]
@@ -507,7 +512,8 @@ class ReportRequest(_message.Message):
     leaving: bool
     yielded: _containers.RepeatedCompositeFieldContainer[Yielded]
     prepared: _containers.RepeatedCompositeFieldContainer[PreparedTask]
-    def __init__(self, incarnation: _Optional[int] = ..., started: _Optional[_Iterable[_Union[StartedTask, _Mapping]]] = ..., results: _Optional[_Iterable[_Union[TaskResult, _Mapping]]] = ..., released: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., leaving: _Optional[bool] = ..., yielded: _Optional[_Iterable[_Union[Yielded, _Mapping]]] = ..., prepared: _Optional[_Iterable[_Union[PreparedTask, _Mapping]]] = ...) -> None: ...
+    taken_back: int
+    def __init__(self, incarnation: _Optional[int] = ..., started: _Optional[_Iterable[_Union[StartedTask, _Mapping]]] = ..., results: _Optional[_Iterable[_Union[TaskResult, _Mapping]]] = ..., released: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., leaving: _Optional[bool] = ..., yielded: _Optional[_Iterable[_Union[Yielded, _Mapping]]] = ..., prepared: _Optional[_Iterable[_Union[PreparedTask, _Mapping]]] = ..., taken_back: _Optional[int] = ...) -> None: ...
 
 class Answer(_message.Message):
     __slots__ = ("lease", "verdict")

@@ -683,3 +683,48 @@ def test_a_cancel_ends_what_brings_its_files_away_after_its_grace() -> None:
     assert life.passes(3 * SECOND) == [Signal(A, kill=True)]
     life.state.ended(life.now, A, Exit(life.now - 3 * SECOND, code=0, unkept=True))
     assert life.outcome(A) is Outcome.STOPPED
+
+
+def test_a_machine_that_is_taken_back_ends_its_tasks_with_their_grace_and_takes_no_more() -> None:
+    life = Life()
+    life.registers()
+    running, waiting = a_lease("a"), a_lease("b")
+    life.gets(running, task=a_task(cpu=2000))
+    life.state.started(life.now, running, life.now)
+    life.gets(waiting, task=a_task(cpu=2000))
+    out = life.state.interrupt(life.now, 5, 120 * SECOND)
+    assert out == [Signal(running, kill=False)]
+    life.gets(a_lease("c"))
+    report, _ = life.state.report(life.now)
+    assert report is not None
+    assert (report.taken_back, report.leaving) == (5, True)
+    assert set(report.released) == {waiting, a_lease("c")}
+    assert life.passes(9 * SECOND) == []
+    assert life.passes(2 * SECOND) == [Signal(running, kill=True)]
+
+
+def test_a_task_is_killed_in_time_to_report_its_end_before_the_machine_goes() -> None:
+    life = Life()
+    life.registers()
+    life.gets(a_lease(), task=a_task(grace=10 * MINUTE))
+    life.state.started(life.now, a_lease(), life.now)
+    assert life.state.interrupt(life.now, 5, 30 * SECOND) == [Signal(a_lease(), kill=False)]
+    assert life.passes(24 * SECOND) == []
+    assert life.passes(SECOND) == [Signal(a_lease(), kill=True)]
+
+
+def test_a_notice_is_reported_until_it_is_answered_and_again_after_each_registration() -> None:
+    life = Life()
+    life.registers()
+    life.state.leave(life.now)
+    told, _ = life.state.report(life.now)
+    assert told is not None
+    life.state.interrupt(life.now, 5, MINUTE)  # while the report that it leaves is under way
+    life.state.reported(life.now, Answered(1, False, (), ()))
+    for _ in range(2):
+        report, _ = life.state.report(life.now)
+        assert report is not None
+        assert report.taken_back == 5
+        life.state.reported(life.now, Answered(1, False, (), ()))
+        assert life.state.report(life.now)[0] is None
+        life.registers()

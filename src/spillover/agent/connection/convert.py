@@ -221,6 +221,7 @@ def report_out(report: Report, now: int) -> pb.ReportRequest:
             pb.PreparedTask(lease=lease_out(lease), port=ready.port, shell=ready.shell, token=ready.token)
             for lease, ready in report.prepared
         ],
+        taken_back=report.taken_back,
     )
 
 

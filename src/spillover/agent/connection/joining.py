@@ -6,7 +6,10 @@ then connects with this certificate as the only one that it trusts.
 """
 
 import asyncio
+import ctypes
 import hmac
+import logging
+import os
 import ssl
 import sys
 from hashlib import sha256
@@ -29,6 +32,9 @@ PIN_LENGTH: Final = 64
 HANDSHAKE: Final = 10.0
 """Seconds to get the server's certificate."""
 STDIN: Final = "-"
+_PR_SET_DUMPABLE: Final = 4
+
+log = logging.getLogger("spillover.agent")
 
 
 def read_join(named: str) -> Join:
@@ -83,6 +89,13 @@ def _problem(field: FieldInfo, value: object) -> list[str]:
     if not isinstance(value, str):
         return [f"{field.name!r} is not text"]
     return [f"{field.name!r} is empty"] if field.required and not value else []
+
+
+def hide_memory() -> None:
+    """Keep other processes of the same user, such as tasks, from reading the memory of this one, unless it is root."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
+        log.warning("tasks may be able to read the memory of this agent: %s", os.strerror(ctypes.get_errno()))
 
 
 class ByJoin:

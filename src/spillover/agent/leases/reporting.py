@@ -32,6 +32,8 @@ class PendingReports:
         self._under_way: Report | None = None
         self._left: int | None = None
         """Incarnation under which the server knows that the agent is leaving; None if it does not know."""
+        self._taken_back = 0
+        """When the machine will be taken back, nanoseconds UTC; 0 if it will not."""
 
     def started(self, lease: Lease) -> None:
         """Add a start to report."""
@@ -41,6 +43,10 @@ class PendingReports:
         """Drop the start of a task that ended, because its result replaces it."""
         self._starts.pop(lease, None)
         self._unacknowledged.pop(lease, None)
+
+    def taken_back(self, until: int) -> None:
+        """Report when the machine will be taken back, also if the server knows already that the agent is leaving."""
+        self._taken_back, self._left = until, None
 
     def news(self, incarnation: int | None, *, leaving: bool) -> bool:
         """Return whether there is something to report now."""
@@ -71,7 +77,16 @@ class PendingReports:
         some = starts or results or released or yielded or prepared
         if not (some or self._is_leaving_unreported(incarnation, leaving)):
             return None
-        self._under_way = Report(incarnation, tuple(starts), results, released, leaving, yielded, prepared)
+        self._under_way = Report(
+            incarnation,
+            tuple(starts),
+            results,
+            released,
+            leaving,
+            yielded,
+            prepared,
+            taken_back=self._taken_back,
+        )
         for lease, _ in starts:
             del self._starts[lease]
             self._unacknowledged[lease] = None
@@ -92,7 +107,7 @@ class PendingReports:
         for lease, _ in report.prepared:
             self.prepared.pop(lease, None)
         self._yielding.acknowledged(answer.yielded)
-        if report.leaving:
+        if report.leaving and report.taken_back == self._taken_back:
             self._left = report.incarnation
         return judged
 

@@ -48,6 +48,9 @@ from spillover.model.units import SECOND
 FAREWELL_GRACE: Final = 3 * SECOND
 """Longest grace of a task, in nanoseconds, when the agent itself stops."""
 
+LAST_WORDS: Final = 5 * SECOND
+"""Nanoseconds before the end of the machine at which its tasks are killed, so that their ends can be reported."""
+
 
 class AgentState:
     """Leases, capacity and terms of one agent."""
@@ -484,6 +487,18 @@ class AgentState:
         for lease in self.running:
             out += self._stop(now, lease, Outcome.STOPPED, "the agent was told to stop", kill=False)
             self._timers.set(now + FAREWELL_GRACE, lease, Due.KILL, self.running)
+        return out
+
+    def interrupt(self, now: int, until: int, left: int) -> list[Instruction]:
+        """Start nothing more, and terminate running tasks, because the machine is taken back in `left` nanoseconds.
+
+        `until` is that time in nanoseconds UTC.
+        """
+        out = self.drain(now)
+        self._reports.taken_back(until)
+        for lease in self.running:
+            out += self._stop(now, lease, Outcome.STOPPED, "its machine is taken back", kill=False)
+            self._timers.set(now + max(0, left - LAST_WORDS), lease, Due.KILL, self.running)
         return out
 
     def _renewable(self, now: int) -> list[Instruction]:

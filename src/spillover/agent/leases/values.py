@@ -221,6 +221,8 @@ class Report(Struct, frozen=True):
     """Prepared tasks of gangs."""
     waiting: frozenset[Lease] = frozenset()
     """Those of `results` whose tasks have kept their capacity and can start again."""
+    taken_back: int = 0
+    """When the machine will be taken back, nanoseconds UTC; 0 if it will not."""
 
 
 class Answered(Struct, frozen=True):

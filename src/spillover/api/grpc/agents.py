@@ -283,6 +283,7 @@ class AgentsService:
             yielded=[yielded_in(node, yielded) for yielded in request.yielded],
             prepared=[prepared_in(prepared) for prepared in request.prepared],
             leaving=request.leaving,
+            taken_back=request.taken_back,
         )
         return pb.ReportReply(
             epoch=answers.epoch,

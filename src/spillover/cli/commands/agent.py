@@ -34,7 +34,7 @@ def _configure(parser: ArgumentParser) -> None:
         help="cluster to join (default: that of the token, or the server's only cluster)",
     )
     parser.add_argument("--slots", type=count, metavar="N", help="CPUs that tasks may use; same as --cpu N")
-    add_options(parser, Defaults(cpu="", memory="", drain="30s", sockets="auto"))
+    add_options(parser, Defaults(cpu="", memory="", drain="30s", sockets="auto", off="auto"))
     parser.add_argument(
         "--data",
         type=Path,

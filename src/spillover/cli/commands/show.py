@@ -79,7 +79,7 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
         ),
         ("where", f"{where}, because {because}" if where and because else where),
         ("has alone", granted(job)),
-        ("attempt", str(job.attempt) if job.attempt else ""),
+        ("attempt", _attempt(job)),
         ("owner", f"{job.user}, project {job.project}, queue {job.queue}, priority {job.priority}"),
         ("requests", _requests(job)),
         ("estimate", expected(job.estimate_s, job.estimate_from)),
@@ -146,6 +146,14 @@ def _task(task: "TaskView", *, grouped: bool) -> tuple[str, ...]:
 def _restarted(times: int) -> str:
     """Say how often a task was started again."""
     return "" if not times else "started again" if times == 1 else f"started again {times} times"
+
+
+def _attempt(job: "JobDetail") -> str:
+    """Return the number of the attempt, and how many of the earlier ones lost their machine."""
+    if not job.interruptions:
+        return str(job.attempt) if job.attempt else ""
+    times = "once" if job.interruptions == 1 else f"{job.interruptions} times"
+    return f"{job.attempt}, interrupted {times} because its machine was taken back"
 
 
 def _tasks(job: "JobDetail") -> int | str:

@@ -17,10 +17,12 @@ from spillover.control.live.loop import Loop
 from spillover.core.deciders.agents import name_taken
 from spillover.core.deciders.results import holder
 from spillover.core.events import Lease, Stop
+from spillover.core.pool_proposals import SeeNotice
 from spillover.core.proposals import (
     Done,
     Drain,
     HandBack,
+    Interrupt,
     Prepared,
     Proposal,
     Refusal,
@@ -37,8 +39,9 @@ from spillover.core.proposals import (
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.model.ids import ClusterName, NodeKey, NodeName, split_task
 from spillover.model.inside import Inside
+from spillover.model.pools import MachineId
 from spillover.model.resources import Resources
-from spillover.model.units import MINUTE
+from spillover.model.units import DAY, MINUTE
 from spillover.ports.cluster import Agents, LeaseTerms, Offer
 from spillover.ports.commands import CommandError, ErrorKind
 
@@ -347,15 +350,23 @@ class AgentRequests:
         yielded: Sequence[Yielded] = (),
         prepared: Sequence[Prepared] = (),
         leaving: bool = False,
+        taken_back: int = 0,
     ) -> Answers:
-        """Accept what happened to tasks; an agent with an old registration repeats the report under its new one."""
+        """Accept what happened to tasks; an agent with an old registration repeats the report under its new one.
+
+        `taken_back` is when the provider takes the agent's machine back, in nanoseconds UTC; 0 if it does not.
+        """
         self.check_lead()
         node_key = self._current(incarnation)
         if node_key is None:
             return Answers(self._loop.epoch, fenced=True, verdicts=[], started=[])
         cluster, _, node = node_key.partition("/")
         # Drain first, or a cycle would place the released leases on this agent again.
-        before: list[Proposal] = [Drain(ClusterName(cluster), NodeName(node))] if leaving else []
+        before: list[Proposal] = []
+        if taken_back:
+            before.append(self._taken_back(ClusterName(cluster), NodeName(node), taken_back))
+        elif leaving:
+            before.append(Drain(ClusterName(cluster), NodeName(node)))
         after: list[Proposal] = [*yielded]
         if released:
             after.append(HandBack(NodeKey(node_key), tuple(released)))
@@ -374,6 +385,15 @@ class AgentRequests:
         return Answers(
             self._loop.epoch, fenced=False, verdicts=verdicts, started=acknowledged, yielded=answered
         )
+
+    def _taken_back(self, cluster: ClusterName, node: NodeName, told: int) -> SeeNotice | Interrupt:
+        """Return what follows from a notice that the machine of an agent is taken back."""
+        now = self._loop.now()
+        until = min(max(told, now), now + DAY)  # by the clock of its cloud
+        machine = self._loop.state.machines.get(MachineId(node))
+        if machine is not None and machine.cluster == cluster:
+            return SeeNotice(cluster, machine.id, until)
+        return Interrupt(cluster, node, until)
 
     async def _verdicts(self, results: list[Result], replies: Sequence[Reply]) -> list[Verdict]:
         """Return the verdicts on results; a result that cannot be decided still ends its job, with that reason.

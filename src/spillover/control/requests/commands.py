@@ -283,6 +283,7 @@ class LiveCommands:
             task_counts=of.counts,
             cpus=of.own(0).cpus or None if not of.tasks else None,
             gpus=list(of.own(0).gpus) if not of.tasks else [],
+            interruptions=found.extra.interrupted if isinstance(found, Job) else 0,
         )
 
     async def why(self, ref: str) -> WhyView:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from spillover.core.deciders.endings import finish
+from spillover.core.deciders.endings import ITSELF, finish
 from spillover.core.deciders.gangs import given_up, lost_task, tasks_end
 from spillover.core.deciders.results import holder
 from spillover.core.deciders.verdicts import lost, released
@@ -16,9 +16,11 @@ from spillover.core.events import (
     AnyEvent,
     JobEnded,
     JobState,
+    JobStopping,
     Lease,
     MachineJoined,
     StealRefused,
+    Stop,
     Unmoved,
 )
 from spillover.core.proposals import (
@@ -28,6 +30,7 @@ from spillover.core.proposals import (
     Drain,
     Forget,
     HandBack,
+    Interrupt,
     Reclaim,
     Refusal,
     RefusalKind,
@@ -36,7 +39,7 @@ from spillover.core.proposals import (
     Reply,
     Resume,
 )
-from spillover.core.records.jobs import Job, Placed
+from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.records.nodes import Node
 from spillover.core.records.tasks import JobTask
 from spillover.core.state import State
@@ -146,6 +149,25 @@ def drain(state: State, proposal: Drain, now: int) -> tuple[list[AnyEvent], Repl
     if node.drained if proposal.who else node.status != "ready":
         return [], Done()
     return [AgentDraining(proposal.cluster, proposal.node, now, proposal.who)], Done()
+
+
+def interrupt(state: State, proposal: Interrupt, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Drain an agent whose machine will be taken back, and stop its tasks, which return to the queue."""
+    events, reply = drain(state, Drain(proposal.cluster, proposal.node), now)
+    if isinstance(reply, Refusal):
+        return [], reply
+    return events + interrupted(state, node_key(proposal.cluster, proposal.node), now), Done()
+
+
+def interrupted(state: State, key: NodeKey, now: int) -> list[AnyEvent]:
+    """Stop all jobs with a task on an agent that will not be there for long; those that stop already do so as before."""
+    node = state.agents.get(key)
+    jobs = [] if node is None else [state.jobs[each] for each in node.jobs]
+    return [
+        JobStopping(job.id, now, Stop.INTERRUPT, ITSELF)
+        for job in jobs
+        if isinstance(job.phase, Placed | Running) and job.phase.stopping is None
+    ]
 
 
 def resume(state: State, proposal: Resume, now: int) -> tuple[list[AnyEvent], Reply]:

@@ -89,7 +89,7 @@ def set_priority(state: State, proposal: SetPriority, now: int) -> tuple[list[An
     return [JobReprioritised(job.id, now, proposal.who, proposal.priority)], Done()
 
 
-_GOES_ON = frozenset({None, Stop.REQUEUE, Stop.RETURN, Stop.TASK_FAILED, Stop.UNPREPARED})
+_GOES_ON = frozenset({None, Stop.REQUEUE, Stop.RETURN, Stop.TASK_FAILED, Stop.UNPREPARED, Stop.INTERRUPT})
 """Stops after which a job may be queued again. A final stop overrides them."""
 _BOUNDS = frozenset({Stop.WALLTIME, Stop.DEADLINE})
 """Stops that still let a task upload its files after its process has exited. A cancel overrides them."""

@@ -6,7 +6,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from spillover.core.deciders.endings import ITSELF, attempt_cost, elapsed
-from spillover.core.deciders.verdicts import again, released, stop_of, verdict
+from spillover.core.deciders.verdicts import again, released, requeued, stop_of, verdict
 from spillover.core.events import (
     AnyEvent,
     Back,
@@ -159,6 +159,8 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
         outcome = Outcome.STOPPED  # other tasks had begun, so the attempt counts
     if end.state is not JobState.SUCCEEDED:
         why_back = again(job, outcome, end.exit_code)
+        if why_back is Back.INTERRUPTED and not began:
+            return requeued(job, now, end.message)
         if why_back is not None:
             return JobRequeued(
                 job.id, now, why_back, job.attempt + 1, job.seq + 1, cost, leader.outputs, end.message

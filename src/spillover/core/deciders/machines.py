@@ -6,7 +6,7 @@ any order, so each decider accepts them in every state.
 
 from typing import Final
 
-from spillover.core.deciders.agents import found_task, give_up, together
+from spillover.core.deciders.agents import found_task, give_up, interrupted, together
 from spillover.core.events import (
     AgentDraining,
     AgentForgotten,
@@ -14,7 +14,6 @@ from spillover.core.events import (
     AnyEvent,
     JobEnded,
     JobRequeued,
-    JobStopping,
     MachineFound,
     MachineGone,
     MachineMade,
@@ -26,7 +25,6 @@ from spillover.core.events import (
     PoolPaused,
     PoolResumed,
     SpotPriced,
-    Stop,
 )
 from spillover.core.pool_proposals import (
     OpenPool,
@@ -40,7 +38,6 @@ from spillover.core.pool_proposals import (
     SeeUnwanted,
 )
 from spillover.core.proposals import Done, Refusal, RefusalKind, Reply
-from spillover.core.records.jobs import Placed, Running
 from spillover.core.records.machines import PoolRecord, RentedMachine
 from spillover.core.state import State
 from spillover.model.cluster import Billing
@@ -118,10 +115,10 @@ def gone(state: State, proposal: SeeGone, now: int) -> tuple[list[AnyEvent], Rep
     if node is not None:
         if node.status != "lost":
             events.append(AgentLost(machine.cluster, node.name, now))
-        interrupted = proposal.interrupted or machine.notice is not None
+        taken = proposal.interrupted or machine.notice is not None
         because = proposal.why or f"machine {machine.id} is gone"
         held = [found_task(state, each) for each in node.held]
-        events = together(state, give_up(state, held, now, because, interrupted=interrupted), now, events)
+        events = together(state, give_up(state, held, now, because, interrupted=taken), now, events)
         events.append(AgentForgotten(machine.cluster, node.name, now, POOL))
     # What its last tasks paid is in the events above, and counts as used once these are applied.
     events.append(_bill(state, machine, proposal.why, now, events))
@@ -161,7 +158,7 @@ def notice(state: State, proposal: SeeNotice, now: int) -> tuple[list[AnyEvent],
     if machine.state is MachineState.READY:
         events.append(MachinesDraining(machine.cluster, now, (machine.id,), "the provider takes it back"))
         events += drain_agent(state, machine, now)
-    return [*events, *_interrupt(state, machine, now)], Done()
+    return [*events, *interrupted(state, machine.key, now)], Done()
 
 
 def prices(state: State, proposal: SeePrices, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -194,7 +191,7 @@ def pause(state: State, proposal: PausePool, now: int) -> tuple[list[AnyEvent], 
             events.append(MachinesEnding(proposal.cluster, now, tuple([each.id for each in live]), why))
             for machine in live:
                 events += drain_agent(state, machine, now)
-                events += _interrupt(state, machine, now)
+                events += interrupted(state, machine.key, now)
     return events, Done()
 
 
@@ -212,17 +209,6 @@ def drain_agent(state: State, machine: RentedMachine, now: int) -> list[AnyEvent
     """Return the event that keeps new tasks from the agent of a machine; none if it has not joined."""
     node = state.agents.get(machine.key)
     return [] if node is None or node.drained else [AgentDraining(machine.cluster, node.name, now, POOL)]
-
-
-def _interrupt(state: State, machine: RentedMachine, now: int) -> list[AnyEvent]:
-    """Stop the jobs on a machine, so that they return to the queue."""
-    node = state.agents.get(machine.key)
-    jobs = [] if node is None else [state.jobs[each] for each in node.jobs]
-    return [
-        JobStopping(job.id, now, Stop.INTERRUPT, SPILLOVER)
-        for job in jobs
-        if isinstance(job.phase, Placed | Running) and job.phase.stopping is None
-    ]
 
 
 def _closed_by(

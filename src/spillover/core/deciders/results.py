@@ -13,9 +13,10 @@ from spillover.core.deciders.gangs import (
     tasks_end,
     was_late,
 )
-from spillover.core.deciders.verdicts import again, verdict
+from spillover.core.deciders.verdicts import again, requeued, verdict
 from spillover.core.events import (
     AnyEvent,
+    Back,
     JobEnded,
     JobRequeued,
     JobStarted,
@@ -121,9 +122,9 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
         if was_late(job, outcome):
             outcome = NOT_STARTED
             proposal = replace(proposal, message=proposal.message or in_part(job))
-        requeued = _retried(job, proposal, outcome, now, cost)
-        if requeued is not None:
-            return [requeued] if ends is None else [ends, requeued], ACCEPTED
+        retried = _retried(job, proposal, outcome, now, cost, began=began)
+        if retried is not None:
+            return [retried] if ends is None else [ends, retried], ACCEPTED
         ended, why = verdict(job, outcome, proposal)
     finished = now - proposal.age if proposal.age > 0 else now
     if finished < job.submitted:
@@ -153,7 +154,9 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
     return finish(state, [ending], now, () if ends is None else (ends,)), ACCEPTED
 
 
-def _retried(job: Job, proposal: Result, outcome: Outcome, now: int, cost: int) -> JobRequeued | None:
+def _retried(
+    job: Job, proposal: Result, outcome: Outcome, now: int, cost: int, *, began: bool
+) -> JobRequeued | None:
     """Return the next attempt of a job that ended badly; None if it is not retried."""
     if was_late(job, proposal.outcome):
         if not may_try_again(job):
@@ -162,6 +165,8 @@ def _retried(job: Job, proposal: Result, outcome: Outcome, now: int, cost: int) 
     back = again(job, outcome, proposal.exit_code)
     if back is None:
         return None
+    if back is Back.INTERRUPTED and not began:
+        return requeued(job, now, proposal.message)
     attempt, seq = job.attempt + 1, job.seq + 1
     return JobRequeued(job.id, now, back, attempt, seq, cost, proposal.outputs, proposal.message)
 

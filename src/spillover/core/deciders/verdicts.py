@@ -140,10 +140,15 @@ def lost(
 
 def released(job: Job, now: int, because: str = "", backoff: int = 0) -> JobRequeued | JobEnded:
     """Requeue a job that did not start, with the same attempt and a backoff; a job that is being stopped ends."""
-    if stop_of(job) is not None and type(job.phase) is Placed:
+    if stop_of(job) not in {None, Stop.INTERRUPT} and type(job.phase) is Placed:
         if (back := again(job, Outcome.STOPPED, None)) is not None:
             return JobRequeued(job.id, now, back, job.attempt + 1, job.seq + 1, job.cost)
         return _end_lost(job, now, 0, job.cost)
+    return requeued(job, now, because, backoff)
+
+
+def requeued(job: Job, now: int, because: str = "", backoff: int = 0) -> JobRequeued:
+    """Requeue a job that did not start, with the same attempt and a backoff."""
     backing_off = job.phase.cluster if backoff > 0 and isinstance(job.phase, Placed) else None
     return JobRequeued(
         job.id,

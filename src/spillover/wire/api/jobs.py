@@ -152,6 +152,8 @@ class JobDetail(JobView, frozen=True):
     """Of a single task: the CPUs that it has for itself, such as `0-7,16`; null if it shares CPUs."""
     gpus: list[str] = field(default_factory=list)
     """Of a single task: the ids of its GPUs; empty if it has none, or if its agent chooses them."""
+    interruptions: int = 0
+    """How many times its machine was taken back while it ran; 0 for jobs of the archive."""
 
 
 class JobPage(Struct, frozen=True):
