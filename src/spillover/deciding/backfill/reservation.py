@@ -202,7 +202,7 @@ class Reservation:
     def _new_booker(self) -> Booker:
         """Return a booker on a timeline of what runs and what this cycle places."""
         ends, now = self._ends, self._now
-        timeline = Timeline(now, ends.releases(now), lambda machine: ends.on(machine, now))
+        timeline = Timeline(now, ends.releases(now), lambda machine: ends.on(machine, now), ends.same_on)
         if self._index.windowed:
             timeline.reserve(self._index.capacity.values())
         for job, held in self._placed:

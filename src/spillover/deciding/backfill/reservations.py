@@ -86,7 +86,12 @@ class Reservations(Reservation):
         machine: Machine | None = first
         while machine is not None:
             if not timeline.fits(machine, candidates.held(machine), self._now, until):
-                barred.add(machine.index)
+                if candidates.plain and machine.inside is None and not machine.windows:
+                    # Nor does it fit where the same is free at all times. One look is enough for most idle machines.
+                    timeline.profiles.of_all(candidates.fitting(self._place))
+                    barred.update([each.index for each in timeline.profiles.of(machine).machines])
+                else:
+                    barred.add(machine.index)
                 machine = candidates.best(self._place, barred, passed)
             elif not self._book_next(spot):
                 break
@@ -109,12 +114,13 @@ class Reservations(Reservation):
         candidates = ask.candidates
         candidates.best(self._place)  # reads what has changed
         needed = tasks or candidates.shape.tasks
-        for each in candidates.scores:
-            needed -= count(candidates.wants, cluster.slots[each].free)
-            if needed <= 0:
-                break
-        else:
-            return []
+        if needed > len(candidates.scores):  # otherwise one on each machine would do
+            for each in candidates.scores:
+                needed -= count(candidates.wants, cluster.slots[each].free)
+                if needed <= 0:
+                    break
+            else:
+                return []
         until = self._until(job)
         plain = not (closed or tasks or self._index.windowed)
         if plain and until >= self._too_late.get(candidates, FOREVER):

@@ -93,6 +93,13 @@ class Candidates:
             self.put_back(aside)
         return found
 
+    def fitting(self, place: Place) -> list[Machine]:
+        """Return all machines where a task fits now, in any order."""
+        cluster = self.cluster
+        if self.read != cluster.forgotten + len(cluster.changes):
+            self._read(place)
+        return list(map(cluster.slots.__getitem__, self.scores))
+
     def _read(self, place: Place) -> None:
         """Update the heap with machines that changed."""
         cluster, shape, heap, scores = self.cluster, self.shape, self.heap, self.scores

@@ -2,17 +2,19 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
-from spillover.deciding.capacity.amounts import CLOSED, CPU, Vector, Wants, count
+from spillover.deciding.capacity.amounts import CLOSED, CPU, Layout, Vector, Wants, count
 from spillover.deciding.capacity.counts import opened
 from spillover.deciding.capacity.machine import Machine
 from spillover.model.units import FOREVER
 
 FEW_HELD: Final = 4
 """Machines on which more jobs run are rarely alike, so they are not compared with others."""
-Alike: TypeAlias = tuple[tuple[int, ...], tuple[tuple[int, Wants], ...]]
-"""What is free on a machine now, and what jobs hold there until when: machines with the same have the same profile."""
+Traits: TypeAlias = tuple[Layout, bool, bool, bool]
+"""The layout of its cluster, whether a machine is ready, whether it repels jobs, and whether nothing is known of its inside."""
+Alike: TypeAlias = tuple[Traits, tuple[int, ...], tuple[tuple[int, Wants], ...]]
+"""Machines with the same traits share a profile if the same is free now, and jobs hold the same there until the same times."""
 
 
 class Floors:
@@ -44,14 +46,16 @@ class Floors:
 class Profile:
     """What is free on one machine from each time on."""
 
-    __slots__ = ("alike", "free", "machines", "times")
+    __slots__ = ("alike", "free", "machines", "takes_any", "times")
 
     def __init__(self, now: int, free: Sequence[int], held: Iterable[tuple[int, Wants]]) -> None:
         self.times = [now]
         self.free: list[Vector] = [list(free)]
         """By position in `times`, what is free from then until the next time."""
-        self.machines = 1
-        """How many machines share it."""
+        self.machines: list[Machine] = []
+        """Those that share it, in any order."""
+        self.takes_any = True
+        """Whether they take every job that asks for amounts only."""
         self.alike: Alike | None = None
         """Machines like this get it too; None once it has changed."""
         for at, wants in sorted(held):
@@ -134,9 +138,10 @@ class Profile:
                 have[position] += amount * tasks
 
     def copy(self) -> "Profile":
-        """Return an independent copy, for one machine."""
+        """Return an independent copy, which no machine has."""
         own = Profile(self.times[0], (), ())
         own.times, own.free = self.times.copy(), [each.copy() for each in self.free]
+        own.takes_any = self.takes_any
         return own
 
     def without(self, spans: Iterable[tuple[int, int]]) -> "Profile":
@@ -164,10 +169,17 @@ class Profiles:
     A gang holds the same on all its machines, so a change, or a count, for most of them is one and not one each.
     """
 
-    def __init__(self, now: int, held_on: Callable[[Machine], Sequence[tuple[int, Wants]]]) -> None:
+    def __init__(
+        self,
+        now: int,
+        held_on: Callable[[Machine], Sequence[tuple[int, Wants]]],
+        same_on: Callable[[Sequence[Machine]], bool] | None = None,
+    ) -> None:
         self._now = now
         self._held_on = held_on
         """Returns what running jobs hold on a machine, and until when."""
+        self._same_on = same_on
+        """Returns whether that is the same for several machines; None if they are compared one by one."""
         self.known: dict[Machine, Profile] = {}
         """Profiles that were built; loops over many machines look here before they call `of`."""
         self._alike: dict[Alike, Profile] = {}
@@ -182,6 +194,15 @@ class Profiles:
             profile = self.known[machine] = self._build(machine)
         return profile
 
+    def of_all(self, machines: Sequence[Machine]) -> dict[Profile, None]:
+        """Return the profiles of several machines, each once."""
+        known = self.known
+        found = dict.fromkeys(map(known.get, machines))
+        if None in found:
+            self._build_all([machine for machine in machines if machine not in known])
+            found = dict.fromkeys(map(known.get, machines))
+        return cast("dict[Profile, None]", found)
+
     def begin(self, machine: Machine, until: int, wants: Wants) -> bool:
         """Count a job that started now, if the machine has no profile yet; return whether that was so."""
         if machine in self.known:
@@ -190,18 +211,34 @@ class Profiles:
         return True
 
     def change(self, machines: Sequence[Machine], start: int, end: int, wants: Wants, tasks: int) -> None:
-        """Add a request `tasks` times to what is free on each of some machines that share a profile."""
-        profile = self.of(machines[0])
-        if profile.machines > len(machines):
-            profile.machines -= len(machines)
-            profile = profile.copy()
-            profile.machines = len(machines)
+        """Add a request `tasks` times to what is free on each of some machines."""
+        if len(machines) == 1:
+            profile = self.of(machines[0])
+            self._own(profile, machines).change(start, end, wants, tasks)
+            return
+        shared: dict[Profile, list[Machine]] = {}
+        profiles = self.of_all(machines)
+        if len(profiles) == 1:
+            shared[self.of(machines[0])] = list(machines)
+        else:
             for machine in machines:
-                self.known[machine] = profile
-        elif profile.alike is not None:
-            del self._alike[profile.alike]
-            profile.alike = None
-        profile.change(start, end, wants, tasks)
+                shared.setdefault(self.known[machine], []).append(machine)
+        for profile, some in shared.items():
+            self._own(profile, some).change(start, end, wants, tasks)
+
+    def _own(self, profile: Profile, machines: Sequence[Machine]) -> Profile:
+        """Return a profile that only these machines have, of those that share one."""
+        if len(profile.machines) == len(machines):
+            if profile.alike is not None:
+                del self._alike[profile.alike]
+                profile.alike = None
+            return profile
+        leaving = dict.fromkeys(machines)
+        profile.machines = [machine for machine in profile.machines if machine not in leaving]
+        own = profile.copy()
+        own.machines = list(machines)
+        self.known.update(dict.fromkeys(machines, own))
+        return own
 
     def _build(self, machine: Machine) -> Profile:
         """Return the profile of a machine that has none: that of another machine like it, or a new one."""
@@ -210,12 +247,45 @@ class Profiles:
             held = [*held, *self._started.pop(machine)]
         free = machine.free if machine.free[CPU] != CLOSED else opened(machine)
         if len(held) > FEW_HELD:
-            return Profile(self._now, free, held)
-        alike = (tuple(free), tuple(held))
+            return self._new(machine, free, held)
+        # As it is, because nothing starts now on a closed machine, unlike on a full one.
+        alike = (_traits(machine), tuple(machine.free), tuple(held))
         profile = self._alike.get(alike)
         if profile is None:
-            profile = self._alike[alike] = Profile(self._now, free, held)
+            profile = self._alike[alike] = self._new(machine, free, held)
             profile.alike = alike
         else:
-            profile.machines += 1
+            profile.machines.append(machine)
         return profile
+
+    def _new(self, machine: Machine, free: Sequence[int], held: Iterable[tuple[int, Wants]]) -> Profile:
+        profile = Profile(self._now, free, held)
+        profile.machines.append(machine)
+        profile.takes_any = machine.ready and not machine.repels
+        return profile
+
+    def _build_all(self, machines: Sequence[Machine]) -> None:
+        """Build the profiles of machines that have none. Those of a gang, and idle ones, are one profile at once."""
+        first, known = machines[0], self.known
+        frees = [machine.free for machine in machines]
+        if (
+            self._same_on is not None
+            and len(machines) > 1
+            and frees.count(first.free) == len(machines)
+            and self._started.keys().isdisjoint(machines)
+            and len(dict.fromkeys(map(_traits, machines))) == 1
+            and self._same_on(machines)
+        ):
+            profile = self._build(first)
+            if profile.alike is not None:
+                profile.machines += machines[1:]
+                known.update(dict.fromkeys(machines, profile))
+                return
+            known[first] = profile
+            machines = machines[1:]
+        for machine in machines:
+            known[machine] = self._build(machine)
+
+
+def _traits(machine: Machine) -> Traits:
+    return machine.layout, machine.ready, machine.repels, machine.inside is None

@@ -131,19 +131,29 @@ class Ends:
 
     def on(self, machine: Machine, now: int) -> list[tuple[int, Wants]]:
         """Return what jobs hold on a machine, and until when. Overdue jobs are expected to end in a minute."""
-        if self._outdated or self._on is None:
-            ends = self.sorted
-            if self._on is None:
-                self._on = {}
-                for end in ends:
-                    self._add_on(self._on, end)
-        here = self._on.get(machine)
+        here = self._by_machine().get(machine)
         if not here:
             return []
         if len(here) == 1:  # as on most machines of large clusters
             ((end, wants),) = here.values()
             return [(end.at if end.at > now else now + MINUTE, wants)]
         return [(end.at if end.at > now else now + MINUTE, wants) for end, wants in here.values()]
+
+    def same_on(self, machines: Sequence[Machine]) -> bool:
+        """Return whether the same jobs hold the same on all of these machines, or nothing on any."""
+        on = self._by_machine()
+        here = [on.get(machine) for machine in machines]
+        return here.count(here[0]) == len(here) or not any(here)
+
+    def _by_machine(self) -> dict[Machine, dict[JobId, tuple[End, Wants]]]:
+        """Return what each job holds on each machine."""
+        if self._outdated or self._on is None:
+            ends = self.sorted
+            if self._on is None:
+                self._on = {}
+                for end in ends:
+                    self._add_on(self._on, end)
+        return self._on
 
     @staticmethod
     def _add_on(on: dict[Machine, dict[JobId, tuple[End, Wants]]], end: End) -> None:
