@@ -1,12 +1,15 @@
 """Conservative and hybrid backfill keep their reservations, beside a naive calendar of all jobs."""
 
 from collections.abc import Sequence
+from random import Random
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spillover.core.events import AnyEvent, GangPlaced, JobEnded, JobPlaced, JobSubmitted
+from spillover.deciding.cycle import cycle
 from spillover.deciding.cycle.placing import Placer
 from spillover.model.cluster import Billing, Price
 from spillover.model.job import Shape
@@ -17,6 +20,7 @@ from spillover.sim.runner import simulate
 from spillover.sim.setting import Fleet, Rent, Setting
 from spillover.sim.shapes import Shapes
 from spillover.sim.trace import TraceJob
+from tests.support.tiers import few_of
 
 NODE = Resources(4000, 8, 2)
 CONSERVATIVE = Choice("conservative")
@@ -200,3 +204,54 @@ def test_a_cycle_without_room_for_new_jobs_decides_as_one_that_tries_all_jobs(
     found = starts(jobs, where)
     with patch.object(Placer, "_only_newcomers_without_room", lambda _: False):
         assert found == starts(jobs, where)
+
+
+@pytest.mark.parametrize("first", [861, 1072, 1513, *few_of(1, range(0, 1000, 100))])
+def test_a_cycle_that_is_not_repeated_would_decide_nothing_more(first: int) -> None:
+    for seed in range(first, first + (1 if first % 100 else 100)):
+        jobs, where = full_house(Random(seed))
+        found = written(jobs, where)
+        with patch.object(cycle, "_is_final", lambda *_: False):
+            assert found == written(jobs, where), seed
+
+
+def full_house(dice: Random) -> tuple[list[TraceJob], Setting]:
+    """More jobs than fit on one large machine or a few small ones; some end before they are expected to, some after that."""
+    jobs, at = list[TraceJob](), 0
+    for number in range(dice.randint(5, 40)):
+        at += dice.choice([0, 0, 1, 2, 5])
+        runtime = dice.randint(1, 40)
+        jobs.append(
+            TraceJob(
+                str(number),
+                at * SECOND,
+                runtime * SECOND,
+                gpus=dice.choice([0, 0, 1, 2]),
+                cpus=dice.choice([1000, 2000, 4000, 8000]),
+                memory=dice.choice([0, 1, 4, 8]),
+                estimate=max(0, runtime + dice.choice([0, 0, 10, 60, -3, -60])) * SECOND,
+            )
+        )
+    machines, large = dice.choice([(1, 4), (3, 1), (4, 1)])
+    policies = PolicySet(
+        backfill=dice.choice([Choice("easy"), Choice("hybrid", {"depth": 2}), CONSERVATIVE]),
+        wait=dice.choice(
+            [
+                Choice("never"),
+                Choice("constant", {"wait": 15 * SECOND}),
+                Choice("break_even", {"coefficient": 0.5}),
+                Choice("compute", {"coefficient": 0.5}),
+            ]
+        ),
+        order=Choice(dice.choice(["fifo", "sjf"])),
+        place=Choice(dice.choice(["best_fit", "first_fit", "spread"])),
+    )
+    rent = Rent(Price(cpu_hour=40_000, gpu_hour=2_500_000), Billing())
+    return jobs, Setting(Fleet(machines, NODE.times(large)), rent, policies)
+
+
+def written(jobs: Sequence[TraceJob], where: Setting) -> list[AnyEvent]:
+    """Return the journal of a simulation."""
+    events: list[AnyEvent] = []
+    simulate(jobs, where, lambda _, step: events.extend(step))
+    return events

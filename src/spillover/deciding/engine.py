@@ -297,7 +297,7 @@ class Engine:
         index.end_cycle(
             now,
             decided=bool(decided),
-            moved=bool(plan.placements or plan.expired or plan.revoked),
+            moved=bool(plan.placements or plan.expired or plan.revoked) and not found.final,
             passed=found.passed,
             again=found.again,
             turn=found.turn,

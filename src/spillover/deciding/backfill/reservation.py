@@ -13,7 +13,7 @@ from spillover.deciding.capacity.future import HeldCapacity, grouped
 from spillover.deciding.capacity.gangs import GangCandidates, Part
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.capacity.timeline import Timeline
-from spillover.deciding.forecast.ends import End, Ends, ReservedCapacity, reserve
+from spillover.deciding.forecast.ends import End, Ends, ReservedCapacity, next_turn, reserve
 from spillover.deciding.protocols import Place, Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Lane
@@ -162,9 +162,12 @@ class Reservation:
         end = kept.at + max(1, self._index.runs(self._head))
         return [(self._head.id, Span(kept.at, end, kept.cluster.name, nodes))]
 
-    def again(self) -> int:
-        """Return when the forecast changes, so that a job blocked by the reservation could start."""
-        return self._ends.next_turn(self._now)
+    def again(self, *, started: bool) -> int:
+        """Return when the forecast changes, so that a job blocked by the reservation could start.
+
+        With `started`, the jobs that this cycle places count as running.
+        """
+        return next_turn(self.ends() if started else self._ends.sorted, self._now)
 
     def _reservation(self) -> ReservedCapacity | None:
         """Return the reserved capacity, computed when a job behind the head could start."""

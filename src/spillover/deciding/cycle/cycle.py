@@ -18,12 +18,13 @@ from msgspec.structs import replace
 from spillover.core.records.jobs import NO_EXTRA, Job
 from spillover.core.state import State
 from spillover.deciding.backfill.reservation import Reservation
+from spillover.deciding.backfill.reservations import Reservations
 from spillover.deciding.capacity.future import Group
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.capacity.windows import NOBODY
 from spillover.deciding.cycle.draft import Draft
 from spillover.deciding.cycle.placing import Placer
-from spillover.deciding.cycle.plan import RULES, Expiry, Plan
+from spillover.deciding.cycle.plan import RULES, Expiry, Placement, Plan
 from spillover.deciding.forecast.starts import Asked, Barred, Outlook, Reviewing, Waiter
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.heaps import in_order
@@ -59,6 +60,8 @@ class CycleOutcome(Struct, frozen=True):
     """The turn that the cycle used, if it left out jobs of other turns; None if it tried all jobs."""
     spent: bool = False
     """Whether bounded looks met jobs that cannot start."""
+    final: bool = False
+    """Whether another cycle at this time would decide nothing, even if jobs of this one moved and others waited for them."""
 
 
 def run(
@@ -81,6 +84,7 @@ def run(
     )
     if index.waits and index.waits[0][0] <= draft.steady:
         expire(draft, index, most)
+    due = len(draft.expired)
     if index.queue.first:
         placer.place()
     if not placer.cut:  # otherwise jobs that still have a place could be rented or told to wait
@@ -97,7 +101,8 @@ def run(
     if not keep:
         placer.undo()
     waits = placer.passed or placer.budgets is not None or placer.reservation is not None
-    again = placer.again() if waits else FOREVER  # FOREVER in most cycles
+    final = placer.passed and len(draft.expired) == due and _is_final(draft, index, placer)
+    again = placer.again(final=final) if waits else FOREVER  # FOREVER in most cycles
     # The two refer to each other. Without this, each cycle's timeline stays until the next garbage collection.
     placer.reservation = None
     return CycleOutcome(
@@ -107,7 +112,54 @@ def run(
         keep and not draft.ahead,
         placer.turn,
         placer.spent,
+        final,
     )
+
+
+def _is_final(draft: Draft, index: SchedulingIndex, placer: Placer) -> bool:
+    """Return whether a cycle need not be repeated: the next one would make the same reservations, so nothing could start.
+
+    Under reservations nearly all cycles that start or rent a job are such, and the next one costs as much as the first.
+    The rest are those where the answer is less simple.
+    """
+    reservation = placer.reservation
+    if reservation is None or not placer.complete or reservation.looks <= 0 or placer.budgets is not None:
+        return False
+    if (
+        placer.spent
+        or placer.turn is not None
+        or index.ranking is not None
+        or index.windowed
+        or index.limited
+    ):
+        return False
+    if draft.ahead or draft.revoked or index.finder.eager() or index.due.first:
+        return False
+    # Where only one job has a reservation, the next one of the lane of a rented job may get it.
+    if draft.expired and not isinstance(reservation, Reservations):
+        return False
+    if any(each not in draft.taken for each in draft.expired):
+        return False
+    return all(
+        type(each) is not Placement or each.index is None for each in draft.placements
+    ) and _leave_reservations(draft, index)
+
+
+def _leave_reservations(draft: Draft, index: SchedulingIndex) -> bool:
+    """Return whether what a plan places leaves every reservation when and where it is.
+
+    What is rented does: nothing was reserved for it, because its wait was over. So does what starts on a cluster of one
+    machine, where there is no choice: it delays no reservation, and none can be sooner than without it.
+    """
+    owned = [each for each in index.capacity.values() if each.owned]
+    names = {each.name for each in owned}
+    starting = [each.job for each in draft.placements if each.cluster in names]
+    if not starting:
+        return True
+    if len(owned) > 1 or len(owned[0].machines) != 1 or owned[0].layout.pools:
+        return False
+    # A job that is expected to end at once is overdue in the next cycle.
+    return all(index.runs(draft.state.jobs[each]) > 0 for each in starting)
 
 
 def expire(draft: Draft, index: SchedulingIndex, most: int) -> None:

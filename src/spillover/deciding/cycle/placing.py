@@ -35,6 +35,7 @@ class Placer(Places):
         "_left_out",
         "_looks",
         "_most",
+        "complete",
         "cut",
         "passed",
         "spent",
@@ -64,6 +65,8 @@ class Placer(Places):
         self._most = MOST_PLACED if bounded else FOREVER
         self.cut = False
         """Whether the cycle reached its limit of placements, so that some jobs may not have been tried."""
+        self.complete = False
+        """Whether the cycle tried all queued jobs on owned capacity that could start there."""
         self.spent = False
         """Whether a bounded look met a job that cannot start."""
         self._late_from = FOREVER
@@ -76,7 +79,8 @@ class Placer(Places):
         gains = index.gained or (not calm and index.gains(self._draft.now))
         contended = index.spent and self._is_contended(queue)
         if gains or contended or (index.in_turn and not self._only_newcomers_without_room()):
-            self._fill(self._walk(queue, everything=True), OWNED, strict=self._policies.backfill.strict)
+            strict = self._policies.backfill.strict
+            self.complete = self._fill(self._walk(queue, everything=True), OWNED, strict=strict)
             return
         self.passed, self.spent, self.turn = index.passed, index.spent, index.turn  # from the last cycle
         if queue.woken and not index.in_turn and not self._place_newcomer(queue):
@@ -159,13 +163,16 @@ class Placer(Places):
             self._place(job, self._index.lane_of(job), RENTED)
         return True
 
-    def again(self) -> int:
-        """Return when time alone could let a job start: a budget renews, or forecasts or deadlines pass."""
+    def again(self, *, final: bool) -> int:
+        """Return when time alone could let a job start: a budget renews, or forecasts or deadlines pass.
+
+        After a final cycle none will look at what it starts.
+        """
         again = self._late_from
         if self.budgets is not None:
             again = min(again, self.budgets.renews)
         if self.reservation is not None and self.reservation.waits_for_end:
-            again = min(again, self.reservation.again())
+            again = min(again, self.reservation.again(started=final))
         return again
 
     def _walk(self, line: JobQueue, everything: bool, newly: dict[Lane, list[Entry]] | None = None) -> Walk:
@@ -189,8 +196,8 @@ class Placer(Places):
             )
         return Walk(heads, jobs, depth, count)
 
-    def _fill(self, walk: Walk, role: Role, *, strict: bool) -> None:
-        """Place jobs in the order of a walk while there is room."""
+    def _fill(self, walk: Walk, role: Role, *, strict: bool) -> bool:
+        """Place jobs in the order of a walk while there is room; return whether all were tried that could start."""
         jobs, draft, index = self._state.jobs, self._draft, self._index
         ceiling: Ceiling | None = None
         reservation = self.reservation if role is OWNED else None
@@ -207,7 +214,7 @@ class Placer(Places):
             if (ceiling is None or not self._rules_out(ceiling, lane)) and self._place(job, lane, role):
                 if len(draft.placements) >= self._most:
                     self.passed = self.cut = True
-                    return
+                    return False
                 if ceiling is not None:
                     ceiling.took()
                 # The next member of an array comes before other jobs.
@@ -216,7 +223,7 @@ class Placer(Places):
                 continue
             if strict:
                 self.passed = True
-                return
+                return False
             if self._is_passed_over(job, walk, entry, lane):
                 continue
             self._reserve_for(job, lane, role)
@@ -224,12 +231,13 @@ class Placer(Places):
                 # Once even the smallest queued job fits nowhere, no other lane can start anything.
                 ceiling = ceiling or Ceiling.over(index.capacity.values(), role)
                 if ceiling.failed() < index.least_cpu():
-                    return
+                    return True
             walk.stuck()
             if self._barred or (reservation is not None and reservation.blocked):
                 self._go_on_behind(walk, entry, lane, role)
         if self._left_out and self._bounded:
             self._take_turns(role, strict=strict)
+        return not self._left_out and not walk.is_cut
 
     def _is_skipped(self, job: Job, walk: Walk, entry: Entry, lane: Lane, role: Role) -> bool:
         """Return whether to skip a job: it is placed completely, would be late, or a reservation blocks its lane."""

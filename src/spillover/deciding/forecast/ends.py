@@ -43,6 +43,16 @@ def overdue_among(ends: Sequence[End], now: int) -> int:
     return bisect_right(ends, now, key=_AT)
 
 
+def next_turn(ends: Sequence[End], now: int) -> int:
+    """Return when the order of these changes if nothing happens; FOREVER if never."""
+    late = bisect_right(ends, (now, FOREVER))
+    turn = ends[late].at if late < len(ends) else FOREVER
+    after = bisect_right(ends, (now + MINUTE, FOREVER))
+    if late and after < len(ends):  # from then on, overdue jobs are expected to end after it
+        turn = min(turn, ends[after].at - MINUTE)
+    return turn
+
+
 class Ends:
     """The expected ends of all jobs on owned capacity."""
 
@@ -159,16 +169,6 @@ class Ends:
     def _add_on(on: dict[Machine, dict[JobId, tuple[End, Wants]]], end: End) -> None:
         for held in end.held:
             on.setdefault(held.machine, {})[end.job] = (end, held.wants)
-
-    def next_turn(self, now: int) -> int:
-        """Return when the order of expected ends changes if nothing happens; FOREVER if never."""
-        ends = self.sorted
-        late = bisect_right(ends, (now, FOREVER))
-        turn = ends[late].at if late < len(ends) else FOREVER
-        after = bisect_right(ends, (now + MINUTE, FOREVER))
-        if late and after < len(ends):  # from then on, overdue jobs are expected to end after it
-            turn = min(turn, ends[after].at - MINUTE)
-        return turn
 
     def _held(self, job: Job, phase: Placed | Running, cluster: Capacity) -> tuple[HeldCapacity, ...]:
         """Return what a job holds; nothing while it is prefetched."""

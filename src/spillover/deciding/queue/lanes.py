@@ -189,6 +189,11 @@ class Walk:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether it ended because too many lanes are stuck."""
+        return self._patience <= 0
+
     def next(self) -> tuple[Entry, Lane] | None:
         """Return the next job in the order of all lanes; None at the end, or when too many lanes are stuck."""
         while self._patience > 0:
