@@ -15,6 +15,7 @@ from spillover.ports.provider import ProviderKind, pip
 
 GROUP: Final = "spillover.providers"
 BUILT_IN: Final = {
+    "aws": "spillover.providers.aws.kind:AwsKind",
     "hetzner": "spillover.providers.hetzner.kind:HetznerKind",
 }
 """As in pyproject.toml. Listed here too, so that they work in a source tree, and no package can replace them."""

@@ -1,0 +1,1 @@
+"""The provider `aws`: machines of EC2."""
