@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from spillover.model.ids import ClusterName
-from spillover.model.pools import MachineId, OfferKey, RefusalCause
+from spillover.model.pools import JoinTerms, MachineId, OfferKey, RefusalCause
 
 
 class OpenPool(Struct, frozen=True):
@@ -11,6 +11,10 @@ class OpenPool(Struct, frozen=True):
 
     cluster: ClusterName
     key: bytes
+    terms: JoinTerms = JoinTerms()
+    """For machines that are ordered from now on."""
+    identity: str = ""
+    """A new identity of the state, which is used if it has none; empty if the proposer knows that it has one."""
 
 
 class SeeMade(Struct, frozen=True):

@@ -87,6 +87,19 @@ class Offer(Struct, frozen=True, array_like=True):
         return OfferKey(f"{self.type}/{self.zone}/{self.market}")
 
 
+class JoinTerms(Struct, frozen=True, array_like=True):
+    """What the agents of new machines are told, besides what differs for each machine."""
+
+    server: str = ""
+    """HOST:PORT at which agents reach the server; empty until the pool is opened."""
+    pin: str = ""
+    """SHA-256 of the server's certificate, hexadecimal; empty if the server has no TLS."""
+    alone_for: int = 0
+    """Nanoseconds without a server and without tasks after which a machine turns itself off; 0 is never."""
+    notices: str = ""
+    """How agents learn that their machine will be taken back; empty if they cannot."""
+
+
 class PoolBudget(Struct, frozen=True, array_like=True, gc=False):
     """The most that the machines of a pool may cost in a period."""
 

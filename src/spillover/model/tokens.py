@@ -76,3 +76,10 @@ def digest_of(secret: str) -> bytes:
     from hashlib import sha256  # noqa: PLC0415 - slow to import
 
     return sha256(secret.encode()).digest()
+
+
+def join_token(key: bytes, machine: str) -> str:
+    """Return the secret with which the agent of a rented machine joins; the key is that of its pool."""
+    import hmac  # noqa: PLC0415 - slow to import
+
+    return hmac.digest(key, f"join/{machine}".encode(), "sha256").hex()

@@ -19,11 +19,13 @@ from spillover.core.events import (
     MachinesHeld,
     MachinesWanted,
     PeriodRef,
+    PoolOpened,
     PoolPaused,
     Wish,
 )
 from spillover.core.events.machines import MachineHeld
 from spillover.core.pool_proposals import (
+    OpenPool,
     PausePool,
     ResumePool,
     SeeGone,
@@ -41,7 +43,16 @@ from spillover.model.cluster import Billing, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.pools import MachineId, MachineState, Offer, OfferKey, Pool, RefusalCause, machine_id
+from spillover.model.pools import (
+    JoinTerms,
+    MachineId,
+    MachineState,
+    Offer,
+    OfferKey,
+    Pool,
+    RefusalCause,
+    machine_id,
+)
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE, SECOND
 from spillover.policies.loading import load
@@ -353,3 +364,18 @@ def test_what_is_known_of_other_clusters_is_left_alone() -> None:
         w.propose(each)
     assert state_of(w) is MachineState.WANTED
     assert not seen(w, MachinesDraining)
+
+
+def test_a_pool_keeps_its_first_key_and_its_machines_the_terms_of_their_order() -> None:
+    w = world()
+    order(w, M1)
+    first, second = JoinTerms("10.0.0.1:7071", "ab" * 32), JoinTerms("10.0.0.2:7071")
+    w.propose(OpenPool(CLOUD, b"one", first, "mine"))
+    order(w, M2)
+    w.propose(OpenPool(CLOUD, b"two", first, "other"))
+    w.propose(OpenPool(CLOUD, b"two", second, "other"))
+    assert (w.state.pools[CLOUD].key, w.state.pools[CLOUD].terms) == (b"one", second)
+    assert w.state.facts.identity == "mine"
+    assert [w.state.machines[each].terms for each in (M1, M2)] == [first, first]
+    assert len(seen(w, PoolOpened)) == 2
+    assert restored(w).machines == w.state.machines

@@ -48,12 +48,17 @@ _INTERRUPTED = frozenset({Back.INTERRUPTED, Back.LOST})
 
 
 def opened(state: State, event: PoolOpened) -> None:
-    """Record the key of a pool."""
-    _set_pool(state, replace(_pool(state, event.cluster), key=event.key))
+    """Record the key of a pool, and what its machines are told."""
+    _set_pool(state, replace(_pool(state, event.cluster), key=event.key, terms=event.terms))
+    for machine in list(state.machines.values()):
+        # The plan may order machines before the server has opened the pool. Nobody was asked for them yet.
+        if machine.cluster == event.cluster and machine.is_live and not machine.terms.server:
+            _set(state, replace(machine, terms=event.terms))
 
 
 def wanted(state: State, event: MachinesWanted) -> None:
     """Add machines that are ordered."""
+    terms = _pool(state, event.cluster).terms
     for wish in event.wishes:
         machine = RentedMachine(
             wish.machine,
@@ -65,6 +70,7 @@ def wanted(state: State, event: MachinesWanted) -> None:
             wish.join_by,
             wish.job,
             wish.group,
+            terms=terms,
         )
         _set(state, machine)
     state.facts.machines += len(event.wishes)

@@ -12,6 +12,7 @@ from spillover.core.events import (
     AgentForgotten,
     AgentLost,
     AnyEvent,
+    Identified,
     JobEnded,
     JobRequeued,
     MachineFound,
@@ -59,11 +60,14 @@ _OVER: Final = (MachineState.GONE, MachineState.REFUSED)
 
 
 def open_pool(state: State, proposal: OpenPool, now: int) -> tuple[list[AnyEvent], Reply]:
-    """Give a pool its key, if it has none."""
-    known = state.pools.get(proposal.cluster)
-    if known is not None and known.key:
-        return [], Done()
-    return [PoolOpened(proposal.cluster, now, proposal.key)], Done()
+    """Give a pool its key, if it has none, and record what its machines are told."""
+    events: list[AnyEvent] = []
+    if proposal.identity and not state.facts.identity:
+        events.append(Identified(proposal.identity))
+    known = state.pools.get(proposal.cluster, PoolRecord(proposal.cluster))
+    if not known.key or known.terms != proposal.terms:
+        events.append(PoolOpened(proposal.cluster, now, known.key or proposal.key, proposal.terms))
+    return events, Done()
 
 
 def made(state: State, proposal: SeeMade, now: int) -> tuple[list[AnyEvent], Reply]:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from spillover.core.events.base import Event, PeriodRef
 from spillover.model.ids import ClusterName, JobId
-from spillover.model.pools import MachineId, Offer, OfferKey, RefusalCause
+from spillover.model.pools import JoinTerms, MachineId, Offer, OfferKey, RefusalCause
 from spillover.model.units import format_moment
 
 
@@ -37,12 +37,14 @@ class MachineHeld(Struct, frozen=True, array_like=True):
 
 
 class PoolOpened(Event, frozen=True, tag="pool_opened"):
-    """A pool was opened for the first time. Its key makes the tokens with which its machines join."""
+    """A pool was opened for the first time, or what its new machines are told has changed."""
 
     cluster: ClusterName
     at: int
     key: bytes
-    """Never shown."""
+    """Makes the tokens with which its machines join. Never shown."""
+    terms: JoinTerms = JoinTerms()
+    """For machines that are ordered from now on."""
 
     hidden: ClassVar[tuple[str, ...]] = ("key",)
 

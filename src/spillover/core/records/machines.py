@@ -7,7 +7,7 @@ from msgspec import Struct
 from spillover.core.events.base import PeriodRef
 from spillover.model.cluster import PER_RATE, Billing, billed
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
-from spillover.model.pools import MachineId, MachineState, Offer, OfferKey, Pool, RefusalCause
+from spillover.model.pools import JoinTerms, MachineId, MachineState, Offer, OfferKey, Pool, RefusalCause
 
 LIVE: Final = (
     MachineState.WANTED,
@@ -79,6 +79,8 @@ class RentedMachine(Struct, frozen=True, array_like=True):
     """What the pool's budget holds for it, the oldest first; empty without a budget."""
     held_until: int = 0
     """Until when those pay for it, nanoseconds UTC; 0 without a budget."""
+    terms: JoinTerms = JoinTerms()
+    """Those of the pool when it was ordered, so that each repetition of its order is the same."""
 
     @property
     def key(self) -> NodeKey:
@@ -130,6 +132,8 @@ class PoolRecord(Struct, frozen=True, array_like=True):
     """Present prices of spot offers, in millionths for an hour; others have the configured one."""
     ordered: tuple[int, ...] = ()
     """When the last machines were ordered, nanoseconds UTC, if the pool limits its rate."""
+    terms: JoinTerms = JoinTerms()
+    """For machines that are ordered from now on."""
 
     def boot(self, pool: Pool, offer: OfferKey, part: int = 50) -> int:
         """Return the nanoseconds in which this percentage of boots of an offer were ready."""
