@@ -252,6 +252,12 @@ class ProviderOpening(Struct, frozen=True):
     environ: Mapping[str, str] = field(default_factory=dict)
     home: Path = Path()
     """Home folder of the user that runs the server."""
+    umask: int = -1
+    """umask for files that tasks create on this machine; -1 means that of the server."""
+    files: int | None = None
+    """Most open files of agents on this machine; None leaves the limit unchanged."""
+    agent_options: tuple[str, ...] = ()
+    """Command-line options of every agent on this machine, such as `--server-file FILE`."""
 
 
 class ProviderKind(Protocol):

@@ -15,6 +15,7 @@ from spillover.ports.provider import ProviderKind, pip
 
 GROUP: Final = "spillover.providers"
 BUILT_IN: Final = {
+    "process": "spillover.providers.process.provider:ProcessKind",
     "aws": "spillover.providers.aws.kind:AwsKind",
     "hetzner": "spillover.providers.hetzner.kind:HetznerKind",
 }

@@ -1,0 +1,1 @@
+"""The provider `process`: machines are agents as processes on the server's machine."""

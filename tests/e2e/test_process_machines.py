@@ -1,0 +1,106 @@
+"""Machines of the provider `process` with real agents on a real server."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spillover.model.ids import ClusterName
+from spillover.model.pools import MachineId, Offer
+from spillover.model.resources import Resources
+from spillover.model.units import HOUR
+from spillover.ports.provider import Join, Made, Order, Presence, ProviderOpening
+from spillover.providers.process.machines import Machines, marked
+from spillover.providers.process.provider import ProcessForm, ProcessKind, ProcessProvider
+from tests.support.processes import ServerProcess, wait_until
+
+CLUSTER = ClusterName("cloud")
+OWNER = "5d1f0c7a9b3e2468"
+OFFER = Offer("small", Resources(1000, 2**30), 100_000, labels={"zone": "a"})
+
+
+@pytest.fixture
+def provider(tmp_path: Path) -> Iterator[ProcessProvider]:
+    folder = tmp_path / "machines"
+    opening = ProviderOpening(CLUSTER, OWNER, folder, dict(os.environ), agent_options=("--isolation", "none"))
+    yield ProcessKind().open(ProcessForm(), opening)
+    machines = Machines(folder)
+    with machines.alone():
+        names = [each.name for each in machines.found()]
+    assert not machines.end(names)
+
+
+def ordered(server: ServerProcess, number: int) -> Order:
+    made = server.spill("token", "create", "--role", "agent")
+    assert made.returncode == 0, made
+    address = json.loads((server.data / "server.json").read_text())["grpc"]
+    name = MachineId(f"cloud-{number}")
+    join = Join(address, CLUSTER, name, made.stdout.strip(), time.time_ns() + HOUR)
+    return Order(name, f"token-{number}", OWNER, OFFER, join)
+
+
+def ready(server: ServerProcess) -> list[str]:
+    with server.client() as client:
+        return sorted(agent.name for agent in client.agents() if agent.state == "ready")
+
+
+def test_machines_join_run_jobs_and_leave_nothing_behind(
+    servers: Callable[..., ServerProcess], provider: ProcessProvider, tmp_path: Path
+) -> None:
+    server = servers(clusters=[{"name": "cloud"}]).up()
+    orders = [ordered(server, number) for number in (1, 2)]
+    for order in orders:
+        assert isinstance(asyncio.run(provider.create(order)), Made)
+    wait_until(lambda: ready(server) == ["cloud-1", "cloud-2"], "both machines being ready")
+    ran = server.spill("run", "--wait", "--cpu", "1", "--", "echo", "rented")
+    assert (ran.returncode, ran.stdout) == (0, "rented\n"), ran
+    for _ in orders:
+        begun = server.spill(
+            "run", "--detach", "--cpu", "1", "--", "sh", "-c", "setsid sleep 1000 & sleep 1000"
+        )
+        assert begun.returncode == 0, begun
+    folders = [tmp_path / "machines" / order.name for order in orders]
+
+    def sleeping() -> bool:
+        pids = [pid for each in marked(folders).values() for pid in each]
+        lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids]
+        return sum(line.startswith(b"sleep\0") for line in lines) == 4
+
+    wait_until(sleeping, "the tasks of both machines")
+    (first, second), listed = orders, asyncio.run(provider.list()).machines
+    assert [(each.machine, each.presence) for each in listed] == [
+        ("cloud-1", Presence.RUNNING),
+        ("cloud-2", Presence.RUNNING),
+    ]
+    # One stops in order, the other's agent dies first.
+    agent = int((folders[1] / "pid").read_text())
+    os.killpg(agent, signal.SIGKILL)
+    assert asyncio.run(provider.destroy([first.name, second.name])) == {}
+    assert not any(marked(folders).values())
+    assert not asyncio.run(provider.list()).machines
+
+
+def test_machines_outlive_their_server_and_join_the_next_one(
+    servers: Callable[..., ServerProcess], provider: ProcessProvider
+) -> None:
+    server = servers(clusters=[{"name": "cloud"}]).up()
+    provider._opening = ProviderOpening(
+        CLUSTER,
+        OWNER,
+        provider._opening.data,
+        dict(os.environ),
+        agent_options=("--isolation", "none", "--server-file", str(server.data / "server.json")),
+    )
+    order = ordered(server, 1)
+    asyncio.run(provider.create(order))
+    wait_until(lambda: ready(server) == ["cloud-1"], "the machine being ready")
+    server.kill()
+    server.up()
+    wait_until(lambda: ready(server) == ["cloud-1"], "the machine being ready again")
+    assert asyncio.run(provider.create(order)) == asyncio.run(provider.create(order))
+    assert asyncio.run(provider.destroy([order.name])) == {}
