@@ -79,6 +79,8 @@ class Candidates:
         cluster, heap, scores = self.cluster, self.heap, self.scores
         if self.read != cluster.forgotten + len(cluster.changes):
             self._read(place)
+        if not heap:
+            return None  # as for most jobs that are tried on a full cluster
         aside: list[tuple[int, int]] = [] if passed is None else passed
         found: Machine | None = None
         while heap:
@@ -111,6 +113,8 @@ class Candidates:
             heap.clear()
             scores.clear()
             look: Iterable[int] = range(len(machines))
+        elif end - self.read == 1:
+            look = cluster.changes[-1:]
         else:
             look = dict.fromkeys(cluster.changes[self.read - cluster.forgotten :])
         self.read = end

@@ -366,24 +366,30 @@ class Ceiling:
     Free capacity only shrinks while a cycle places jobs, so an old measure never rules out a job that fits.
     """
 
-    __slots__ = ("_ahead", "_clusters", "_failed", "_size", "_stale", "cpu", "gpu", "memory")
+    __slots__ = ("_ahead", "_clusters", "_failed", "_least", "_size", "_stale", "cpu", "gpu", "memory")
 
-    def __init__(self, clusters: Iterable[Capacity], ahead: Iterable[Capacity]) -> None:
+    def __init__(self, clusters: Iterable[Capacity], ahead: Iterable[Capacity], least: int) -> None:
         self._clusters = tuple(clusters)
         self._ahead = tuple(ahead)
         """Clusters that may take a prefetched lease."""
         self._size = sum([len(each.machines) for each in self._clusters])
+        self._least = least
+        """The least CPU that any job asks for, in thousandths."""
         self._failed = 0
         self._stale = True
         self.cpu = self.memory = self.gpu = FOREVER
 
     @classmethod
-    def over(cls, clusters: Iterable[Capacity], role: Role) -> "Ceiling":
-        """Return the ceiling over the clusters of a role. Jobs to rent may also be prefetched on owned capacity."""
+    def over(cls, clusters: Iterable[Capacity], role: Role, least: int) -> "Ceiling":
+        """Return the ceiling over the clusters of a role. Jobs to rent may also be prefetched on owned capacity.
+
+        `least` is the least CPU that any job asks for, in thousandths.
+        """
         clusters = tuple(clusters)
         return cls(
             [each for each in clusters if each.spec.role is role],
             [each for each in clusters if each.spec.role is role or role is Role.RENTED],
+            least,
         )
 
     def rules_out(self, shape: Shape) -> bool:
@@ -397,12 +403,12 @@ class Ceiling:
         """Note that capacity was taken."""
         self._stale = True
 
-    def failed(self) -> int:
-        """Count a failed try; return the most CPU that any machine may have left."""
+    def failed(self) -> bool:
+        """Count a failed try; return whether no machine has enough CPU left for any job."""
         self._failed += 1
         if self._stale and 8 * self._failed >= self._size:  # a try costs as much as measuring eight machines
             self._measure()
-        return self.cpu
+        return self.cpu < self._least
 
     def _measure(self) -> None:
         self._failed = 0

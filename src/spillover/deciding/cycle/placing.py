@@ -207,7 +207,7 @@ class Placer(Places):
             entry, lane = found
             index.looking_at = entry[2]
             job = jobs[entry[2]]
-            plain = job.extra is NO_EXTRA and reservation is None and job.id not in draft.taken
+            plain = job.extra is NO_EXTRA and reservation is None and entry[2] not in draft.taken
             plain = plain and not lane.kind.shape.reservation
             if not plain and self._is_skipped(job, walk, entry, lane, role):
                 continue
@@ -229,8 +229,8 @@ class Placer(Places):
             self._reserve_for(job, lane, role)
             if many:
                 # Once even the smallest queued job fits nowhere, no other lane can start anything.
-                ceiling = ceiling or Ceiling.over(index.capacity.values(), role)
-                if ceiling.failed() < index.least_cpu():
+                ceiling = ceiling or Ceiling.over(index.capacity.values(), role, index.least_cpu())
+                if ceiling.failed():
                     return True
             walk.stuck()
             if self._barred or (reservation is not None and reservation.blocked):

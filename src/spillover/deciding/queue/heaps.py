@@ -11,10 +11,16 @@ def in_order(heap: Sequence[T]) -> Iterator[T]:
     """Yield the items of a heap, smallest first, at O(log k) for the k-th. The heap must not change meanwhile."""
     if not heap:
         return
+    size = len(heap)
     front: list[tuple[Any, int]] = [(heap[0], 0)]
     while front:
-        item, at = heapq.heappop(front)
+        item, at = front[0]
         yield item
-        for child in (2 * at + 1, 2 * at + 2):
-            if child < len(heap):
-                heapq.heappush(front, (heap[child], child))
+        child = 2 * at + 1
+        if child >= size:
+            heapq.heappop(front)
+            continue
+        heapq.heapreplace(front, (heap[child], child))  # one step instead of two, which cost most of the walk
+        child += 1
+        if child < size:
+            heapq.heappush(front, (heap[child], child))
