@@ -302,6 +302,7 @@ class Engine:
             again=found.again,
             turn=found.turn,
             spent=found.spent,
+            rents_at=found.rents_at,
         )
         return plan if decided else None
 

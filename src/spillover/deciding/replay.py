@@ -18,6 +18,9 @@ from spillover.core.events import (
     JobPlaced,
     JobsAdmitted,
     LeasesRevoked,
+    MachinesHeld,
+    MachinesKept,
+    MachinesWanted,
     MemberPlaced,
     WaitsExpired,
 )
@@ -33,8 +36,19 @@ from spillover.model.policy import PolicySet
 from spillover.model.reasons import code_of
 from spillover.model.units import FOREVER, MONEY, format_duration, format_time
 
-_OF_A_PLAN: Final = (CostHeld, GangPlaced, JobPlaced, JobsAdmitted, LeasesRevoked, MemberPlaced, WaitsExpired)
-"""Events that only a plan produces."""
+_OF_A_PLAN: Final = (
+    CostHeld,
+    GangPlaced,
+    JobPlaced,
+    JobsAdmitted,
+    LeasesRevoked,
+    MachinesHeld,
+    MachinesKept,
+    MachinesWanted,
+    MemberPlaced,
+    WaitsExpired,
+)
+"""Events that only a plan produces. It also produces some that others produce, such as drains of machines."""
 _UNFIT: Final = (Impossible, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """Errors that applying an event can raise if it does not fit the state before it."""
 
@@ -85,7 +99,7 @@ class Replay:
         self.events += 1
         if type(event) is Decided:
             self._decided(revision, event)
-        elif isinstance(event, _OF_A_PLAN):
+        elif isinstance(event, _OF_A_PLAN) or (self._due and self._due[-1] == event):
             self._carried_out(revision, event)
         elif self._due:
             self._differ(revision, f"{_kind(event)} comes in the middle of a plan")
@@ -185,7 +199,7 @@ def describe(event: AnyEvent, jumped: int = 0) -> str:
             runs = "" if event.limit is None else f", which may run {format_duration(event.limit)}"
             return f"hold {_money(event.amount)} for {event.job}{runs}"
         case _:
-            return _kind(event)
+            return f"{_kind(event)}: {event}"
 
 
 def _money(millionths: int) -> str:

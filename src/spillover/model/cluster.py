@@ -218,6 +218,12 @@ def _share_rate(machine: NodeClass, resources: Resources) -> int:
     return -(-machine.share(resources) * machine.hour * 1000 * 2**30 // WHOLE)
 
 
+def pool_price(pool: Pool, egress_gb: int = 0) -> Price:
+    """Return the price of a pool: tasks pay their share of its machines."""
+    machines = tuple([NodeClass(each.key, each.resources, each.hour) for each in pool.offers])
+    return Price(egress_gb=egress_gb, machines=machines)
+
+
 def dearest(price: Price, shape: Shape) -> Price:
     """Return the price if each task gets the dearest machine that it fits on, which caps must hold."""
     if not price.machines:

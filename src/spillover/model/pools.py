@@ -21,6 +21,11 @@ ON_DEMAND: Final = "on-demand"
 SPOT: Final = "spot"
 """The two markets. A spot machine is cheaper, and its provider may take it back."""
 
+TYPE_LABEL: Final = "spillover.dev/type"
+ZONE_LABEL: Final = "spillover.dev/zone"
+MARKET_LABEL: Final = "spillover.dev/market"
+"""Labels that the agent of each machine has, so that jobs can ask for them and levels can be made of them."""
+
 
 class MachineState(StrEnum):
     """The life of a rented machine."""
@@ -80,6 +85,11 @@ class Offer(Struct, frozen=True, array_like=True):
     def market(self) -> str:
         """The market, `spot` or `on-demand`."""
         return SPOT if self.spot else ON_DEMAND
+
+    @property
+    def agent_labels(self) -> dict[str, str]:
+        """Labels that its agent has: those configured, and where it is from."""
+        return {TYPE_LABEL: self.type, ZONE_LABEL: self.zone, MARKET_LABEL: self.market, **self.labels}
 
     @property
     def key(self) -> OfferKey:

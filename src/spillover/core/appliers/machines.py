@@ -32,6 +32,7 @@ from spillover.core.records.machines import (
     PoolRecord,
     PoolSpend,
     RentedMachine,
+    SeenOffer,
 )
 from spillover.core.records.money import BudgetPeriod
 from spillover.core.state import State
@@ -128,7 +129,10 @@ def joined(state: State, event: MachineJoined) -> None:
     pool = _pool(state, event.cluster)
     key = machine.offer.key
     seen = (*pool.boots.get(key, ()), max(0, event.at - machine.wanted_at))[-BOOTS:]
-    _set_pool(state, replace(pool, failed_boots=0, boots={**pool.boots, key: seen}))
+    known = pool.seen
+    if (node := state.nodes.get(machine.key)) is not None:
+        known = {**known, key: SeenOffer(node.capacity, node.offers, node.labels)}
+    _set_pool(state, replace(pool, failed_boots=0, boots={**pool.boots, key: seen}, seen=known))
     state.moved[machine.key] = None
 
 

@@ -8,6 +8,7 @@ from spillover.core.events.base import PeriodRef
 from spillover.model.cluster import PER_RATE, Billing, billed
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
 from spillover.model.pools import JoinTerms, MachineId, MachineState, Offer, OfferKey, Pool, RefusalCause
+from spillover.model.resources import Resources
 
 LIVE: Final = (
     MachineState.WANTED,
@@ -111,6 +112,15 @@ class ClosedOffer(Struct, frozen=True, array_like=True):
     """In the words of the provider."""
 
 
+class SeenOffer(Struct, frozen=True, array_like=True):
+    """What the last machine of an offer turned out to be, when its agent joined."""
+
+    resources: Resources
+    words: tuple[str, ...]
+    """Words that the agent offers, sorted."""
+    labels: dict[str, str]
+
+
 class PoolRecord(Struct, frozen=True, array_like=True):
     """What is known about a pool besides its configuration."""
 
@@ -134,6 +144,8 @@ class PoolRecord(Struct, frozen=True, array_like=True):
     """When the last machines were ordered, nanoseconds UTC, if the pool limits its rate."""
     terms: JoinTerms = JoinTerms()
     """For machines that are ordered from now on."""
+    seen: dict[OfferKey, SeenOffer] = {}
+    """What machines of each offer turned out to be."""
 
     def boot(self, pool: Pool, offer: OfferKey, part: int = 50) -> int:
         """Return the nanoseconds in which this percentage of boots of an offer were ready."""

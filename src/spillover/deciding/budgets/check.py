@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spillover.core.events import PeriodRef
 from spillover.core.learned.estimates import estimate
 from spillover.core.records.jobs import Job, Kind
 from spillover.core.state import State
 from spillover.model.budget import Cap, Of
-from spillover.model.cluster import PER_RATE, ClusterSpec, cost_of_job, egress_cost, rate_of_job
+from spillover.model.cluster import PER_RATE, ClusterSpec, cost_of_job, dearest, egress_cost, rate_of_job
 from spillover.model.ids import ClusterName
 from spillover.model.job import WALLTIME_SLACK
 from spillover.model.reasons import OverBudget, OverMaxCost, Reason, TooDear
@@ -76,6 +77,8 @@ class BudgetCheck:
         """
         caps = self._caps(job)
         shape, terms = job.kind.shape.sized(tasks) if tasks else job.kind.shape, job.terms
+        if spec.price.machines:
+            spec = replace(spec, price=dearest(spec.price, shape))
         rate = rate_of_job(spec.price, shape)
         if (terms.max_cost is None and not caps) or not (rate or egress_cost(spec.price, terms.data)):
             return None

@@ -31,6 +31,7 @@ from spillover.deciding.queue.heaps import in_order
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.turns import Turn
 from spillover.deciding.queue.waiting import WaitQueue
+from spillover.deciding.renting.plan import rent
 from spillover.model.ids import JobId
 from spillover.model.job import ALWAYS, NEVER, Shape
 from spillover.model.reasons import AlwaysRented, NotInTime, OnlyRented, QueueFull, WaitOver
@@ -62,6 +63,8 @@ class CycleOutcome(Struct, frozen=True):
     """Whether bounded looks met jobs that cannot start."""
     final: bool = False
     """Whether another cycle at this time would decide nothing, even if jobs of this one moved and others waited for them."""
+    rents_at: int = FOREVER
+    """When machines of pools must be planned again although nothing happened, nanoseconds UTC."""
 
 
 def run(
@@ -98,6 +101,9 @@ def run(
             placer.rent()
     if rules >= REVOKES and (index.prefetched or index.rentable_sooner):
         revoke(draft, index, most)
+    rents_at = FOREVER
+    if index.pooled and not placer.cut:
+        draft.machines, rents_at = rent(draft, index, policies)
     if not keep:
         placer.undo()
     waits = placer.passed or placer.budgets is not None or placer.reservation is not None
@@ -109,10 +115,11 @@ def run(
         draft.plan(placer.holds),
         placer.passed,
         again,
-        keep and not draft.ahead,
+        keep and not draft.ahead and not draft.machines,
         placer.turn,
         placer.spent,
         final,
+        rents_at,
     )
 
 

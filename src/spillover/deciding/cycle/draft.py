@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from spillover.core.events import AnyEvent
 from spillover.core.records.jobs import Job, Queued
 from spillover.core.state import State
 from spillover.deciding.budgets.check import CostHold
@@ -25,6 +26,7 @@ class Draft:
         "ahead",
         "expired",
         "granted",
+        "machines",
         "now",
         "placements",
         "rented",
@@ -53,6 +55,8 @@ class Draft:
         self.ahead: dict[JobId, None] = {}
         """Jobs that this plan prefetches. Their wait continues."""
 
+        self.machines: tuple[AnyEvent, ...] = ()
+        """What becomes of rented machines."""
         self.revoked: dict[JobId, None] = {}
         """Jobs whose prefetched leases the server asks back."""
 
@@ -121,4 +125,5 @@ class Draft:
             tuple(holds),
             tuple(self.revoked),
             tuple(self.granted),
+            self.machines,
         )

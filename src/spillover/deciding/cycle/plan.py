@@ -83,13 +83,17 @@ class Plan(Struct, frozen=True, array_like=True):
     """Jobs whose prefetched leases the server asks back."""
     granted: tuple[tuple[int, tuple[Granted | None, ...]], ...] = ()
     """Cores and GPUs that tasks get by name, by position in `placements`; of each task by rank."""
+    machines: tuple[AnyEvent, ...] = ()
+    """What becomes of rented machines, as the events that say so."""
 
     def __bool__(self) -> bool:
-        return bool(self.admitted or self.expired or self.placements or self.revoked)
+        return bool(self.admitted or self.expired or self.placements or self.revoked or self.machines)
 
     def digest(self) -> bytes:
         """Return a digest that is the same for equal plans on every machine."""
         made = (self.now, self.seed, self.admitted, self.expired, self.placements)
+        if self.machines:
+            return _digest((*made, self.holds, self.revoked, self.granted, self.machines))
         if self.granted:
             return _digest((*made, self.holds, self.revoked, self.granted))
         if self.revoked:
@@ -165,6 +169,7 @@ def events_of(plan: Plan, state: State, policies: bytes, rules: int = RULES) -> 
         events.append(_placed(plan.now, each, state, own))
         if at in holds:
             events.append(_held(plan, at, holds[at]))
+    events += plan.machines
     return events
 
 

@@ -97,6 +97,10 @@ class SchedulingIndex:
         """Whether there are advance reservations, so that machines are closed to some jobs at some times."""
         self.opens_at = FOREVER
         """When the next of them begins, nanoseconds UTC; FOREVER if there is none."""
+        self.pooled = any(spec.pool is not None for spec in state.facts.clusters)
+        """Whether any cluster has a pool, so that cycles plan machines."""
+        self.rents_at = 0
+        """When machines must be planned again although nothing happened, nanoseconds UTC."""
         self.gained = True
         """Whether capacity, or permission to use it, was gained since the last cycle."""
         self.reordered = False
@@ -280,6 +284,8 @@ class SchedulingIndex:
             at = alarms[0][0]
         if waits and waits[0][0] + self.state.facts.jumped < at:
             at = waits[0][0] + self.state.facts.jumped
+        if self.pooled and self.rents_at < at:
+            at = self.rents_at
         if self.turn is not None and self.queue.first:
             at = min(at, next_turn(self.turn))
         if self.ranking is not None and self.queue.first:
@@ -307,6 +313,8 @@ class SchedulingIndex:
             self.gained = self.gained or self._of_use()
             self.grown.clear()
         if self.fresh or self.queue.woken or self.due.woken:
+            return True
+        if self.pooled and (state.rented or self.rents_at <= now):
             return True
         if (self.prefetched and self.prefetched[0][0] <= now) or (self.sooner and self.rentable_sooner):
             return True
@@ -341,6 +349,7 @@ class SchedulingIndex:
         again: int,
         turn: Turn | None = None,
         spent: bool = False,
+        rents_at: int = FOREVER,
     ) -> None:
         """Record the end of a cycle. If it moved jobs and some others waited for them, those may start next.
 
@@ -351,6 +360,8 @@ class SchedulingIndex:
         self.passed = passed
         self.turn = turn
         self.spent = spent
+        if self.pooled:
+            self.rents_at, self.state.rented = rents_at, decided
         if again < self.again:
             self.again = again
         if self.ranking is not None:

@@ -1,0 +1,1 @@
+"""Plans which machines of pools to order, to drain and to end."""

@@ -1,0 +1,109 @@
+"""Decides which machines to give back, and when.
+
+An empty machine stays to the end of what is paid for it. If that is a matter of seconds, it stays for one boot time: if a
+job comes right after, waiting cost as much as a new machine would have, so it never costs more than twice the best that
+anybody could have done who knew the future. A machine is drained first. If a job needs it before it is ended, it stays.
+"""
+
+from typing import Final
+
+from msgspec import Struct
+
+from spillover.core.deciders.machines import POOL
+from spillover.core.records.machines import RentedMachine
+from spillover.core.records.nodes import Node
+from spillover.core.state import State
+from spillover.deciding.renting.money import record_of
+from spillover.model.cluster import ClusterSpec, billed
+from spillover.model.pools import MachineState, Pool
+from spillover.model.units import FOREVER, SECOND
+
+DRAINED_FOR: Final = 2 * SECOND
+"""How long a machine is drained before it is ended, in which a new job may undo that."""
+TO_END: Final = 60 * SECOND
+"""How long before the end of a paid step a machine is drained, so that it is gone by then; less if steps are short."""
+MOST_FAILED: Final = 3
+"""Boots in a row that do not join, after which the pool is paused."""
+
+
+class GivenBack(Struct):
+    """What becomes of the machines of one pool."""
+
+    drained: dict[str, list[RentedMachine]]
+    """Machines to drain, by the reason."""
+    ended: dict[str, list[RentedMachine]]
+    """Machines to end, by the reason."""
+    unjoined: list[RentedMachine]
+    """Machines to end because their agents did not join in time."""
+    again: int = FOREVER
+    """When to look again, nanoseconds UTC."""
+
+
+def give_back(state: State, spec: ClusterSpec, pool: Pool, needed: dict[str, None], now: int) -> GivenBack:
+    """Return what becomes of the machines of a pool; those that jobs are about to take are needed."""
+    found = GivenBack({}, {}, [])
+    machines = [each for each in state.machines.values() if each.cluster == spec.name and each.is_live]
+    spare = sum(each.state is not MachineState.ENDING for each in machines) - pool.min
+    for machine in machines:
+        node = state.agents.get(machine.key)
+        match machine.state:
+            case MachineState.WANTED | MachineState.BOOTING:
+                if machine.join_by <= now:
+                    found.unjoined.append(machine)
+                    spare -= 1
+                else:
+                    found.again = min(found.again, machine.join_by)
+            case MachineState.READY:
+                why, at = _leaves(state, spec, pool, machine, node)
+                if at > now or (machine.id in needed and why == EMPTY) or (why == EMPTY and spare <= 0):
+                    found.again = min(found.again, max(at, now + SECOND))
+                    continue
+                found.drained.setdefault(why, []).append(machine)
+                spare -= 1
+            case MachineState.DRAINING:
+                at = machine.since + DRAINED_FOR
+                if node is not None and node.held:
+                    continue
+                if at > now and machine.notice is None:
+                    found.again = min(found.again, at)
+                else:
+                    found.ended.setdefault(machine.why, []).append(machine)
+            case _:
+                pass
+    return found
+
+
+EMPTY: Final = "it was empty for as long as it pays"
+LOST: Final = "its agent does not answer"
+
+
+def _leaves(
+    state: State, spec: ClusterSpec, pool: Pool, machine: RentedMachine, node: Node | None
+) -> tuple[str, int]:
+    """Return why and when a ready machine is given back; FOREVER while it has tasks."""
+    if node is not None and node.status == "lost" and not node.held:
+        missed = state.facts.now if node.missed is None else node.missed + state.facts.jumped
+        return LOST, missed + pool.join_within
+    empty = machine.empty_since
+    if empty is None or node is None or node.held:
+        return EMPTY, FOREVER
+    if node.drained and node.drained != POOL:
+        return f"{node.drained} drained it", empty
+    return EMPTY, leaves_at(state, spec, pool, machine, empty)
+
+
+def leaves_at(state: State, spec: ClusterSpec, pool: Pool, machine: RentedMachine, empty: int) -> int:
+    """Return when a machine that is empty since a time is drained, nanoseconds UTC."""
+    if pool.idle is not None:
+        return empty + pool.idle
+    boot = record_of(state, spec).boot(pool, machine.offer.key)
+    if machine.made_at is None or spec.billing.step <= boot:
+        stays = empty + boot
+        if machine.made_at is not None:  # the shortest time that is paid
+            stays = max(
+                stays, machine.made_at + spec.billing.minimum - min(TO_END, spec.billing.minimum // 10)
+            )
+        return stays
+    margin = min(TO_END, spec.billing.step // 10)
+    paid = machine.made_at + billed(spec.billing, empty - machine.made_at + margin)
+    return paid - margin

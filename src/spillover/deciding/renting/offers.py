@@ -1,0 +1,99 @@
+"""The offers of pools as machines that could be there: what fits on one, and what it would cost.
+
+An imagined machine answers with the code that places jobs on real ones: words, labels, sizes and levels count alike.
+Once a machine of an offer has joined, the next one is imagined like that one. So a machine that is smaller than its
+offer, or lacks a word, is not ordered again and again for a job that does not fit on it.
+"""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from spillover.core.records.jobs import Job
+from spillover.core.records.machines import PoolRecord, SeenOffer, machine_cost
+from spillover.core.records.nodes import Node
+from spillover.core.state import State
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.machine import Machine
+from spillover.model.admission import may_run
+from spillover.model.cluster import ClusterSpec
+from spillover.model.ids import NodeName
+from spillover.model.job import Burst, Shape
+from spillover.model.pools import Offer, Pool
+
+ASSUMED: Final = ("container", "python")
+"""Words that agents offer by themselves where they can run such work. Until one has joined, they are assumed to."""
+MOST_INTERRUPTIONS: Final = 2
+"""A job that was interrupted this many times gets no spot machine."""
+
+
+class OpenOffer:
+    """An offer that may be ordered now, with what was learned about it."""
+
+    __slots__ = ("_admits", "_cluster", "boot", "offer", "pool", "spec")
+
+    def __init__(self, spec: ClusterSpec, pool: Pool, record: PoolRecord, offer: Offer) -> None:
+        self.spec = spec
+        """The cluster of its pool."""
+        self.pool = pool
+        self.offer = replace(offer, hour=record.hour(offer))
+        """With its present price."""
+        self.boot = record.boot(pool, offer.key)
+        """Expected nanoseconds from order to ready."""
+        self._cluster = imagined(spec, self.offer, record.seen.get(offer.key))
+        self._admits: dict[Shape, bool] = {}
+
+    def machine(self) -> tuple[Capacity, Machine]:
+        """Return an empty machine of this offer, alone in a cluster of its own that may be changed."""
+        cluster = self._cluster.copy()
+        return cluster, cluster.machines[0]
+
+    def admits(self, job: Job) -> bool:
+        """Return whether the tasks of a job may run on such machines, and fit on empty ones."""
+        if self.spec.name in job.kind.backing_off:
+            return False
+        if self.offer.spot and job.extra.interrupted >= MOST_INTERRUPTIONS:
+            return False
+        shape = job.kind.shape
+        answer = self._admits.get(shape)
+        if answer is None:
+            answer = self._admits[shape] = self._admits_shape(shape)
+        return answer
+
+    def _admits_shape(self, shape: Shape) -> bool:
+        if shape.burst is Burst.NEVER or shape.reservation or not may_run(shape, self.spec):
+            return False
+        if shape.is_gang and not self.spec.gangs:
+            return False
+        (machine,) = self._cluster.machines
+        return all(machine.could_fit(part) for _, part in shape.parts)
+
+    def cost(self, time: int) -> int:
+        """Return what a machine costs that is ready after its boot and then stays for a time, in millionths."""
+        return machine_cost(self.offer, self.spec.billing, self.boot + time)
+
+
+def open_offers(state: State, spec: ClusterSpec, now: int) -> list[OpenOffer]:
+    """Return the offers of a pool that may be ordered now; none while it is paused."""
+    pool, record = spec.pool, state.pools.get(spec.name, PoolRecord(spec.name))
+    if pool is None or record.paused or not state.is_open(spec.name):
+        return []
+    return [
+        OpenOffer(spec, pool, record, each) for each in pool.offers if not record.is_closed(each.key, now)
+    ]
+
+
+def imagined(spec: ClusterSpec, offer: Offer, seen: SeenOffer | None) -> Capacity:
+    """Return a cluster with one empty machine of an offer."""
+    cluster = Capacity(spec, 0)
+    node = Node(
+        spec.name,
+        NodeName(offer.key),
+        1,
+        offer.resources if seen is None else seen.resources,
+        tuple(sorted({*offer.words, *ASSUMED})) if seen is None else seen.words,
+        offer.agent_labels if seen is None else seen.labels,
+        0,
+    )
+    cluster.refresh(node)
+    return cluster

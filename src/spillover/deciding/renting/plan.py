@@ -1,0 +1,268 @@
+"""Plans the machines of all pools, after jobs were placed.
+
+`rent` has these steps: collect the jobs that may be rented and found no place; let machines that are there or coming take
+those that they can take in time; keep drained machines that the others could use; order machines for the rest; give back
+machines that nothing needs; and hold what the budgets of pools pay. It returns events, as the rest of a plan becomes
+events too, and the time at which it must run again although nothing happened.
+"""
+
+from collections.abc import Sequence
+
+from spillover.core.deciders.machines import POOL, SPILLOVER, drain_agent
+from spillover.core.events import (
+    AgentResumed,
+    AnyEvent,
+    JobStopping,
+    MachineHeld,
+    MachinesDraining,
+    MachinesEnding,
+    MachinesHeld,
+    MachinesKept,
+    MachinesWanted,
+    PoolPaused,
+    Stop,
+    Wish,
+)
+from spillover.core.records.jobs import Placed, Running
+from spillover.core.records.machines import RentedMachine
+from spillover.core.state import State
+from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.cycle.draft import Draft
+from spillover.deciding.protocols import Policies
+from spillover.deciding.queue.index import SchedulingIndex
+from spillover.deciding.renting.demand import Demand, demand_of
+from spillover.deciding.renting.giving_back import MOST_FAILED, GivenBack, give_back
+from spillover.deciding.renting.money import PoolMoney, record_of
+from spillover.deciding.renting.offers import OpenOffer, open_offers
+from spillover.deciding.renting.ordering import Choice, Limits, choose
+from spillover.deciding.renting.room import is_coming, room_of
+from spillover.model.cluster import ClusterSpec
+from spillover.model.ids import ClusterName
+from spillover.model.pools import MachineId, MachineState, Pool, machine_id
+from spillover.model.units import FOREVER, MINUTE, format_duration
+
+MOST_ORDERED = 256
+"""The most machines that one plan orders. The next plan continues."""
+
+
+class Renting:
+    """The plan of machines of one cycle."""
+
+    def __init__(self, draft: Draft, index: SchedulingIndex, policies: Policies) -> None:
+        self._draft = draft
+        self._index = index
+        self._policies = policies
+        self._state: State = draft.state
+        self._now = draft.now
+        self._pools: list[tuple[ClusterSpec, Pool]] = [
+            (each.spec, each.spec.pool) for each in index.capacity.values() if each.spec.pool is not None
+        ]
+        self._money = {spec.name: PoolMoney(self._state, spec, self._now) for spec, _ in self._pools}
+        self._numbers = self._state.facts.machines
+        self._held: dict[ClusterName, list[MachineHeld]] = {}
+        self.events: list[AnyEvent] = []
+        self.again = FOREVER
+        """When to plan again although nothing happened, nanoseconds UTC."""
+
+    def run(self) -> None:
+        """Plan the machines of all pools."""
+        offers = [offer for spec, _ in self._pools for offer in open_offers(self._state, spec, self._now)]
+        demand = demand_of(self._draft, self._index, self._policies)
+        needed: dict[str, None] = {}
+        if demand:
+            room = room_of(self._state, self._index, self._now)
+            boot = min([offer.boot for offer in offers], default=0)
+            # A job that starts before a new machine were ready needs none. Others wait as long as that pays.
+            room.take(demand, lambda each: max(self._now, each.limit) + boot)
+            needed = room.used
+        demand = [each for each in demand if each.count and not self._has_group(each)]
+        self._keep(demand)
+        self._order(demand, offers)
+        for spec, pool in self._pools:
+            self._give_back(spec, give_back(self._state, spec, pool, needed, self._now))
+            self._extend_holds(spec)
+            if self._held.get(spec.name):
+                self.events.append(MachinesHeld(spec.name, self._now, tuple(self._held[spec.name])))
+            self._reopen(spec)
+
+    # --- jobs
+
+    def _has_group(self, demand: Demand) -> bool:
+        """Return whether machines for a gang are there or coming, so that it only has to wait for them."""
+        if not demand.job.kind.shape.is_gang:
+            return False
+        group = [each for each in self._state.machines.values() if each.group == demand.job.id]
+        return any(is_coming(each) or each.state is MachineState.READY for each in group)
+
+    def _keep(self, demand: Sequence[Demand]) -> None:
+        """Keep drained machines that jobs could use, one machine for a job."""
+        kept: dict[ClusterName, list[RentedMachine]] = {}
+        for machine in self._state.machines.values() if demand else ():
+            if machine.state is MachineState.DRAINING and machine.notice is None:
+                place = self._drained_place(machine)
+                user = (
+                    None
+                    if place is None
+                    else next((each for each in demand if _could_use(each, place)), None)
+                )
+                if user is not None:
+                    kept.setdefault(machine.cluster, []).append(machine)
+                    user.count -= 1
+        for name, machines in kept.items():
+            self.events.append(MachinesKept(name, self._now, _ids(machines)))
+            agents = [self._state.agents[each.key].name for each in machines]
+            self.events += [AgentResumed(name, agent, self._now, POOL) for agent in agents]
+
+    def _drained_place(self, machine: RentedMachine) -> Machine | None:
+        """Return a machine that the pool drained, as placement sees it; None if it must not be kept."""
+        cluster, node = self._index.capacity.get(machine.cluster), self._state.agents.get(machine.key)
+        if cluster is None or node is None or node.drained != POOL:
+            return None
+        return None if record_of(self._state, cluster.spec).paused else cluster.by_name.get(node.name)
+
+    # --- ordering
+
+    def _order(self, demand: Sequence[Demand], offers: Sequence[OpenOffer]) -> None:
+        """Order machines for jobs, and those that are always there."""
+        left: dict[ClusterName, int] = {}
+        chosen: list[Choice] = []
+        for spec, pool in self._pools:
+            live = [
+                each for each in self._state.machines.values() if each.cluster == spec.name and each.is_live
+            ]
+            left[spec.name] = min(MOST_ORDERED, pool.max - len(live), self._rate_left(spec, pool))
+        limits = Limits(left, self._money)
+        for spec, pool in self._pools:
+            there = sum(
+                each.state is not MachineState.ENDING
+                for each in self._state.machines.values()
+                if each.cluster == spec.name and each.is_live
+            )
+            chosen += _always(spec, pool.min - there, offers, limits)
+        chosen += choose(demand, offers, limits)
+        for name in dict.fromkeys([each.offer.spec.name for each in chosen]):
+            own = [each for each in chosen if each.offer.spec.name == name]
+            wishes = tuple([wish for each in own for wish in self._wishes(each)])
+            self.events.append(MachinesWanted(name, self._now, wishes))
+            self.again = min([self.again, *[wish.join_by for wish in wishes]])
+
+    def _wishes(self, choice: Choice) -> list[Wish]:
+        """Return the machines of a choice, and hold what they will cost."""
+        spec, offer, pool = choice.offer.spec, choice.offer.offer, choice.offer.pool
+        wishes = []
+        for _ in range(choice.machines):
+            self._numbers += 1
+            machine = machine_id(spec.name, self._numbers)
+            group = choice.job if choice.gang and choice.job is not None else ""
+            wishes.append(Wish(machine, offer, self._now + pool.join_within, choice.job, group))
+            hold = self._money[spec.name].hold(machine, choice.offer, choice.stays)
+            if hold is not None:
+                self._held.setdefault(spec.name, []).append(hold)
+        return wishes
+
+    def _rate_left(self, spec: ClusterSpec, pool: Pool) -> int:
+        """Return how many machines a pool may order now by its rate."""
+        if not pool.rate:
+            return MOST_ORDERED
+        recent = [at for at in record_of(self._state, spec).ordered if at > self._now - MINUTE]
+        if recent:
+            self.again = min(self.again, recent[0] + MINUTE)
+        return pool.rate - len(recent)
+
+    # --- giving back
+
+    def _give_back(self, spec: ClusterSpec, found: GivenBack) -> None:
+        """Drain and end machines."""
+        for why, machines in found.drained.items():
+            self.events.append(MachinesDraining(spec.name, self._now, _ids(machines), why))
+            for each in machines:
+                self.events += drain_agent(self._state, each, self._now)
+            self.again = self._now  # the next plan says when they end
+        for why, machines in found.ended.items():
+            self.events.append(MachinesEnding(spec.name, self._now, _ids(machines), why))
+        if found.unjoined:
+            self._fail_boots(spec, found.unjoined)
+        self.again = min(self.again, found.again)
+
+    def _fail_boots(self, spec: ClusterSpec, machines: list[RentedMachine]) -> None:
+        """End machines that did not join, and pause the pool if that happens again and again."""
+        within = format_duration(machines[0].join_by - machines[0].wanted_at)
+        why = f"its agent did not join within {within}"
+        self.events.append(MachinesEnding(spec.name, self._now, _ids(machines), why, len(machines)))
+        record = record_of(self._state, spec)
+        failed = record.failed_boots + len(machines)
+        if failed >= MOST_FAILED and not record.paused:
+            told = f"{failed} machines in a row did not join within {within}"
+            self.events.append(PoolPaused(spec.name, self._now, SPILLOVER, told))
+
+    def _extend_holds(self, spec: ClusterSpec) -> None:
+        """Hold more for machines that stay, and end those that the budget does not pay for any longer."""
+        money = self._money[spec.name]
+        if money.period is None:
+            return
+        ending: list[RentedMachine] = []
+        for machine in self._state.machines.values():
+            if machine.cluster != spec.name or not machine.is_live or machine.state is MachineState.ENDING:
+                continue
+            more = money.extend(machine)
+            if more is not None:
+                self._held.setdefault(spec.name, []).append(more)
+                self.again = min(self.again, more.until - MINUTE)
+            elif money.runs_out(machine):
+                ending.append(machine)
+            else:
+                self.again = min(self.again, money.next_look(machine))
+        if ending:
+            self.events.append(
+                MachinesEnding(spec.name, self._now, _ids(ending), "the budget of the pool is used up")
+            )
+            for machine in ending:
+                self.events += drain_agent(self._state, machine, self._now)
+                self.events += self._interrupted(machine)
+
+    def _interrupted(self, machine: RentedMachine) -> list[AnyEvent]:
+        """Stop the jobs on a machine that must end, so that they return to the queue."""
+        node = self._state.agents.get(machine.key)
+        jobs = [] if node is None else [self._state.jobs[each] for each in node.jobs]
+        return [
+            JobStopping(job.id, self._now, Stop.INTERRUPT, SPILLOVER)
+            for job in jobs
+            if isinstance(job.phase, Placed | Running) and job.phase.stopping is None
+        ]
+
+    def _reopen(self, spec: ClusterSpec) -> None:
+        """Plan again when a closed offer opens, or a budget renews."""
+        closed = record_of(self._state, spec).closed.values()
+        self.again = min([self.again, *[each.until for each in closed if each.until > self._now]])
+        period = self._money[spec.name].period
+        if period is not None:
+            self.again = min(self.again, period.until)
+
+
+def _always(spec: ClusterSpec, machines: int, offers: Sequence[OpenOffer], limits: Limits) -> list[Choice]:
+    """Return the machines that a pool always has, as far as they are missing: of its cheapest open offer."""
+    own = sorted([each for each in offers if each.spec is spec], key=lambda each: each.offer.hour)
+    while machines > 0 and own:
+        choice = Choice(own[0], machines, None, 0)
+        if limits.allow(choice.offer, machines, 0):
+            limits.take(choice)
+            return [choice]
+        machines -= 1
+    return []
+
+
+def _could_use(demand: Demand, place: Machine) -> bool:
+    """Return whether a job could start on a machine if the machine were empty and ready."""
+    shape = demand.job.kind.shape
+    return demand.count > 0 and not shape.is_gang and place.could_fit(shape)
+
+
+def _ids(machines: Sequence[RentedMachine]) -> tuple[MachineId, ...]:
+    return tuple([each.id for each in machines])
+
+
+def rent(draft: Draft, index: SchedulingIndex, policies: Policies) -> tuple[tuple[AnyEvent, ...], int]:
+    """Plan the machines of all pools; return events, and when to plan again although nothing happened."""
+    renting = Renting(draft, index, policies)
+    renting.run()
+    return tuple(renting.events), renting.again

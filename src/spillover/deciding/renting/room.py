@@ -1,0 +1,97 @@
+"""Projects which jobs machines that are there, or are coming, will take before a new machine could be ready.
+
+Running tasks end, machines that were ordered become ready, and each time the first jobs that fit take what is free. A
+job that starts that way within its limit needs no machine of its own. This is a forecast for the plan of machines only:
+jobs are placed when there is room, in whatever order the policies say then.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from spillover.core.records.machines import PoolRecord, RentedMachine
+from spillover.core.state import State
+from spillover.deciding.capacity.amounts import Wants, change
+from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.forecast.estimates import expected_end
+from spillover.deciding.queue.index import SchedulingIndex
+from spillover.deciding.renting.demand import Demand
+from spillover.deciding.renting.offers import imagined
+from spillover.model.cluster import RENTED
+from spillover.model.ids import job_of_task
+from spillover.model.pools import MachineState
+from spillover.model.units import FOREVER
+
+MOST_STEPS: Final = 20_000
+"""The most changes of free capacity that one projection follows."""
+_COMING: Final = (MachineState.WANTED, MachineState.BOOTING)
+
+
+class Room:
+    """What becomes free on rented machines, and when."""
+
+    def __init__(self, now: int) -> None:
+        self._now = now
+        self._changes: list[tuple[int, int, Machine, Wants, int]] = []
+        """Heap of (time, number, machine, what becomes free there, how many times)."""
+        self._numbers = 0
+        self.used: dict[str, None] = {}
+        """Names of the machines that took a job."""
+
+    def add(self, at: int, machine: Machine, freed: Wants = (), tasks: int = 1) -> None:
+        """Note that something becomes free on a machine, or that the machine becomes ready."""
+        self._numbers += 1
+        heapq.heappush(self._changes, (max(at, self._now), self._numbers, machine, freed, tasks))
+
+    def take(self, demand: Iterable[Demand], latest: Callable[[Demand], int]) -> None:
+        """Let jobs take what becomes free, in order, if they start by their latest time; gangs take nothing."""
+        left = [each for each in demand if each.count and not each.job.kind.shape.is_gang]
+        until = {each.job.id: latest(each) for each in left}
+        last, steps = max(until.values(), default=-1), MOST_STEPS
+        while left and self._changes and steps > 0 and self._changes[0][0] <= last:
+            at, _, machine, freed, tasks = heapq.heappop(self._changes)
+            change(machine.free, freed, tasks)
+            steps -= 1
+            for each in left:
+                shape = each.job.kind.shape
+                while each.count and at <= until[each.job.id] and machine.fits(shape):
+                    wants = machine.asks(shape, machine.layout.wants(shape.resources))
+                    change(machine.free, wants, -1)
+                    each.count -= 1
+                    self.used[machine.name] = None
+                    self.add(at + each.runs, machine, wants)
+            left = [each for each in left if each.count]
+
+
+def room_of(state: State, index: SchedulingIndex, now: int) -> Room:
+    """Return what becomes free on rented machines: where tasks run, and on those that were ordered."""
+    room = Room(now)
+    unknown, jumped = index.policies.chosen.unknown_runtime, state.facts.jumped
+    for cluster in index.capacity.values():
+        if cluster.spec.role is not RENTED or cluster.spec.external:
+            continue
+        layout = cluster.layout.copy()
+        for machine in cluster.machines:
+            node = state.nodes.get(f"{cluster.name}/{machine.name}")
+            if node is None or not machine.ready:
+                continue
+            own = machine.copy(layout)
+            room.add(now, own)
+            for key, held in node.holding.items():
+                job = state.jobs[job_of_task(key)]
+                end = expected_end(job, now, unknown, jumped)
+                room.add(FOREVER if end is None else end, own, layout.wants(held))
+    for each in state.machines.values():
+        spec = state.clusters.get(each.cluster)
+        if each.state in _COMING and spec is not None and spec.pool is not None:
+            record = state.pools.get(each.cluster, PoolRecord(each.cluster))
+            expected = each.wanted_at + record.boot(spec.pool, each.offer.key)
+            (machine,) = imagined(spec, each.offer, record.seen.get(each.offer.key)).machines
+            machine.name = each.key.partition("/")[2]  # type: ignore[assignment]
+            room.add(expected, machine)
+    return room
+
+
+def is_coming(machine: RentedMachine) -> bool:
+    """Return whether a machine was ordered and is not ready."""
+    return machine.state in _COMING

@@ -1,0 +1,329 @@
+"""Stories of pools: which machines the plan orders, how long they stay, and what it does when a provider refuses."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from spillover.core.events import (
+    MachinesDraining,
+    MachinesEnding,
+    MachinesKept,
+    MachinesWanted,
+    PoolPaused,
+)
+from spillover.core.pool_proposals import PausePool, ResumePool, SeeGone, SeeMade, SeeRefused
+from spillover.deciding.replay import Replay
+from spillover.model.budget import Per
+from spillover.model.cluster import Billing, ClusterSpec, Role, pool_price
+from spillover.model.ids import ClusterName
+from spillover.model.job import Burst
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.pools import MachineState, Offer, Pool, PoolBudget, RefusalCause
+from spillover.model.resources import Resources
+from spillover.model.units import HOUR, MINUTE, SECOND
+from spillover.policies.loading import load
+from spillover.testing.builders import JobBuilder, a_job
+from spillover.testing.world import OWNED, World
+
+CLOUD = ClusterName("cloud")
+GIB = 2**30
+SMALL = Offer("small", Resources(4000, 16 * GIB), 400_000, "a")
+LARGE = Offer("large", Resources(16000, 64 * GIB), 1_500_000, "a")
+
+
+def cluster(*offers: Offer, billing: Billing | None = None, **pool: Any) -> ClusterSpec:
+    chosen = Pool("process", offers or (SMALL,), **{"max": 10, **pool})
+    spec = ClusterSpec(CLOUD, "agents", Role.RENTED, pool_price(chosen), billing or Billing(), gangs=True)
+    return replace(spec, pool=chosen)
+
+
+def world(*offers: Offer, **pool: Any) -> World:
+    return World(load, PolicySet(wait=Choice("zero")), (OWNED, cluster(*offers, **pool)))
+
+
+def rented(name: str, cpus: float = 4, minutes: float = 30) -> JobBuilder:
+    return a_job(name).cpus(cpus).burst(Burst.ALWAYS).expected(minutes=minutes)
+
+
+def wanted(w: World) -> list[str]:
+    """The offers of all machines that were ordered, in order."""
+    return [wish.offer.key for event in w.happened(MachinesWanted) for wish in event.wishes]
+
+
+def in_state(w: World, *states: MachineState) -> list[str]:
+    return [each.id for each in w.state.machines.values() if each.state in states]
+
+
+def boot(w: World, seconds: float = 90, cpus: float = 4) -> None:
+    """Let all machines that were ordered be made now, and join after a time."""
+    ordered = in_state(w, MachineState.WANTED)
+    for machine in ordered:
+        w.propose(SeeMade(CLOUD, machine, f"i-{machine}", w.now))
+    w.wait(seconds=seconds)
+    for machine in ordered:
+        w.agent(machine, cpus=cpus, memory=16 * GIB, cluster="cloud")
+
+
+def end(w: World) -> None:
+    """Let the provider destroy what is ending."""
+    for machine in in_state(w, MachineState.ENDING):
+        w.propose(SeeGone(CLOUD, machine))
+
+
+def test_a_job_that_may_be_rented_gets_a_machine_and_starts_when_it_is_ready() -> None:
+    w = world()
+    w.submit(rented("a"))
+    assert wanted(w) == ["small/a/on-demand"]
+    boot(w)
+    assert w.where("a") == "cloud/cloud-1"
+    assert len(wanted(w)) == 1
+
+
+def test_a_job_that_fits_on_owned_machines_gets_none() -> None:
+    w = world()
+    w.agent("n1", cpus=4)
+    w.submit(a_job("a").cpus(4))
+    assert w.where("a") == "onprem/n1"
+    assert wanted(w) == []
+
+
+def test_jobs_that_fit_together_share_a_machine_and_those_that_come_later_use_it() -> None:
+    w = world()
+    w.submit(*[rented(f"a{number}", 1) for number in range(4)])
+    assert len(wanted(w)) == 1
+    w.submit(rented("b", 1))
+    assert len(wanted(w)) == 2
+    w.submit(rented("c", 1))
+    assert len(wanted(w)) == 2, "the second machine has room for it"
+
+
+def test_the_offer_is_chosen_by_cost_for_the_work_it_takes() -> None:
+    few, many = world(SMALL, LARGE), world(SMALL, LARGE)
+    few.submit(rented("a", 4))
+    many.submit(*[rented(f"a{number}", 4) for number in range(4)])
+    assert wanted(few) == ["small/a/on-demand"]
+    assert wanted(many) == ["large/a/on-demand"]
+
+
+def test_only_a_large_offer_takes_a_large_job() -> None:
+    w = world(SMALL, LARGE)
+    w.submit(rented("a", 8))
+    assert wanted(w) == ["large/a/on-demand"]
+
+
+def test_a_pool_never_has_more_than_max_machines() -> None:
+    w = world(max=2)
+    w.submit(*[rented(f"a{number}") for number in range(5)])
+    assert len(wanted(w)) == 2
+    boot(w)
+    assert len(wanted(w)) == 2
+    assert len(w.placed()) == 2
+
+
+def test_a_job_whose_place_is_free_before_a_new_machine_were_ready_waits_for_it() -> None:
+    w = world()
+    w.submit(rented("a", minutes=10))
+    boot(w)
+    w.start("a")
+    w.wait(seconds=9 * 60)
+    w.submit(rented("b", minutes=10))
+    assert len(wanted(w)) == 1
+    w.submit(rented("c", minutes=10))
+    assert len(wanted(w)) == 2, "the place is taken by b"
+
+
+def test_a_fixed_load_comes_to_a_fixed_point() -> None:
+    w = world()
+    w.submit(*[rented(f"a{number}", 2) for number in range(9)])
+    boot(w)
+    for number in range(9):
+        w.start(f"a{number}")
+    orders = len(wanted(w))
+    w.wait(seconds=1500)
+    assert orders == len(wanted(w)) == 5
+
+
+@pytest.mark.parametrize(("step", "stays"), [(SECOND, 90), (HOUR, 3600 - 60 - 90 - 60)])
+def test_an_empty_machine_stays_for_a_boot_time_or_to_the_end_of_what_is_paid(step: int, stays: int) -> None:
+    w = world(billing=Billing(step))
+    w.submit(rented("a", minutes=1))
+    boot(w)
+    w.start("a")
+    w.wait(seconds=60)
+    w.finish("a", ran=60)
+    w.wait(seconds=stays - 1)
+    assert in_state(w, MachineState.READY) == ["cloud-1"]
+    w.wait(seconds=1)
+    assert in_state(w, MachineState.DRAINING) == ["cloud-1"]
+    w.wait(seconds=2)
+    assert in_state(w, MachineState.ENDING) == ["cloud-1"]
+    end(w)
+    assert not list(w.state.agents)
+
+
+def test_a_new_job_undoes_a_drain() -> None:
+    w = world()
+    w.submit(rented("a", minutes=1))
+    boot(w)
+    w.start("a")
+    w.wait(seconds=60)
+    w.finish("a", ran=60)
+    w.wait(seconds=90)
+    assert in_state(w, MachineState.DRAINING) == ["cloud-1"]
+    w.submit(rented("b"))
+    assert len(list(w.happened(MachinesKept))) == 1
+    assert w.where("b") == "cloud/cloud-1"
+    assert len(wanted(w)) == 1
+
+
+def test_min_machines_are_always_there_and_come_back() -> None:
+    w = world(min=2)
+    w.step()
+    assert len(wanted(w)) == 2
+    boot(w)
+    w.wait(seconds=7200)
+    assert not list(w.happened(MachinesDraining))
+    w.propose(SeeGone(CLOUD, in_state(w, MachineState.READY)[0], "vanished"))
+    assert len(wanted(w)) == 3
+
+
+def test_the_next_offer_is_tried_at_once_when_one_has_no_capacity() -> None:
+    w = world(replace(SMALL, spot=True, hour=100_000), SMALL, replace(SMALL, zone="b"))
+    w.submit(rented("a"))
+    for expected in ("small/a/spot", "small/a/on-demand", "small/b/on-demand"):
+        assert wanted(w)[-1] == expected
+        w.propose(SeeRefused(CLOUD, in_state(w, MachineState.WANTED)[0], RefusalCause.CAPACITY, "none left"))
+    assert len(wanted(w)) == 3
+    w.wait(seconds=181)
+    assert wanted(w)[-1] == "small/a/spot", "it opens after three minutes"
+
+
+def test_a_paused_pool_orders_nothing_and_a_resumed_one_does() -> None:
+    w = world()
+    w.propose(PausePool(CLOUD, "ada"))
+    w.submit(rented("a"))
+    assert wanted(w) == []
+    w.propose(ResumePool(CLOUD, "ada"))
+    assert len(wanted(w)) == 1
+
+
+def test_three_boots_that_never_join_pause_the_pool() -> None:
+    w = world(join_within=5 * MINUTE)
+    w.submit(rented("a"))
+    for number in range(1, 4):
+        w.propose(SeeMade(CLOUD, in_state(w, MachineState.WANTED)[0], f"i-{number}"))
+        w.wait(seconds=300)
+        end(w)
+    assert len(wanted(w)) == 3
+    (paused,) = w.happened(PoolPaused)
+    assert paused.why == "3 machines in a row did not join within 5m"
+    w.wait(seconds=7200)
+    assert len(wanted(w)) == 3
+
+
+def test_a_gang_gets_all_its_machines_in_one_zone_or_none() -> None:
+    w = world(SMALL, replace(SMALL, zone="b"), max=4)
+    w.submit(rented("g", 4).tasks(4))
+    assert wanted(w) == ["small/a/on-demand"] * 4
+    boot(w)
+    assert w.where("g") == "cloud/cloud-1"
+    too_large = world(max=3)
+    too_large.submit(rented("g", 4).tasks(4))
+    assert wanted(too_large) == []
+
+
+def test_a_refusal_in_the_middle_of_a_gang_moves_all_of_it_to_another_zone() -> None:
+    w = world(SMALL, replace(SMALL, zone="b"), max=8)
+    w.submit(rented("g", 4).tasks(3))
+    first = in_state(w, MachineState.WANTED)
+    w.propose(SeeMade(CLOUD, first[0], "i-1"))
+    w.propose(SeeRefused(CLOUD, first[1], RefusalCause.CAPACITY, "none left"))
+    assert wanted(w)[3:] == ["small/b/on-demand"] * 3
+    assert sorted(in_state(w, MachineState.ENDING)) == sorted([first[0], first[2]])
+
+
+def test_a_job_that_was_interrupted_twice_gets_no_spot_machine() -> None:
+    spot = replace(SMALL, spot=True, hour=100_000)
+    w = world(spot, SMALL)
+    w.submit(rented("a"))
+    for _ in range(2):
+        assert wanted(w)[-1] == "small/a/spot"
+        boot(w)
+        w.start("a")
+        w.propose(SeeGone(CLOUD, in_state(w, MachineState.READY)[0], "taken back", interrupted=True))
+    assert wanted(w)[-1] == "small/a/on-demand"
+
+
+def test_the_budget_of_a_pool_bounds_what_is_ordered() -> None:
+    hour = PoolBudget(Per.DAY, 800_000)
+    w = world(budget=hour, billing=Billing(HOUR))
+    w.submit(*[rented(f"a{number}", minutes=30) for number in range(5)])
+    assert len(wanted(w)) == 2
+    (period,) = w.state.budget_periods.values()
+    assert (period.held, period.spent) == (800_000, 0)
+
+
+def test_a_machine_ends_before_the_budget_is_exceeded() -> None:
+    w = world(budget=PoolBudget(Per.DAY, 400_000), billing=Billing(SECOND))
+    w.submit(rented("a", minutes=10))
+    boot(w)
+    w.start("a")
+    w.wait(seconds=7200)
+    assert in_state(w, MachineState.ENDING) == ["cloud-1"]
+    (ending,) = w.happened(MachinesEnding)
+    assert ending.why == "the budget of the pool is used up"
+    machine = w.state.machines[in_state(w, MachineState.ENDING)[0]]
+    assert machine.bill(Billing(), ending.at + MINUTE) <= 400_000
+
+
+def test_a_rate_spreads_orders_over_minutes() -> None:
+    w = world(rate=2)
+    w.submit(*[rented(f"a{number}") for number in range(5)])
+    assert len(wanted(w)) == 2
+    w.wait(seconds=61)
+    assert len(wanted(w)) == 4
+
+
+def test_short_jobs_share_the_hour_that_is_paid_anyway() -> None:
+    spec = cluster(billing=Billing(HOUR))
+    w = World(load, PolicySet(wait=Choice("constant", {"wait": 30 * MINUTE})), (OWNED, spec))
+    w.submit(*[a_job(f"a{number}").cpus(4).expected(minutes=5) for number in range(4)])
+    w.wait(seconds=1801)
+    assert len(wanted(w)) == 1
+
+
+def test_a_machine_that_turns_out_smaller_than_its_offer_is_not_ordered_again_and_again() -> None:
+    w = world()
+    w.submit(rented("a", 4))
+    boot(w, cpus=2)
+    w.wait(seconds=3600)
+    end(w)
+    w.wait(seconds=3600)
+    assert len(wanted(w)) == 1
+
+
+def test_a_replay_makes_the_same_plans() -> None:
+    w = world(SMALL, LARGE, billing=Billing(HOUR))
+    w.submit(*[rented(f"a{number}", 2) for number in range(9)])
+    boot(w)
+    for number in range(9):
+        w.start(f"a{number}")
+        w.finish(f"a{number}")
+    w.wait(seconds=7200)
+    end(w)
+    again = Replay(load)
+    for revision, event in enumerate(w.events, 1):
+        assert again.take(revision, event), again.difference
+    again.end(len(w.events))
+    assert again.difference is None
+    assert again.plans > 10
+
+
+def test_nothing_is_planned_twice_by_the_same_state() -> None:
+    w = world()
+    w.submit(rented("a"))
+    before = len(w.events)
+    for _ in range(5):
+        w.step()
+    assert len(w.events) == before
