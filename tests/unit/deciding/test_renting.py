@@ -19,7 +19,7 @@ from spillover.model.cluster import Billing, ClusterSpec, Role, pool_price
 from spillover.model.ids import ClusterName
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.pools import MachineState, Offer, Pool, PoolBudget, RefusalCause
+from spillover.model.pools import MachineId, MachineState, Offer, Pool, PoolBudget, RefusalCause
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE, SECOND
 from spillover.policies.loading import load
@@ -51,7 +51,7 @@ def wanted(w: World) -> list[str]:
     return [wish.offer.key for event in w.happened(MachinesWanted) for wish in event.wishes]
 
 
-def in_state(w: World, *states: MachineState) -> list[str]:
+def in_state(w: World, *states: MachineState) -> list[MachineId]:
     return [each.id for each in w.state.machines.values() if each.state in states]
 
 
