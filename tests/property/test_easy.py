@@ -6,42 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spillover.core.events import AnyEvent, GangPlaced, JobEnded, JobPlaced, JobSubmitted
-from spillover.model.cluster import Billing, Price
-from spillover.model.policy import Choice, PolicySet
+from spillover.model.policy import Choice
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.sim.runner import simulate
-from spillover.sim.setting import Fleet, Rent, Setting
+from spillover.sim.setting import Setting
 from spillover.sim.shapes import Shapes
 from spillover.sim.trace import TraceJob
+from tests.support.exact_jobs import NODE, job_lists, on_machines
 
-NODE = Resources(4000, 8, 2)
-
-
-def setting(nodes: int, place: str, backfill: str = "easy") -> Setting:
-    return Setting(
-        Fleet(nodes, NODE),
-        Rent(Price(), Billing()),
-        PolicySet(backfill=Choice(backfill), wait=Choice("never"), place=Choice(place)),
-    )
-
-
-@st.composite
-def job_lists(draw: st.DrawFn) -> list[TraceJob]:
-    """Jobs whose runtimes are known exactly, some larger than one machine."""
-    submits = sorted(draw(st.lists(st.integers(0, 60), min_size=1, max_size=25)))
-    return [
-        TraceJob(
-            str(number),
-            submit * SECOND,
-            (runtime := draw(st.integers(1, 40)) * SECOND),
-            gpus=draw(st.sampled_from([0, 0, 1, 2])),
-            cpus=draw(st.sampled_from([1000, 2000, 4000, 8000])),
-            memory=draw(st.sampled_from([0, 1, 4, 8])),
-            estimate=runtime,
-        )
-        for number, submit in enumerate(submits)
-    ]
+EASY = Choice("easy")
 
 
 class Promises:
@@ -105,7 +79,7 @@ class Promises:
 @settings(max_examples=300)
 @given(job_lists(), st.integers(2, 4), st.sampled_from(["first_fit", "best_fit", "worst_fit"]))
 def test_the_head_starts_no_later_than_it_was_promised(jobs: list[TraceJob], nodes: int, place: str) -> None:
-    where = setting(nodes, place)
+    where = on_machines(nodes, EASY, place)
     outcomes = simulate(jobs, where, Promises(jobs, where))
     assert len(outcomes) == len(jobs)
 
@@ -118,10 +92,8 @@ def test_out_of_order_breaks_the_promise_that_easy_keeps() -> None:
         TraceJob("late", 2 * SECOND, 60 * SECOND, cpus=one, estimate=60 * SECOND),
         TraceJob("brief", 2 * SECOND, 8 * SECOND, cpus=one, estimate=8 * SECOND),
     ]
-    easy = {jobs[each.job].id: each.start for each in simulate(jobs, setting(2, "first_fit"))}
-    plain = {
-        jobs[each.job].id: each.start for each in simulate(jobs, setting(2, "first_fit", "out_of_order"))
-    }
+    easy = {jobs[each.job].id: each.start for each in simulate(jobs, on_machines(2, EASY))}
+    plain = {jobs[each.job].id: each.start for each in simulate(jobs, on_machines(2, Choice("out_of_order")))}
     assert easy == {"long": 0, "head": 10 * SECOND, "late": 15 * SECOND, "brief": 2 * SECOND}
     assert plain["late"] == 2 * SECOND
     assert plain["head"] == 62 * SECOND
@@ -134,5 +106,5 @@ def test_room_beyond_what_the_head_needs_is_given_to_others_however_long_they_ru
         TraceJob("beside", 2 * SECOND, 60 * SECOND, cpus=1000, estimate=60 * SECOND),
         TraceJob("in its way", 2 * SECOND, 60 * SECOND, gpus=1, estimate=60 * SECOND),
     ]
-    starts = {jobs[each.job].id: each.start for each in simulate(jobs, setting(1, "first_fit"))}
+    starts = {jobs[each.job].id: each.start for each in simulate(jobs, on_machines(1, EASY))}
     assert starts == {"long": 0, "head": 10 * SECOND, "beside": 2 * SECOND, "in its way": 15 * SECOND}

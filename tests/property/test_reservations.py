@@ -20,36 +20,10 @@ from spillover.sim.runner import simulate
 from spillover.sim.setting import Fleet, Rent, Setting
 from spillover.sim.shapes import Shapes
 from spillover.sim.trace import TraceJob
+from tests.support.exact_jobs import NODE, job_lists, on_machines
 from tests.support.tiers import few_of
 
-NODE = Resources(4000, 8, 2)
 CONSERVATIVE = Choice("conservative")
-
-
-def setting(nodes: int, backfill: Choice, place: str = "first_fit", node: Resources = NODE) -> Setting:
-    return Setting(
-        Fleet(nodes, node),
-        Rent(Price(), Billing()),
-        PolicySet(backfill=backfill, wait=Choice("never"), place=Choice(place)),
-    )
-
-
-@st.composite
-def job_lists(draw: st.DrawFn, *, exact: bool = True) -> list[TraceJob]:
-    """Jobs, some larger than one machine; without `exact`, some end before they are expected to."""
-    submits = sorted(draw(st.lists(st.integers(0, 60), min_size=1, max_size=25)))
-    return [
-        TraceJob(
-            str(number),
-            submit * SECOND,
-            (runtime := draw(st.integers(1, 40)) * SECOND),
-            gpus=draw(st.sampled_from([0, 0, 1, 2])),
-            cpus=draw(st.sampled_from([1000, 2000, 4000, 8000])),
-            memory=draw(st.sampled_from([0, 1, 4, 8])),
-            estimate=runtime if exact else runtime + draw(st.sampled_from([0, 0, 10, 60])) * SECOND,
-        )
-        for number, submit in enumerate(submits)
-    ]
 
 
 class Calendar:
@@ -105,14 +79,14 @@ def starts(jobs: Sequence[TraceJob], where: Setting) -> list[int]:
 def test_with_exact_runtimes_each_job_starts_when_the_jobs_ahead_of_it_first_leave_room(
     jobs: list[TraceJob], nodes: int
 ) -> None:
-    where = setting(nodes, CONSERVATIVE)
+    where = on_machines(nodes, CONSERVATIVE)
     assert starts(jobs, where) == booked_in_order(jobs, where)
 
 
 @settings(max_examples=100)
 @given(job_lists(), st.sampled_from(["best_fit", "worst_fit", "spread"]))
 def test_on_one_machine_that_holds_for_every_place_policy(jobs: list[TraceJob], place: str) -> None:
-    where = setting(1, CONSERVATIVE, place, NODE.times(4))
+    where = on_machines(1, CONSERVATIVE, place, node=NODE.times(4))
     assert starts(jobs, where) == booked_in_order(jobs, where)
 
 
@@ -120,14 +94,18 @@ def test_on_one_machine_that_holds_for_every_place_policy(jobs: list[TraceJob], 
 @given(job_lists(exact=False), st.integers(2, 4), st.sampled_from(["first_fit", "best_fit", "spread"]))
 def test_a_reservation_for_every_job_is_conservative(jobs: list[TraceJob], nodes: int, place: str) -> None:
     every = Choice("hybrid", {"depth": len(jobs) + 1})
-    assert starts(jobs, setting(nodes, every, place)) == starts(jobs, setting(nodes, CONSERVATIVE, place))
+    assert starts(jobs, on_machines(nodes, every, place)) == starts(
+        jobs, on_machines(nodes, CONSERVATIVE, place)
+    )
 
 
 @settings(max_examples=100)
 @given(job_lists(exact=False), st.integers(2, 4), st.sampled_from(["first_fit", "best_fit", "spread"]))
 def test_one_reservation_is_easy(jobs: list[TraceJob], nodes: int, place: str) -> None:
     one = Choice("hybrid", {"depth": 1})
-    assert starts(jobs, setting(nodes, one, place)) == starts(jobs, setting(nodes, Choice("easy"), place))
+    assert starts(jobs, on_machines(nodes, one, place)) == starts(
+        jobs, on_machines(nodes, Choice("easy"), place)
+    )
 
 
 class Promises:
@@ -184,7 +162,7 @@ class Promises:
 def test_no_job_that_starts_delays_a_job_with_a_reservation(
     jobs: list[TraceJob], nodes: int, depth: int
 ) -> None:
-    where = setting(nodes, Choice("hybrid", {"depth": depth}))
+    where = on_machines(nodes, Choice("hybrid", {"depth": depth}))
     assert len(simulate(jobs, where, Promises(jobs, where, depth))) == len(jobs)
 
 
@@ -196,11 +174,12 @@ def test_no_job_that_starts_delays_a_job_with_a_reservation(
         [Choice("strict"), Choice("easy"), Choice("hybrid", {"depth": 2}), Choice("conservative")]
     ),
     st.sampled_from(["first_fit", "best_fit", "spread"]),
+    st.sampled_from(["fifo", "sjf", "ljf", "lifo"]),
 )
 def test_a_cycle_without_room_for_new_jobs_decides_as_one_that_tries_all_jobs(
-    jobs: list[TraceJob], nodes: int, backfill: Choice, place: str
+    jobs: list[TraceJob], nodes: int, backfill: Choice, place: str, order: str
 ) -> None:
-    where = setting(nodes, backfill, place)
+    where = on_machines(nodes, backfill, place, order=order)
     found = starts(jobs, where)
     with patch.object(Placer, "_only_newcomers_without_room", lambda _: False):
         assert found == starts(jobs, where)
@@ -255,3 +234,19 @@ def written(jobs: Sequence[TraceJob], where: Setting) -> list[AnyEvent]:
     events: list[AnyEvent] = []
     simulate(jobs, where, lambda _, step: events.extend(step))
     return events
+
+
+def test_a_new_job_that_takes_the_reservation_of_another_lets_jobs_start_that_would_have_delayed_it() -> None:
+    asked = (
+        ("runs", 0, 100, 0, 9000),
+        ("head", 0, 100, 6, 500),
+        ("small", 1, 100, 1, 500),
+        ("new", 2, 20, 0, 4000),
+    )
+    jobs = [
+        TraceJob(name, at * SECOND, runs * SECOND, gpus, cpus, estimate=runs * SECOND)
+        for name, at, runs, gpus, cpus in asked
+    ]
+    where = on_machines(3, Choice("easy"), "best_fit", order="sjf")
+    first = dict(zip([job.id for job in jobs], starts(jobs, where), strict=True))
+    assert first["small"] == 2, "from then on, only the new job has a reservation"

@@ -91,7 +91,7 @@ class Placer(Places):
         return any(lane.timed or line is self._index.due for lane in line.woken)
 
     def _only_newcomers_without_room(self) -> bool:
-        """Return whether nothing has changed since the last cycle but for new jobs, which do not fit now.
+        """Return whether nothing has changed since the last cycle but for new jobs at the end, which do not fit now.
 
         Then no job can start, and no reservation need be made. Most jobs that arrive at a full cluster are such jobs.
         """

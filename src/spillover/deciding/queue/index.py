@@ -104,7 +104,9 @@ class SchedulingIndex:
         self.gained = True
         """Whether capacity, or permission to use it, was gained since the last cycle."""
         self.reordered = False
-        """Whether a job other than a new one entered the queue since the last cycle, or got another place in it."""
+        """Whether the jobs that waited at the last cycle may be in another order, or have others between them."""
+        self._last: Entry | tuple[()] = ()
+        """An entry behind all of the queue; a new job with an earlier one is not the last."""
         self.limited: list[ClusterLimits] = []
         """The limits of clusters that have any."""
         self.grown: list[tuple[Capacity, Machine]] = []
@@ -357,6 +359,8 @@ class SchedulingIndex:
         """
         self.gained = moved and passed
         self.reordered = False
+        if not self.queue.first:
+            self._last = ()
         self.passed = passed
         self.turn = turn
         self.spent = spent
@@ -483,6 +487,10 @@ class SchedulingIndex:
         self.turns.enter(job)
         if job.latest is None or self.state.latest(job) is None:
             self.fresh[job.id] = None
+            if entry < self._last:
+                self.reordered = True
+            else:
+                self._last = entry
             if len(self.fresh) > FEW_FRESH:
                 self._add_arrival(job)
         else:

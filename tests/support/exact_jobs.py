@@ -1,0 +1,43 @@
+"""Generates jobs whose runtimes the scheduler knows, for properties of reservations and expected starts."""
+
+from hypothesis import strategies as st
+
+from spillover.model.cluster import Billing, Price
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.resources import Resources
+from spillover.model.units import SECOND
+from spillover.sim.setting import Fleet, Rent, Setting
+from spillover.sim.trace import TraceJob
+
+NODE = Resources(4000, 8, 2)
+"""A machine; some of the jobs are larger."""
+
+
+@st.composite
+def job_lists(draw: st.DrawFn, *, exact: bool = True) -> list[TraceJob]:
+    """Jobs, some larger than one machine; without `exact`, some end before they are expected to."""
+    submits = sorted(draw(st.lists(st.integers(0, 60), min_size=1, max_size=25)))
+    return [
+        TraceJob(
+            str(number),
+            submit * SECOND,
+            (runtime := draw(st.integers(1, 40)) * SECOND),
+            gpus=draw(st.sampled_from([0, 0, 1, 2])),
+            cpus=draw(st.sampled_from([1000, 2000, 4000, 8000])),
+            memory=draw(st.sampled_from([0, 1, 4, 8])),
+            estimate=runtime if exact else runtime + draw(st.sampled_from([0, 0, 10, 60])) * SECOND,
+            user=draw(st.sampled_from(["ada", "bob"])),
+        )
+        for number, submit in enumerate(submits)
+    ]
+
+
+def on_machines(
+    count: int, backfill: Choice, place: str = "first_fit", *, node: Resources = NODE, order: str = "fifo"
+) -> Setting:
+    """Return so many owned machines, where nothing is ever rented."""
+    return Setting(
+        Fleet(count, node),
+        Rent(Price(), Billing()),
+        PolicySet(order=Choice(order), backfill=backfill, wait=Choice("never"), place=Choice(place)),
+    )
