@@ -14,13 +14,12 @@ from spillover.deciding.whatif import Snapshot
 from spillover.model.cluster import Billing, Price
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.sim.runner import Simulation
-from spillover.sim.setting import Fleet, FleetMachine, Rent, Scene, Setting
+from spillover.sim.setting import Fleet, FleetMachine, Rent, ReservedNodes, Scene, Setting
 from spillover.sim.trace import TraceJob
+from tests.support.exact_jobs import NODE, gang_lists, job_lists, on_machines
 
-NODE = Resources(4000, 8, 2)
 BACKFILLS = (
     Choice("strict"),
     Choice("out_of_order"),
@@ -29,25 +28,6 @@ BACKFILLS = (
     Choice("conservative"),
 )
 ORDERS = ("fifo", "sjf", "fair_share")
-
-
-@st.composite
-def job_lists(draw: st.DrawFn) -> list[TraceJob]:
-    """Jobs whose runtimes are known exactly, some larger than one machine."""
-    submits = sorted(draw(st.lists(st.integers(0, 60), min_size=1, max_size=25)))
-    return [
-        TraceJob(
-            str(number),
-            submit * SECOND,
-            (runtime := draw(st.integers(1, 40)) * SECOND),
-            gpus=draw(st.sampled_from([0, 0, 1, 2])),
-            cpus=draw(st.sampled_from([1000, 2000, 4000, 8000])),
-            memory=draw(st.sampled_from([0, 1, 4, 8])),
-            estimate=runtime,
-            user=draw(st.sampled_from(["ada", "bob"])),
-        )
-        for number, submit in enumerate(submits)
-    ]
 
 
 def with_another_cluster(scene: Scene, nodes: int) -> Scene:
@@ -93,11 +73,35 @@ def test_the_expected_start_is_the_real_start(
         Rent(Price(), Billing(), startup=5 * SECOND),
         PolicySet(order=Choice(order), backfill=backfill, wait=wait, place=Choice("best_fit")),
     )
+    check(jobs, with_another_cluster(where.scene, others))
+
+
+def check(jobs: Sequence[TraceJob], scene: Scene) -> None:
+    """Each forecast after the last submission must come true."""
     foresight = Foresight(jobs[-1].submit)
-    simulation = Simulation(jobs, with_another_cluster(where.scene, others), foresight)
+    simulation = Simulation(jobs, scene, foresight)
     foresight.engine = simulation.engine
     real = {str(each.job): each.start for each in simulation.run()}
     assert foresight.forecasts
     for forecast in foresight.forecasts:
         assert forecast.at == {job: real[job] for job in forecast.at}
     assert all(job in real for job in foresight.forecasts[0].at)
+
+
+RESERVED = st.builds(
+    ReservedNodes,
+    start=st.integers(0, 60).map(SECOND.__mul__),
+    length=st.integers(1, 60).map(SECOND.__mul__),
+    count=st.just(1),
+    project=st.sampled_from(["", "ours"]),
+)
+
+
+@pytest.mark.parametrize("backfill", BACKFILLS, ids=lambda choice: choice.name)
+@settings(max_examples=40)
+@given(gang_lists(), st.integers(3, 4), st.sampled_from(ORDERS), st.lists(RESERVED, max_size=2))
+def test_that_holds_for_groups_for_elastic_gangs_and_beside_advance_reservations(
+    backfill: Choice, jobs: list[TraceJob], nodes: int, order: str, reserved: list[ReservedNodes]
+) -> None:
+    where = on_machines(nodes, backfill, "best_fit", order=order)
+    check(jobs, replace(where, reserved=tuple(reserved)).scene)

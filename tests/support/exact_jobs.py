@@ -3,11 +3,12 @@
 from hypothesis import strategies as st
 
 from spillover.model.cluster import Billing, Price
+from spillover.model.job import Shape, TaskGroup, largest_first
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.sim.setting import Fleet, Rent, Setting
-from spillover.sim.trace import TraceJob
+from spillover.sim.trace import Own, TraceJob
 
 NODE = Resources(4000, 8, 2)
 """A machine; some of the jobs are larger."""
@@ -30,6 +31,43 @@ def job_lists(draw: st.DrawFn, *, exact: bool = True) -> list[TraceJob]:
         )
         for number, submit in enumerate(submits)
     ]
+
+
+@st.composite
+def gang_lists(draw: st.DrawFn) -> list[TraceJob]:
+    """Jobs of one task, gangs, gangs of elastic size and gangs with groups, whose runtimes are known exactly."""
+    submits = sorted(draw(st.lists(st.integers(0, 40), min_size=1, max_size=15)))
+    return [
+        TraceJob(
+            str(number),
+            submit * SECOND,
+            (runtime := draw(st.integers(1, 40)) * SECOND),
+            estimate=runtime,
+            project=draw(st.sampled_from(["ours", "theirs"])),
+            own=Own(draw(_SHAPES)),
+        )
+        for number, submit in enumerate(submits)
+    ]
+
+
+_ASKED = st.builds(
+    Resources, st.sampled_from([1000, 2000, 3000]), st.sampled_from([0, 4]), st.sampled_from([0, 0, 1])
+)
+
+
+@st.composite
+def _groups(draw: st.DrawFn) -> Shape:
+    groups = tuple([TaskGroup(name, draw(st.integers(1, 2)), draw(_ASKED)) for name in ("leader", "worker")])
+    first = min([group.resources for group in groups], key=largest_first)
+    return Shape(first, tasks=sum(group.tasks for group in groups), groups=groups)
+
+
+_SHAPES = st.one_of(
+    st.builds(Shape, _ASKED),
+    st.builds(Shape, _ASKED, tasks=st.integers(2, 3)),
+    st.builds(Shape, _ASKED, tasks=st.integers(1, 2), most=st.integers(3, 6)),
+    _groups(),
+)
 
 
 def on_machines(
