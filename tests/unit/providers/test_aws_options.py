@@ -1,5 +1,7 @@
 """Options of the provider aws: what is wrong with them, what this machine lacks, and what EC2 says to them."""
 
+import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -228,3 +230,33 @@ async def test_what_the_account_may_not_do_is_told(ec2: Ec2Server, tmp_path: Pat
     assert await checked(ec2, tmp_path, image=image) == [
         f"EC2 in {REGION} does not answer questions: AuthFailure: the wrapper says so"
     ]
+
+
+# --- the page
+
+ROOT = Path(__file__).parents[3]
+
+
+def aws_section() -> str:
+    page = (ROOT / "docs" / "pools.md").read_text()
+    return page.partition("\n## aws\n")[2].partition("\n## ")[0]
+
+
+def test_every_option_and_no_other_is_on_the_page() -> None:
+    table = aws_section().partition("| option |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [*AwsForm.__struct_fields__]
+
+
+def test_the_policy_on_the_page_allows_all_that_the_provider_does() -> None:
+    (policy,) = re.findall(r"```json\n(.*?)```", aws_section(), re.DOTALL)
+    allowed = {
+        action
+        for statement in json.loads(policy)["Statement"]
+        for action in (
+            statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
+        )
+    }
+    source = "".join(path.read_text() for path in (ROOT / "src/spillover/providers/aws").glob("*.py"))
+    done = set(re.findall(r'"((?:describe|run|terminate)_\w+)"', source))
+    actions = {f"ec2:{name.title().replace('_', '')}" for name in done}
+    assert allowed == actions | {"ec2:CreateTags"}
