@@ -17,6 +17,7 @@ GROUP: Final = "spillover.providers"
 BUILT_IN: Final = {
     "process": "spillover.providers.process.provider:ProcessKind",
     "aws": "spillover.providers.aws.kind:AwsKind",
+    "gce": "spillover.providers.gce.kind:GceKind",
     "hetzner": "spillover.providers.hetzner.kind:HetznerKind",
 }
 """As in pyproject.toml. Listed here too, so that they work in a source tree, and no package can replace them."""

@@ -58,7 +58,7 @@ class FakeApi:
         self.before: deque[Callable[[Request], Reply | None]] = deque()
         """Faults, asked in order before the work: the first reply that one returns is sent instead of doing it."""
         self.lost: deque[tuple[str, str]] = deque()
-        """Methods with `work` or `drop`: the connection of the next such request breaks after the work, or before."""
+        """How requests begin, with `work` or `drop`: the connection of the next such request breaks after the work, or before."""
         self.late: dict[str, float] = {}
         """Seconds by which answers to a method come after the work."""
         self.unreachable = False
@@ -77,7 +77,7 @@ class FakeApi:
             for fault in self.before:
                 if (reply := fault(request)) is not None:
                     return reply
-            if self.lost and self.lost[0][0] == request.method:
+            if self.lost and str(request).startswith(self.lost[0][0]):
                 _, how = self.lost.popleft()
                 if how == "work":
                     self.answer(request)

@@ -1,0 +1,1 @@
+"""The provider `gce`: instances of Google Compute Engine."""
