@@ -13,13 +13,16 @@ from spillover.core.events import (
     PoolPaused,
 )
 from spillover.core.pool_proposals import PausePool, ResumePool, SeeGone, SeeMade, SeeRefused
+from spillover.deciding.explain.explain import reason_of
+from spillover.deciding.explain.feasibility import too_large
 from spillover.deciding.replay import Replay
 from spillover.model.budget import Per
 from spillover.model.cluster import Billing, ClusterSpec, Role, pool_price
 from spillover.model.ids import ClusterName
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.pools import MachineId, MachineState, Offer, Pool, PoolBudget, RefusalCause
+from spillover.model.pools import MachineId, MachineState, Offer, Pool, PoolBudget, RefusalCause, machine_id
+from spillover.model.reasons import GangTooBig, TooBig
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE, SECOND
 from spillover.policies.loading import load
@@ -327,3 +330,52 @@ def test_nothing_is_planned_twice_by_the_same_state() -> None:
     for _ in range(5):
         w.step()
     assert len(w.events) == before
+
+
+def why(w: World, job: str) -> str:
+    return str(reason_of(w.engine, w.job(job)))
+
+
+def test_why_names_the_machine_that_a_job_waits_for() -> None:
+    w = world()
+    w.submit(rented("a"))
+    assert why(w, "a").startswith("waits for machine cloud-1 (small) of cloud, which was ordered; expected")
+    w.propose(SeeMade(CLOUD, machine_id("cloud", 1), "i-1"))
+    assert "which boots" in why(w, "a")
+
+
+def test_why_says_what_keeps_a_pool_from_ordering() -> None:
+    w = world(SMALL, max=1)
+    w.submit(rented("a"), rented("b"))
+    boot(w)
+    assert why(w, "b") == (
+        "the pool of cloud has 1 machine, the most that it may have; raise `max`, or wait for one"
+    )
+    refused = world()
+    refused.submit(rented("a"))
+    refused.propose(SeeRefused(CLOUD, machine_id("cloud", 1), RefusalCause.QUOTA, "VcpuLimitExceeded"))
+    assert "the account may not have more: VcpuLimitExceeded" in why(refused, "a")
+    refused.propose(PausePool(CLOUD, "ada", "too dear"))
+    assert why(refused, "a") == (
+        "the pool of cloud is paused: too dear; resume it with `spill pools resume cloud`"
+    )
+    poor = world(budget=PoolBudget(Per.DAY, 500_000), billing=Billing(HOUR))
+    poor.submit(rented("a"), rented("b"))
+    boot(poor)
+    assert "the budget of the pool of cloud has 0.10 of 0.50 left" in why(poor, "b")
+
+
+def test_a_job_is_too_large_only_if_no_offer_could_hold_it() -> None:
+    w = world(SMALL, LARGE, max=3)
+    w.submit(rented("a", 4))
+    boot(w)
+    capacity = w.engine.index.capacity.values()
+    assert too_large(capacity, rented("b", 16).spec().shape) is None
+    assert isinstance(too_large(capacity, rented("c", 17).spec().shape), TooBig)
+    assert too_large(capacity, rented("d", 16).tasks(3).spec().shape) is None
+    gang = too_large(capacity, rented("e", 16).tasks(4).spec().shape)
+    assert isinstance(gang, GangTooBig)
+    assert gang.most == 3
+    w.submit(rented("x", 17))
+    assert "17" in why(w, "x")
+    assert w.job("x").extra.hold is None

@@ -11,6 +11,7 @@ from spillover.deciding.capacity.gangs import GangCandidates
 from spillover.deciding.capacity.matching import most_ever
 from spillover.deciding.capacity.spans import Ask
 from spillover.deciding.queue.lanes import Lane
+from spillover.deciding.renting.offers import offers_for
 from spillover.model.admission import may_run, only_rented
 from spillover.model.cluster import OWNED, RENTED, ClusterSpec, Role, cost_of_job
 from spillover.model.ids import ClusterName
@@ -134,7 +135,12 @@ class Finder:
         version = sum([each.turns for each in clusters])
         known = self._rentable.get(lane.kind)
         if known is None or known[0] != version:
-            answer = any(not each.machines or most_ever(each, shape) >= shape.tasks for each in clusters)
+            answer = any(
+                not each.machines
+                or most_ever(each, shape) >= shape.tasks
+                or (each.spec.pool is not None and bool(offers_for(each.spec, shape)))
+                for each in clusters
+            )
             known = self._rentable[lane.kind] = version, answer
         return known[1]
 

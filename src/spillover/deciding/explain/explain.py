@@ -37,8 +37,10 @@ from spillover.model.reasons import (
     GangUnsupported,
     Held,
     KeptFor,
+    MachineComing,
     NoEmptyNode,
     NoNodeReady,
+    NoOfferOpen,
     NoRoom,
     NoRoomInside,
     NoRoomTogether,
@@ -49,6 +51,9 @@ from spillover.model.reasons import (
     OverBudget,
     OverMaxCost,
     PolicyFailed,
+    PoolAtMost,
+    PoolIsPaused,
+    PoolOutOfMoney,
     Reason,
     ReservationClosed,
     Reserved,
@@ -170,7 +175,7 @@ def _verdict(engine: Decider, check: BudgetCheck, cluster: Capacity, job: Job) -
 def _takes_or_is_full(refusal: Reason | None) -> bool:
     """Return whether a cluster would take a job if less ran on its nodes."""
     at_task_limit = isinstance(refusal, AtLimit) and refusal.what == "tasks"
-    full = isinstance(refusal, NoRoom | NoRoomTogether | NoRoomInside | NoEmptyNode | Reserved)
+    full = isinstance(refusal, (NoRoom, NoRoomTogether, NoRoomInside, NoEmptyNode, Reserved, *RENTING))
     return refusal is None or full or at_task_limit
 
 
@@ -291,6 +296,8 @@ def _why_it_does_not_fit(engine: Decider, job: Job, allowed: Sequence[ClusterAns
     for kind in (ReservationClosed, Reserved):
         if kept := [each.reason for each in allowed if isinstance(each.reason, kind)]:
             return kept[0]
+    if renting := [each.reason for each in allowed if isinstance(each.reason, RENTING)]:
+        return min(renting, key=lambda reason: RENTING.index(type(reason)))
     elsewhere = (OverMaxCost, OverBudget, AtLimit, *AWAY)
     names = tuple(each.cluster for each in allowed if not isinstance(each.reason, elsewhere))
     limited = [each.reason for each in allowed if isinstance(each.reason, AtLimit)]
@@ -302,6 +309,8 @@ def _why_it_does_not_fit(engine: Decider, job: Job, allowed: Sequence[ClusterAns
     return limited[0] if limited and not names else NoRoom(job.kind.shape.resources, names)
 
 
+RENTING: Final = (MachineComing, PoolAtMost, PoolOutOfMoney, NoOfferOpen, PoolIsPaused)
+"""Reasons why a pool has no machine for a job, the one that will change soonest first."""
 AWAY: Final = (BackingOff, AllDrained, NoNodeReady, ClusterDown, ClusterDrained, NotObserved)
 """Reasons why a cluster takes nothing now, whatever is free there. If clusters differ, the first one here is shown."""
 

@@ -12,10 +12,12 @@ from spillover.deciding.capacity.matching import most_ever
 from spillover.deciding.explain.refusals import (
     gang_too_big,
     largest_of,
+    never_rented,
     never_suits,
     too_big_inside,
     without_inside,
 )
+from spillover.deciding.renting.offers import offers_for
 from spillover.model.job import Shape
 from spillover.model.reasons import GangTooBig, NoSuchLevel, Reason, TooBig, TooBigInside
 
@@ -35,11 +37,13 @@ def too_large(clusters: Iterable[Capacity], shape: Shape) -> TooLarge | None:
     return _nearest(sizes)
 
 
-def _why_never(cluster: Capacity, shape: Shape) -> Reason | None:
+def _why_never(cluster: Capacity, shape: Shape) -> Reason | None:  # noqa: PLR0911 - one for each answer
     """Return why a cluster can never hold a job; None if it may, or if it lacks something other than size."""
     if (never := never_suits(cluster, shape)) is not None:
         return never
-    if not cluster.machines:
+    if cluster.spec.pool is not None and not offers_for(cluster.spec, shape):
+        return never_rented(cluster, shape)
+    if not cluster.machines or cluster.spec.pool is not None:
         return None
     # Most jobs fit on the first machine that is looked at.
     if shape.tasks == 1:

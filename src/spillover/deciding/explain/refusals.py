@@ -8,12 +8,15 @@ from collections.abc import Iterable, Sequence
 from msgspec import structs
 
 from spillover.core.records.clusters import Condition
+from spillover.core.records.machines import PoolRecord
 from spillover.core.state import State
 from spillover.deciding.capacity import matching
 from spillover.deciding.capacity.amounts import TASKS, count, fits
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import NO_RULES, Machine
+from spillover.deciding.explain.pools import why_not_rented
 from spillover.deciding.queue.index import SchedulingIndex
+from spillover.deciding.renting.offers import OpenOffer, offers_for
 from spillover.model.admission import (
     FOR_NOW,
     cannot_run,
@@ -118,6 +121,44 @@ def _because(state: State, missing: tuple[str, ...]) -> str:
 
 def refusal_of(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
     """Return why a cluster does not take a job of this shape now; None if it does. Permanent reasons come first."""
+    found = _refusal_of_machines(state, cluster, shape)
+    if found is None or cluster.spec.pool is None or never_suits(cluster, shape) is not None:
+        return found
+    if not offers_for(cluster.spec, shape, state.pools.get(cluster.name)):
+        return never_rented(cluster, shape) if found.never or not cluster.machines else found
+    if (life := state.lives[cluster.name]).life is ClusterLife.DRAINING:
+        return ClusterDrained(cluster.name, life.drained, leaving=life.leaving is not None)
+    full = NoRoom(shape.resources, (cluster.name,))
+    waits = full if found.never or isinstance(found, NotObserved | AllDrained) else found
+    return why_not_rented(state, cluster, shape) or waits
+
+
+def never_rented(cluster: Capacity, shape: Shape) -> Reason:
+    """Return why no machine that a pool could rent can hold a job."""
+    pool = cluster.spec.pool
+    offers = (
+        []
+        if pool is None
+        else [OpenOffer(cluster.spec, pool, PoolRecord(cluster.name), each) for each in pool.offers]
+    )
+    machines = [each.machine()[1] for each in offers]
+    offering = [machine for machine in machines if machine.offers.issuperset(shape.needs)]
+    if not offering:
+        return NotOffered(_missing(machines, shape))
+    wanted = [machine for machine in offering if machine.admits(without_inside(shape))]
+    if not wanted:
+        return _no_node(offering, shape.rules or NO_RULES) or NotOffered(shape.needs)
+    for _, part in shape.parts:
+        if not any(machine.could_fit(part) for machine in wanted):
+            return TooBig(part.resources, largest_of(wanted, part.resources))
+    counts = [
+        machine.tasks_of(shape, cluster.layout.wants(shape.resources), machine.free) for machine in wanted
+    ]
+    return gang_too_big(cluster, shape, min(shape.tasks - 1, max(counts) * (1 if pool is None else pool.max)))
+
+
+def _refusal_of_machines(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
+    """Return why the machines that a cluster has do not take a job of this shape now; None if they do."""
     never = never_suits(cluster, shape)
     if never is not None or not cluster.machines:
         return never or _not_ready(state, cluster)

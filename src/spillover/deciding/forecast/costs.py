@@ -5,6 +5,7 @@ from typing import NamedTuple
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.queue.index import SchedulingIndex
+from spillover.deciding.renting.offers import offers_for
 from spillover.model.admission import may_run
 from spillover.model.cluster import ClusterSpec, Role, cost_of_job
 from spillover.model.ids import ClusterName
@@ -61,6 +62,8 @@ def _could_run(cluster: Capacity, shape: Shape) -> bool:
     """Return whether a cluster could run a job. A cluster whose machines are not known yet could."""
     if (shape.is_gang and not cluster.spec.gangs) or not may_run(shape, cluster.spec):
         return False
+    if cluster.spec.pool is not None and offers_for(cluster.spec, shape):
+        return True
     return not cluster.machines or all(
         any(machine.could_fit(part) for machine in cluster.machines) for _, part in shape.parts
     )

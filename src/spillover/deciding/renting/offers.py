@@ -13,6 +13,7 @@ from spillover.core.records.jobs import Job
 from spillover.core.records.machines import PoolRecord, SeenOffer, machine_cost
 from spillover.core.records.nodes import Node
 from spillover.core.state import State
+from spillover.deciding.capacity.amounts import change
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import Machine
 from spillover.model.admission import may_run
@@ -57,16 +58,34 @@ class OpenOffer:
         shape = job.kind.shape
         answer = self._admits.get(shape)
         if answer is None:
-            answer = self._admits[shape] = self._admits_shape(shape)
+            answer = self._admits[shape] = self.admits_shape(shape)
         return answer
 
-    def _admits_shape(self, shape: Shape) -> bool:
+    def admits_shape(self, shape: Shape) -> bool:
+        """Return whether tasks of a shape may run on such machines, and fit on empty ones."""
         if shape.burst is Burst.NEVER or shape.reservation or not may_run(shape, self.spec):
             return False
         if shape.is_gang and not self.spec.gangs:
             return False
         (machine,) = self._cluster.machines
         return all(machine.could_fit(part) for _, part in shape.parts)
+
+    def machines_for(self, shape: Shape) -> int:
+        """Return how many machines of this offer the tasks of a gang need; 0 if some fit on none."""
+        tasks = [(part, part.tasks) for _, part in shape.parts]
+        machines = 0
+        while any(count for _, count in tasks):
+            _, machine = self.machine()
+            left = []
+            for part, count in tasks:
+                wants = machine.asks(part, machine.layout.wants(part.resources))
+                many = min(count, machine.tasks_of(part, wants, machine.free)) if machine.admits(part) else 0
+                change(machine.free, wants, -many)
+                left.append((part, count - many))
+            if left == tasks:
+                return 0
+            tasks, machines = left, machines + 1
+        return machines
 
     def cost(self, time: int) -> int:
         """Return what a machine costs that is ready after its boot and then stays for a time, in millionths."""
@@ -81,6 +100,17 @@ def open_offers(state: State, spec: ClusterSpec, now: int) -> list[OpenOffer]:
     return [
         OpenOffer(spec, pool, record, each) for each in pool.offers if not record.is_closed(each.key, now)
     ]
+
+
+def offers_for(spec: ClusterSpec, shape: Shape, record: PoolRecord | None = None) -> list[OpenOffer]:
+    """Return the offers of a pool that could hold jobs of a shape, whether they are open or not."""
+    pool = spec.pool
+    if pool is None:
+        return []
+    known = record or PoolRecord(spec.name)
+    offers = [OpenOffer(spec, pool, known, each) for each in pool.offers]
+    could = [each for each in offers if each.admits_shape(shape)]
+    return [each for each in could if not shape.is_gang or 0 < each.machines_for(shape) <= pool.max]
 
 
 def imagined(spec: ClusterSpec, offer: Offer, seen: SeenOffer | None) -> Capacity:

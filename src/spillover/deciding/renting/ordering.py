@@ -11,8 +11,6 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spillover.core.records.jobs import Job
-from spillover.deciding.capacity.amounts import change
 from spillover.deciding.renting.demand import Demand, weight_of
 from spillover.deciding.renting.money import PoolMoney
 from spillover.deciding.renting.offers import OpenOffer
@@ -136,32 +134,13 @@ def _for_gang(demand: Demand, offers: Sequence[OpenOffer], limits: Limits) -> Ch
     """Choose machines for all tasks of a gang: of one offer, the cheapest."""
     best: tuple[int, int, Choice] | None = None
     for number, offer in enumerate(offers):
-        machines = _needed(demand.job, offer) if offer.admits(demand.job) else 0
+        machines = offer.machines_for(demand.job.kind.shape) if offer.admits(demand.job) else 0
         if not machines or not limits.allow(offer, machines, demand.runs):
             continue
         cost = machines * offer.cost(demand.runs)
         if best is None or (cost, number) < best[:2]:
             best = (cost, number, Choice(offer, machines, demand.job.id, demand.runs, gang=True))
     return None if best is None else best[2]
-
-
-def _needed(job: Job, offer: OpenOffer) -> int:
-    """Return how many machines of an offer the tasks of a gang need; 0 if some fit on none."""
-    shape = job.kind.shape
-    tasks = [(part, part.tasks) for _, part in shape.parts]
-    machines = 0
-    while any(count for _, count in tasks):
-        _, machine = offer.machine()
-        left = []
-        for part, count in tasks:
-            wants = machine.asks(part, machine.layout.wants(part.resources))
-            many = min(count, machine.tasks_of(part, wants, machine.free)) if machine.admits(part) else 0
-            change(machine.free, wants, -many)
-            left.append((part, count - many))
-        if left == tasks:
-            return 0
-        tasks, machines = left, machines + 1
-    return machines
 
 
 def _joined(chosen: Sequence[Choice]) -> list[Choice]:

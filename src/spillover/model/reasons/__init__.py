@@ -58,6 +58,13 @@ from spillover.model.reasons.refusing import (
     TooLate,
     text_of_cluster,
 )
+from spillover.model.reasons.renting import (
+    MachineComing,
+    NoOfferOpen,
+    PoolAtMost,
+    PoolIsPaused,
+    PoolOutOfMoney,
+)
 from spillover.model.reasons.waiting import (
     AfterJobs,
     AgentsOutdated,
@@ -86,6 +93,11 @@ Reason: TypeAlias = (
     | Fresh
     | NoRoom
     | NoRoomTogether
+    | MachineComing
+    | NoOfferOpen
+    | PoolAtMost
+    | PoolIsPaused
+    | PoolOutOfMoney
     | NoEmptyNode
     | NoRoomInside
     | AgentsOutdated
@@ -180,10 +192,12 @@ __all__ = [
     "Held",
     "KeptFor",
     "LostTooOften",
+    "MachineComing",
     "MembersFailed",
     "Never",
     "NoEmptyNode",
     "NoNodeReady",
+    "NoOfferOpen",
     "NoRoom",
     "NoRoomInside",
     "NoRoomTogether",
@@ -208,6 +222,9 @@ __all__ = [
     "PastDeadline",
     "PastWalltime",
     "PolicyFailed",
+    "PoolAtMost",
+    "PoolIsPaused",
+    "PoolOutOfMoney",
     "QueueFull",
     "Reason",
     "ReportUnusable",

@@ -1,0 +1,61 @@
+"""Explains what a pool would do for a job: whether it could ever rent machines for it, and why it does not now."""
+
+from spillover.core.records.machines import PoolRecord, RentedMachine
+from spillover.core.state import State
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.renting.money import PoolMoney
+from spillover.deciding.renting.offers import offers_for
+from spillover.deciding.renting.room import is_coming
+from spillover.model.cluster import ClusterSpec
+from spillover.model.job import Shape
+from spillover.model.pools import MachineState
+from spillover.model.reasons import (
+    MachineComing,
+    NoOfferOpen,
+    PoolAtMost,
+    PoolIsPaused,
+    PoolOutOfMoney,
+    Reason,
+)
+
+
+def why_not_rented(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
+    """Return why a pool that could rent machines for a job has none ready; None if it only has to order one."""
+    spec, pool, now = cluster.spec, cluster.spec.pool, state.facts.now
+    if pool is None:
+        return None
+    record = state.pools.get(spec.name, PoolRecord(spec.name))
+    could = offers_for(spec, shape, record)
+    live = [each for each in state.machines.values() if each.cluster == spec.name and each.is_live]
+    keys = [each.offer.key for each in could]
+    coming = [each for each in live if is_coming(each) and each.offer.key in keys]
+    if coming:
+        return _coming(state, spec, record, min(coming, key=lambda each: each.wanted_at), len(coming))
+    if record.paused:
+        return PoolIsPaused(spec.name, record.paused)
+    if all(record.is_closed(key, now) for key in keys):
+        first = min([record.closed[key] for key in keys], key=lambda each: each.until)
+        return NoOfferOpen(spec.name, len(keys), first.cause, first.why, first.until)
+    if len(live) >= pool.max:
+        ending = sum(each.state is MachineState.ENDING for each in live)
+        return PoolAtMost(spec.name, pool.max, ending)
+    money = PoolMoney(state, spec, now)
+    opened = [each for each in could if not record.is_closed(each.offer.key, now)]
+    if (
+        money.period is not None
+        and pool.budget is not None
+        and not any(money.pays(each, 1, 0) for each in opened)
+    ):
+        return PoolOutOfMoney(
+            spec.name, pool.budget.per, pool.budget.limit, max(0, money.left), money.period.until
+        )
+    return None
+
+
+def _coming(
+    state: State, spec: ClusterSpec, record: PoolRecord, machine: RentedMachine, count: int
+) -> MachineComing:
+    """Return the reason for a job for which machines were ordered."""
+    boot = 0 if spec.pool is None else record.boot(spec.pool, machine.offer.key)
+    ready = max(state.facts.now, machine.wanted_at + boot)
+    return MachineComing(spec.name, machine.id, machine.offer.type, machine.state, ready, count)

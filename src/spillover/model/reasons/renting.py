@@ -1,0 +1,94 @@
+"""Reasons why a pool has no machine for a job yet."""
+
+from spillover.model.ids import ClusterName
+from spillover.model.reasons.base import NotNow
+from spillover.model.units import format_moment
+
+
+class MachineComing(NotNow, frozen=True, tag="machine_coming"):
+    """A machine that could run it was ordered, and is not ready yet."""
+
+    cluster: ClusterName
+    machine: str
+    """Its id."""
+    type: str
+    """The provider's name of its type."""
+    state: str
+    """`wanted` or `booting`."""
+    ready: int
+    """When it is expected to be ready, nanoseconds UTC."""
+    count: int = 1
+    """How many such machines were ordered."""
+
+    def __str__(self) -> str:
+        more = f" and {self.count - 1} more" if self.count > 1 else ""
+        doing = "was ordered" if self.state == "wanted" else "boots"
+        return (
+            f"waits for machine {self.machine} ({self.type}){more} of {self.cluster}, which {doing}; "
+            f"expected to be ready at {format_moment(self.ready)}"
+        )
+
+
+class PoolIsPaused(NotNow, frozen=True, tag="pool_paused"):
+    """The pool that could rent a machine for it is paused."""
+
+    cluster: ClusterName
+    why: str
+
+    def __str__(self) -> str:
+        return f"the pool of {self.cluster} is paused: {self.why}; resume it with `spill pools resume {self.cluster}`"
+
+
+class NoOfferOpen(NotNow, frozen=True, tag="no_offer_open"):
+    """The provider refused all machines that could run it, so the pool does not order them for a while."""
+
+    cluster: ClusterName
+    offers: int
+    """How many offers that are."""
+    cause: str
+    """`capacity`, `quota` or `lost`."""
+    why: str
+    """In the words of the provider."""
+    until: int
+    """When the first of them is tried again, nanoseconds UTC."""
+
+    def __str__(self) -> str:
+        what = "the only offer" if self.offers == 1 else f"all {self.offers} offers"
+        causes = {"quota": "the account may not have more", "capacity": "there are none now"}
+        cause = causes.get(self.cause, "the order was lost")
+        return (
+            f"the provider of {self.cluster} refused {what} that could run it ({cause}: {self.why}); "
+            f"tried again at {format_moment(self.until)}"
+        )
+
+
+class PoolAtMost(NotNow, frozen=True, tag="pool_at_most"):
+    """The pool that could rent a machine for it has as many as it may have."""
+
+    cluster: ClusterName
+    most: int
+    ending: int = 0
+    """How many of them are being ended."""
+
+    def __str__(self) -> str:
+        ending = f", of which {self.ending} are ending" if self.ending else ""
+        machines = "1 machine" if self.most == 1 else f"{self.most} machines"
+        return f"the pool of {self.cluster} has {machines}{ending}, the most that it may have; raise `max`, or wait for one"
+
+
+class PoolOutOfMoney(NotNow, frozen=True, tag="pool_out_of_money"):
+    """The budget of the pool that could rent a machine for it is used up."""
+
+    cluster: ClusterName
+    per: str
+    limit: int
+    """Millionths."""
+    left: int
+    """Millionths."""
+    until: int
+    """When the budget renews, nanoseconds UTC."""
+
+    def __str__(self) -> str:
+        left = f"{self.left / 1_000_000:.2f} of {self.limit / 1_000_000:.2f}"
+        renews = "" if self.per == "ever" else f"; it renews at {format_moment(self.until)}"
+        return f"the budget of the pool of {self.cluster} has {left} left, too little for another machine{renews}"
