@@ -64,6 +64,8 @@ class NoChoice(Struct, frozen=True):
     """The earliest other time, nanoseconds UTC; None if there never is one."""
     possible: bool = False
     """Whether there are such nodes, although they are taken at that time."""
+    most: int = 0
+    """How many such nodes there are; -1 if the cluster has none of this name or level."""
 
 
 def choose(index: SchedulingIndex, asked: Request, now: int) -> Choice | NoChoice:
@@ -82,7 +84,11 @@ def choose(index: SchedulingIndex, asked: Request, now: int) -> Choice | NoChoic
             return found
         refused.append(found)
     later = [each for each in refused if each.earliest is not None]
-    return min(later, key=lambda each: each.earliest or 0) if later else refused[0]
+    return min(later, key=lambda each: each.earliest or 0) if later else max(refused, key=_nearness)
+
+
+def _nearness(refused: NoChoice) -> tuple[bool, int]:
+    return refused.possible, refused.most
 
 
 def replace_lost(index: SchedulingIndex, known: AdvanceReservation, now: int) -> tuple[NodeName, ...] | None:
@@ -113,7 +119,7 @@ def lost_nodes(known: AdvanceReservation, nodes: Mapping[str, Node]) -> tuple[No
 def _choose_on(index: SchedulingIndex, cluster: Capacity, asked: Request, now: int) -> Choice | NoChoice:
     """Choose nodes of one cluster."""
     if (problem := _impossible(cluster, asked)) is not None:
-        return NoChoice(problem)
+        return problem
     free = _free_at(index, cluster, asked, now)
     many = _count(cluster, asked)
     if (chosen := _pick(free, asked, many)) is not None:
@@ -130,18 +136,18 @@ def _choose_on(index: SchedulingIndex, cluster: Capacity, asked: Request, now: i
     return NoChoice(f"{message}; the earliest other time is {format_moment(at)}", at, possible=True)
 
 
-def _impossible(cluster: Capacity, asked: Request) -> str | None:
+def _impossible(cluster: Capacity, asked: Request) -> NoChoice | None:
     """Return why a cluster could never have these nodes."""
     unknown = [name for name in asked.named if name not in cluster.by_name]
     if unknown:
         known = [machine.name for machine in cluster.machines]
         more = f" and {len(known) - 10} more" if len(known) > 10 else ""
-        return (
-            f"cluster {cluster.name} has no node {unknown[0]}; it has {', '.join(known[:10]) or 'none'}{more}"
-        )
+        listed = ", ".join(known[:10]) or "none"
+        return NoChoice(f"cluster {cluster.name} has no node {unknown[0]}; it has {listed}{more}", most=-1)
     levels = cluster.spec.level_names
     if asked.within and asked.within not in levels:
-        return f"cluster {cluster.name} has no level {asked.within!r}; it has {', '.join(levels)}"
+        told = f"cluster {cluster.name} has no level {asked.within!r}; it has {', '.join(levels)}"
+        return NoChoice(told, most=-1)
     eligible = _eligible(cluster, asked)
     most = matching.most_together(dict.fromkeys(eligible, 1), Topology(within=asked.within))
     if not eligible or most < asked.count:
@@ -150,7 +156,8 @@ def _impossible(cluster: Capacity, asked: Request) -> str | None:
         have = (
             "no ready node" if not most else "only 1 ready node" if most == 1 else f"only {most} ready nodes"
         )
-        return f"cluster {cluster.name} has {have}{what}{where}; you ask for {max(1, asked.count)}"
+        told = f"cluster {cluster.name} has {have}{what}{where}; you ask for {max(1, asked.count)}"
+        return NoChoice(told, most=most)
     return None
 
 

@@ -48,11 +48,13 @@ async def test_a_lost_node_is_replaced_and_else_the_reservation_says_that_it_is_
     await Reserving(control.loop).reserve(asked, "ada")
     replacing = Replacing(control.loop)
     assert await replacing.look() == 0
+    assert not replacing.short()
     await lose(control, "n1")
     assert await replacing.look() == 1
     assert control.loop.state.reservations["down"].nodes == ("n2",)
     await lose(control, "n2")
     assert await replacing.look() == 0
+    assert replacing.short()
     (view,) = await reservation_views(control.loop, None)
     assert (view.nodes, view.missing) == (["n2"], ["n2"])
     (seen,) = await reservation_views(control.loop, "physics")

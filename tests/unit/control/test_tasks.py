@@ -1,11 +1,12 @@
 """Tasks of gangs, as people see them and as the archive keeps them."""
 
+import msgspec
 from msgspec import structs
 
 from spillover.cli.printing.listing import place
 from spillover.control.controllers.archiving import finished_of
 from spillover.control.views import tasks
-from spillover.control.views.jobs import job_view
+from spillover.control.views.jobs import finished_view, job_view
 from spillover.control.views.tasks import task_view, tasks_of
 from spillover.core.events import JobState, Outcome
 from spillover.core.records.tasks import gang_on
@@ -46,6 +47,20 @@ def test_a_list_says_on_how_many_nodes_a_gang_is() -> None:
     w = a_gang()
     view = job_view(w.engine, w.job("g"))
     assert (view.node, view.nodes, place(view)) == ("n1", 2, "onprem/n1 and 1 more")
+
+
+def test_the_archive_knows_on_how_many_nodes_a_gang_was() -> None:
+    w = a_gang()
+    w.start("g")
+    w.finish("g")
+    row = finished_of(w.job("g"))
+    assert row is not None
+    view = finished_view(row, 1)
+    assert (view.node, view.nodes, place(view)) == ("n1", 2, "onprem/n1 and 1 more")
+    before = structs.replace(
+        row, tasks=msgspec.msgpack.encode([{}, []])
+    )  # of a server that did not record it
+    assert finished_view(before, 1).nodes == 0
 
 
 def test_a_job_with_one_task_has_no_rows() -> None:

@@ -1,6 +1,7 @@
 import pytest
 from msgspec import structs
 
+from spillover.cli.printing.listing import place
 from spillover.control.requests.dry_run import forecasts
 from spillover.control.views.jobs import ended_sentence, job_view, why_view
 from spillover.core.proposals import AgentGone, Drain, NewJob, Outcome, Resume, Submit
@@ -92,6 +93,15 @@ def test_a_dry_run_names_jobs_of_the_same_submission_by_their_names(world: World
         "owned capacity had room",
         "waits for first to succeed",
     ]
+
+
+def test_a_dry_run_of_a_gang_says_on_how_many_nodes_it_would_start() -> None:
+    world = World(load, clusters=(structs.replace(OWNED, gangs=True),))
+    world.agent("n1")
+    world.agent("n2")
+    one, gang = tried(world, a_job("one").build()) + tried(world, a_job("gang").tasks(2).build())
+    assert (place(one), one.nodes) == ("onprem/n1", 0)
+    assert (place(gang), gang.nodes) == ("onprem/n1 and 1 more", 2)
 
 
 def test_a_job_that_was_submitted_is_named_by_its_name_and_id(world: World) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from spillover.core.events import LeasesRevoked, Unmoved
 from spillover.core.holding import STUCK
-from spillover.core.proposals import AskSteal, HandBack, Yield, Yielded
+from spillover.core.proposals import AskSteal, Done, HandBack, Yield, Yielded
 from spillover.core.records.jobs import Placed
 from spillover.deciding.replay import Replay
 from spillover.model.ids import JobId, NodeName
@@ -98,6 +98,16 @@ def test_a_job_whose_wait_is_over_is_asked_back_once_rented_capacity_has_room() 
     lab = Lab(Choice("constant", {"wait": SECOND}))
     assert lab.passes(SECOND) == [], "nothing could be rented"
     lab.agent("vm", cluster="cloud", cpus=4)
+    assert lab.is_revoked("next")
+    assert lab.is_revoked("last")
+
+
+def test_a_reservation_on_one_rented_node_does_not_close_the_others() -> None:
+    lab = Lab(Choice("zero"))
+    lab.agent("c1", cluster="cloud", cpus=2)
+    assert lab.reserve("down", "c1", after=0, lasting=3600, cluster="cloud") == Done()
+    assert lab.passes(SECOND) == [], "all of it is reserved"
+    lab.agent("c2", cluster="cloud", cpus=2)
     assert lab.is_revoked("next")
     assert lab.is_revoked("last")
 

@@ -248,7 +248,9 @@ def test_a_job_that_can_never_run_in_the_reservation_it_names_is_refused() -> No
     w.reserve("course", "n1", after=60, lasting=100, project="physics")
     w.reserve("down", "n1", after=200, lasting=100)
     assert "no reservation other" in w.refused(a_job().reservation("other")).message
-    assert "of project physics" in w.refused(a_job().reservation("course")).message
+    foreign = w.refused(a_job().reservation("course")).message
+    assert foreign.startswith("project default has no reservation course, or it has ended")
+    assert "physics" not in foreign, "whose it is, is not for everybody to know"
     assert "maintenance" in w.refused(a_job().reservation("down")).message
     long = a_job().project("physics").reservation("course").terms(walltime=2 * MINUTE)
     assert "less than the walltime" in w.refused(long).message
@@ -378,6 +380,20 @@ def test_a_conflict_tells_the_earliest_other_time() -> None:
     named = choose(w.engine.index, asked(0, 10, named=(NodeName("n1"),)), w.now)
     assert isinstance(named, NoChoice)
     assert "long may still run" in named.message
+
+
+def test_a_refusal_names_the_cluster_that_comes_closest() -> None:
+    w = World(load, clusters=(CLUSTER, RENTED))
+    w.agent("n1", labels={RACK.label: "r1"})
+    w.agent("v1", cluster="cloud")
+    w.agent("v2", cluster="cloud")
+    index, later = w.engine.index, w.now + MINUTE
+    found = choose(index, Request(later, MINUTE, 3), w.now)
+    assert isinstance(found, NoChoice)
+    assert found.message == "cluster cloud has only 2 ready nodes; you ask for 3"
+    found = choose(index, Request(later, MINUTE, 2, within="rack"), w.now)
+    assert isinstance(found, NoChoice)
+    assert found.message == "cluster onprem has only 1 ready node in one rack; you ask for 2"
 
 
 def test_a_lost_node_is_replaced_by_one_that_is_free_in_the_same_rack() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from spillover.cli import codes
+from spillover.cli.printing.listing import place
 from spillover.cli.printing.output import Column, Output, Row
 from spillover.cli.printing.shown import NOTHING, between, duration, local, money, soon
 
@@ -50,10 +51,9 @@ def forecast(out: Output, client: "Client", documents: Sequence[dict[str, Any]],
 
 
 def _row(one: "Forecast", *, rented: bool, starts: bool) -> Row:
-    where = "/".join(part for part in (one.cluster, one.node) if part)
     quoted = (money(one.estimated_cost), money(one.cost_at_walltime)) if rented else ()
     start = (NOTHING if one.node is not None else soon(one.expected_start),) if starts else ()
-    return (one.name, where or NOTHING, _when(one), *start, money(one.cost), *quoted, one.reason.message)
+    return (one.name, place(one) or NOTHING, _when(one), *start, money(one.cost), *quoted, one.reason.message)
 
 
 def _when(one: "Forecast") -> str:

@@ -7,7 +7,7 @@ from spillover.cli.printing.output import Cell, Column, Row
 from spillover.cli.printing.shown import ENDED, NOTHING, STYLES, between, duration, money, soon
 
 if TYPE_CHECKING:
-    from spillover.wire.api import JobView
+    from spillover.wire.api import Forecast, JobView
 
 COLUMNS: Final = (
     Column("JOB"),
@@ -46,7 +46,7 @@ def _row(job: "JobView", *, starts: bool) -> Row:
     )
 
 
-def place(job: "JobView") -> str:
+def place(job: "JobView | Forecast") -> str:
     """Return cluster and node, as far as they are known; of a gang the first node, and how many more."""
     first = "/".join(part for part in (job.cluster, job.node) if part)
     return first if job.nodes <= 1 else f"{first} and {job.nodes - 1} more"

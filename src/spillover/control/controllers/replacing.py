@@ -18,13 +18,15 @@ from spillover.core.events import (
     ReservationMade,
 )
 from spillover.core.proposals import MoveReservation
-from spillover.deciding.reserving import replace_lost
+from spillover.deciding.reserving import lost_nodes, replace_lost
 from spillover.ports.commands import CommandError
 
 log = structlog.get_logger()
 
 LINGER: Final = 1.0
 """Least seconds between two checks."""
+SCARCE: Final = 15.0
+"""The same while a reservation is short of nodes that nothing can replace: each check reads all nodes."""
 AFTER: Final = 60.0
 """Seconds after the start of a server until the first check, because agents take a while to register again."""
 AGAIN: Final = 60.0
@@ -57,7 +59,7 @@ class Replacing:
                     await self.look()
                 except CommandError as error:
                     log.warning("cannot replace nodes of reservations", error=error.message)
-            await asyncio.sleep(LINGER)
+            await asyncio.sleep(SCARCE if self.short() else LINGER)
             try:
                 async with asyncio.timeout(AGAIN if self._loop.state.reservations else None):
                     await self._news.wait()
@@ -79,6 +81,11 @@ class Replacing:
         for move in moves:
             await self._loop.propose(move)
         return len(moves)
+
+    def short(self) -> bool:
+        """Return whether a reservation whose nodes may be replaced has lost some."""
+        state = self._loop.state
+        return any(not each.named and lost_nodes(each, state.nodes) for each in state.reservations.values())
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         if any(isinstance(event, _CHANGES) for event in events):

@@ -96,6 +96,7 @@ def _forecast(
         cost=None if spec is None else money(quote_on(spec, job, said.estimate.runtime).expected),
         spills_at=when(spills_at) if placement is None else None,
         estimate_s=said.estimate.runtime / SECOND,
+        nodes=len(set(placement.nodes)) if isinstance(placement, GangPlacement) else 0,
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from spillover.control.live.set_aside import SetAside
 from spillover.control.requests.projects import reason_within
+from spillover.control.views.tasks import nodes_of
 from spillover.core.events import JobState
 from spillover.core.records.jobs import Ended, Job, Placed, Queued, Running, Spread
 from spillover.core.state import State
@@ -272,6 +273,7 @@ def finished_view(row: Finished, unknown_runtime: int) -> JobView:
         resources=amounts(row.shape.resources),
         placed_because=reason_view(None if row.placed_why is None else decode_reason(row.placed_why)),
         array=array,
+        nodes=nodes_of(row),
     )
 
 

@@ -30,13 +30,30 @@ class ShownTasks(Struct, frozen=True, array_like=True):
     """Up to MOST_SHOWN tasks by rank; those that succeeded are left out first."""
     granted: list[Granted | None] = []
     """What each of these tasks has for itself, or the only task of a job; empty if none has anything by name."""
+    nodes: int = 0
+    """On how many nodes all tasks are; 0 for other jobs, and for jobs that ended before this was recorded."""
 
     def own(self, at: int) -> Granted:
         """Return what a task has for itself, by position."""
         return (self.granted[at] if at < len(self.granted) else None) or NOTHING
 
 
+class _Skimmed(Struct, frozen=True, array_like=True):
+    """The same, of which only the number of nodes is read."""
+
+    counts: msgspec.Raw
+    tasks: msgspec.Raw
+    granted: msgspec.Raw = msgspec.Raw()
+    nodes: int = 0
+
+
 _decoder: Final = msgspec.msgpack.Decoder(ShownTasks)
+_skimmer: Final = msgspec.msgpack.Decoder(_Skimmed)
+
+
+def nodes_of(row: Finished) -> int:
+    """Return on how many nodes the tasks of an ended gang were; 0 if it is none, or if that is unknown."""
+    return 0 if row.tasks is None else _skimmer.decode(row.tasks).nodes
 
 
 def tasks_of(found: Found) -> ShownTasks:
@@ -57,7 +74,8 @@ def _shown(job: Job) -> ShownTasks:
     counts = Counter([str(task.state) for task in gang.tasks])
     first = sorted(gang.tasks, key=lambda task: task.state == "SUCCEEDED")[:MOST_SHOWN]
     first.sort(key=lambda task: task.rank)
-    return ShownTasks(dict(counts), first, [granted[task.rank] for task in first] if granted else [])
+    nodes = len({task.node for task in gang.tasks})
+    return ShownTasks(dict(counts), first, [granted[task.rank] for task in first] if granted else [], nodes)
 
 
 def kept(job: Job) -> bytes | None:

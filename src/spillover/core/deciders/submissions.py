@@ -120,11 +120,10 @@ def _not_reserved(state: State, new: NewJob) -> Refusal | None:
     spec = new.spec
     name, walltime = spec.shape.reservation, spec.terms.walltime
     known = state.reservations.get(name)
-    if known is None:
-        message = f"there is no reservation {name}, or it has ended; `spill reservations` lists them"
-    elif known.project != spec.project:
-        whose = f"of project {known.project}" if known.project else "for maintenance"
-        message = f"reservation {name} is {whose}, and the job belongs to project {spec.project}"
+    if known is not None and known.maintenance:
+        message = f"reservation {name} is for maintenance, so no job can run in it"
+    elif known is None or known.project != spec.project:  # who else has one is not for everybody to know
+        message = f"project {spec.project} has no reservation {name}, or it has ended; `spill reservations` lists them"
     elif walltime is not None and walltime > known.end - known.start:
         lasts = format_duration(known.end - known.start)
         message = f"reservation {name} lasts {lasts}, less than the walltime of {format_duration(walltime)}"

@@ -5,7 +5,7 @@ on which nothing runs. The parts of a gang with unlike tasks are placed one afte
 it leave.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from spillover.deciding.capacity import amounts
@@ -237,6 +237,21 @@ def fits(cluster: "Capacity", shape: Shape) -> bool:
         if room(count_tasks(vertex.machines, shape, wants, _free_now), topology) >= shape.tasks:
             return True
     return False
+
+
+def fits_beside(cluster: "Capacity", shape: Shape, closed: Collection[int]) -> bool:
+    """Return whether a job that fits into a cluster now also does without the machines that are closed to it, by index."""
+    if not closed:
+        return True
+    others = [machine for machine in cluster.machines if machine.index not in closed]
+    if not shape.is_gang:
+        return any(machine.fits(shape) for machine in others)
+    first = shape.parts[0].shape
+    wants = cluster.layout.wants(first.resources)
+    return (
+        most_together(count_tasks(others, first, wants, _free_now), shape.topology or Topology())
+        >= first.tasks
+    )
 
 
 def _admitting(

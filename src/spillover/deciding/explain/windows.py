@@ -1,7 +1,5 @@
 """Explains which advance reservation keeps a job from free machines, and what would change that."""
 
-from collections.abc import Collection
-
 from spillover.core.records.jobs import Job
 from spillover.core.state import State
 from spillover.deciding.capacity import matching
@@ -9,7 +7,6 @@ from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.windows import Windows
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.reasons import ReservationClosed, Reserved
-from spillover.model.topology import Topology
 
 
 def closed_reservation(state: State, job: Job, now: int) -> ReservationClosed | None:
@@ -29,7 +26,7 @@ def reserved_for_others(
     """Return which reservation keeps a job from machines; None if it fits beside it, or waits for other machines too."""
     closed = index.closed_on(cluster, job, now)
     shape = job.kind.shape
-    if not closed or _fits_beside(cluster, job, closed):
+    if not closed or matching.fits_beside(cluster, shape, closed):
         return None
     large = [machine for machine in cluster.machines if machine.could_fit(shape.least)]
     if not cluster.fits(shape) and any(machine.index not in closed for machine in large):
@@ -41,15 +38,3 @@ def reserved_for_others(
     first = barring[0]
     longest = first.start - now - cluster.spec.startup
     return Reserved(first.name, cluster.name, first.start, first.end, first.project, max(0, longest))
-
-
-def _fits_beside(cluster: Capacity, job: Job, closed: Collection[int]) -> bool:
-    """Return whether a job fits on the machines that are not closed to it."""
-    shape = job.kind.shape
-    others = [machine for machine in cluster.machines if machine.index not in closed]
-    if not shape.is_gang:
-        return any(machine.fits(shape) for machine in others)
-    first = shape.parts[0].shape
-    wants = cluster.layout.wants(first.resources)
-    fitting = matching.count_tasks(others, first, wants, lambda machine: machine.free)
-    return matching.most_together(fitting, shape.topology or Topology()) >= first.tasks

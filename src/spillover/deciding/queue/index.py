@@ -14,6 +14,7 @@ from spillover.core.records.jobs import Job, Kind, Placed, Queued, Running
 from spillover.core.state import State
 from spillover.deciding.budgets.check import BudgetCheck
 from spillover.deciding.budgets.holders import Holders
+from spillover.deciding.capacity import matching
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.finding import Finder
 from spillover.deciding.capacity.limits import ClusterLimits
@@ -246,7 +247,7 @@ class SchedulingIndex:
             and (cluster.limits is None or cluster.limits.allow(shape.total))
             and late_on(job, cluster.spec, now) is None
             and cluster.fits(shape)
-            and (cluster.windows is None or not self.closed_on(cluster, job, now))
+            and matching.fits_beside(cluster, shape, self.closed_on(cluster, job, now))
         ]
         return shape.burst is not Burst.NEVER and any(
             check.allows(job, cluster.spec, estimate(job, 0).runtime) for cluster in clusters

@@ -431,6 +431,8 @@ class Forecast(Struct, frozen=True):
     """A warning that it would hold the rest of a budget because it has no walltime; usually null."""
     expected_start: ExpectedStart | None = None
     """When it would start; null if the server does not know."""
+    nodes: int = 0
+    """The number of nodes on which the tasks of a gang would start now; `node` is that of the first. 0 for other jobs."""
 
 
 class Forecasts(Struct, frozen=True):
