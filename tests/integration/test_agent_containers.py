@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from spillover.model.inside import cpu_mask, cpu_numbers
 from spillover.model.units import SECOND
 from spillover.wire import agents_pb2 as pb
 from tests.support.agent_process import AgentProcess, a_grant
@@ -219,6 +221,42 @@ async def test_without_an_engine_the_agent_says_why(
     (told,) = server.registrations[:1]
     assert "container" not in told.offers
     assert told.labels["without.container"] == "PATH has neither podman nor docker"
+
+
+# --- CPUs
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+async def test_containers_stay_off_the_cpus_that_other_tasks_have_for_themselves(
+    server: ScriptedServer, agent: AgentProcess, tmp_path: Path
+) -> None:
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    look = "while [ ! -e done ]; do cat /proc/self/status | head -n 60 > new; cat new > now; sleep 0.1; done"
+    server.grant(a_container("loose", "sh", "-c", look, workdir=str(tmp_path), cpu=100))
+
+    def allowed() -> set[int]:
+        told = (tmp_path / "now").read_text() if (tmp_path / "now").exists() else ""
+        found = [line.split()[1] for line in told.splitlines() if line.startswith("Cpus_allowed_list")]
+        return set(cpu_numbers(cpu_mask(found[0]))) if found else set()
+
+    await asyncio.to_thread(wait_until, lambda: {first, second} <= allowed(), "the container to run")
+    pinned = a_grant("pinned", f"read x < {tmp_path}/stay", workdir=str(tmp_path), cpu=1000)
+    pinned.cpus = str(second)
+    os.mkfifo(tmp_path / "stay")
+    server.grant(pinned)
+    await asyncio.to_thread(wait_until, lambda: second not in allowed() and first in allowed(), "it to move")
+    later = a_container("later", "cat", "/proc/self/status", workdir=str(tmp_path), cpu=100)
+    assert (await result_of(server, later)).exit_code == 0
+    (line,) = [
+        line
+        for line in (await output_of(server, "later")).decode().splitlines()
+        if "Cpus_allowed_list" in line
+    ]
+    assert second not in cpu_numbers(cpu_mask(line.split()[1]))
+    (tmp_path / "stay").write_text("go\n")
+    await asyncio.to_thread(wait_until, lambda: second in allowed(), "it to have all CPUs again")
+    (tmp_path / "done").touch()
+    await server.until(lambda: len(server.results) == 3)
 
 
 # --- gangs

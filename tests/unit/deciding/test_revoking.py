@@ -103,7 +103,7 @@ def test_a_job_whose_wait_is_over_is_asked_back_once_rented_capacity_has_room() 
 
 
 def test_a_reservation_on_one_rented_node_does_not_close_the_others() -> None:
-    lab = Lab(Choice("zero"))
+    lab = Lab(Choice("constant", {"wait": SECOND}))
     lab.agent("c1", cluster="cloud", cpus=2)
     assert lab.reserve("down", "c1", after=0, lasting=3600, cluster="cloud") == Done()
     assert lab.passes(SECOND) == [], "all of it is reserved"

@@ -24,6 +24,7 @@ from spillover.agent.runners.manifests import ContainerPlan, UnrunnableManifest,
 from spillover.agent.runners.port import RunnerContext, RunnerOffer
 from spillover.agent.tasks.process import ProcessEnded, Seen, Spawned, stem_of
 from spillover.core.events import Lease
+from spillover.model.inside import cpu_list
 from spillover.model.job import Argv, Container
 
 ENGINES: Final = ("podman", "docker")
@@ -44,6 +45,8 @@ STEERING: Final = frozenset(
 )
 """Variables of a container that its client would obey itself."""
 STEERING_PREFIXES: Final = (*ENGINE_ENV, "LD_", "LC_", "XDG_", "SPILL_")
+MOVES: Final = 10
+"""Tries to move containers to other CPUs, a second apart."""
 PATIENCE: Final = 30.0
 """Seconds that a request to the engine may take."""
 LONGEST_PULL: Final = 3600.0
@@ -71,6 +74,12 @@ class Containers:
         self._killed: set[Lease] = set()
         """Containers that were asked to end."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._shared = ""
+        """The CPUs that no task has for itself; empty if none has any."""
+        self._limits_cpus = False
+        """Whether the engine can keep containers on some CPUs."""
+        self._loose: dict[Lease, str] = {}
+        """The CPUs that containers without CPUs of their own were last given."""
         self._pulls: dict[str, asyncio.Task[str]] = {}
         """Images that are being pulled."""
 
@@ -82,6 +91,9 @@ class Containers:
         """Check whether the engine works, and remove what an earlier run left."""
         if self._engine:
             self._why = await self._sweep()
+            able = "{{.CPUSet}}" if self._is_docker else "{{.Host.CgroupControllers}}"
+            code, said = await self._ask("info", "--format", able)
+            self._limits_cpus = code == 0 and ("true" in said if self._is_docker else "cpuset" in said)
 
     async def close(self) -> None:
         """Remove what is left."""
@@ -103,12 +115,16 @@ class Containers:
             return
         name = f"spill-{lease.job}-{lease.attempt}-{lease.task}-{lease.seq}"
         self._names[lease] = name
+        own = task.cpus
+        if not own and self._limits_cpus:
+            self._loose[lease] = self._shared
+            task = replace(task, cpus=self._shared)
         env = self._variables(lease, task)
         words = self._words(name, env, task, plan)
         workdir = task.workdir if plan.own_folder else "/"
         # The engine limits the container, so its client runs without a memory limit.
         handed = {variable: value for variable, value in env.items() if not _steers(variable)}
-        client = Task(Argv(words), replace(task.need, memory=0), handed | self._env, workdir, cpus=task.cpus)
+        client = Task(Argv(words), replace(task.need, memory=0), handed | self._env, workdir, cpus=own)
         self._context.launch(lease, client, lambda seen: self._heard(lease, seen, task.need.memory))
 
     async def prepare(self, task: Task) -> str:
@@ -176,6 +192,26 @@ class Containers:
         """Name the output like that of any process."""
         await self._context.name_output(lease)
 
+    def share(self, cpus: str) -> None:
+        """Keep containers without CPUs of their own on these CPUs."""
+        self._shared = cpus
+        if self._loose:
+            self._in_background(self._move())
+
+    async def _move(self) -> None:
+        """Tell the engine which CPUs containers share; try again for some seconds if one is not created yet."""
+        for _ in range(MOVES):
+            behind = [lease for lease, cpus in self._loose.items() if cpus != self._shared]
+            if not behind:
+                return
+            for lease in behind:
+                cpus, name = self._shared, self._names.get(lease, "")
+                everything = cpus or cpu_list(sum([1 << cpu for cpu in os.sched_getaffinity(0)]))
+                code, _ = await self._ask("update", "--cpuset-cpus", everything, name)
+                if code == 0 and lease in self._loose:
+                    self._loose[lease] = cpus
+            await asyncio.sleep(1.0)
+
     # --- the command line
 
     def _variables(self, lease: Lease, task: Task) -> dict[str, str]:
@@ -232,6 +268,7 @@ class Containers:
     async def _finish(self, lease: Lease, end: Exit, memory: int) -> None:
         """Ask how the container ended, remove it, and report the end."""
         name = self._names.pop(lease, None)
+        self._loose.pop(lease, None)
         if name is None:
             return
         starved = False

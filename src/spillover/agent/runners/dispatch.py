@@ -5,7 +5,14 @@ from collections.abc import Callable, Sequence
 
 from spillover.agent.leases.values import Exit, Task
 from spillover.agent.nursery.clock import boottime
-from spillover.agent.runners.port import PreparingRunner, Runner, RunnerContext, RunnerOffer, Sight
+from spillover.agent.runners.port import (
+    PreparingRunner,
+    Runner,
+    RunnerContext,
+    RunnerOffer,
+    SharingRunner,
+    Sight,
+)
 from spillover.agent.tasks.process import ProcessEnded
 from spillover.core.events import Lease
 from spillover.model.job import Argv, Shell
@@ -57,6 +64,12 @@ class Runners:
         """Get ready for a task of a gang; return why that fails, or an empty string."""
         runner = self._by_kind.get(type(task.work))
         return await runner.prepare(task) if isinstance(runner, PreparingRunner) else ""
+
+    def share(self, cpus: str) -> None:
+        """Tell runners which CPUs no task has for itself; empty is all."""
+        for runner in self._runners:
+            if isinstance(runner, SharingRunner):
+                runner.share(cpus)
 
     def recall(self, lease: Lease, task: Task) -> None:
         """Take back a task that has not begun."""

@@ -26,6 +26,7 @@ __all__ = [
     "RunnerContext",
     "RunnerOffer",
     "Seen",
+    "SharingRunner",
     "Sight",
     "Spawned",
 ]
@@ -110,6 +111,15 @@ class PreparingRunner(Runner, Protocol):
 
         No task of a gang starts before all are prepared. The task may be given back meanwhile, and never start.
         """
+        ...
+
+
+@runtime_checkable
+class SharingRunner(Runner, Protocol):
+    """A runner whose tasks are not below the agent's processes, so that it must keep them off CPUs of other tasks."""
+
+    def share(self, cpus: str) -> None:
+        """Keep tasks that have no CPUs for themselves on these CPUs, such as `0-7,16`; empty is all."""
         ...
 
 

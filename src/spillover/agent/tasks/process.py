@@ -82,6 +82,7 @@ class Processes:
         isolation: str = "auto",
         output_limit: int = OUTPUT_LIMIT,
         threads: int = 1,
+        shares: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._folder = folder
         self._seen = seen
@@ -118,6 +119,8 @@ class Processes:
         """CPUs of tasks that have some for themselves, as bits."""
         self._shared = ""
         """The CPUs that are left for others, as a list; empty if all are."""
+        self._shares = shares
+        """Receives that list when it changes."""
 
     async def open(self) -> None:
         """Start the nurseries; raise OSError if the wanted isolation is unavailable."""
@@ -241,6 +244,7 @@ class Processes:
             self._shared = shared
             for nursery in self._nurseries.values():
                 nursery.say((frames.SHARE, shared))
+            self._shares(shared)
 
     def _send(self) -> None:
         """Send all tasks that were given out in this turn of the loop."""

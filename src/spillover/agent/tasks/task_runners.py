@@ -138,6 +138,10 @@ class TaskRunners:
             self._launched[lease] = seen
         self._processes.start(lease, task)
 
+    def _share(self, cpus: str) -> None:
+        """Pass on which CPUs no task has for itself."""
+        self._runners.share(cpus)
+
     # --- construction
 
     def _new_processes(self) -> Processes:
@@ -150,6 +154,7 @@ class TaskRunners:
             isolation=options.isolation,
             output_limit=options.output_limit,
             threads=max(1, min(READY_THREADS, options.capacity.cpu // 1000)),
+            shares=self._share,
         )
 
     def _new_runners(self) -> Runners:
