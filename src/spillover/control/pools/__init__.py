@@ -1,0 +1,1 @@
+"""Decides which calls to the provider of a pool are due, and what its answers mean."""
