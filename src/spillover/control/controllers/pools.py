@@ -43,10 +43,8 @@ LINGER: Final = 0.02
 """Least seconds between two passes, so that one pass handles many changes."""
 AGAIN: Final = 1.0
 """Seconds until the next pass while this server does not lead, or the store cannot be written."""
-LONGEST_CREATE: Final = 600.0
-"""Seconds after which an order counts as not answered."""
 LONGEST_CALL: Final = 300.0
-"""Seconds after which any other call counts as failed."""
+"""Seconds after which a call counts as not answered."""
 
 
 class PoolControl:
@@ -179,10 +177,10 @@ class PoolControl:
 
     async def _answer(self, create: Callable[[], Awaitable[Created]]) -> Created:
         try:
-            async with asyncio.timeout(LONGEST_CREATE):
+            async with asyncio.timeout(LONGEST_CALL):
                 return await create()
         except TimeoutError:
-            return Unknown(f"no answer within {LONGEST_CREATE:.0f} s")
+            return Unknown(f"no answer within {LONGEST_CALL:.0f} s")
         except Exception as error:  # noqa: BLE001 - a provider of a package may raise anything
             self._loop.aside.put(self.work, "create", error)
             return Unknown(reason_of(error))

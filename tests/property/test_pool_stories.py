@@ -1,0 +1,14 @@
+"""Pools whose servers die and whose provider fails in every way: nothing is rented twice, and nothing is left behind."""
+
+import pytest
+
+from spillover.policies.loading import load
+from tests.support.pools.story import Story
+from tests.support.tiers import few_of
+
+SEEDS = range(1, 201)
+
+
+@pytest.mark.parametrize("seed", few_of(12, SEEDS))
+def test_each_wish_is_one_machine_and_none_is_left(seed: int) -> None:
+    Story(seed, load).play()

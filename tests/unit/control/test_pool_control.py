@@ -1,0 +1,259 @@
+"""The controller of a pool on a live loop: only the leader calls the provider, and only for what is durable."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from spillover.control.controllers.pools import LONGEST_CALL, PoolControl
+from spillover.control.live.loop import Loop
+from spillover.core.events import AnyEvent, MachinesEnding, MachinesWanted, Wish
+from spillover.core.pool_proposals import PausePool
+from spillover.core.proposals import StartEpoch
+from spillover.model.cluster import Billing, ClusterSpec, Price, Role
+from spillover.model.ids import ClusterName
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.pools import JoinTerms, MachineId, MachineState, Offer, Pool, RefusalCause, machine_id
+from spillover.model.resources import Resources
+from spillover.model.units import HOUR, MINUTE
+from spillover.policies.loading import load
+from spillover.ports.provider import Created, Order, PriceSeen
+from spillover.stores.memory import open_memory
+from spillover.testing.fake_cloud import FakeCloud, FakeProvider
+from spillover.testing.world import START
+from spillover.wire.journal import encode_event
+from tests.support.virtual_time import VirtualTime, run_virtually
+
+CLOUD = ClusterName("cloud")
+SMALL = Offer("small", Resources(4000, 2**33), 1_000_000)
+SPOT = Offer("small", Resources(4000, 2**33), 250_000, spot=True)
+SPEC = ClusterSpec(
+    CLOUD, "agents", Role.RENTED, Price(), Billing(step=HOUR), pool=Pool("fake", (SMALL, SPOT), max=9)
+)
+M1, M2 = machine_id("cloud", 1), machine_id("cloud", 2)
+OWNER = "0123456789abcdef"
+
+
+class _Clock:
+    """The clock of the event loop, as that of a machine."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        self._time = time
+
+    def wall(self) -> int:
+        return START + self._time.now
+
+    def monotonic(self) -> int:
+        return self._time.now
+
+
+class Rig:
+    """A loop that leads, a cloud, and a controller between them."""
+
+    def __init__(self, time: VirtualTime, loop: Loop) -> None:
+        self.loop = loop
+        self.cloud = FakeCloud(lambda: START + time.now)
+        self.provider = _Watched(self.cloud, OWNER)
+        self.control = PoolControl(
+            loop, CLOUD, self.provider, OWNER, terms=lambda: JoinTerms("10.0.0.1:7071"), identity="me"
+        )
+
+    def state(self, machine: MachineId = M1) -> MachineState:
+        return self.loop.state.machines[machine].state
+
+    def order(self, *machines: MachineId) -> None:
+        """Let the plan want machines, as durably as it does."""
+        at = self.loop.now()
+        wishes = tuple([Wish(each, SMALL, at + 10 * MINUTE) for each in machines])
+        self._write(MachinesWanted(CLOUD, at, wishes))
+
+    def end(self, *machines: MachineId) -> None:
+        self._write(MachinesEnding(CLOUD, self.loop.now(), machines, "enough"))
+
+    def _write(self, event: AnyEvent) -> None:
+        self.loop.engine.apply(event)
+        self.loop._pending.append(event)
+        self.loop._encoded.append(encode_event(event))
+        self.loop.applied += 1
+        self.loop._writing.set()
+
+
+class _Watched(FakeProvider):
+    """Counts orders, and lets some hang."""
+
+    def __init__(self, cloud: FakeCloud, owner: str) -> None:
+        super().__init__(cloud, owner)
+        self.orders: list[Order] = []
+        self.hangs = False
+        self.prices_asked = 0
+
+    async def create(self, order: Order) -> Created:
+        self.orders.append(order)
+        if self.hangs:
+            await asyncio.Event().wait()
+        return await super().create(order)
+
+    async def prices(self, offers: Sequence[Offer]) -> Sequence[PriceSeen]:
+        self.prices_asked += 1
+        return [PriceSeen(each.type, each.zone, each.spot, 200_000) for each in offers]
+
+
+@asynccontextmanager
+async def _rig(time: VirtualTime) -> AsyncIterator[Rig]:
+    store = open_memory()
+    loop = Loop(store.journal, load, _Clock(time), debug=True)
+    epoch = await store.election.campaign("test", "http://test")
+    assert isinstance(epoch, int)
+    loop.begin(epoch, await loop.load())
+    stepping = asyncio.create_task(loop.run())
+    await loop.propose(StartEpoch(epoch, (SPEC,), PolicySet(wait=Choice("zero"))))
+    rig = Rig(time, loop)
+    running = asyncio.create_task(rig.control.run())
+    try:
+        yield rig
+    finally:
+        for task in (running, stepping):
+            task.cancel()
+        await asyncio.gather(running, stepping, return_exceptions=True)
+
+
+def play(story: Callable[[Rig], Awaitable[None]]) -> None:
+    async def main(time: VirtualTime) -> None:
+        async with _rig(time) as rig:
+            await story(rig)
+
+    run_virtually(main)
+
+
+def test_a_machine_is_rented_and_given_back() -> None:
+    async def story(rig: Rig) -> None:
+        await asyncio.sleep(1)
+        rig.order(M1)
+        await asyncio.sleep(1)
+        assert rig.state() is MachineState.BOOTING
+        rig.end(M1)
+        await asyncio.sleep(20)
+        assert rig.state() is MachineState.GONE
+        assert [each.presence for each in rig.cloud.machines.values()] == ["gone"]
+        assert rig.control.calls["create", "made"] == 1
+
+    play(story)
+
+
+def test_spot_prices_become_part_of_the_state() -> None:
+    async def story(rig: Rig) -> None:
+        await asyncio.sleep(1)
+        assert rig.loop.state.pools[CLOUD].prices == {SPOT.key: 200_000}
+        await asyncio.sleep(600)
+        assert 2 <= rig.provider.prices_asked <= 4
+
+    play(story)
+
+
+def test_a_server_that_may_not_lead_calls_nobody() -> None:
+    async def story(rig: Rig) -> None:
+        await asyncio.sleep(1)
+        rig.loop.led_until(rig.loop.time.monotonic())
+        before = rig.cloud.calls
+        rig.order(M1)
+        await asyncio.sleep(300)
+        assert (rig.provider.orders, rig.cloud.calls) == ([], before)
+
+    play(story)
+
+
+def test_a_pool_that_is_paused_in_the_same_moment_orders_nothing() -> None:
+    async def story(rig: Rig) -> None:
+        await asyncio.sleep(1)
+        rig.order(M1)
+        await rig.loop.propose(PausePool(CLOUD, "ada"))
+        await asyncio.sleep(60)
+        assert rig.provider.orders == []
+
+    play(story)
+
+
+def test_an_order_that_hangs_is_repeated_after_a_while() -> None:
+    async def story(rig: Rig) -> None:
+        await asyncio.sleep(1)
+        rig.provider.hangs = True
+        rig.order(M1)
+        await asyncio.sleep(LONGEST_CALL - 10)
+        rig.provider.hangs = False
+        assert len(rig.provider.orders) == 1
+        await asyncio.sleep(60)
+        assert rig.state() is MachineState.BOOTING
+        assert rig.control.calls["create", "unknown"] == 1
+
+    play(story)
+
+
+def test_an_order_without_an_answer_is_repeated_with_the_same_content() -> None:
+    async def story(rig: Rig) -> None:
+        await asyncio.sleep(1)
+        rig.cloud.lose = [True, False]
+        rig.order(M1)
+        await asyncio.sleep(0.5)
+        assert rig.state() is MachineState.WANTED
+        await asyncio.sleep(60)
+        assert rig.state() is MachineState.BOOTING
+        assert len(set(map(repr, rig.provider.orders))) == 1
+        assert len(rig.cloud.machines) == 1
+
+    play(story)
+
+
+def test_a_provider_that_raises_anything_harms_nothing_else() -> None:
+    async def story(rig: Rig) -> None:
+        def broken() -> object:
+            raise ZeroDivisionError
+
+        rig.provider.list = broken  # type: ignore[assignment,method-assign]
+        await asyncio.sleep(1)
+        rig.order(M1)
+        await asyncio.sleep(5)
+        assert rig.state() is MachineState.BOOTING
+        assert rig.control.failure is not None
+        assert "ZeroDivisionError" in rig.control.failure
+
+    play(story)
+
+
+def test_a_cloud_that_does_not_answer_gets_few_calls() -> None:
+    async def story(rig: Rig) -> None:
+        await asyncio.sleep(1)
+        rig.cloud.throttled = True
+        before = rig.cloud.calls
+        rig.order(*[machine_id("cloud", number) for number in range(1, 10)])
+        await asyncio.sleep(2 * 3600)
+        assert rig.cloud.calls - before < 3 * (10 + 2 * 12) + 10
+
+    play(story)
+
+
+def test_a_refusal_of_credentials_pauses_the_pool_loudly() -> None:
+    async def story(rig: Rig) -> None:
+        await asyncio.sleep(1)
+        rig.cloud.refusing = RefusalCause.AUTH
+        rig.order(M1, M2)
+        await asyncio.sleep(60)
+        assert rig.loop.state.pools[CLOUD].paused
+        assert len(rig.provider.orders) <= 2
+
+    play(story)
+
+
+def test_a_sweep_shows_what_is_unwanted_and_changes_nothing() -> None:
+    async def story(rig: Rig) -> None:
+        await asyncio.sleep(1)
+        rig.order(M1)
+        await asyncio.sleep(1)
+        (machine,) = rig.cloud.machines.values()
+        del rig.loop.state.machines[M1]  # as if the state had been lost
+        found = await rig.control.sweep()
+        assert [*found.strangers] == [machine.id]
+        assert not rig.control.ledger.unwanted
+        rig.control.list_now()
+        await asyncio.sleep(20)
+        assert machine.presence == "gone"
+
+    play(story)
