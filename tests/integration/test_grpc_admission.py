@@ -48,6 +48,9 @@ class Known:
     def is_valid(self, token: str) -> bool:
         return bool(token)
 
+    def machine(self, shown: str) -> Caller:
+        raise Stranger(f"{len(shown)} characters that are no join token")
+
 
 @pytest.fixture
 def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -22,6 +22,7 @@ from spillover.core.deciders import (
 )
 from spillover.core.events import AnyEvent
 from spillover.core.pool_proposals import (
+    AdmitMachine,
     OpenPool,
     PausePool,
     ResumePool,
@@ -121,6 +122,7 @@ DECIDERS: Final[dict[type, Callable[[State, Any, int], tuple[list[AnyEvent], Rep
     SeeGone: machines.gone,
     SeeUnwanted: machines.found,
     SeeNotice: machines.notice,
+    AdmitMachine: machines.admit,
     SeePrices: machines.prices,
     PausePool: machines.pause,
     ResumePool: machines.resume,

@@ -58,6 +58,18 @@ class SeeUnwanted(Struct, frozen=True):
     """Nanoseconds UTC; None if unknown."""
 
 
+class AdmitMachine(Struct, frozen=True):
+    """The agent of a machine showed its join token. The proposer checked it, and drew a token in exchange."""
+
+    cluster: ClusterName
+    machine: MachineId
+    life: str
+    """The agent process."""
+    token: str
+    digest: bytes
+    """Id of the new token, and SHA-256 of its secret."""
+
+
 class SeeNotice(Struct, frozen=True):
     """The agent of a machine learned that the provider will take the machine back."""
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 from spillover.core.events import Lease, SeenNode, TaskEnd, Usage
 from spillover.core.events import Outcome as Outcome  # noqa: PLC0414 - re-exported for callers that propose results
 from spillover.core.pool_proposals import (
+    AdmitMachine,
     OpenPool,
     PausePool,
     ResumePool,
@@ -539,6 +540,7 @@ Proposal: TypeAlias = (
     | SeeRefused
     | SeeGone
     | SeeUnwanted
+    | AdmitMachine
     | SeeNotice
     | SeePrices
     | PausePool

@@ -1,4 +1,8 @@
-"""Tokens: what each one permits. The server stores only a digest of its secret."""
+"""Tokens: what each one permits. The server stores only a digest of its secret.
+
+A **join token** is another kind: it lets one rented machine join once. It follows from the key of the pool and the id of
+the machine, so that an order that is repeated, also by another server, carries the same one, and nothing is stored.
+"""
 
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -7,6 +11,8 @@ from msgspec import Struct
 
 PREFIX: Final = "spt"
 """Prefix of every token, so that leaked tokens can be recognised."""
+JOIN_PREFIX: Final = "spj"
+"""Prefix of join tokens."""
 
 
 class TokenRole(StrEnum):
@@ -42,6 +48,8 @@ class Token(Struct, frozen=True, array_like=True):
     revoked: int | None = None
     """Nanoseconds UTC; None if it is not revoked."""
     revoked_by: str = ""
+    node: str | None = None
+    """The only agent that may use it, that of a rented machine; None means all."""
 
     def is_valid(self, now: int) -> bool:
         """Return whether it is neither revoked nor expired."""
@@ -71,15 +79,31 @@ def read_token(text: str) -> TokenText | None:
     return TokenText(token, secret) if prefix == PREFIX and token and secret else None
 
 
+def join_token(key: bytes, machine: str) -> str:
+    """Return the token with which a machine joins, from the key of its pool."""
+    from hashlib import sha256  # noqa: PLC0415 - slow to import
+    from hmac import digest  # noqa: PLC0415 - slow to import
+
+    proof = digest(key, f"join/{machine}".encode(), sha256)
+    return f"{JOIN_PREFIX}_{machine}_{proof.hex()}"
+
+
+def machine_of(text: str) -> str | None:
+    """Return the machine that a join token names; None if it is no join token. The token proves nothing yet."""
+    prefix, _, rest = text.partition("_")
+    machine, _, secret = rest.rpartition("_")
+    return machine if prefix == JOIN_PREFIX and machine and secret else None
+
+
+def is_join_token(text: str, key: bytes, machine: str) -> bool:
+    """Return whether a text is the join token of a machine, in constant time."""
+    from hmac import compare_digest  # noqa: PLC0415 - slow to import
+
+    return bool(key) and compare_digest(text.encode(), join_token(key, machine).encode())
+
+
 def digest_of(secret: str) -> bytes:
     """Return the digest of a secret. A fast hash is enough, because secrets have 256 random bits."""
     from hashlib import sha256  # noqa: PLC0415 - slow to import
 
     return sha256(secret.encode()).digest()
-
-
-def join_token(key: bytes, machine: str) -> str:
-    """Return the secret with which the agent of a rented machine joins; the key is that of its pool."""
-    import hmac  # noqa: PLC0415 - slow to import
-
-    return hmac.digest(key, f"join/{machine}".encode(), "sha256").hex()

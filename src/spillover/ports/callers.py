@@ -20,6 +20,10 @@ class Caller(Struct, frozen=True):
     """The only project whose jobs the caller may see and submit; None means all."""
     cluster: str | None = None
     """The only cluster that the caller may join as an agent; None means all."""
+    node: str | None = None
+    """The only agent that the caller may be; None means all."""
+    joins: bool = False
+    """Whether the caller is the machine `node` with its join token, which gets it a token of its own and nothing else."""
 
     @property
     def is_admin(self) -> bool:
@@ -47,6 +51,14 @@ class Callers(Protocol):
         ...
 
 
+class AgentCallers(Callers, Protocol):
+    """Checks tokens of agents too."""
+
+    def machine(self, shown: str) -> Caller:
+        """Return the rented machine with this join token; raise Stranger if it is not valid."""
+        ...
+
+
 class OneToken:
     """Accepts one token, with all rights."""
 
@@ -64,3 +76,8 @@ class OneToken:
     def is_valid(self, token: str) -> bool:
         """See Callers."""
         return not token
+
+    def machine(self, shown: str) -> Caller:
+        """See AgentCallers."""
+        del shown
+        raise Stranger("the join token is invalid")

@@ -214,6 +214,7 @@ class Server:
                 lambda: self.loop.epoch,
                 self._blobs,
                 self._lease_sender.starts,
+                self._authority,
             )
             people = [
                 each(self.commands.of, self._tokens, self._gauge) for each in (JobsService, ClustersService)
@@ -333,6 +334,10 @@ class Server:
     def _files_of_tls(self) -> tuple[Path, Path] | None:
         """Return certificate and key; None without TLS."""
         return (self._identity.cert, self._identity.key) if self._identity is not None else None
+
+    def _authority(self) -> bytes:
+        """Return the authority of the server's certificate as PEM; empty if it has none of its own."""
+        return b"" if self._identity is None else self._identity.authority()
 
     def _called(self, address: Address) -> str:
         """Return the host under which programs on this machine reach an address."""

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -47,6 +48,15 @@ class Identity(Struct, frozen=True):
     def load_into(self, context: ssl.SSLContext) -> None:
         """Use the certificate in a context, for new connections."""
         context.load_cert_chain(self.cert, self.key, password=_none)
+
+    def pin(self) -> str:
+        """Return the SHA-256 of the certificate, hexadecimal, by which machines that know no authority trust it."""
+        first, mark, _ = self.cert.read_text().partition("-----END CERTIFICATE-----")
+        return sha256(ssl.PEM_cert_to_DER_cert(first[first.index("-----BEGIN") :] + mark)).hexdigest()
+
+    def authority(self) -> bytes:
+        """Return the authority to trust as PEM; empty if the system knows it."""
+        return b"" if self.ca is None else self.ca.read_bytes()
 
     def pair(self) -> tuple[bytes, bytes]:
         """Return key and certificate as PEM."""

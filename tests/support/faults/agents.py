@@ -108,6 +108,9 @@ class _Finder:
         """See Finder."""
         return Target(ADDRESS, TOKEN)
 
+    def exchanged(self, token: str, authority: bytes) -> None:
+        """See ServerFinder."""
+
     def found(self, target: Target) -> None:
         """See Finder."""
 

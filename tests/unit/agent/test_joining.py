@@ -3,6 +3,8 @@
 import asyncio
 import io
 import json
+import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -112,7 +114,7 @@ async def _echo(request: bytes, _: object) -> bytes:
 
 
 @asynccontextmanager
-async def secured(folder: Path, *hosts: str) -> AsyncIterator[tuple[str, str]]:
+async def secured(folder: Path, *hosts: str, address: str = "127.0.0.1:0") -> AsyncIterator[tuple[str, str]]:
     """A gRPC server with a certificate for these hosts; its address, and the pin."""
     make_certificates(folder, list(hosts), 5)
     cert = (folder / "server.pem").read_bytes()
@@ -120,7 +122,7 @@ async def secured(folder: Path, *hosts: str) -> AsyncIterator[tuple[str, str]]:
     handler = grpc.unary_unary_rpc_method_handler(_echo)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test", {"Echo": handler}),))
     credentials = grpc.ssl_server_credentials([((folder / "server-key.pem").read_bytes(), cert)])
-    port = server.add_secure_port("127.0.0.1:0", credentials)
+    port = server.add_secure_port(address, credentials)
     await server.start()
     try:
         first = cert.decode().partition("-----END CERTIFICATE-----")
@@ -188,3 +190,53 @@ async def test_a_server_on_this_machine_may_move(tmp_path: Path) -> None:
         await finder.find()
     published.write_text('{"grpc": "127.0.0.1:6"}')
     assert await finder.find() == Target("127.0.0.1:6", "spj_x")
+
+
+async def test_a_machine_that_has_joined_accepts_a_new_certificate_of_its_authority(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    async with secured(old, "one.example") as (address, pin):
+        finders = [ByJoin(a_join(address, pin)) for _ in range(3)]
+        for finder in finders:
+            await finder.find()
+    async with secured(new, "one.example", address=address):
+        joined, deceived, waits = finders
+        joined.exchanged("spt_x_y", (new / "ca.pem").read_bytes())
+        target = await joined.find()
+        assert target.token == "spt_x_y"
+        assert await echoed(target) == b"hello"
+        deceived.exchanged("spt_x_y", (old / "ca.pem").read_bytes())
+        with pytest.raises(grpc.aio.AioRpcError):
+            await echoed(await deceived.find())
+        with pytest.raises(NotFound, match="not the one that this machine was told to trust"):
+            await waits.find()
+
+
+AGENT = """
+import ctypes, os, sys
+from spillover.agent.connection.joining import hide_memory
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # as after the start of a program
+if sys.argv[1] == "hides":
+    hide_memory()
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of another user")
+@pytest.mark.parametrize("hides", ["hides", "shows"])
+def test_tasks_of_the_same_user_cannot_read_the_memory_of_an_agent(hides: str) -> None:
+    command = [sys.executable, "-c", AGENT, hides]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
+        assert agent.stdout is not None
+        agent.stdout.readline()
+        files = [f"/proc/{agent.pid}/{name}" for name in ("environ", "maps")]
+        read = [
+            subprocess.run(
+                ["cat", file], user=65534, group=65534, extra_groups=[], capture_output=True, check=False
+            )
+            for file in files
+        ]
+        agent.communicate(b"")
+        assert agent.returncode == 0
+    assert [done.returncode == 0 for done in read] == [hides == "shows"] * 2

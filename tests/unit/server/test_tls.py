@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from msgspec.structs import replace
 
 from spillover.config.config import Address, Tls
 from spillover.server.certificates import CertificateTaken, is_host, make_certificates
@@ -97,3 +99,12 @@ def test_those_here_reach_the_server_by_a_name_that_its_certificate_has() -> Non
     assert {own.called(address) for address in (every, here, away)} == {"build.example"}
     assert an_identity("localhost").called(every) == "localhost"
     assert an_identity("*.example").called(away) == "10.0.0.5"
+
+
+def test_machines_that_know_no_authority_trust_a_certificate_by_its_digest(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["one.example"], 5)
+    identity = load_identity(tls_in(tmp_path), time.time())
+    certificate = x509.load_pem_x509_certificate((tmp_path / "server.pem").read_bytes())
+    assert identity.pin() == certificate.fingerprint(hashes.SHA256()).hex()
+    assert identity.authority() == (tmp_path / "ca.pem").read_bytes()
+    assert replace(identity, ca=None).authority() == b""

@@ -68,15 +68,17 @@ class Calls:
 
     def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
         self._channel = channel
+        self.token = token
         self.metadata: tuple[tuple[str, str | bytes], ...] = (("authorization", f"Bearer {token}"),)
 
     def is_connected(self) -> bool:
         """Return whether the channel is up, even if calls time out."""
         return self._channel.get_state() is grpc.ChannelConnectivity.READY
 
-    def admitted(self, session: bytes) -> None:
-        """Attach the session of a registration to all further calls."""
-        self.metadata = (*self.metadata, (_SESSION, session))
+    def admitted(self, session: bytes, token: str = "") -> None:
+        """Attach the session of a registration to all further calls, and another token if the answer has one."""
+        self.token = token or self.token
+        self.metadata = (("authorization", f"Bearer {self.token}"), (_SESSION, session))
 
     async def unary(self, name: str, request: Any, reply: Any, limit: float) -> Any:
         """Make a call with one answer, within so many seconds."""

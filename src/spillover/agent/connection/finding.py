@@ -53,6 +53,10 @@ class ServerFinder(Protocol):
         """Record that this server answered, so that the next search can try it first."""
         ...
 
+    def exchanged(self, token: str, authority: bytes) -> None:
+        """Use another token from now on, which the server gave for a join token, and its authority as PEM, if any."""
+        ...
+
 
 class FoundServer(Struct, frozen=True):
     """The file in which a server publishes its addresses."""
@@ -80,6 +84,9 @@ class InFolder:
     def found(self, target: Target) -> None:
         """See ServerFinder. Nothing to record, because reading the file again is cheap."""
 
+    def exchanged(self, token: str, authority: bytes) -> None:
+        """See ServerFinder. Its token is no join token."""
+
 
 class ByUrl:
     """Asks a server for the address of its agents' service, by its URL.
@@ -106,6 +113,9 @@ class ByUrl:
     def found(self, target: Target) -> None:
         """See ServerFinder."""
         self._known = target
+
+    def exchanged(self, token: str, authority: bytes) -> None:
+        """See ServerFinder. Its token is no join token."""
 
     async def cluster(self) -> str:
         """Return the cluster to join if the user named none: that of the token, or the only one."""

@@ -3,6 +3,10 @@
 Such a machine knows nothing of the server's authority. It trusts one certificate, by its SHA-256: the **pin**. gRPC cannot
 check that, so the agent first gets the certificate in a handshake that trusts nobody and sends nothing, compares it, and
 then connects with this certificate as the only one that it trusts.
+
+The token of the file works once. The answer to the first registration has another token, which the agent keeps in its
+memory: tasks may be able to read every file that the agent can. It also has the authority of the server, which may
+have another certificate later.
 """
 
 import asyncio
@@ -107,28 +111,41 @@ class ByJoin:
         """Where a server on this machine publishes its addresses, which may change; None uses that of the join."""
         self._known: Target | None = None
         """The server that answered last, to try once more; None looks at its certificate again."""
+        self._token = join.token
+        self._authority: bytes | None = None
+        """PEM of the server's authority, empty for those of the system; None until the server has told."""
+        self._shown_as = ""
+        """A name in the certificate with the pin."""
 
     async def find(self) -> Target:
         """See ServerFinder."""
         join = self._join
         if self._server_file is not None:
-            return published(self._server_file, join.token)
+            return published(self._server_file, self._token)
         known, self._known = self._known, None
         if known is not None:
             return known
         if not join.pin:
-            return checked(Target(join.server, join.token))
+            return checked(Target(join.server, self._token))
         shown = await _certificate(join.server)
         if not hmac.compare_digest(sha256(shown).hexdigest(), join.pin.lower()):
+            if self._authority is not None:  # the certificate was replaced
+                ca, name = self._authority or None, self._shown_as
+                return Target(join.server, self._token, tls=True, ca=ca, shown_as=name)
             raise NotFound(
                 f"the certificate of {join.server} is not the one that this machine was told to trust",
                 slow=True,
             )
-        return Target(join.server, join.token, tls=True, ca=_pem(shown), shown_as=_name_in(shown))
+        self._shown_as = _name_in(shown)
+        return Target(join.server, self._token, tls=True, ca=_pem(shown), shown_as=self._shown_as)
 
     def found(self, target: Target) -> None:
         """See ServerFinder."""
         self._known = target
+
+    def exchanged(self, token: str, authority: bytes) -> None:
+        """See ServerFinder."""
+        self._token, self._authority = token, authority
 
 
 async def _certificate(address: str) -> bytes:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import grpc
+from msgspec import structs
 
 from spillover.agent.connection import convert
 from spillover.agent.connection.calls import EOF, HUNG_UP, Beats, Calls, dial
@@ -209,7 +210,7 @@ class Link:
             try:
                 welcome, stream = await self._register(calls, target.address)
                 incarnation = welcome.incarnation
-                self._finder.found(target)
+                self._finder.found(structs.replace(target, token=calls.token))
                 self._transfers.connected(channel, calls.metadata, target)
                 if stream is not None or welcome.stream:
                     attending = [self._follow_stream(calls, stream or calls.session(), incarnation)]
@@ -248,7 +249,9 @@ class Link:
                 raise
             self._worker.act(self._state.fenced(self._now()))
             raise Over(str(error.details()), fenced=True, slow=True) from None
-        calls.admitted(reply.session)
+        calls.admitted(reply.session, reply.token)
+        if reply.token:
+            self._finder.exchanged(reply.token, reply.authority)
         welcome = convert.welcome_in(reply)
         self._act(self._state.registered(self._now(), sent, welcome))
         self._worker.log_retention = welcome.log_retention

@@ -17,10 +17,12 @@ from spillover.api.grpc.methods import CODES, MOST_MESSAGE, SMALL, MethodBounds,
 from spillover.clusters.agents.hub import Hub, Session
 from spillover.control.agents.registrations import Followed
 from spillover.control.agents.requests import AgentRequests, Introduction, Orders
+from spillover.control.requests.tokens import draw_token
 from spillover.core.records.jobs import Job
 from spillover.model.ids import ClusterName, NodeKey, NodeName
+from spillover.model.tokens import digest_of
 from spillover.ports.blobs import Blobs
-from spillover.ports.callers import Caller, Callers, OneToken
+from spillover.ports.callers import AgentCallers, Caller, OneToken
 from spillover.ports.cluster import Start
 from spillover.ports.commands import CommandError, ErrorKind
 from spillover.ports.journal import StoreError
@@ -80,11 +82,14 @@ class AgentsService:
         self,
         requests: AgentRequests,
         hub: Hub,
-        callers: Callers | str,
+        callers: AgentCallers | str,
         epoch: Callable[[], int],
         blobs: Blobs | None = None,
         starts: Starts | None = None,
+        authority: Callable[[], bytes] = bytes,
     ) -> None:
+        self._authority = authority
+        """Returns the authority of the server's certificate, PEM; empty if it has none of its own."""
         self._starts = starts or _no_starts
         self._blobs: Blobs = blobs if blobs is not None else MemoryBlobs()
         self._requests = requests
@@ -115,7 +120,7 @@ class AgentsService:
     def admit(self, method: str, metadata: Metadata) -> None:
         """See Service."""
         if method in {"Register", "Join"}:
-            self._entry.known(metadata)
+            self._entry.joiner(metadata)
         else:
             self._entry.registered(metadata)
 
@@ -140,6 +145,14 @@ class AgentsService:
                 f"token {caller.token} is for agents of cluster {caller.cluster!r}, not {request.cluster!r}"
             )
             raise CommandError(ErrorKind.FORBIDDEN, told)
+        if caller.node not in {None, request.name}:
+            raise CommandError(
+                ErrorKind.FORBIDDEN, f"this token is for agent {caller.node!r}, not {request.name!r}"
+            )
+        # Drawn here, so that only the answer to this call contains the secret.
+        drawn = draw_token() if caller.joins else None
+        if drawn is not None:
+            caller = Caller(caller.role, drawn.id, cluster=caller.cluster, node=caller.node)
         welcome = await self._requests.register(
             Introduction(
                 ClusterName(request.cluster),
@@ -161,6 +174,7 @@ class AgentsService:
                 request.address,
                 request.gangs,
                 inside_in(request.inside) if request.HasField("inside") else None,
+                None if drawn is None else digest_of(drawn.secret),
             )
         )
         return pb.RegisterReply(
@@ -175,6 +189,8 @@ class AgentsService:
             session=self._entry.admit(welcome.incarnation, caller),
             stream=request.stream,
             spread=welcome.spread,
+            token="" if drawn is None else str(drawn),
+            authority=b"" if drawn is None else self._authority(),
         )
 
     async def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:

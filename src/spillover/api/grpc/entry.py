@@ -12,8 +12,8 @@ import grpc
 
 from spillover.api.grpc.admission import Metadata
 from spillover.clusters.agents.hub import Hub, Session
-from spillover.model.tokens import TokenRole
-from spillover.ports.callers import Caller, Callers, Stranger
+from spillover.model.tokens import TokenRole, machine_of
+from spillover.ports.callers import AgentCallers, Caller, Stranger
 
 SESSION: Final = "spillover-session-bin"
 _NUMBER: Final = 8
@@ -34,24 +34,33 @@ class Denied(Exception):
 class GrpcEntry:
     """Checks callers."""
 
-    def __init__(self, callers: Callers, hub: Hub) -> None:
+    def __init__(self, callers: AgentCallers, hub: Hub) -> None:
         self._callers = callers
         self._hub = hub
 
     async def caller(self, context: Any) -> Caller:
-        """Return the caller; end the call unless agents may use its token."""
+        """Return the caller of a registration; end the call unless agents may use its token."""
         try:
-            return self.known(context.invocation_metadata() or ())
+            return self.joiner(context.invocation_metadata() or ())
         except Denied as denied:
             await abort(context, denied.code, denied.message)
 
+    def joiner(self, metadata: Metadata) -> Caller:
+        """Like `known`, for registrations: the token may also be the join token of a rented machine."""
+        shown = _bearer(metadata)
+        if machine_of(shown) is None:
+            return self.known(metadata)
+        try:
+            return self._callers.machine(shown)
+        except Stranger as stranger:
+            raise Denied(grpc.StatusCode.UNAUTHENTICATED, str(stranger)) from None
+
     def known(self, metadata: Metadata) -> Caller:
         """Return the sender of these metadata; raise Denied unless agents may use the token."""
-        scheme, _, shown = _found(metadata, "authorization").partition(" ")
         try:
-            caller = self._callers.caller(shown.strip() if scheme.lower() == "bearer" else "")
+            caller = self._callers.caller(_bearer(metadata))
         except Stranger as stranger:
-            told = str(stranger) if scheme else "a token is required"
+            told = str(stranger) if _found(metadata, "authorization") else "a token is required"
             raise Denied(grpc.StatusCode.UNAUTHENTICATED, told) from None
         if caller.role not in _ROLES:
             told = f"agents cannot use a token of role {caller.role}; create one with `spill token create --role agent`"
@@ -99,6 +108,12 @@ class GrpcEntry:
 
 
 _NOT_YOURS: Final = "this registration belongs to another agent"
+
+
+def _bearer(metadata: Metadata) -> str:
+    """Return the token in metadata; empty if there is none."""
+    scheme, _, shown = _found(metadata, "authorization").partition(" ")
+    return str(shown).strip() if scheme.lower() == "bearer" else ""
 
 
 def _found(metadata: Metadata, key: str) -> Any:

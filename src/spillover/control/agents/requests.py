@@ -15,9 +15,10 @@ from spillover.control.agents.registrations import Registrations
 from spillover.control.agents.tickets import Tickets
 from spillover.control.live.loop import Loop
 from spillover.core.deciders.agents import name_taken
+from spillover.core.deciders.machines import admit
 from spillover.core.deciders.results import holder
 from spillover.core.events import Lease, Stop
-from spillover.core.pool_proposals import SeeNotice
+from spillover.core.pool_proposals import AdmitMachine, SeeNotice
 from spillover.core.proposals import (
     Done,
     Drain,
@@ -91,6 +92,8 @@ class Introduction(Struct, frozen=True):
     """Whether the agent prepares tasks of gangs before it starts them."""
     inside: Inside | None = None
     """Sockets, cores, GPUs and links of its machine; None if it reports none."""
+    admits: bytes | None = None
+    """SHA-256 of the secret of `token`, a new one that it gets for its join token; None if it has its token already."""
 
 
 class AgentWelcome(Struct, frozen=True):
@@ -178,6 +181,14 @@ def _completed(intro: Introduction, graph: str) -> Introduction:
     return replace(intro, labels=labels, inside=inside)
 
 
+def _admission(intro: Introduction) -> tuple[AdmitMachine, ...]:
+    """Return the exchange of a join token that comes with a registration; empty if there is none."""
+    if intro.admits is None:
+        return ()
+    machine = MachineId(intro.name)
+    return (AdmitMachine(intro.cluster, machine, intro.life, intro.token, intro.admits),)
+
+
 class AgentRequests:
     """Handles registrations, heartbeats and reports of agents."""
 
@@ -232,7 +243,12 @@ class AgentRequests:
         key = f"{intro.cluster}/{intro.name}"
         # Check first: an agent with a foreign token must not be recorded as a later process of the name's owner.
         now = self._loop.now()
-        taken = name_taken(self._loop.state, NodeKey(key), intro.token, now, admin=intro.admin)
+        admission = _admission(intro)
+        if admission:
+            _, reply = admit(self._loop.state, admission[0], now)
+            taken = reply.message if isinstance(reply, Refusal) else None
+        else:
+            taken = name_taken(self._loop.state, NodeKey(key), intro.token, now, admin=intro.admin)
         if taken is not None:
             raise CommandError(ErrorKind.INVALID, taken)
         self._registrations.check(key, intro.life, intro.number, present=self._present(key))
@@ -257,7 +273,8 @@ class AgentRequests:
             intro.gangs,
         )
         try:
-            (reply,) = await self._loop.propose(proposal)
+            # Together, so that of two registrations the later one also decides which token is valid.
+            *_, reply = await self._loop.propose(*admission, proposal)
         except asyncio.CancelledError:
             raise  # the agent hung up, but the proposal is still decided
         except BaseException:

@@ -11,7 +11,16 @@ from spillover.control.live.loop import Loop
 from spillover.control.views.jobs import when
 from spillover.core.proposals import CreateToken, Refusal, RevokeToken
 from spillover.model.ids import ID_BITS, NAME_RULE, is_name, job_id
-from spillover.model.tokens import Token, TokenRole, TokenText, digest_of, read_token
+from spillover.model.pools import MachineId
+from spillover.model.tokens import (
+    Token,
+    TokenRole,
+    TokenText,
+    digest_of,
+    is_join_token,
+    machine_of,
+    read_token,
+)
 from spillover.model.units import SECOND, format_time
 from spillover.ports.callers import ADMIN, Caller, Stranger
 from spillover.ports.commands import CommandError, ErrorKind, refused
@@ -47,7 +56,16 @@ class Tokens:
         if not token.is_valid(now):
             raise Stranger(f"token {token.id} has expired")
         self._note_use(token.id, now)
-        return Caller(token.role, token.id, token.user, token.project, token.cluster)
+        return Caller(token.role, token.id, token.user, token.project, token.cluster, token.node)
+
+    def machine(self, shown: str) -> Caller:
+        """Return the rented machine with this join token; whether it may still join is decided when it does."""
+        state = self._loop.state
+        machine = state.machines.get(MachineId(machine_of(shown) or ""))
+        pool = state.pools.get(machine.cluster) if machine is not None else None
+        if machine is None or pool is None or not is_join_token(shown, pool.key, machine.id):
+            raise Stranger("the join token is invalid, or its machine is gone")
+        return Caller(TokenRole.AGENT, cluster=machine.cluster, node=machine.id, joins=True)
 
     def _note_use(self, token: str, now: int) -> None:
         """Record when a token was last used; drop entries of deleted tokens."""
@@ -68,7 +86,7 @@ class Tokens:
     async def create(self, request: TokenRequest, who: str) -> NewToken:
         """Create a token; return its secret, which cannot be read later."""
         _check(request)
-        text = TokenText(job_id(secrets.randbits(ID_BITS)), secrets.token_urlsafe(32))
+        text = draw_token()
         expires = None if request.expires_s is None else self._loop.now() + int(request.expires_s * SECOND)
         proposal = CreateToken(
             text.id,
@@ -122,6 +140,11 @@ class Tokens:
             used_at=when(used),
             note=token.note,
         )
+
+
+def draw_token() -> TokenText:
+    """Draw a new token."""
+    return TokenText(job_id(secrets.randbits(ID_BITS)), secrets.token_urlsafe(32))
 
 
 def _check(request: TokenRequest) -> None:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from spillover.core.events import (
     Back,
     Event,
+    MachineAdmitted,
     MachineFound,
     MachineGone,
     MachineJoined,
@@ -119,6 +120,11 @@ def refused(state: State, event: MachineRefused) -> None:
             closed[key] = ClosedOffer(event.until, times, event.cause, event.why)
         _set_pool(state, replace(pool, closed=closed))
     _forget_old(state, event.cluster)
+
+
+def admitted(state: State, event: MachineAdmitted) -> None:
+    """Record which token the agent of a machine got."""
+    _set(state, replace(state.machines[event.machine], token=event.token, life=event.life))
 
 
 def joined(state: State, event: MachineJoined) -> None:

@@ -27,14 +27,18 @@ def created(state: State, event: TokenCreated) -> None:
         event.cluster,
         event.expires,
         event.note,
+        node=event.node,
     )
     state.touch_token(event.token)
 
 
 def revoked(state: State, event: TokenRevoked) -> None:
-    """Mark a token as revoked."""
+    """Mark a token as revoked; drop that of a rented machine, which is gone."""
     token = state.tokens[event.token]
-    state.tokens[event.token] = replace(token, revoked=event.at, revoked_by=event.who)
+    if token.node is not None:
+        del state.tokens[event.token]
+    else:
+        state.tokens[event.token] = replace(token, revoked=event.at, revoked_by=event.who)
     state.touch_token(event.token)
 
 

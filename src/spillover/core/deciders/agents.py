@@ -114,8 +114,14 @@ def _joins(state: State, proposal: Register, now: int) -> list[AnyEvent] | Refus
 
 def name_taken(state: State, key: NodeKey, token: str, now: int, *, admin: bool) -> str | None:
     """Return why an agent may not use its name, which belongs to the agent with another valid token; None if it may."""
+    if admin:
+        return None
+    cluster, _, name = key.partition("/")
+    machine = state.machines.get(MachineId(name))
+    if machine is not None and machine.cluster == cluster and machine.is_live and machine.token != token:
+        return f"the name {name!r} belongs to a rented machine, which joins with a token of its own; choose another name"
     node = state.agents.get(key)
-    if admin or node is None or node.token == token:
+    if node is None or node.token == token:
         return None
     if not node.token:
         return f"the name {node.name!r} belongs to an agent that the server runs itself; choose another name"

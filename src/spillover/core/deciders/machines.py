@@ -15,6 +15,7 @@ from spillover.core.events import (
     Identified,
     JobEnded,
     JobRequeued,
+    MachineAdmitted,
     MachineFound,
     MachineGone,
     MachineMade,
@@ -26,8 +27,11 @@ from spillover.core.events import (
     PoolPaused,
     PoolResumed,
     SpotPriced,
+    TokenCreated,
+    TokenRevoked,
 )
 from spillover.core.pool_proposals import (
+    AdmitMachine,
     OpenPool,
     PausePool,
     ResumePool,
@@ -45,7 +49,8 @@ from spillover.model.cluster import Billing
 from spillover.model.ids import ClusterName
 from spillover.model.pools import MachineId, MachineState, Offer, OfferKey, RefusalCause
 from spillover.model.resources import Resources
-from spillover.model.units import MINUTE
+from spillover.model.tokens import TokenRole
+from spillover.model.units import MINUTE, format_moment
 
 CLOSED_FOR: Final = 3 * MINUTE
 """How long an offer is closed after its first refusal; twice as long after each further one in a row."""
@@ -95,6 +100,7 @@ def refused(state: State, proposal: SeeRefused, now: int) -> tuple[list[AnyEvent
     pool = state.pools.get(cluster, PoolRecord(cluster))
     closed, until = _closed_by(state, pool, machine.offer, cause, now)
     events: list[AnyEvent] = [MachineRefused(machine.id, now, cluster, cause, proposal.why, closed, until)]
+    events += _revoked(state, machine, now)
     others = [
         each.id
         for each in state.machines.values()
@@ -126,7 +132,7 @@ def gone(state: State, proposal: SeeGone, now: int) -> tuple[list[AnyEvent], Rep
         events.append(AgentForgotten(machine.cluster, node.name, now, POOL))
     # What its last tasks paid is in the events above, and counts as used once these are applied.
     events.append(_bill(state, machine, proposal.why, now, events))
-    return events, Done()
+    return [*events, *_revoked(state, machine, now)], Done()
 
 
 def found(state: State, proposal: SeeUnwanted, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -151,6 +157,43 @@ def found(state: State, proposal: SeeUnwanted, now: int) -> tuple[list[AnyEvent]
     offer = before.offer if before is not None else Offer("unknown", Resources(), 0)
     began = _moment(proposal.made_at, 0, now)
     return [MachineFound(machine, now, proposal.cluster, proposal.provider_id, began, offer)], Done()
+
+
+def admit(state: State, proposal: AdmitMachine, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Give the agent of a machine a token of its own, once: again only to the process that may have missed the answer."""
+    machine = _machine(state, proposal.cluster, proposal.machine)
+    if machine is None:
+        return [], Refusal(
+            RefusalKind.UNKNOWN, f"there is no machine {proposal.machine} in {proposal.cluster}"
+        )
+    if machine.state is MachineState.ENDING or machine.state in _OVER:
+        return [], Refusal(
+            RefusalKind.CONFLICT, f"machine {machine.id} is {machine.state}; it cannot join any more"
+        )
+    if machine.token and machine.life != proposal.life:
+        told = f"the join token of machine {machine.id} was used already, and works once"
+        return [], Refusal(RefusalKind.CONFLICT, told)
+    if not machine.token and now >= machine.join_by:
+        told = f"the join token of machine {machine.id} has expired at {format_moment(machine.join_by)}"
+        return [], Refusal(RefusalKind.CONFLICT, told)
+    created = TokenCreated(
+        proposal.token,
+        now,
+        POOL,
+        TokenRole.AGENT,
+        proposal.digest,
+        cluster=machine.cluster,
+        note=f"machine {machine.id}",
+        node=machine.id,
+    )
+    admitted = MachineAdmitted(machine.id, now, machine.cluster, proposal.token, proposal.life)
+    return [*_revoked(state, machine, now), created, admitted], Done()
+
+
+def _revoked(state: State, machine: RentedMachine, now: int) -> list[AnyEvent]:
+    """Return the end of the token of a machine, if it has one that is not revoked."""
+    token = state.tokens.get(machine.token)
+    return [] if token is None or token.revoked is not None else [TokenRevoked(token.id, now, POOL)]
 
 
 def notice(state: State, proposal: SeeNotice, now: int) -> tuple[list[AnyEvent], Reply]:

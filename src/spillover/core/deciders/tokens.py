@@ -8,7 +8,7 @@ from spillover.core.state import State
 from spillover.model.tokens import TokenRole
 
 MOST: Final = 10_000
-"""The most valid tokens at a time."""
+"""The most valid tokens at a time, without those of rented machines."""
 
 
 def create(state: State, proposal: CreateToken, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -27,7 +27,7 @@ def create(state: State, proposal: CreateToken, now: int) -> tuple[list[AnyEvent
         )
     if proposal.expires is not None and proposal.expires <= now:
         return [], Refusal(RefusalKind.INVALID, "the expiry time is in the past")
-    if sum(token.is_valid(now) for token in state.tokens.values()) >= MOST:
+    if sum(token.node is None and token.is_valid(now) for token in state.tokens.values()) >= MOST:
         return [], Refusal(RefusalKind.CONFLICT, f"there are {MOST} valid tokens, the maximum; revoke some")
     created = TokenCreated(
         proposal.token,

@@ -70,6 +70,7 @@ from spillover.core.events.leases import (
     TasksStarted,
 )
 from spillover.core.events.machines import (
+    MachineAdmitted,
     MachineFound,
     MachineGone,
     MachineHeld,
@@ -149,6 +150,7 @@ __all__ = [
     "Lease",
     "LeaseMoved",
     "LeasesRevoked",
+    "MachineAdmitted",
     "MachineFound",
     "MachineGone",
     "MachineHeld",
@@ -250,6 +252,7 @@ AnyEvent: TypeAlias = (
     | PolicyChanged
     | PolicyDisabled
     | Decided
+    | MachineAdmitted
     | MachineFound
     | MachineGone
     | MachineJoined

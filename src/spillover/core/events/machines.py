@@ -111,6 +111,23 @@ class MachineRefused(Event, frozen=True, tag="machine_refused"):
         return f"machine {self.machine} was refused ({self.cause}): {self.why}{until}"
 
 
+class MachineAdmitted(Event, frozen=True, tag="machine_admitted"):
+    """The agent of a machine showed its join token, and got a token of its own instead."""
+
+    machine: MachineId
+    at: int
+    cluster: ClusterName
+    token: str
+    """Id of that token."""
+    life: str
+    """The agent process, which may ask again if it did not get the answer."""
+
+    hidden = ("life",)  # whoever knows it can ask like that process
+
+    def __str__(self) -> str:
+        return f"machine {self.machine} was admitted with token {self.token}"
+
+
 class MachineJoined(Event, frozen=True, tag="machine_joined"):
     """The agent of a machine registered for the first time."""
 

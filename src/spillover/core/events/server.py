@@ -38,11 +38,18 @@ class TokenCreated(Event, frozen=True, tag="token_created"):
     """Nanoseconds UTC; null is never."""
     note: str = ""
     """What it is for, as its creator wrote."""
+    node: str | None = None
+    """The only agent that may use it, that of a rented machine; null means all."""
 
     hidden = ("digest",)  # only the check of tokens needs it
 
     def __str__(self) -> str:
-        limits = (("project", self.project), ("user", self.user), ("cluster", self.cluster))
+        limits = (
+            ("project", self.project),
+            ("user", self.user),
+            ("cluster", self.cluster),
+            ("machine", self.node),
+        )
         parts = [f"{name} {value}" for name, value in limits if value is not None]
         return f"{self.who} created token {self.token} with role {', '.join([self.role, *parts])}"
 

@@ -82,6 +82,10 @@ class RentedMachine(Struct, frozen=True, array_like=True):
     """Until when those pay for it, nanoseconds UTC; 0 without a budget."""
     terms: JoinTerms = JoinTerms()
     """Those of the pool when it was ordered, so that each repetition of its order is the same."""
+    token: str = ""
+    """Id of the token that its agent got for its join token; empty until then."""
+    life: str = ""
+    """The agent process that got it; empty until then."""
 
     @property
     def key(self) -> NodeKey:
