@@ -32,6 +32,7 @@ from spillover.model.policy_options import OPTIONS
 from spillover.policies.loading import load
 from spillover.ports.cluster import Start
 from spillover.ports.driver import Driver
+from spillover.providers.registry import load_providers
 from spillover.server.metrics import Metrics
 from spillover.stores.blobs import MemoryBlobs
 from spillover.stores.counted import CountedBlobs
@@ -103,6 +104,15 @@ def test_every_kind_of_cluster_and_no_other_is_in_the_table_of_kinds() -> None:
     assert re.findall(r"^\| `([^`|]+)` \|", table, re.MULTILINE) == [*BUILT_IN]
 
 
+def test_every_option_of_a_provider_and_no_other_is_in_its_section() -> None:
+    providers = load_providers()
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^##|\Z)", text_of("pools.md"), re.MULTILINE | re.DOTALL))
+    assert {"aws", "process"} <= {*sections} & {*providers}
+    for name, kind in [(name, kind) for name, kind in providers.items() if name in sections]:
+        written = re.findall(r"^\| `([^`|]+)` \|", sections[name], re.MULTILINE)
+        assert sorted(written) == sorted(kind.form.__struct_fields__), name
+
+
 def test_all_that_a_driver_has_and_is_given_is_on_the_page_of_clusters() -> None:
     _, section = text_of("clusters.md").split("### The driver")
     cells = re.findall(r"^\| (`[^|]+`) \|", section, re.MULTILINE)
@@ -123,7 +133,7 @@ def test_clusters_of_a_command_line_are_read_as_the_page_writes_them() -> None:
     _, section = text_of("clusters.md").split("## Clusters on the command line")
     form, *examples = _FENCE.findall(section)[0][1].splitlines()
     assert form == "NAME=KIND[:OPTION,...]"
-    assert len(read_options(examples).specs) == 2
+    assert len(read_options(examples).specs) == 3
 
 
 def test_every_variable_that_is_read_is_on_the_page_of_settings() -> None:

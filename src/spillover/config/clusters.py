@@ -8,6 +8,7 @@ from msgspec import Struct, structs
 from spillover.clusters.agents.graphs import graph_of, levels_of
 from spillover.clusters.agents.machine import cpus, memory
 from spillover.clusters.kinds import Kinds, load_kinds, section_of
+from spillover.config.pools import PoolReader
 from spillover.config.prices import read_billing, read_price
 from spillover.forms.checking import check
 from spillover.forms.problems import BadForm, Findings, FormProblem, Path, shown
@@ -38,6 +39,8 @@ class Clusters(Struct, frozen=True):
     """Settings of each cluster in the form of its kind."""
     entries: dict[ClusterName, str]
     """The entry of each in spill.yaml, as JSON."""
+    providers: dict[ClusterName, Struct] = {}
+    """For each cluster with a pool, the options of its provider, in the form of the provider."""
 
 
 def this_machine(slots: int | None) -> Clusters:
@@ -75,6 +78,7 @@ def read_clusters(docs: list[ClusterDoc], found: Findings, kinds: Kinds | None =
     forms: dict[ClusterName, Struct] = {}
     entries: dict[ClusterName, str] = {}
     agents: dict[str, None] = {}
+    pools = PoolReader()
     for at, doc in enumerate(docs):
         path: Path = ("clusters", at)
         check_name(doc.name, (*path, "name"), found)
@@ -87,7 +91,7 @@ def read_clusters(docs: list[ClusterDoc], found: Findings, kinds: Kinds | None =
             )
             continue
         form = forms[name] = _said(doc, kinds[doc.kind]) or kinds[doc.kind].form()
-        specs[name] = _spec(doc, kinds[doc.kind], form, path, found)
+        specs[name] = _spec(doc, kinds[doc.kind], form, pools, path, found)
         entries[name] = _entry(doc)
         _check_form(doc, form, kinds, path, found)
         for index, local in enumerate(form.local if isinstance(form, LocalAgentsDoc) else ()):
@@ -95,7 +99,8 @@ def read_clusters(docs: list[ClusterDoc], found: Findings, kinds: Kinds | None =
                 message = f"{shown(local.name)} is already the name of another agent"
                 found.add((*path, "local", index, "name"), message)
             agents[local.name] = None
-    return Clusters(tuple(specs.values()), forms, entries)
+    providers = {ClusterName(name): form for name, form in pools.forms.items()}
+    return Clusters(tuple(specs.values()), forms, entries, providers)
 
 
 def _entry(doc: ClusterDoc) -> str:
@@ -143,19 +148,22 @@ def _said(doc: ClusterDoc, kind: ClusterKind) -> Struct | None:
     return kind.form(**fields)
 
 
-def _spec(doc: ClusterDoc, kind: ClusterKind, form: Struct, path: Path, found: Findings) -> ClusterSpec:
+def _spec(
+    doc: ClusterDoc, kind: ClusterKind, form: Struct, pools: PoolReader, path: Path, found: Findings
+) -> ClusterSpec:
     """Return a cluster as the scheduler sees it."""
     can: frozenset[Capability] = frozenset()
     try:
         can = kind.capabilities(form)
     except Exception as error:  # noqa: BLE001 - the kind may be foreign code
         found.add(path, f"cluster kind {kind.name} failed to report its capabilities: {reason_of(error)}")
+    pool, billing = pools.read(doc, read_billing(doc.billing, (*path, "billing"), found), path, found)
     return ClusterSpec(
         ClusterName(doc.name),
         doc.kind,
         Role(doc.role),
         read_price(doc.price, Role(doc.role), (*path, "price"), found),
-        read_billing(doc.billing, (*path, "billing"), found),
+        billing,
         gangs=Capability.GANGS in can,
         startup=duration(doc.startup, (*path, "startup"), found, most=DAY) or 0,
         region=doc.region,
@@ -167,6 +175,7 @@ def _spec(doc: ClusterDoc, kind: ClusterKind, form: Struct, path: Path, found: F
         most=_most(doc.limits, (*path, "limits"), found),
         most_jobs=doc.limits.jobs,
         levels=read_levels(doc.levels, (*path, "levels"), found) or _graph_levels(form, path, found),
+        pool=pool,
     )
 
 

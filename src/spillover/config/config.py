@@ -109,6 +109,8 @@ class Config(Struct, frozen=True):
     """Settings of each cluster in the form of its kind."""
     entries: dict[ClusterName, str] = field(default_factory=dict)
     """The entry of each cluster in spill.yaml, as JSON."""
+    providers: dict[ClusterName, Struct] = field(default_factory=dict)
+    """For each cluster with a pool, the options of its provider, in the form of the provider."""
     clusters_from: ClusterSource = ClusterSource.FILE
     data: str = "./spill-data"
     """Folder; relative to the server's working directory."""

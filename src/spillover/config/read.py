@@ -82,7 +82,7 @@ def read_config(
 def default_config(slots: int | None = None) -> Config:
     """Return this machine as one owned cluster with one agent of `slots` CPUs, or of all CPUs."""
     clusters = this_machine(slots)
-    return Config(clusters.specs, clusters.forms, clusters.entries, ClusterSource.DEFAULT)
+    return Config(clusters.specs, clusters.forms, clusters.entries, clusters_from=ClusterSource.DEFAULT)
 
 
 def read_address(text: str, path: Path, found: Findings) -> Address | None:
@@ -211,6 +211,7 @@ def _understand(
         clusters=clusters.specs,
         forms=clusters.forms,
         entries=clusters.entries,
+        providers=clusters.providers,
         clusters_from=ClusterSource.DEFAULT if doc.clusters is None else ClusterSource.FILE,
         data=doc.data,
         store=doc.store,

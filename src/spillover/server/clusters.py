@@ -25,6 +25,7 @@ from spillover.model.ids import ClusterName
 from spillover.ports.blobs import Blobs
 from spillover.ports.driver import Driver, Manner
 from spillover.ports.kinds import AgentHost, CannotOpen, Opened, Opening
+from spillover.providers.registry import load_providers
 
 _DRIVER: Final = (*Driver.__annotations__, *[part for part in vars(Driver) if not part.startswith("_")])
 """Members of every driver."""
@@ -36,13 +37,18 @@ class Unusable(Exception):
 
 def check_access(config: Config, environ: Mapping[str, str] | None = None) -> None:
     """Raise Unusable unless the access to each cluster is configured; contacts none of them."""
-    kinds = load_kinds()
+    kinds, told = load_kinds(), os.environ if environ is None else environ
     wrong = [
         f"cluster {spec.name}: {line}"
         for spec in config.clusters
-        for line in kinds[spec.kind].missing(
-            config.forms[spec.name], os.environ if environ is None else environ, Path.home()
-        )
+        for line in kinds[spec.kind].missing(config.forms[spec.name], told, Path.home())
+    ]
+    providers = load_providers() if config.providers else None
+    wrong += [
+        f"cluster {spec.name}: {line}"
+        for spec in config.clusters
+        if providers is not None and spec.pool is not None
+        for line in providers[spec.pool.provider].missing(config.providers[spec.name], told, Path.home())
     ]
     if wrong:
         raise Unusable("\n".join(wrong))

@@ -143,6 +143,7 @@ def settings_of(
             clusters=named.specs,
             forms=named.forms,
             entries=named.entries,
+            providers=named.providers,
             clusters_from=ClusterSource.OPTIONS,
         )
     if http is not None:

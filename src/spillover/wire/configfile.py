@@ -220,6 +220,89 @@ class LocalAgentsDoc(Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
 
 
+class OfferDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """A type of machine that can be rented."""
+
+    type: Annotated[
+        str,
+        Meta(
+            min_length=1, max_length=100, description="The provider's name of the type, such as m7i.xlarge."
+        ),
+    ]
+    cpu: Annotated[Quantity, Meta(description="CPUs that tasks may use of one machine.")]
+    memory: Annotated[Quantity, Meta(description="Memory that tasks may use of one machine.")]
+    gpu: Annotated[int, Meta(ge=0, le=100_000, description="GPUs of one machine.")] = 0
+    hour: Annotated[
+        Quantity | None, Meta(description="Price of one machine for an hour; every offer needs one.")
+    ] = None
+    spot: Annotated[
+        bool, Meta(description="Whether it is cheaper and the provider may take it back at any time.")
+    ] = False
+    zones: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=100)]],
+        Meta(max_length=100, description="Zones in which it is rented; default: the provider chooses."),
+    ] = field(default_factory=list)
+    family: Annotated[
+        str, Meta(max_length=100, description="Types that share a quota; default: the type has its own.")
+    ] = ""
+    offers: Annotated[
+        list[str], Meta(max_length=100, description="Words that jobs can need, such as gpu:a100.")
+    ] = field(default_factory=list)
+    labels: Annotated[dict[str, str], Meta(max_length=100, description="Labels of its agents.")] = field(
+        default_factory=dict
+    )
+
+
+class PoolBudgetDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """The most that the machines of a pool may cost in a period of the UTC calendar."""
+
+    per: Annotated[
+        Literal["day", "week", "month", "year", "ever"],
+        Meta(description="Period after which the budget starts over; weeks start on Monday."),
+    ]
+    limit: Annotated[Quantity, Meta(description="Amount in the configured currency.")]
+
+
+class PoolDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """Machines that the server rents when jobs need them, and gives back."""
+
+    provider: Annotated[
+        ChoiceDoc,
+        Meta(description="Who rents them out: a name, or {name: {option: value}}, such as process or aws."),
+    ]
+    offers: Annotated[
+        list[OfferDoc], Meta(max_length=1000, description="Machines that can be rented; the cheapest first.")
+    ] = field(default_factory=list)
+    billing: Annotated[
+        BillingDoc | None,
+        Meta(description="How the time of a machine is rounded; default: as the cluster's."),
+    ] = None
+    min: Annotated[int, Meta(ge=0, le=100_000, description="Machines that are always there.")] = 0
+    max: Annotated[int, Meta(ge=1, le=100_000, description="Most machines at a time.")] = 1
+    boot: Annotated[
+        Quantity, Meta(description="Expected time from order to ready, until the server has seen some boots.")
+    ] = "90s"
+    join_within: Annotated[
+        Quantity, Meta(description="A machine whose agent has not joined after this time is given back.")
+    ] = "10m"
+    idle: Annotated[
+        Quantity,
+        Meta(
+            description="How long an empty machine stays; auto: to the end of what is paid, or one boot time."
+        ),
+    ] = "auto"
+    budget: Annotated[
+        PoolBudgetDoc | None, Meta(description="The most that all its machines may cost; default: unlimited.")
+    ] = None
+    rate: Annotated[
+        int, Meta(ge=0, le=100_000, description="Most machines ordered in a minute; 0: unlimited.")
+    ] = 0
+    alone_for: Annotated[
+        Quantity,
+        Meta(description="A machine without server and tasks for this time turns itself off; 0: never."),
+    ] = "30m"
+
+
 class ClusterDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """A cluster that runs jobs. These fields are common to all kinds; `clusters/kinds.py` adds those of each kind."""
 
@@ -249,6 +332,10 @@ class ClusterDoc(Struct, frozen=True, forbid_unknown_fields=True):
             description="Levels above nodes, the highest first: labels of nodes, such as rack, or {name: label}.",
         ),
     ] = field(default_factory=list)
+    pool: Annotated[
+        PoolDoc | None,
+        Meta(description="Machines that are rented when jobs need them; only with role: rented."),
+    ] = None
 
 
 class BudgetDoc(Struct, frozen=True, forbid_unknown_fields=True):
