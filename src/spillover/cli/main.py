@@ -49,6 +49,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "reserve": CommandEntry("commands.reserve", "reserve nodes for a project or for maintenance"),
     "unreserve": CommandEntry("commands.reserve", "cancel a reservation of nodes"),
     "reservations": CommandEntry("commands.reservations", "list the capacity that is reserved"),
+    "pools": CommandEntry("commands.pools", "list rented machines; pause and resume renting"),
     "agents": CommandEntry("commands.places", "list agents; drain, resume and forget them"),
     "graph": CommandEntry("commands.graph", "show the levels of clusters; check and export JSON graphs"),
     "agent": CommandEntry("commands.agent", "run an agent on this machine"),

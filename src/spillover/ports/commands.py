@@ -40,10 +40,13 @@ from spillover.wire.api import (
     NewToken,
     Overview,
     PastJob,
+    PlannedView,
     PolicyOutcome,
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    PoolPause,
+    PoolView,
     ReasonView,
     ReservationRequest,
     ReservationView,
@@ -316,6 +319,22 @@ class Commands(Protocol):
 
     async def unreserve(self, name: str, who: str) -> None:
         """Cancel an advance reservation."""
+        ...
+
+    async def pools(self) -> list[PoolView]:
+        """Return all pools with their machines and offers."""
+        ...
+
+    async def pool_plan(self) -> list[PlannedView]:
+        """Return what pools would order, drain and end now."""
+        ...
+
+    async def pause_pool(self, request: PoolPause, who: str) -> PoolView:
+        """Order no more machines in a pool, or end all of them; return the pool."""
+        ...
+
+    async def resume_pool(self, cluster: str, who: str) -> PoolView:
+        """Order machines in a pool again; return the pool."""
         ...
 
     async def clock(self) -> ClockView:

@@ -42,10 +42,14 @@ from spillover.wire.api import (
     Overview,
     PastJob,
     Patch,
+    PlannedView,
     PolicyOutcome,
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    PoolPause,
+    PoolRef,
+    PoolView,
     ReservationRef,
     ReservationRequest,
     ReservationView,
@@ -282,6 +286,22 @@ RESERVE: Final = Endpoint(
 UNRESERVE: Final = Endpoint(
     "unreserve", "POST", "/v1/reservations/cancel", "Cancel an advance reservation",
     NoParameters, json_of(ReservationRef), json_of(ReservationRef), roles=FOR_ADMINS, errors=(HTTPStatus.NOT_FOUND, *_BUSY),
+)
+POOLS: Final = Endpoint(
+    "pools", "GET", "/v1/pools", "List pools with their machines and offers",
+    NoParameters, NO_BODY, json_of(list[PoolView]),
+)
+POOL_PLAN: Final = Endpoint(
+    "pool_plan", "GET", "/v1/pools/plan", "Show what pools would order, drain and end now",
+    NoParameters, NO_BODY, json_of(list[PlannedView]), roles=FOR_ADMINS,
+)
+PAUSE_POOL: Final = Endpoint(
+    "pause_pool", "POST", "/v1/pools/pause", "Order no more machines in a pool, or end all of them",
+    NoParameters, json_of(PoolPause), json_of(PoolView), roles=FOR_ADMINS, errors=(HTTPStatus.NOT_FOUND, *_BUSY),
+)
+RESUME_POOL: Final = Endpoint(
+    "resume_pool", "POST", "/v1/pools/resume", "Order machines in a pool again",
+    NoParameters, json_of(PoolRef), json_of(PoolView), roles=FOR_ADMINS, errors=(HTTPStatus.NOT_FOUND, *_BUSY),
 )
 OVERVIEW: Final = Endpoint(
     "overview", "GET", "/v1/overview", "Show clusters, agents, running jobs and the head of the queue",

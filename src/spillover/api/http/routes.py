@@ -45,10 +45,14 @@ from spillover.wire.api import (
     Overview,
     PastJob,
     Patch,
+    PlannedView,
     PolicyOutcome,
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    PoolPause,
+    PoolRef,
+    PoolView,
     ReservationRef,
     ReservationRequest,
     ReservationView,
@@ -228,6 +232,30 @@ async def unreserve(request: Request[NoParameters, ReservationRef]) -> Reservati
     """Cancel an advance reservation."""
     await request.commands.unreserve(request.body.name, request.user)
     return request.body
+
+
+@serves(endpoints.POOLS)
+async def pools(request: Request[NoParameters, None]) -> list[PoolView]:
+    """List pools."""
+    return await request.commands.pools()
+
+
+@serves(endpoints.POOL_PLAN)
+async def pool_plan(request: Request[NoParameters, None]) -> list[PlannedView]:
+    """Show what pools would do now."""
+    return await request.commands.pool_plan()
+
+
+@serves(endpoints.PAUSE_POOL)
+async def pause_pool(request: Request[NoParameters, PoolPause]) -> PoolView:
+    """Pause a pool."""
+    return await request.commands.pause_pool(request.body, request.user)
+
+
+@serves(endpoints.RESUME_POOL)
+async def resume_pool(request: Request[NoParameters, PoolRef]) -> PoolView:
+    """Resume a pool."""
+    return await request.commands.resume_pool(request.body.cluster, request.user)
 
 
 @serves(endpoints.CLOCK)

@@ -37,10 +37,14 @@ from spillover.wire.api import (
     Overview,
     PastJob,
     Patch,
+    PlannedView,
     PolicyOutcome,
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    PoolPause,
+    PoolRef,
+    PoolView,
     ReservationRef,
     ReservationRequest,
     ReservationView,
@@ -343,6 +347,22 @@ class AsyncClient(AsyncSender):
     async def unreserve(self, name: str) -> str:
         """Cancel an advance reservation by its name, and return the name. For admins."""
         return (await self._ask(ask(endpoints.UNRESERVE, body=ReservationRef(name)))).name
+
+    async def pools(self) -> list[PoolView]:
+        """Return all pools with their machines and offers."""
+        return await self._ask(ask(endpoints.POOLS))
+
+    async def pool_plan(self) -> list[PlannedView]:
+        """Return what pools would order, drain and end now. For admins."""
+        return await self._ask(ask(endpoints.POOL_PLAN))
+
+    async def pause_pool(self, cluster: str, *, why: str = "", end: bool = False) -> PoolView:
+        """Order no more machines in a pool; with `end`, end all of them. For admins."""
+        return await self._ask(ask(endpoints.PAUSE_POOL, body=PoolPause(cluster, why, end), repeatable=True))
+
+    async def resume_pool(self, cluster: str) -> PoolView:
+        """Order machines in a pool again. For admins."""
+        return await self._ask(ask(endpoints.RESUME_POOL, body=PoolRef(cluster), repeatable=True))
 
     async def clock(self) -> ClockView:
         """Return whether the server trusts the clock of its machine."""

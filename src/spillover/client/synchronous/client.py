@@ -38,10 +38,14 @@ from spillover.wire.api import (
     Overview,
     PastJob,
     Patch,
+    PlannedView,
     PolicyOutcome,
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    PoolPause,
+    PoolRef,
+    PoolView,
     ReservationRef,
     ReservationRequest,
     ReservationView,
@@ -343,6 +347,22 @@ class Client(Sender):
     def unreserve(self, name: str) -> str:
         """Cancel an advance reservation by its name, and return the name. For admins."""
         return (self._ask(ask(endpoints.UNRESERVE, body=ReservationRef(name)))).name
+
+    def pools(self) -> list[PoolView]:
+        """Return all pools with their machines and offers."""
+        return self._ask(ask(endpoints.POOLS))
+
+    def pool_plan(self) -> list[PlannedView]:
+        """Return what pools would order, drain and end now. For admins."""
+        return self._ask(ask(endpoints.POOL_PLAN))
+
+    def pause_pool(self, cluster: str, *, why: str = "", end: bool = False) -> PoolView:
+        """Order no more machines in a pool; with `end`, end all of them. For admins."""
+        return self._ask(ask(endpoints.PAUSE_POOL, body=PoolPause(cluster, why, end), repeatable=True))
+
+    def resume_pool(self, cluster: str) -> PoolView:
+        """Order machines in a pool again. For admins."""
+        return self._ask(ask(endpoints.RESUME_POOL, body=PoolRef(cluster), repeatable=True))
 
     def clock(self) -> ClockView:
         """Return whether the server trusts the clock of its machine."""

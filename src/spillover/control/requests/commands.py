@@ -22,6 +22,7 @@ from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge
 from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of, is_among
 from spillover.control.requests.policies import PolicyRequests
+from spillover.control.requests.pools import change_pool, planned, shown_pools
 from spillover.control.requests.projects import OwnHistory, budgets_of, forms_of, jobs_of
 from spillover.control.requests.reservations import reservation_views
 from spillover.control.requests.reserving import Reserving
@@ -47,6 +48,7 @@ from spillover.control.views.past import past_jobs
 from spillover.control.views.results import results_of
 from spillover.control.views.tasks import task_view, tasks_of
 from spillover.core.events import AnyEvent, JobEnded, MembersDropped
+from spillover.core.pool_proposals import PausePool, ResumePool
 from spillover.core.proposals import Act, Change, Refusal, SetPriority
 from spillover.core.records.jobs import Ended, Job
 from spillover.core.state import State
@@ -94,10 +96,13 @@ from spillover.wire.api import (
     NewToken,
     Overview,
     PastJob,
+    PlannedView,
     PolicyOutcome,
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    PoolPause,
+    PoolView,
     ReservationRequest,
     ReservationView,
     ResultPage,
@@ -400,6 +405,24 @@ class LiveCommands:
     async def unreserve(self, name: str, who: str) -> None:
         """Cancel an advance reservation."""
         await self._reserving.cancel(name, who, self._project)
+
+    async def pools(self) -> list[PoolView]:
+        """Return all pools with their machines and offers."""
+        return await shown_pools(self._loop)
+
+    async def pool_plan(self) -> list[PlannedView]:
+        """Return what pools would order, drain and end now."""
+        return await planned(self._loop)
+
+    async def pause_pool(self, request: PoolPause, who: str) -> PoolView:
+        """Order no more machines in a pool, or end all of them; return the pool."""
+        return await change_pool(
+            self._loop, PausePool(ClusterName(request.cluster), who, request.why, request.end)
+        )
+
+    async def resume_pool(self, cluster: str, who: str) -> PoolView:
+        """Order machines in a pool again; return the pool."""
+        return await change_pool(self._loop, ResumePool(ClusterName(cluster), who))
 
     async def clusters(self) -> list[ClusterView]:
         """Return all clusters."""

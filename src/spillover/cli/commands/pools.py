@@ -1,0 +1,194 @@
+"""`spill pools`: shows rented machines, and pauses and resumes the pools that rent them."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Final
+
+from spillover.cli import codes
+from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
+from spillover.cli.printing.output import Column, Row
+from spillover.cli.printing.shown import NOTHING, local
+
+if TYPE_CHECKING:
+    from spillover.client import Client
+    from spillover.wire.api import MachineView, OfferView, PlannedView, PoolView
+
+_MACHINES: Final = (
+    Column("MACHINE"),
+    Column("TYPE"),
+    Column("ZONE"),
+    Column("MARKET"),
+    Column("STATE"),
+    Column("SINCE"),
+    Column("TASKS", right=True),
+    Column("COST", right=True),
+    Column("WHY", gives=True),
+)
+_OFFERS: Final = (
+    Column("OFFER"),
+    Column("ZONE"),
+    Column("MARKET"),
+    Column("CPU", right=True),
+    Column("GPU", right=True),
+    Column("HOUR", right=True),
+    Column("BOOT", right=True),
+    Column("STATE", gives=True),
+)
+_PLANNED: Final = (
+    Column("POOL"),
+    Column("ACTION"),
+    Column("MACHINES", gives=True),
+    Column("OFFER"),
+    Column("HOUR", right=True),
+    Column("WHY", gives=True),
+)
+_OVER: Final = ("gone", "refused")
+_NAMED: Final = 4
+"""Machines to name in a table."""
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=("list", "offers", "plan", "pause", "resume"),
+        default="list",
+        metavar="ACTION",
+        help="list: pools and their machines (default); offers: what they could rent; plan: what they would order and end now; pause: order nothing more; resume: order again",
+    )
+    parser.add_argument("pools", nargs="*", metavar="CLUSTER", help="name of a cluster with a pool")
+    parser.add_argument("--all", action="store_true", help="list: also the last machines that are gone")
+    parser.add_argument(
+        "--end",
+        action="store_true",
+        help="pause: end all machines at once; their tasks return to the queue",
+    )
+    parser.add_argument("--why", default="", metavar="TEXT", help="pause: the reason that `spill why` shows")
+    add_json(parser)
+    add_connection(parser)
+
+
+def _run(args: Namespace, context: Context) -> int:
+    _check(args)
+    with context.connect(args) as client:
+        match args.action:
+            case "plan":
+                _plan(client.pool_plan(), args, context)
+            case "pause":
+                for name in args.pools:
+                    client.pause_pool(name, why=args.why, end=args.end)
+            case "resume":
+                for name in args.pools:
+                    client.resume_pool(name)
+            case _:
+                _list(_chosen(client, args), args, context)
+    return codes.OK
+
+
+def _check(args: Namespace) -> None:
+    if args.action in {"pause", "resume"} and not args.pools:
+        raise UsageError(f"name a cluster, as in: spill pools {args.action} cloud")
+    if args.action == "plan" and args.pools:
+        raise UsageError("plan shows all pools; leave out the name")
+    if (args.end or args.why) and args.action != "pause":
+        raise UsageError("--end and --why are for: spill pools pause CLUSTER")
+
+
+def _chosen(client: "Client", args: Namespace) -> "list[PoolView]":
+    """Return the pools that were named, or all."""
+    found = client.pools()
+    if not args.pools:
+        return found
+    names = [each.cluster for each in found]
+    for name in args.pools:
+        if name not in names:
+            raise UsageError(f"there is no pool {name!r}; clusters with a pool: {', '.join(names) or 'none'}")
+    return [each for each in found if each.cluster in args.pools]
+
+
+def _list(pools: "list[PoolView]", args: Namespace, context: Context) -> None:
+    if args.json:
+        context.out.json(pools)
+        return
+    if not pools:
+        context.out.note("no cluster has a pool; docs/pools.md says how to rent machines")
+    for at, pool in enumerate(pools):
+        if at:
+            context.out.line()
+        context.out.line(_summary(pool))
+        if args.action == "offers":
+            context.out.table(_OFFERS, [_offer(each) for each in pool.offers])
+            continue
+        shown = [each for each in pool.machines if args.all or each.state not in _OVER]
+        if shown:
+            context.out.table(_MACHINES, [_machine(each) for each in shown])
+
+
+def _summary(pool: "PoolView") -> str:
+    """Describe a pool in one line."""
+    live = [each for each in pool.machines if each.state not in _OVER]
+    hour = sum([each.hour for each in live])
+    left = "" if pool.budget_left is None else f", {pool.budget_left:.2f} of the budget left"
+    state = f"paused: {pool.paused}" if pool.paused is not None else pool.state
+    return f"{pool.cluster} ({pool.provider}): {state}; {len(live)} of {pool.max} machines, {hour:.2f} an hour{left}"
+
+
+def _market(spot: bool) -> str:
+    return "spot" if spot else "on-demand"
+
+
+def _machine(each: "MachineView") -> Row:
+    why = each.reason
+    if not why and each.ready_at is not None:
+        why = f"ready at about {local(each.ready_at)}"
+    elif not why and each.leaves_at is not None:
+        why = f"empty; given back at {local(each.leaves_at)}"
+    return (
+        each.id,
+        each.type,
+        each.zone or NOTHING,
+        _market(each.spot),
+        each.state,
+        local(each.since),
+        str(each.tasks),
+        f"{each.cost:.4f}",
+        why,
+    )
+
+
+def _offer(each: "OfferView") -> Row:
+    closed = "" if each.closed_until is None else f"closed until {local(each.closed_until)}: {each.reason}"
+    return (
+        each.type,
+        each.zone or NOTHING,
+        _market(each.spot),
+        f"{each.cpu:g}",
+        str(each.gpu),
+        f"{each.hour:.4f}",
+        f"{each.boot_p50_s:.0f}s",
+        closed or "open",
+    )
+
+
+def _plan(planned: "list[PlannedView]", args: Namespace, context: Context) -> None:
+    if args.json:
+        context.out.json(planned)
+    elif planned:
+        context.out.table(_PLANNED, [_step(each) for each in planned])
+    else:
+        context.out.note("no pool would order or end a machine now")
+
+
+def _step(each: "PlannedView") -> Row:
+    more = len(each.machines) - _NAMED
+    machines = " ".join(each.machines[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return (each.cluster, each.action, machines, each.offer or NOTHING, f"{each.hour:.4f}", each.reason)
+
+
+COMMANDS = {
+    "pools": Command(
+        "Show the machines that pools have rented, and what they could rent. `pause` keeps a pool from ordering machines until `resume`; with --end it also ends all of its machines, which is the kill switch.",
+        _configure,
+        _run,
+        "spill pools\nspill pools offers cloud\nspill pools plan\nspill pools pause cloud --end --why 'too dear'\nspill pools resume cloud",
+    )
+}

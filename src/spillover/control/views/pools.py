@@ -1,0 +1,123 @@
+"""Shows pools: their machines, offers and pauses, and what they would do now."""
+
+from spillover.core.events import (
+    AnyEvent,
+    MachinesDraining,
+    MachinesEnding,
+    MachinesKept,
+    MachinesWanted,
+)
+from spillover.core.pool_proposals import ResumePool
+from spillover.core.records.machines import PoolRecord, RentedMachine
+from spillover.core.state import State
+from spillover.deciding.renting.giving_back import leaves_at
+from spillover.deciding.renting.money import PoolMoney
+from spillover.deciding.whatif import Snapshot
+from spillover.model.cluster import ClusterSpec
+from spillover.model.pools import MachineState, Offer, Pool
+from spillover.model.units import MONEY, SECOND, format_time
+from spillover.wire.api import MachineView, OfferView, PlannedView, PoolView
+
+_COMING = (MachineState.WANTED, MachineState.BOOTING)
+
+
+def pool_views(state: State, now: int) -> list[PoolView]:
+    """Return all pools, in the order of their clusters."""
+    return [_view(state, spec, spec.pool, now) for spec in state.facts.clusters if spec.pool is not None]
+
+
+def planned_views(snapshot: Snapshot, now: int) -> list[PlannedView]:
+    """Return what all pools would do now, if none of them were paused."""
+    state = snapshot.state
+    paused = [name for name, record in state.pools.items() if record.paused]
+    step = snapshot.step(now, [ResumePool(name, "a plan") for name in paused])
+    return [view for event in step.events for view in _planned(state, event)]
+
+
+def _planned(state: State, event: AnyEvent) -> list[PlannedView]:
+    """Return what an event of a plan means for machines."""
+    match event:
+        case MachinesWanted():
+            offers = dict.fromkeys([wish.offer.key for wish in event.wishes])
+            views = []
+            for key in offers:
+                wishes = [wish for wish in event.wishes if wish.offer.key == key]
+                jobs = list(dict.fromkeys([str(wish.job) for wish in wishes if wish.job is not None]))
+                hour = sum([wish.offer.hour for wish in wishes]) / MONEY
+                why = "jobs wait that may be rented" if jobs else "as many machines are always there"
+                machines = [str(wish.machine) for wish in wishes]
+                views.append(PlannedView(event.cluster, "order", machines, key, hour, why, jobs))
+            return views
+        case MachinesKept():
+            return [PlannedView(event.cluster, "keep", list(event.machines), reason="jobs can use them")]
+        case MachinesDraining() | MachinesEnding():
+            action = "drain" if isinstance(event, MachinesDraining) else "end"
+            known = [state.machines.get(each) for each in event.machines]
+            hour = sum([each.offer.hour for each in known if each is not None]) / MONEY
+            return [PlannedView(event.cluster, action, list(event.machines), "", hour, event.why)]
+        case _:
+            return []
+
+
+def _view(state: State, spec: ClusterSpec, pool: Pool, now: int) -> PoolView:
+    record = state.pools.get(spec.name, PoolRecord(spec.name))
+    machines = [each for each in state.machines.values() if each.cluster == spec.name]
+    money = PoolMoney(state, spec, now)
+    closed = all(record.is_closed(each.key, now) for each in pool.offers)
+    return PoolView(
+        cluster=spec.name,
+        provider=pool.provider,
+        state="paused" if record.paused else "closed" if closed else "open",
+        paused=record.paused or None,
+        machines=[_machine(state, spec, pool, record, each, now) for each in machines],
+        offers=[_offer(pool, record, each, now) for each in pool.offers],
+        min=pool.min,
+        max=pool.max,
+        budget_left=None if money.period is None else max(0, money.left) / MONEY,
+        failed_boots=record.failed_boots,
+    )
+
+
+def _machine(
+    state: State, spec: ClusterSpec, pool: Pool, record: PoolRecord, machine: RentedMachine, now: int
+) -> MachineView:
+    node = state.agents.get(machine.key)
+    offer = machine.offer
+    ready = max(now, machine.wanted_at + record.boot(pool, offer.key)) if machine.state in _COMING else None
+    leaves = None
+    if machine.state is MachineState.READY and machine.empty_since is not None:
+        leaves = leaves_at(state, spec, pool, machine, machine.empty_since)
+    return MachineView(
+        id=machine.id,
+        type=offer.type,
+        zone=offer.zone,
+        spot=offer.spot,
+        state=machine.state,
+        node=None if node is None else node.name,
+        since=format_time(machine.since),
+        cost=(machine.bill(spec.billing, now) if machine.is_live else machine.cost) / MONEY,
+        reason=machine.why,
+        hour=offer.hour / MONEY,
+        provider_id=machine.provider_id,
+        tasks=0 if node is None else len(node.held),
+        ready_at=None if ready is None else format_time(ready),
+        leaves_at=None if leaves is None else format_time(max(now, leaves)),
+        job=machine.job,
+    )
+
+
+def _offer(pool: Pool, record: PoolRecord, offer: Offer, now: int) -> OfferView:
+    closed = record.closed.get(offer.key) if record.is_closed(offer.key, now) else None
+    return OfferView(
+        type=offer.type,
+        zone=offer.zone,
+        spot=offer.spot,
+        hour=record.hour(offer) / MONEY,
+        cpu=offer.resources.cpu / 1000,
+        memory=offer.resources.memory,
+        gpu=offer.resources.gpu,
+        boot_p50_s=record.boot(pool, offer.key) / SECOND,
+        boot_p90_s=record.boot(pool, offer.key, 90) / SECOND,
+        closed_until=None if closed is None else format_time(closed.until),
+        reason="" if closed is None else f"{closed.cause}: {closed.why}",
+    )

@@ -1,0 +1,114 @@
+"""Bodies about pools: machines that are rented from a provider and given back."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+from spillover.wire.api.jobs import Time
+
+
+class MachineView(Struct, frozen=True):
+    """A rented machine."""
+
+    id: str
+    """Its id, which is also the name of its agent."""
+    type: str
+    zone: str
+    spot: bool
+    state: str
+    """`wanted`, `booting`, `ready`, `draining`, `ending`, `gone` or `refused`."""
+    node: str | None
+    """Its agent; null if that is not known now."""
+    since: Time
+    """When that state began."""
+    cost: float
+    """What it costs so far, in the configured currency."""
+    reason: str
+    """Why it is in its state; empty if that is obvious."""
+    hour: float
+    """Price of an hour."""
+    provider_id: str = ""
+    """The provider's id; empty until it is known."""
+    tasks: int = 0
+    """Tasks that it has now."""
+    ready_at: Time | None = None
+    """When it is expected to be ready; null if it is, or will not be."""
+    leaves_at: Time | None = None
+    """When it is given back if it stays empty; null while it has tasks."""
+    job: str | None = None
+    """The first job that it was ordered for; null for machines that are always there."""
+
+
+class OfferView(Struct, frozen=True):
+    """A type of machine in one zone and market, as a pool knows it."""
+
+    type: str
+    zone: str
+    spot: bool
+    hour: float
+    """Present price of an hour."""
+    cpu: float
+    memory: int
+    """Bytes."""
+    gpu: int
+    boot_p50_s: float
+    """Seconds in which half of the machines were ready; as configured until enough were seen."""
+    boot_p90_s: float
+    """The same for nine of ten."""
+    closed_until: Time | None = None
+    """Until when it is not ordered; null if it is open."""
+    reason: str = ""
+    """Why it is closed, in the words of the provider; empty if it is open."""
+
+
+class PoolView(Struct, frozen=True):
+    """The pool of a cluster."""
+
+    cluster: str
+    provider: str
+    state: str
+    """`open`, `paused`, or `closed` if the provider refused all offers for now."""
+    paused: str | None
+    """Why it is paused; null if it is not."""
+    machines: list[MachineView]
+    """Those that may exist, and the last ones that are gone."""
+    offers: list[OfferView]
+    min: int
+    max: int
+    budget_left: float | None = None
+    """What its budget leaves in this period, in the configured currency; null without a budget."""
+    failed_boots: int = 0
+    """Machines in a row that did not join in time."""
+
+
+class PlannedView(Struct, frozen=True):
+    """What a pool would do now."""
+
+    cluster: str
+    action: str
+    """`order`, `keep`, `drain`, `end` or `hold`."""
+    machines: list[str]
+    """Ids of machines; for orders, ids that they would get."""
+    offer: str = ""
+    """Type, zone and market of machines to order; otherwise empty."""
+    hour: float = 0.0
+    """Price of an hour of all of them together, in the configured currency."""
+    reason: str = ""
+    jobs: list[str] = field(default_factory=list)
+    """The first job of each order."""
+
+
+class PoolPause(Struct, frozen=True, forbid_unknown_fields=True):
+    """A pool to pause."""
+
+    cluster: Annotated[str, Meta(min_length=1, max_length=63)]
+    why: Annotated[str, Meta(max_length=1000)] = ""
+    """For people who ask why their jobs wait."""
+    end: bool = False
+    """Whether to end all machines at once. Their tasks return to the queue."""
+
+
+class PoolRef(Struct, frozen=True, forbid_unknown_fields=True):
+    """A pool."""
+
+    cluster: Annotated[str, Meta(min_length=1, max_length=63)]
