@@ -7,7 +7,7 @@ know which tries are safe and which of them another offer should get instead.
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from spillover.model.bounds import plain
 from spillover.ports.provider import ProviderOpening
-from spillover.providers.aws.answers import Failure, NoAccess, NoAnswer, NotSent, Said
+from spillover.providers.aws.answers import FAILURES, Failure, NoAccess, NoAnswer, NotSent, Said
 from spillover.providers.aws.credentials import KEYS, files, lacking, profile_of, region_of
 from spillover.providers.aws.options import AwsForm
 
@@ -45,7 +45,7 @@ class Calls:
         self._opening = opening
         self._limits = limits or Limits()
         self.region: Final = region_of(form.region, opening.environ)
-        self._threads = ThreadPoolExecutor(self._limits.threads, f"aws-{opening.cluster}")
+        self._slots = asyncio.Semaphore(self._limits.threads)
         self._client: Any = None
         self._making = threading.Lock()
         self._closed = False
@@ -54,15 +54,39 @@ class Calls:
         """Return the answer to a call; raise one of `answers.FAILURES`."""
         if self._closed:
             raise NotSent("the provider is closed")
-        running = self._threads.submit(self._do, operation, asked)
+        sent = False
         try:
             async with asyncio.timeout(self._limits.whole):
-                return await asyncio.wrap_future(running)
+                await self._slots.acquire()
+                sent = True
+                return await self._started(operation, asked)
         except TimeoutError:
-            # A call that waited for a thread was cancelled before it began.
-            if running.cancelled():
+            if not sent:
                 raise NotSent(f"all {self._limits.threads} connections to EC2 are busy") from None
             raise NoAnswer(f"EC2 did not answer {operation} in {self._limits.whole:g} s") from None
+
+    def _started(self, operation: str, asked: Mapping[str, Any]) -> asyncio.Future[dict[str, Any]]:
+        """Start a call in a thread of its own, which keeps its slot as long as it takes, whoever still waits for it."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[dict[str, Any]] = loop.create_future()
+
+        def ended(answer: dict[str, Any] | None, failure: Failure | None) -> None:
+            self._slots.release()
+            if not future.done():
+                future.set_exception(failure) if failure is not None else future.set_result(answer or {})
+
+        def work() -> None:
+            answer, failure = None, None
+            try:
+                answer = self._do(operation, asked)
+            except FAILURES as error:
+                failure = error
+            with suppress(RuntimeError):  # the loop was closed, and nobody waits
+                loop.call_soon_threadsafe(ended, answer, failure)
+
+        # A thread of a pool would keep the process from ending until EC2 answers.
+        threading.Thread(target=work, name=f"aws-{operation}", daemon=True).start()
+        return future
 
     async def pages(self, operation: str, key: str, **asked: Any) -> AsyncIterator[list[dict[str, Any]]]:
         """Iterate over the answers to a question that has many, each the list under `key`."""
@@ -77,7 +101,6 @@ class Calls:
     async def close(self) -> None:
         """Stop. What was sent goes on, and its answer is lost."""
         self._closed = True
-        self._threads.shutdown(wait=False, cancel_futures=True)
         if self._client is not None:
             self._client.close()
 
