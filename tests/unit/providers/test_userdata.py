@@ -89,7 +89,12 @@ def test_a_new_machine_starts_its_agent_with_what_the_offer_says(machine: Machin
 
 
 def test_only_root_can_read_the_join_file_whatever_the_umask_is(machine: Machine) -> None:
+    seen = machine.folder.parent / "seen"
+    machine.tool(
+        "chmod", f'stat -c "%a %n" "$2" >>{seen}; exec /bin/chmod "$@"'
+    )  # what others could see before
     machine.boot("umask 000\n" + user_data(ORDER))
+    assert f"600 {machine.folder}/join.json.new" in seen.read_text()
     path = machine.folder / "join.json"
     assert json.loads(path.read_text()) == structs.asdict(JOIN)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
