@@ -242,6 +242,10 @@ class State:
         known = self.lives.get(cluster)
         return known is not None and known.life is ClusterLife.READY
 
+    def live_machines(self, cluster: ClusterName) -> list[RentedMachine]:
+        """Return the rented machines of a cluster that exist or may exist, in the order in which they were wanted."""
+        return [each for each in self.machines.values() if each.cluster == cluster and each.is_live]
+
     def jobs_on(self, cluster: ClusterName) -> list[JobId]:
         """Return the jobs placed or running on a cluster, each once."""
         nodes = [node for node in self.nodes.values() if node.cluster == cluster]

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from spillover.config.clusters import read_cluster
 from spillover.control.live.loop import Loop
+from spillover.core.deciders.clusters import is_clear
 from spillover.core.events import (
     AnyEvent,
     ClusterAdded,
@@ -24,6 +25,8 @@ from spillover.core.events import (
     ClusterUpdated,
     JobEnded,
     JobRequeued,
+    MachineGone,
+    MachineRefused,
 )
 from spillover.core.proposals import ClearedCluster, OpenedCluster
 from spillover.core.records.clusters import ClusterRecord
@@ -49,7 +52,7 @@ _LIVES: Final = frozenset(
         ClusterRemoved,
     }
 )
-_JOBS: Final = frozenset({JobEnded, JobRequeued})
+_JOBS: Final = frozenset({JobEnded, JobRequeued, MachineGone, MachineRefused})
 """Events after which a cluster that is being removed may be empty."""
 
 
@@ -99,7 +102,7 @@ class ClusterLives:
         for name, record in state.lives.items():
             if record.life is ClusterLife.REQUESTED and name in self._clusters:
                 proposals.append(OpenedCluster(name))
-            if record.leaving is not None and not state.jobs_on(name):
+            if record.leaving is not None and is_clear(state, name):
                 proposals.append(ClearedCluster(name))
         if proposals:
             await self._loop.propose(*proposals)

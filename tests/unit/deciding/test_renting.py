@@ -13,11 +13,20 @@ from spillover.core.events import (
     PoolPaused,
 )
 from spillover.core.pool_proposals import PausePool, ResumePool, SeeGone, SeeMade, SeeRefused
+from spillover.core.proposals import (
+    ClearedCluster,
+    Done,
+    DrainCluster,
+    Refusal,
+    RemoveCluster,
+    ResumeCluster,
+    UpdateCluster,
+)
 from spillover.deciding.explain.explain import reason_of
 from spillover.deciding.explain.feasibility import too_large
 from spillover.deciding.replay import Replay
 from spillover.model.budget import Per
-from spillover.model.cluster import Billing, ClusterSpec, Role, pool_price
+from spillover.model.cluster import Billing, ClusterSpec, Leave, Role, pool_price
 from spillover.model.ids import ClusterName
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
@@ -379,3 +388,55 @@ def test_a_job_is_too_large_only_if_no_offer_could_hold_it() -> None:
     w.submit(rented("x", 17))
     assert "17" in why(w, "x")
     assert w.job("x").extra.hold is None
+
+
+def test_a_drained_cluster_gives_its_machines_back_as_they_become_empty() -> None:
+    w = world(min=1)
+    w.submit(rented("one"), rented("two"))
+    boot(w)
+    w.start("one")
+    w.finish("two")
+    w.propose(DrainCluster(CLOUD, "ada"))
+    w.wait(seconds=10)
+    assert len(in_state(w, MachineState.ENDING)) == 1
+    assert len(in_state(w, MachineState.READY)) == 1
+    w.finish("one")
+    w.wait(seconds=10)
+    assert len(in_state(w, MachineState.ENDING)) == 2
+    end(w)
+    w.propose(ResumeCluster(CLOUD, "ada"))
+    assert len(in_state(w, MachineState.WANTED)) == 1
+
+
+def test_machines_that_are_not_ready_are_given_up_when_their_cluster_is_drained() -> None:
+    w = world()
+    w.submit(rented("one"))
+    w.propose(DrainCluster(CLOUD, "ada"))
+    assert len(in_state(w, MachineState.ENDING)) == 1
+
+
+def test_a_cluster_is_removed_only_when_its_machines_are_gone() -> None:
+    w = world(min=1)
+    boot(w)
+    w.propose(RemoveCluster(CLOUD, "ada", Leave.FINISH, "{}"))
+    w.wait(seconds=10)
+    w.propose(ClearedCluster(CLOUD))
+    assert CLOUD in w.state.clusters
+    end(w)
+    w.propose(ClearedCluster(CLOUD))
+    assert CLOUD not in w.state.clusters
+    assert CLOUD not in w.state.pools
+
+
+def test_a_pool_with_machines_keeps_its_provider() -> None:
+    w = world(min=1)
+    spec = cluster(min=1)
+    other = replace(spec, pool=Pool("aws", (SMALL,)))
+    for changed in (replace(spec, pool=None), other):
+        reply = w.propose(UpdateCluster(changed, "ada"))
+        assert isinstance(reply, Refusal)
+        assert "only that provider can end" in reply.message
+    assert isinstance(w.propose(UpdateCluster(cluster(min=0), "ada")), Done)
+    w.propose(PausePool(CLOUD, "ada", end=True))
+    end(w)
+    assert isinstance(w.propose(UpdateCluster(other, "ada")), Done)

@@ -45,6 +45,7 @@ def updated(state: State, event: ClusterUpdated) -> None:
     record = state.lives[spec.name]
     state.lives[spec.name] = replace(record, form=event.form, who=event.who if event.form else "")
     state.touch_life(spec.name)
+    state.rented = True
     if event.anew:
         reset_waits(state)
 
@@ -61,6 +62,7 @@ def draining(state: State, event: ClusterDraining) -> None:
     form = event.form or record.form
     state.lives[event.cluster] = replace(record, drained=event.who, leaving=event.leaving, form=form)
     state.touch_life(event.cluster)
+    state.rented = True
 
 
 def resumed(state: State, event: ClusterResumed) -> None:
@@ -68,6 +70,7 @@ def resumed(state: State, event: ClusterResumed) -> None:
     move(state, event.cluster, event, event.at)
     state.lives[event.cluster] = replace(state.lives[event.cluster], drained="", leaving=None)
     state.touch_life(event.cluster)
+    state.rented = True
 
 
 def removed(state: State, event: ClusterRemoved) -> None:
@@ -78,6 +81,8 @@ def removed(state: State, event: ClusterRemoved) -> None:
     del state.lives[name]
     if state.conditions.pop(name, None) is not None:
         state.touch_cluster(name)
+    if state.pools.pop(name, None) is not None:
+        state.touch_pool(name)
     for node in [each for each in state.nodes.values() if each.cluster == name]:
         if node.is_agent:
             if not node.holding and not node.ahead:

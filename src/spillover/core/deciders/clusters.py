@@ -68,6 +68,8 @@ def update(state: State, proposal: UpdateCluster, now: int) -> tuple[list[AnyEve
     if before.kind != spec.kind:
         message = f"{spec.name!r} is a cluster of kind {before.kind}; to change its kind, remove it and add it again"
         return [], Refusal(RefusalKind.CONFLICT, message)
+    if (left := _left_behind(state, before, spec)) is not None:
+        return [], left
     events: list[AnyEvent] = []
     if known.leaving is not None:
         events.append(ClusterResumed(spec.name, now, proposal.who))
@@ -107,7 +109,7 @@ def resume(state: State, proposal: ResumeCluster, now: int) -> tuple[list[AnyEve
 
 
 def remove(state: State, proposal: RemoveCluster, now: int) -> tuple[list[AnyEvent], Reply]:
-    """Drain a cluster and handle its jobs as requested; remove it at once if it has none."""
+    """Drain a cluster and handle its jobs as requested; remove it at once if it has none, and no rented machines."""
     name, who = proposal.cluster, proposal.who
     known = state.lives.get(name)
     if known is None:
@@ -125,17 +127,37 @@ def remove(state: State, proposal: RemoveCluster, now: int) -> tuple[list[AnyEve
         if isinstance(reply, Refusal):
             return [], reply
         events += stopping
-    if not jobs:
+    if not jobs and not state.live_machines(name):
         events.append(_gone(state, name, now))
     return events, Done()
 
 
 def cleared(state: State, proposal: ClearedCluster, now: int) -> tuple[list[AnyEvent], Reply]:
-    """Remove a cluster that is being removed, if none of our jobs are left there."""
+    """Remove a cluster that is being removed, if none of our jobs and rented machines are left there."""
     known = state.lives.get(proposal.cluster)
-    if known is None or known.leaving is None or state.jobs_on(proposal.cluster):
+    if known is None or known.leaving is None or not is_clear(state, proposal.cluster):
         return [], Done()
     return [_gone(state, proposal.cluster, now)], Done()
+
+
+def is_clear(state: State, cluster: ClusterName) -> bool:
+    """Return whether a cluster has no jobs, and no rented machines that may cost something."""
+    return not state.jobs_on(cluster) and not state.live_machines(cluster)
+
+
+def _left_behind(state: State, before: ClusterSpec, after: ClusterSpec) -> Refusal | None:
+    """Return why a pool cannot be taken away yet: nobody else can end its machines."""
+    if before.pool is None or (after.pool is not None and after.pool.provider == before.pool.provider):
+        return None
+    live = len(state.live_machines(before.name))
+    if not live:
+        return None
+    many = "1 machine" if live == 1 else f"{live} machines"
+    message = (
+        f"{before.name!r} has {many} of {before.pool.provider}, which only that provider can end; "
+        f"run `spill pools pause {before.name} --end` first, and wait until they are gone"
+    )
+    return Refusal(RefusalKind.CONFLICT, message)
 
 
 def _gone(state: State, name: ClusterName, now: int) -> ClusterRemoved:

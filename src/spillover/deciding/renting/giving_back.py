@@ -42,19 +42,24 @@ class GivenBack(Struct):
 def give_back(state: State, spec: ClusterSpec, pool: Pool, needed: dict[str, None], now: int) -> GivenBack:
     """Return what becomes of the machines of a pool; those that jobs are about to take are needed."""
     found = GivenBack({}, {}, [])
-    machines = [each for each in state.machines.values() if each.cluster == spec.name and each.is_live]
+    machines = state.live_machines(spec.name)
+    closed = not state.is_open(spec.name)
     spare = sum(each.state is not MachineState.ENDING for each in machines) - pool.min
     for machine in machines:
         node = state.agents.get(machine.key)
         match machine.state:
             case MachineState.WANTED | MachineState.BOOTING:
-                if machine.join_by <= now:
+                if closed:
+                    found.ended.setdefault(CLOSED, []).append(machine)
+                elif machine.join_by <= now:
                     found.unjoined.append(machine)
                     spare -= 1
                 else:
                     found.again = min(found.again, machine.join_by)
             case MachineState.READY:
                 why, at = _leaves(state, spec, pool, machine, node)
+                if closed and (node is None or not node.held):
+                    why, at = CLOSED, now
                 if at > now or (machine.id in needed and why == EMPTY) or (why == EMPTY and spare <= 0):
                     found.again = min(found.again, max(at, now + SECOND))
                     continue
@@ -75,6 +80,7 @@ def give_back(state: State, spec: ClusterSpec, pool: Pool, needed: dict[str, Non
 
 EMPTY: Final = "it was empty for as long as it pays"
 LOST: Final = "its agent does not answer"
+CLOSED: Final = "its cluster is drained"
 
 
 def _leaves(
