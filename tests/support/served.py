@@ -180,7 +180,7 @@ class Served:
 
     async def waited_for(self, job: str) -> None:
         """Wait until a client waits for the end of a job."""
-        await until(lambda: job in self.commands._waiting, f"a wait for {job}", every=0.001)
+        await until(lambda: job in self.commands._ends.waiting, f"a wait for {job}", every=0.001)
 
     async def followed(self, job: str | None = None) -> None:
         """Wait until a client follows all events, or those of a job."""

@@ -1,16 +1,13 @@
 """Carries out requests of users for the HTTP API. Every answer passes the gate."""
 
-import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from copy import copy
-from typing import Any, Final, Self
+from typing import Final, Self
 
-import msgspec
 from msgspec import Struct, field, structs
 
-from spillover import __version__
 from spillover.control.agents.administration import act_on_agents
 from spillover.control.driving.drivers import Drivers
 from spillover.control.live.loop import Loop
@@ -20,19 +17,21 @@ from spillover.control.requests import dry_run as forecasting
 from spillover.control.requests import whatif
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge
-from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of, is_among
+from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of
 from spillover.control.requests.policies import PolicyRequests
 from spillover.control.requests.pools import change_pool, planned, shown_pools
 from spillover.control.requests.projects import OwnHistory, budgets_of, forms_of, jobs_of
 from spillover.control.requests.reservations import reservation_views
 from spillover.control.requests.reserving import Reserving
-from spillover.control.requests.starts import LITTLE_PATIENCE, StartForecasts, note_of, waits
+from spillover.control.requests.starts import LITTLE_PATIENCE, StartForecasts
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
+from spillover.control.requests.waiting import EndsOfJobs
 from spillover.control.views import jobs as views
 from spillover.control.views.changes import Watching
-from spillover.control.views.clusters import agent_view, cluster_view
+from spillover.control.views.clusters import agent_views, cluster_view
 from spillover.control.views.costs import budget_views, cost_report
+from spillover.control.views.details import detail_of
 from spillover.control.views.history import history
 from spillover.control.views.listing import list_jobs
 from spillover.control.views.output import OutputReading
@@ -43,20 +42,19 @@ from spillover.control.views.overview import (
     head_of_queue,
     longest_first,
     placed_jobs,
+    server_view,
 )
 from spillover.control.views.past import past_jobs
 from spillover.control.views.results import results_of
-from spillover.control.views.tasks import task_view, tasks_of
-from spillover.core.events import AnyEvent, JobEnded, MembersDropped
 from spillover.core.pool_proposals import PausePool, ResumePool
 from spillover.core.proposals import Act, Change, Refusal, SetPriority
 from spillover.core.records.jobs import Ended, Job
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
-from spillover.forms.jobs.reading import JobForm, to_doc
+from spillover.forms.jobs.reading import JobForm
 from spillover.model.budget import CostBy
 from spillover.model.ids import ClusterName, JobId
-from spillover.model.units import SECOND, format_time
+from spillover.model.units import format_time
 from spillover.ports.archive import Archive, Finished
 from spillover.ports.blobs import GIB, BlobError
 from spillover.ports.callers import Caller
@@ -86,7 +84,6 @@ from spillover.wire.api import (
     ConfigRequest,
     CostReport,
     EventView,
-    ExpectedStart,
     FilesView,
     Forecasts,
     Ids,
@@ -157,13 +154,12 @@ class LiveCommands:
         self._reserving = Reserving(parts.loop)
         self._pace = Pace(parts.loop)
         self._starts = StartForecasts(parts.loop)
-        self._waiting: dict[JobId, list[asyncio.Future[None]]] = {}
+        self._ends = EndsOfJobs(parts.loop)
         self._submitting = parts.submitting
         self._project: str | None = None
         """The only project that the caller may see; None means all."""
         self._token = ""
         """Id of the caller's token; empty for the server's own."""
-        self._loop.listen(self._see)
 
     def of(self, caller: Caller) -> Self:
         """Return the commands for a caller, who may be limited to a project."""
@@ -267,29 +263,9 @@ class LiveCommands:
         if spec is not None and spec.digests and self._parts.files is not None:
             with contextlib.suppress(BlobError):  # show the job anyway
                 await self._parts.files.give(spec.digests, self._project)
-        usage: tuple[int, int, int] | None = None
-        if isinstance(found, Finished):
-            usage = found.usage
-        elif isinstance(found, Job) and isinstance(found.phase, Ended):
-            used = found.phase.usage
-            usage = (used.ran, used.cpu, used.peak_memory)
-        of = tasks_of(found)
-        shape = found.array.kind.shape if isinstance(found, PendingMember) else found.shape
-        start, _ = await self._start_of(found, LITTLE_PATIENCE)
-        fields: dict[str, Any] = structs.asdict(structs.replace(view, expected_start=start))
-        return JobDetail(
-            **fields,
-            spec={} if spec is None else to_doc(spec),
-            ran_s=None if usage is None or view.started_at is None else usage[0] / SECOND,
-            cpu_s=None if usage is None or view.started_at is None else usage[1] / SECOND,
-            peak_memory=None if usage is None or view.started_at is None else usage[2],
-            set_aside=[each for each in self._set_aside(self._loop.engine) if each.subject == id_of(found)],
-            tasks=[task_view(each, shape, of.own(at)) for at, each in enumerate(of.tasks)],
-            task_counts=of.counts,
-            cpus=of.own(0).cpus or None if not of.tasks else None,
-            gpus=list(of.own(0).gpus) if not of.tasks else [],
-            interruptions=found.extra.interrupted if isinstance(found, Job) else 0,
-        )
+        start, _ = await self._starts.view_of(found, LITTLE_PATIENCE)
+        aside = [each for each in self._set_aside(self._loop.engine) if each.subject == id_of(found)]
+        return detail_of(found, structs.replace(view, expected_start=start), spec, aside)
 
     async def why(self, ref: str) -> WhyView:
         """Return why a job is in its state."""
@@ -300,19 +276,8 @@ class LiveCommands:
         job = found.array if isinstance(found, PendingMember) else found
         told = self._parts.drivers.reason_of
         view = views.why_view(engine, job, self._loop.now(), self._project, told, self._problem)
-        start, note = await self._start_of(found)
+        start, note = await self._starts.view_of(found)
         return structs.replace(view, id=found.id, expected_start=start, expected_start_note=note)
-
-    async def _start_of(
-        self, found: Found, patience: float | None = None
-    ) -> tuple[ExpectedStart | None, str | None]:
-        """Return when a waiting job is expected to start, or else why that is not known."""
-        job = found.array if isinstance(found, PendingMember) else found
-        if not isinstance(job, Job) or not waits(job):
-            return None, None
-        forecast = await self._starts.of(job, patience)
-        known = None if forecast is None else forecast.starts.get(id_of(found))
-        return views.start_view(known), note_of(forecast, job.id)
 
     async def what_if(self, ref: str, asked: WhatIf) -> WhatIfView:
         """Return what would happen to a job under an assumption, without changing anything."""
@@ -329,20 +294,8 @@ class LiveCommands:
         if isinstance(found, PendingMember) or (
             isinstance(found, Job) and not isinstance(found.phase, Ended)
         ):
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            job = found.id
-            self._waiting.setdefault(job, []).append(future)
-            try:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(timeout):
-                        await future
-            finally:
-                waiting = self._waiting.get(job, [])
-                if future in waiting:
-                    waiting.remove(future)
-                if not waiting:
-                    self._waiting.pop(job, None)
-            found = await self._lookup.find(job)
+            await self._ends.wait(found.id, timeout)
+            found = await self._lookup.find(found.id)
         return await self._view(found)
 
     async def results(self, ref: str, asked: ResultsAsked) -> ResultPage:
@@ -442,17 +395,9 @@ class LiveCommands:
         shown: list[AgentView] = []
         async for keys in slices(list((await self._loop.read()).state.agents), AGENTS):
             state = (await self._loop.read()).state
-            shown += self._agents(state, [key for key in keys if key in state.agents])
-        return shown
-
-    def _agents(self, state: State, keys: Iterable[str]) -> list[AgentView]:
-        now, mono = self._loop.now(), self._loop.time.monotonic()
-        shown = []
-        for key in keys:
-            node = state.agents[key]
-            contact = self._parts.agents.contact(key)
-            heard_at = now - (mono - contact.heard) if contact is not None else None
-            shown.append(agent_view(state, node, contact, heard_at))
+            shown += agent_views(
+                self._loop, self._parts.agents, state, [key for key in keys if key in state.agents]
+            )
         return shown
 
     async def overview(self, running: int, queued: int, agents: int) -> Overview:
@@ -470,7 +415,7 @@ class LiveCommands:
             ended_a_minute=self._pace.ended(),
             cost_an_hour=views.money(cost_an_hour(state, placed)),
             clusters=self._clusters(state),
-            agents=self._agents(state, itertools.islice(state.agents, agents)),
+            agents=agent_views(self._loop, self._parts.agents, state, itertools.islice(state.agents, agents)),
             agents_in_all=len(state.agents),
             running=[views.job_view(engine, job, reasons) for job in longest_first(placed, running)],
             running_in_all=len(placed),
@@ -509,22 +454,9 @@ class LiveCommands:
         return self._server((await self._loop.read()).state)
 
     def _server(self, state: State) -> ServerView:
-        clock = clock_view(self._loop)
-        return ServerView(
-            version=__version__,
-            epoch=self._loop.epoch,
-            leader=not self._loop.lost_lead.is_set(),
-            writable=self._loop.problem is None,
-            message=self._loop.problem,
-            currency=self._parts.currency,
-            revision=self._loop.gate.durable,
-            queued=state.queued,
-            running=state.running,
-            policy=msgspec.to_builtins(state.facts.policies),
-            max_inputs=GIB if self._parts.files is None else self._parts.files.max_inputs,
-            max_outputs=GIB if self._parts.files is None else self._parts.files.max_outputs,
-            clock=None if clock.state == "followed" else clock.message,
-        )
+        files = self._parts.files
+        limits = (GIB, GIB) if files is None else (files.max_inputs, files.max_outputs)
+        return server_view(self._loop, state, self._parts.currency, limits)
 
     def past(self, span: Span) -> AsyncIterator[PastJob]:
         """Stream ended jobs in the form that a backtest reads."""
@@ -584,22 +516,3 @@ class LiveCommands:
                 return views.pending_member(views.job_view(engine, found.array, reasons), found.id)
             case Job():
                 return views.job_view(engine, found, reasons)
-
-    def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
-        """Wake callers that wait for jobs that have ended."""
-        if not self._waiting:
-            return
-        for event in events:
-            match event:
-                case JobEnded():
-                    self._wake(event.job)
-                case MembersDropped():
-                    for job in [each for each in self._waiting if is_among(each, event)]:
-                        self._wake(job)
-                case _:
-                    pass
-
-    def _wake(self, job: JobId) -> None:
-        for future in self._waiting.pop(job, ()):
-            if not future.done():
-                future.set_result(None)

@@ -9,7 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spillover.control.live.loop import Loop
+from spillover.control.requests.lookup import Found, PendingMember, id_of
 from spillover.control.requests.whatif import on_snapshot
+from spillover.control.views.jobs import start_view
 from spillover.core.events import AnyEvent, JobStarted
 from spillover.core.records.jobs import Job, Queued, Waiting
 from spillover.deciding.corrections import Corrections
@@ -18,6 +20,7 @@ from spillover.deciding.expected import MOST_JOBS, MOST_STEPS, StartForecast, St
 from spillover.deciding.whatif import Snapshot
 from spillover.model.ids import JobId
 from spillover.model.units import SECOND
+from spillover.wire.api import ExpectedStart
 
 PATIENCE: Final = 2.0
 """Seconds to wait for a forecast. It continues after that, for those who ask later."""
@@ -88,6 +91,17 @@ class StartForecasts:
             if forecast is not None and not _looked_at(forecast, job.id):  # somebody else's, begun before
                 forecast = await self._wait_for(self._make((job.id,)), patience)
         return forecast
+
+    async def view_of(
+        self, found: Found, patience: float | None = None
+    ) -> tuple[ExpectedStart | None, str | None]:
+        """Return when a waiting job is expected to start, or else why that is not known."""
+        job = found.array if isinstance(found, PendingMember) else found
+        if not isinstance(job, Job) or not waits(job):
+            return None, None
+        forecast = await self.of(job, patience)
+        known = None if forecast is None else forecast.starts.get(id_of(found))
+        return start_view(known), note_of(forecast, job.id)
 
     def _make(self, more: tuple[JobId, ...]) -> "asyncio.Task[StartForecast]":
         """Begin a forecast, unless one is being made."""

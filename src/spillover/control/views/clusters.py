@@ -1,7 +1,8 @@
 """Shows clusters and agents in the form of the API."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from spillover.control.live.loop import Loop
 from spillover.control.views.jobs import amounts, money, when
 from spillover.core.records.clusters import Condition
 from spillover.core.records.jobs import Running
@@ -11,8 +12,19 @@ from spillover.model.cluster import ClusterLife, ClusterSpec
 from spillover.model.inside import cpu_list, cpu_mask
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
-from spillover.ports.cluster import Contact
+from spillover.ports.cluster import Agents, Contact
 from spillover.wire.api import AgentView, ClusterView, DomainView, InsideView, LinkView
+
+
+def agent_views(loop: Loop, agents: Agents, state: State, keys: Iterable[str]) -> list[AgentView]:
+    """Return agents in the form of the API, with when each was last heard from."""
+    now, mono = loop.now(), loop.time.monotonic()
+    shown = []
+    for key in keys:
+        contact = agents.contact(key)
+        heard_at = now - (mono - contact.heard) if contact is not None else None
+        shown.append(agent_view(state, state.agents[key], contact, heard_at))
+    return shown
 
 
 def agent_view(state: State, node: Node, contact: Contact | None, heard_at: int | None) -> AgentView:

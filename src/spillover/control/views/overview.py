@@ -8,6 +8,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Literal
 
+import msgspec
+
+from spillover import __version__
 from spillover.control.live.loop import Loop
 from spillover.core.events import AnyEvent, JobEnded
 from spillover.core.records.jobs import Job, Placed, Running
@@ -16,7 +19,7 @@ from spillover.deciding.engine import Engine
 from spillover.deciding.queue.lanes import Walk
 from spillover.model.cluster import PER_RATE, Role, rate_of_job
 from spillover.model.units import HOUR, MINUTE, SECOND, format_duration, format_time
-from spillover.wire.api import ClockView
+from spillover.wire.api import ClockView, ServerView
 
 _EACH: Final = SECOND
 """Nanoseconds in one counter of ended jobs."""
@@ -138,3 +141,23 @@ def clock_view(loop: Loop) -> ClockView:
 def _about(span: int) -> str:
     """Return a long duration as text, to the second."""
     return format_duration(span // SECOND * SECOND)
+
+
+def server_view(loop: Loop, state: State, currency: str, limits: tuple[int, int]) -> ServerView:
+    """Return the server's own state; `limits` are the most bytes of the inputs and of the outputs of a job."""
+    clock = clock_view(loop)
+    return ServerView(
+        version=__version__,
+        epoch=loop.epoch,
+        leader=not loop.lost_lead.is_set(),
+        writable=loop.problem is None,
+        message=loop.problem,
+        currency=currency,
+        revision=loop.gate.durable,
+        queued=state.queued,
+        running=state.running,
+        policy=msgspec.to_builtins(state.facts.policies),
+        max_inputs=limits[0],
+        max_outputs=limits[1],
+        clock=None if clock.state == "followed" else clock.message,
+    )
