@@ -185,7 +185,7 @@ async def test_a_fault_while_inputs_come_ends_the_task_all_the_same(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("spillover.agent.files.staging._copy", broken)
+    monkeypatch.setattr("spillover.agent.files.staging.copy_file", broken)
     house.staging.start(LEASE, house.task(data=b"data"), -1)
     async with asyncio.timeout(5):
         end = await house.ends.get()
@@ -380,7 +380,7 @@ async def test_folders_within_folders_without_end_end_a_task_all_the_same(house:
 async def test_more_outputs_than_may_be_are_not_even_looked_at(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spillover.agent.files.staging.MOST_FILES", 3)
+    monkeypatch.setattr("spillover.agent.files.task_folders.MOST_FILES", 3)
     folder = await house.run(house.task(["*"]))
     for name in "abcde":
         (folder / name).touch()
@@ -398,7 +398,7 @@ async def test_an_output_that_cannot_be_looked_at_ends_the_task_all_the_same(
 
     folder = await house.run(house.task(["*"]))
     (folder / "a").touch()
-    monkeypatch.setattr("spillover.agent.files.staging._outputs", broken)
+    monkeypatch.setattr("spillover.agent.files.staging.find_outputs", broken)
     end = await house.end()
     assert end.unkept
     assert "odd" in end.message

@@ -7,14 +7,10 @@ system supports them, because a task may change its files.
 """
 
 import asyncio
-import contextlib
-import fcntl
 import logging
 import os
-import secrets
-import shutil
 import stat
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -25,6 +21,7 @@ from msgspec.structs import replace
 
 from spillover.agent.files.cache import Files, Unfetched
 from spillover.agent.files.output import flattened
+from spillover.agent.files.task_folders import copy_file, find_outputs, remove_folder, size_of
 from spillover.agent.leases.values import Exit, Task
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.runners.port import Sight
@@ -32,11 +29,10 @@ from spillover.agent.tasks.outlasting import outlast
 from spillover.agent.tasks.process import ProcessEnded, Spawned
 from spillover.core.events import Lease
 from spillover.core.records.tasks import LEADER
-from spillover.forms.jobs.matching import Folder
-from spillover.model.files import MOST_FILES, File, clash, is_kept_stream, wrong_path
+from spillover.model.files import File, clash, wrong_path
 from spillover.model.job import Argv, Shell
 from spillover.model.resources import Resources
-from spillover.model.units import MINUTE, SECOND, format_duration, format_memory
+from spillover.model.units import MINUTE, SECOND, format_duration
 from spillover.ports.blobs import digest_of
 
 AT_ONCE: Final = 8
@@ -51,7 +47,6 @@ UPLOAD_RATE: Final = 128 << 10
 """Bytes per second, the slowest upload that is still allowed."""
 NO_FILES: Final = Task(Argv(("",)), Resources())
 """Stands for a task with no files except its output streams."""
-_FICLONE: Final = 0x40049409
 _encode = msgspec.json.Encoder().encode
 log = logging.getLogger("spillover.agent")
 
@@ -117,7 +112,7 @@ class Staging:
     def open(self) -> None:
         """Delete what an earlier run left."""
         if self._folder.exists():
-            _remove(self._folder)
+            remove_folder(self._folder)
 
     def start(self, lease: Lease, task: Task, slot: int) -> None:
         """Run a task, immediately if it has no files."""
@@ -198,7 +193,7 @@ class Staging:
                 self._move(what.lease, stage, self._collect(what.lease, stage, what.end), late)
             else:
                 del self._stages[what.lease]
-                stage.work = asyncio.create_task(asyncio.to_thread(_remove, stage.folder))
+                stage.work = asyncio.create_task(asyncio.to_thread(remove_folder, stage.folder))
                 rest.append(what)
         return rest
 
@@ -303,7 +298,7 @@ class Staging:
         async with gate:
             try:
                 async with self._files.held(file.digest) as path:
-                    await _whole(_copy, path, folder / file.path, executable=file.executable)
+                    await _whole(copy_file, path, folder / file.path, executable=file.executable)
             except Unfetched as error:
                 raise Unfetched(f"input {file.path}: {error}") from None
             except OSError as error:
@@ -333,9 +328,9 @@ class Staging:
         """Upload all outputs that fit, within a time limit; return the end of the task, with any problem."""
         task = stage.task
         limit = task.outputs_limit or OUTPUTS_LIMIT
-        paths, problem = await asyncio.to_thread(_outputs, stage.folder, task.outputs, limit)
+        paths, problem = await asyncio.to_thread(find_outputs, stage.folder, task.outputs, limit)
         size = await asyncio.to_thread(
-            _size, [*(stage.folder / path for path in paths), *dict(streams).values()]
+            size_of, [*(stage.folder / path for path in paths), *dict(streams).values()]
         )
         most = upload_time(size, task.lost_after)
         try:
@@ -410,7 +405,7 @@ class Staging:
         async def clean() -> None:
             if stage.work is not None and stage.work is not asyncio.current_task():
                 await asyncio.wait({stage.work})
-            await asyncio.to_thread(_remove, stage.folder)
+            await asyncio.to_thread(remove_folder, stage.folder)
 
         cleaning = asyncio.create_task(clean())
         self._ahead.add(cleaning)
@@ -449,111 +444,6 @@ def _unkept(end: Exit, problem: str) -> Exit:
 def upload_time(size: int, lost_after: int) -> int:
     """Return how long an upload may take, in nanoseconds, so that a stalled one does not hold its lease for ever."""
     return lost_after + UPLOAD_SPARE + size * SECOND // UPLOAD_RATE
-
-
-def _size(paths: Iterable[Path]) -> int:
-    """Return the total size of the files that exist, in bytes."""
-    total = 0
-    for path in paths:
-        with contextlib.suppress(OSError):
-            total += path.stat().st_size
-    return total
-
-
-def _outputs(folder: Path, patterns: Iterable[str], limit: int) -> tuple[list[str], str]:
-    """Return the sorted paths of all outputs that fit, and a problem with the others."""
-    problem = ""
-
-    def odd(path: str, why: str) -> None:
-        nonlocal problem
-        problem = problem or f"{path!r} {why}"
-
-    looking = Folder(folder, odd)
-    found: set[str] = set()
-    for path in (path for pattern in patterns for path in looking.files(pattern)):
-        if is_kept_stream(path):
-            continue  # the server would mistake it for an output stream of the task
-        if path not in found and len(found) == MOST_FILES:
-            problem = f"there are more than {MOST_FILES:,} files; pack them into one"
-            break
-        found.add(path)
-    paths = sorted(found)
-    fitting: list[str] = []
-    total = 0
-    for path in paths:
-        with contextlib.suppress(OSError):
-            size = (folder / path).stat().st_size
-            if total + size > limit:
-                problem = (
-                    f"{path} has {format_memory(size)}, which makes {format_memory(total + size)} in total; "
-                    f"the maximum is {format_memory(limit)} (files.max_outputs of the server)"
-                )
-                continue
-            total += size
-            fitting.append(path)
-    return fitting, problem
-
-
-def _copy(source: Path, target: Path, *, executable: bool) -> None:
-    """Copy a file, as a clone where the file system supports that."""
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with source.open("rb") as old, open(os.open(target, flags, 0o700 if executable else 0o600), "wb") as new:  # noqa: PTH123
-        try:
-            fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
-        except OSError:
-            shutil.copyfileobj(old, new, 1 << 20)
-
-
-def _remove(folder: Path) -> None:
-    """Delete a folder, whatever a task did to it.
-
-    Inner folders are moved up to this one before their content is listed. So neither the depth of the tree nor the
-    length of a path can stop the deletion, as they would stop a recursive one.
-    """
-    progress = True
-    while progress:
-        progress = False
-        for entry in _entries(folder):
-            if not _is_folder(entry):
-                progress |= _try(os.unlink, entry)
-                continue
-            for inner in _entries(entry.path):
-                if _is_folder(inner):
-                    _restore_access(inner.path)
-                    _try(os.rename, inner, folder / secrets.token_hex(16))
-                else:
-                    _try(os.unlink, inner)
-            progress |= _try(os.rmdir, entry)
-    _try(os.rmdir, folder)
-
-
-def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
-    """List a folder, even if a task removed its permissions; return nothing if it cannot be read."""
-    _restore_access(folder)
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except OSError:
-        return []
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False)
-
-
-def _restore_access(folder: Path | str) -> None:
-    """Restore our permissions on a folder."""
-    _try(os.chmod, folder, 0o700)
-
-
-def _try(change: Callable[..., None], *what: Any) -> bool:
-    """Try a change; return whether it succeeded."""
-    try:
-        change(*what)
-    except OSError:
-        return False
-    return True
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
