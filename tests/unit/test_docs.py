@@ -296,8 +296,8 @@ def test_files_on_pages_are_read_without_a_problem(page: Path) -> None:
     for language, body in _FENCE.findall(page.read_text()):
         if language == "python":
             ast.parse(body)
-        if language != "yaml" or body.startswith("# typo.yaml"):
-            continue
+        if language != "yaml" or body.startswith("# typo.yaml") or "kind: Role\n" in body:
+            continue  # tests/kube uses the role
         if "kind: Config" in body:
             read_config(body)
         elif "kind: Job" in body or body.startswith("version: 1\n"):  # a jobspec

@@ -19,6 +19,7 @@ BUILT_IN: Final = {
     "aws": "spillover.providers.aws.kind:AwsKind",
     "gce": "spillover.providers.gce.kind:GceKind",
     "hetzner": "spillover.providers.hetzner.kind:HetznerKind",
+    "kubernetes": "spillover.providers.kubernetes.kind:KubernetesPodsKind",
 }
 """As in pyproject.toml. Listed here too, so that they work in a source tree, and no package can replace them."""
 _PARTS: Final = ("name", "form", "notices", "requires", "open", "check", "missing")

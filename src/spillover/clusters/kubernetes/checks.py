@@ -1,6 +1,7 @@
 """Checks permissions and the namespace before the server uses a cluster, and reports one line for each problem."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -48,24 +49,28 @@ _REVIEW: Final = msgspec.json.Decoder(_Review)
 
 async def problems(api: Api, namespace: str) -> list[str]:
     """Return what prevents the use of a cluster, one line for each problem."""
+    return await lacking(api, namespace, NEEDS) or await _without_namespace(api, namespace)
+
+
+async def lacking(api: Api, namespace: str, needs: Sequence[Need]) -> list[str]:
+    """Return which permissions we lack, or why that cannot be asked, one line each."""
     try:
         # Ask one question first: if the server is unreachable, the others would only wait in vain.
-        first = await _may(api, NEEDS[0], namespace)
+        first = await _may(api, needs[0], namespace)
     except Trouble as trouble:
         return [str(trouble)]
-    others = await asyncio.gather(*(_may(api, need, namespace) for need in NEEDS[1:]), return_exceptions=True)
+    others = await asyncio.gather(*(_may(api, need, namespace) for need in needs[1:]), return_exceptions=True)
     for answer in others:
         if isinstance(answer, Trouble):
             return [str(answer)]
         if isinstance(answer, BaseException):
             raise answer
-    found = [
+    return [
         f"no permission to {need} "
         f"{'in all namespaces' if need.everywhere else f'in namespace {namespace!r}'}; grant it to {api.access.origin}"
-        for need, may in zip(NEEDS, (first, *others), strict=True)
+        for need, may in zip(needs, (first, *others), strict=True)
         if not may
     ]
-    return found or await _without_namespace(api, namespace)
 
 
 async def _may(api: Api, need: Need, namespace: str) -> bool:

@@ -12,8 +12,10 @@ from spillover.clusters.kubernetes.attempts.naming import ATTEMPT, EPOCH, INDEX,
 from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.core.events import Lease
 from spillover.core.records.tasks import LEADER
+from spillover.forms.jobs.pods import GPU
 from spillover.model.ids import split_member
 from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shell
+from spillover.model.resources import Resources
 from spillover.model.topology import NODE
 from spillover.model.units import SECOND
 from spillover.ports.cluster import Start
@@ -50,11 +52,11 @@ def job_of(start: Start, options: KubernetesOptions, namespace: str, epoch: int)
         case Container(manifest=str(manifest)):
             given = _read(manifest)
         case Container(image=image, command=command):
-            given = _own(start, image, [_literal(word) for word in command], options)
+            given = _own(start, image, [literal(word) for word in command], options)
         case Shell(run=line):
-            given = _own(start, options.image, ["/bin/sh", "-c", _literal(line)], options)
+            given = _own(start, options.image, ["/bin/sh", "-c", literal(line)], options)
         case Argv(command=command):
-            given = _own(start, options.image, [_literal(word) for word in command], options)
+            given = _own(start, options.image, [literal(word) for word in command], options)
         case PythonCall():
             raise Unrunnable("Python functions run on agents only; a Kubernetes cluster runs containers")
         case _:
@@ -84,8 +86,8 @@ def _own(start: Start, image: str | None, command: list[str], options: Kubernete
     if command:
         container["command"] = command
     if spec.env:
-        container["env"] = [{"name": name, "value": _literal(value)} for name, value in spec.env.items()]
-    if resources := _resources(spec, options.gpu):
+        container["env"] = [{"name": name, "value": literal(value)} for name, value in spec.env.items()]
+    if resources := resources_of(spec.shape.resources, options.gpu):
         container["resources"] = resources
     pod: dict[str, Any] = {
         "containers": [container],
@@ -120,9 +122,8 @@ def _ranks(spec: JobSpec, lease: Lease, service: str | None) -> list[dict[str, A
     return [*ours, *(each for each in usual if each["name"] not in spec.env)]
 
 
-def _resources(spec: JobSpec, gpu: str) -> dict[str, Any]:
-    """Return requests and limits of a task. Memory and extended resources get a limit equal to the request."""
-    asked = spec.shape.resources
+def resources_of(asked: Resources, gpu: str = GPU) -> dict[str, Any]:
+    """Return requests and limits of a container. Memory and extended resources get a limit equal to the request."""
     bound = {name: str(amount) for name, amount in asked.other}
     if asked.memory:
         bound["memory"] = str(asked.memory)
@@ -228,10 +229,10 @@ def _with_env(container: dict[str, Any], env: dict[str, str], facts: dict[str, s
     said = {
         name: value
         for name, value in env.items()
-        if name not in names or names[name].get("value") not in {value, _literal(value)}
+        if name not in names or names[name].get("value") not in {value, literal(value)}
     }
     own = [{"name": name, "value": value} for name, value in facts.items()]
-    more = [{"name": name, "value": _literal(value)} for name, value in said.items() if name not in facts]
+    more = [{"name": name, "value": literal(value)} for name, value in said.items() if name not in facts]
     rest = [each for each in had if each["name"] not in facts and each["name"] not in said]
     return container | {"env": [*own, *rest, *more]}
 
@@ -243,6 +244,6 @@ def _facts(lease: Lease, cluster: str) -> dict[str, str]:
     return facts if member is None else facts | {"SPILL_ARRAY_INDEX": str(member[1])}
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Escape text for Kubernetes, which expands `$(NAME)` and turns `$$` into `$`."""
     return text.replace("$", "$$")

@@ -1,0 +1,1 @@
+"""The provider `kubernetes`: pods of a Kubernetes cluster as machines."""

@@ -1,0 +1,117 @@
+"""The provider `kubernetes` as a plugin: its options, and how it reaches its cluster."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final
+
+from msgspec import Meta, Struct, field
+
+from spillover.clusters.kubernetes.api.kubeconfig import Access, NoAccess, access_of
+from spillover.clusters.kubernetes.options import KubernetesOptions
+from spillover.forms.problems import Findings, shown
+from spillover.forms.quantities import duration
+from spillover.model.ids import ClusterName
+from spillover.model.pools import Offer
+from spillover.model.units import DAY, SECOND
+from spillover.ports.kinds import CannotOpen, Flaw
+from spillover.ports.provider import Provider, ProviderKind, ProviderOpening
+from spillover.wire.jobfile import Quantity
+
+_NAMESPACE: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+OURS: Final = ("containers", "restartPolicy")
+"""Fields of the spec of a pod that `pod` cannot set."""
+
+
+class KubernetesForm(Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of the provider `kubernetes`."""
+
+    image: Annotated[str, Meta(description="Image of the pods, with Spillover in it.")] = ""
+    kubeconfig: Annotated[str | None, Meta(description="Path of a kubeconfig; default: as kubectl does.")] = (
+        None
+    )
+    context: Annotated[
+        str | None, Meta(description="Context of the kubeconfig; default: the current one.")
+    ] = None
+    in_cluster: Annotated[
+        bool, Meta(description="Use the service account of the pod in which the server runs.")
+    ] = False
+    namespace: Annotated[str | None, Meta(description="Where pods are; default: that of the context.")] = None
+    bind_within: Annotated[
+        Quantity, Meta(description="A machine for which no node has room for this time is given back.")
+    ] = "5s"
+    pod: Annotated[
+        dict[str, Any],
+        Meta(
+            description="Fields of the spec of pods, such as nodeSelector, tolerations or imagePullSecrets."
+        ),
+    ] = field(default_factory=dict)
+    annotations: Annotated[dict[str, str], Meta(description="Annotations of pods.")] = field(
+        default_factory=dict
+    )
+    program: Annotated[str, Meta(min_length=1, description="The program spill in the image.")] = "spill"
+
+
+class KubernetesPodsKind(ProviderKind):
+    """The provider `kubernetes`."""
+
+    name: ClassVar[str] = "kubernetes"
+    form: ClassVar[type[Struct]] = KubernetesForm
+    requires: ClassVar[Mapping[str, str]] = {"aiohttp": "spillover[kubernetes]"}
+
+    def check(self, form: KubernetesForm, offers: Sequence[Offer]) -> Sequence[Flaw]:
+        """Return a missing image, contradictions and invalid values."""
+        found = Findings()
+        if not form.image:
+            found.add(
+                ("image",), "is missing; name an image with Spillover, such as one of deploy/Dockerfile"
+            )
+        if form.in_cluster and (form.kubeconfig is not None or form.context is not None):
+            found.add(("in_cluster",), "cannot be combined with kubeconfig or context; leave one of them out")
+        if form.namespace is not None and _NAMESPACE.fullmatch(form.namespace) is None:
+            found.add(("namespace",), f"{shown(form.namespace)} is not the name of a namespace")
+        for name in OURS:
+            if name in form.pod:
+                found.add(("pod", name), "is set by Spillover; leave it out")
+        for at, offer in enumerate(offers):
+            if not offer.resources.cpu or not offer.resources.memory:
+                found.add(("offers", at), "needs cpu and memory, which the pod requests")
+        patience(form, found)
+        return [Flaw(path, message) for path, message in found.found]
+
+    def missing(self, form: KubernetesForm, environ: Mapping[str, str], home: Path) -> Sequence[str]:
+        """Return what is missing to connect to the cluster."""
+        lacking = list(super().missing(form, environ, home))
+        try:
+            access(form, environ, home)
+        except NoAccess as error:
+            lacking.append(str(error))
+        return lacking
+
+    def open(self, form: KubernetesForm, opening: ProviderOpening) -> Provider:
+        """Open the provider; raise CannotOpen."""
+        try:
+            to = access(form, opening.environ, opening.home)
+            from spillover.providers.kubernetes.provider import Pods  # noqa: PLC0415 - needs an optional package
+        except NoAccess as error:
+            raise CannotOpen(str(error)) from None
+        except ModuleNotFoundError:
+            raise CannotOpen(super().missing(form, {}, opening.home)[0]) from None
+        return Pods(form, opening, to)
+
+
+def access(form: KubernetesForm, environ: Mapping[str, str], home: Path) -> Access:
+    """Return how to connect to the cluster; raise NoAccess."""
+    options = KubernetesOptions(
+        cluster=ClusterName(""),
+        owner="",
+        kubeconfig=form.kubeconfig,
+        context=form.context,
+        in_cluster=form.in_cluster,
+    )
+    return access_of(options, environ, home)
+
+
+def patience(form: KubernetesForm, found: Findings) -> int:
+    """Return `bind_within` in nanoseconds; add problems to `found`."""
+    return duration(form.bind_within, ("bind_within",), found, least=SECOND, most=DAY) or 0
