@@ -1,6 +1,7 @@
 """The script that a new machine of a cloud runs."""
 
 import json
+import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -128,6 +129,11 @@ def test_systemd_runs_the_agent_where_it_is(machine: Machine) -> None:
     assert f"ExecStart={machine.folder}/start\n" in unit.read_text()
     assert (machine.folder / "systemctl").read_text() == f"daemon-reload\nenable --now {UNIT}\n"
     assert not machine.called.exists()
+    if shutil.which("systemd-analyze") is not None:
+        verified = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
+        )
+        assert (verified.returncode, UNIT in verified.stderr) == (0, False), verified
 
 
 def test_the_script_may_run_again_after_a_reboot(machine: Machine) -> None:
