@@ -1,6 +1,6 @@
 """Measures the memory of a queued job, and how long a restart with many jobs takes.
 
-Submits jobs over HTTP, without keys, to a real server whose agent has no room for them. Memory is the growth of the
+Submits jobs over HTTP, without keys, to a real server whose agents have not come yet. Memory is the growth of the
 resident size since the server was empty. A restart is timed until `ready`, and compared with reading the same rows from
 the database.
 """
@@ -25,6 +25,12 @@ from spillover.model.units import SECOND
 from spillover.ports.archive import Finished
 from spillover.stores.open import open_store
 
+CONFIG: Final = """\
+apiVersion: spillover/v1
+kind: Config
+clusters: [{name: later, kind: agents, role: owned}]
+"""
+"""A cluster without agents: jobs wait for the first. A job that is too large for all agents would be refused."""
 CHUNK: Final = 10_000
 """Jobs of one request."""
 SHAPES: Final = 500
@@ -34,7 +40,7 @@ FINISHED: Final = 1_000_000
 
 
 def _requests(http: Connection, count: int, start: int = 0) -> Iterator[bytes]:
-    """Yield requests that submit so many jobs of some shapes and many runtimes, too large for the agent's one CPU."""
+    """Yield requests that submit so many jobs of some shapes and many runtimes."""
     for first in range(start, start + count, CHUNK):
         jobs = [
             job(
@@ -47,6 +53,13 @@ def _requests(http: Connection, count: int, start: int = 0) -> Iterator[bytes]:
             for number in range(first, min(first + CHUNK, start + count))
         ]
         yield http.request("POST", "/v1/jobs", json.dumps({"jobs": jobs}).encode())
+
+
+def _serving(data: Path) -> contextlib.AbstractContextManager[Running]:
+    """Run a server that has no agents."""
+    config = data.parent / "spill.yaml"
+    config.write_text(CONFIG, encoding="utf-8")
+    return serving(data, "--config", str(config))
 
 
 def submit(server: Running, count: int, start: int = 0) -> float:
@@ -83,8 +96,7 @@ def queued_memory(report: Report, sizes: tuple[int, ...]) -> None:
     )
     with folder("memory") as path:
         (path / "data").mkdir()
-        with serving(path / "data", "--slots", "1") as server:
-            server.wait_for_agents()
+        with _serving(path / "data") as server:
             empty = settle(server)
             table.add("0", empty / 2**20, 0.0, "-", "-")
             there = 0
@@ -166,7 +178,7 @@ def _read_rows(data: Path) -> tuple[float, int]:
 
 def _start(data: Path) -> float:
     """Return the seconds until a server on this data is ready."""
-    with serving(data, "--slots", "1") as server:
+    with _serving(data) as server:
         return server.ready_after
 
 
@@ -185,8 +197,7 @@ def restart(report: Report, live: int, finished: int, rounds: int) -> None:
                 tell(f"archiving {finished:,} finished jobs")
                 asyncio.run(_archive(data, finished))
             tell(f"submitting {live:,} jobs")
-            with serving(data, "--slots", "1") as server:
-                server.wait_for_agents()
+            with _serving(data) as server:
                 submit(server, live)
                 settle(server)
         cases = {"empty": empty, f"{live:,} live": full, f"{live:,} live, {finished:,} finished": old}
