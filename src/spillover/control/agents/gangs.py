@@ -5,6 +5,7 @@ knows as much as this one as soon as they have. An agent that misses the word as
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import structlog
 from msgspec import Struct, field
@@ -30,6 +31,9 @@ from spillover.model.ids import JobId, NodeKey, node_key, split_task
 from spillover.ports.cluster import Agents, GangStart
 
 log = structlog.get_logger()
+
+_OF_PLACED: Final = frozenset({JobStarted, TasksStarted, JobEnded, JobRequeued})
+_FOLLOWED: Final = _OF_PLACED | {GangPlaced, AgentRegistered}
 
 
 class _Gang(Struct):
@@ -57,6 +61,10 @@ class GangStarts:
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         """Follow which gangs are placed, start, end or return to the queue."""
         for event in events:
+            if type(event) not in _FOLLOWED or (
+                type(event) in _OF_PLACED and not self._waiting and not self._gangs
+            ):
+                continue  # as for nearly all events, if there are few gangs
             match event:
                 case GangPlaced():
                     self._await(event.job)

@@ -31,14 +31,16 @@ AFTER: Final = 60.0
 """Seconds after the start of a server until the first check, because agents take a while to register again."""
 AGAIN: Final = 60.0
 """Seconds until the next check while a reservation is short of nodes; jobs that end may make others free."""
-_CHANGES: Final = (
-    AgentDraining,
-    AgentForgotten,
-    AgentLost,
-    AgentRegistered,
-    AgentResumed,
-    NodesSeen,
-    ReservationMade,
+_CHANGES: Final = frozenset(
+    {
+        AgentDraining,
+        AgentForgotten,
+        AgentLost,
+        AgentRegistered,
+        AgentResumed,
+        NodesSeen,
+        ReservationMade,
+    }
 )
 
 
@@ -88,5 +90,5 @@ class Replacing:
         return any(not each.named and lost_nodes(each, state.nodes) for each in state.reservations.values())
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
-        if any(isinstance(event, _CHANGES) for event in events):
+        if not _CHANGES.isdisjoint(map(type, events)):
             self._news.set()

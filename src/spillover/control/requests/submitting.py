@@ -17,7 +17,7 @@ from spillover.control.requests.whatif import on_snapshot
 from spillover.core.deciders.submissions import key_taken
 from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, Submit, Submitted
 from spillover.deciding.expected import StartRange, starts_if_submitted
-from spillover.deciding.explain.feasibility import TooLarge, too_large
+from spillover.deciding.explain.feasibility import Feasibility, TooLarge
 from spillover.deciding.whatif import Snapshot, Trial, try_jobs
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.ids import ID_BITS, JobId, job_id
@@ -104,6 +104,7 @@ class Submitting:
         """None if jobs cannot have files."""
         self._refuse_too_large = refuse_too_large
         """Whether jobs that no cluster can ever hold are refused; otherwise they wait."""
+        self._feasibility = Feasibility()
 
     def within(self, lookup: Lookup) -> Self:
         """Return the same for a caller who can see only some jobs."""
@@ -170,7 +171,7 @@ class Submitting:
             if earlier is not None and (earlier.is_live(form) or earlier.row_of(form) is not None):
                 continue
             if shape not in known:
-                known[shape] = too_large(clusters, shape)
+                known[shape] = self._feasibility.too_large(clusters, shape)
             if (reason := known[shape]) is not None:
                 field, advice = _advice(reason, shape)
                 message = f"{form.spec.name}: {reason}; {advice}"

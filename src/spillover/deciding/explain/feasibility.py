@@ -4,8 +4,8 @@ It counts every known node, whatever its state and the release of its agent, and
 still hold anything.
 """
 
-from collections.abc import Iterable
-from typing import TypeAlias
+from collections.abc import Collection, Iterable
+from typing import Final, TypeAlias
 
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.matching import most_ever
@@ -18,11 +18,35 @@ from spillover.deciding.explain.refusals import (
     without_inside,
 )
 from spillover.deciding.renting.offers import offers_for
+from spillover.model.cluster import ClusterSpec
 from spillover.model.job import Shape
 from spillover.model.reasons import GangTooBig, NoSuchLevel, Reason, TooBig, TooBigInside
 
 TooLarge: TypeAlias = TooBig | TooBigInside | GangTooBig | NoSuchLevel
 """Why a request can never be held."""
+MOST_HELD: Final = 4096
+"""Shapes to remember."""
+
+
+class Feasibility:
+    """Remembers shapes that some cluster can hold, until a node changes. Most submissions are of such shapes."""
+
+    def __init__(self) -> None:
+        self._held: dict[Shape, None] = {}
+        self._seen: list[tuple[Capacity, ClusterSpec, int]] = []
+        """The clusters, each with the count of changes of its nodes."""
+
+    def too_large(self, clusters: Collection[Capacity], shape: Shape) -> TooLarge | None:
+        """See `too_large`."""
+        seen = [(each, each.spec, each.turns) for each in clusters]
+        if seen != self._seen or len(self._held) >= MOST_HELD:
+            self._seen, self._held = seen, {}
+        if shape in self._held:
+            return None
+        reason = too_large(clusters, shape)
+        if reason is None:
+            self._held[shape] = None
+        return reason
 
 
 def too_large(clusters: Iterable[Capacity], shape: Shape) -> TooLarge | None:

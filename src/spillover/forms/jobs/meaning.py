@@ -66,6 +66,7 @@ _FILES: Final = ("files",)
 _COMMAND_FILES: Final = ("command", "files")
 _FILES_PYTHON: Final = ("files", "python")
 _DEFAULT_RULES: Final = (_DEFAULT_TERMS.on_task_failure, _DEFAULT_TERMS.on_task_success)
+_ANYWHERE: Final = (None,) * 5
 _encoder: Final = msgpack.Encoder()
 
 
@@ -104,7 +105,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         shape = grouped.shaped(shape)
     if doc.where is not None or doc.container is not None or doc.constraints is not None:
         shape = constrained(shape, doc, found)
-    if any(each is not None for each in (doc.within, doc.spread, doc.exclusive, doc.pin, doc.gpu_link)):
+    if (doc.within, doc.spread, doc.exclusive, doc.pin, doc.gpu_link) != _ANYWHERE:
         shape = located(shape, doc, found)
     if doc.reservation is not None:
         check_name(doc.reservation, ("spec", "reservation"), found)
@@ -253,9 +254,10 @@ def _terms(doc: SpecDoc, found: Findings, shape: Shape) -> Terms:
         max_cost = money(doc.max_cost, ("spec", "max_cost"), found)
     retry = Retry(doc.retry.exit, doc.retry.lost)
     data = 0 if doc.data is None else read_memory(doc.data, ("spec", "data"), found) or 0
-    failure = OnFailure(doc.on_cluster_failure)
-    tasks = OnTaskFailure(doc.on_task_failure), OnTaskSuccess(doc.on_task_success)
-    if not shape.is_gang and tasks != _DEFAULT_RULES:
+    failure, tasks = OnFailure(doc.on_cluster_failure), _DEFAULT_RULES
+    if (doc.on_task_failure, doc.on_task_success) != _DEFAULT_RULES:  # a member is found slowly by its value
+        tasks = OnTaskFailure(doc.on_task_failure), OnTaskSuccess(doc.on_task_success)
+    if tasks is not _DEFAULT_RULES and not shape.is_gang:
         field = "on_task_failure" if tasks[0] is not OnTaskFailure.FAIL else "on_task_success"
         found.add(("spec", field), "is for jobs with several tasks; set `tasks`, or remove it")
     elif tasks[0] is OnTaskFailure.RESTART:
