@@ -2,11 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
+import psutil
 import pytest
 
 from spillover.api.grpc.agent_checks import PROTOCOL
@@ -272,6 +279,88 @@ async def test_a_second_machine_with_the_same_file_says_why_it_cannot_join(
     second = await agents(tmp_path / "second", path)
     why = "not connected: the join token of machine onprem-1 was used already, and works once; retrying every 5 s"
     await until(lambda: why in second.said(), "a refusal")
+
+
+OPENED = """
+set -e
+mount --make-rprivate /
+if [ -n "$1" ]; then
+    mount -t tmpfs -o mode=755 tmpfs "$2"
+    mkdir -p "$2/${3#$1/}"
+    mount --bind "$3" "$2/${3#$1/}"
+    mount --rbind "$2" "$1"
+fi
+shift 3
+exec "$@"
+"""
+"""Runs a program in a mount namespace in which other users can reach the interpreter in the home folder of root."""
+
+
+class AgentAsUser(RentedAgent):
+    """A real agent that root starts for another user."""
+
+    def __init__(self, data: Path, join: Path) -> None:
+        super().__init__(data, join, "--user", "nobody")
+        self._data = data
+
+    async def start(self) -> None:
+        base = Path(sys.base_prefix)
+        closed = next((each for each in reversed(base.parents) if not each.stat().st_mode & 0o001), None)
+        over = self._data.parent / "over"
+        over.mkdir(exist_ok=True)
+        words = [str(each) for each in (closed or "", over, base, sys.executable)]
+        with self._log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *(
+                    "unshare",
+                    "-m",
+                    "bash",
+                    "-c",
+                    OPENED,
+                    "bash",
+                    *words,
+                    "-m",
+                    "spillover.agent",
+                    *self._words,
+                ),
+                stderr=log,
+                # Without iptables: its rules would be those of this machine.
+                env=os.environ | {"PATH": "/usr/bin:/bin"},
+            )
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users can pass through, unlike those of pytest."""
+    folder = Path(tempfile.mkdtemp(prefix="spillover-"))
+    folder.chmod(0o755)
+    (folder / "data").mkdir(mode=0o700)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def _unshares() -> bool:
+    return os.geteuid() == 0 and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
+
+
+@pytest.mark.skipif(not _unshares(), reason="needs root and mount namespaces")
+async def test_an_agent_of_another_user_returns_with_its_token_after_it_was_killed(
+    house: House, open_folder: Path
+) -> None:
+    await house.order(M1)
+    data = open_folder / "data"
+    async with AgentAsUser(data, joining(house, open_folder)) as agent:
+        await until(lambda: registered(house), "the first registration")
+        assert psutil.Process(agent.pid).uids().real == 65534
+        await until((data / "joined.json").exists, "the token being kept")
+        (token,) = house.state.tokens
+        assert stat.S_IMODE((data / "joined.json").stat().st_mode) == 0o600
+        assert (data / "agents" / M1).stat().st_uid == 65534
+        assert "tasks may reach the metadata service of this machine: iptables" in agent.said()
+        await agent.kill()
+        await agent.start()
+        await until(lambda: registered(house) > 1, "another registration")
+        assert list(house.state.tokens) == [token]
 
 
 def _texts(folder: Path) -> list[str]:

@@ -6,11 +6,15 @@ import logging
 import sys
 from pathlib import Path
 
+from msgspec import structs
+
 from spillover.agent.alone import off_command, turn_off
 from spillover.agent.connection.finding import InFolder
 from spillover.agent.connection.joining import ByJoin, hide_memory
 from spillover.agent.files.folder import FolderTaken
+from spillover.agent.notices import KINDS, POLL
 from spillover.agent.options import AgentOptions, Defaults, add_options, read_joining, read_options
+from spillover.agent.privileges import give_up_root, read_kept
 from spillover.agent.run import Agent
 
 
@@ -49,10 +53,32 @@ def live(options: AgentOptions) -> None:
     )
     # Httpx logs each request, and a search for the server sends many.
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    if options.user:
+        options = _as_user(options)
     if options.join is not None:
         hide_memory()
-    if asyncio.run(_run(options)):
+    alone = asyncio.run(_run(options))
+    if options.helper is not None:
+        if alone:
+            options.helper.turn_off()
+        options.helper.close()
+    elif alone:
         turn_off(off_command(options.off))
+
+
+def _as_user(options: AgentOptions) -> AgentOptions:
+    """Run as another user from now on, with a helper for what needs root."""
+    data = options.folder.parent.parent
+    finder, kept = options.finder, read_kept(data, options.name)
+    if kept is not None and isinstance(finder, ByJoin):
+        finder.exchanged(kept.token, kept.authority.encode())
+    kind = KINDS.get(options.notices)
+    notices = None if kind is None else kind(options.metadata)
+    command = off_command(options.off)
+    helper = give_up_root(options.user, data, options.name, notices, lambda: turn_off(command), POLL)
+    if isinstance(finder, ByJoin):
+        finder.on_exchange(helper.keep)
+    return structs.replace(options, helper=helper)
 
 
 async def _run(options: AgentOptions) -> bool:

@@ -103,20 +103,35 @@ KINDS: Final[dict[str, Callable[[str], Notices]]] = {"ec2": Ec2Notices, "gce": G
 """Metadata services by the name that join files and options use."""
 
 
-async def watch(notices: Notices, noticed: Callable[[int], None], poll: float = POLL) -> None:
-    """Ask until the machine is announced to be taken back; pass on when. A service that fails is asked again."""
-    last = ""
-    while True:
+class Patient:
+    """Asks a metadata service that may fail, and logs each failure once."""
+
+    def __init__(self, notices: Notices) -> None:
+        self._notices = notices
+        self._last = ""
+
+    def ask(self) -> int | None:
+        """See Notices; None also if the service fails."""
         try:
-            until = await asyncio.to_thread(notices.ask)
-            last = ""
+            until = self._notices.ask()
         except (NoticesUnavailable, OSError, http.client.HTTPException) as error:
-            until, why = None, str(error) or type(error).__name__
-            if why != last:
+            why = str(error) or type(error).__name__
+            if why != self._last:
                 log.warning("cannot ask whether this machine will be taken back: %s; asking again", why)
-            last = why
+            self._last = why
+            return None
+        self._last = ""
         if until is not None:
             log.warning("this machine will be taken back at %s", format_time(until))
+        return until
+
+
+async def watch(notices: Notices, noticed: Callable[[int], None], poll: float = POLL) -> None:
+    """Ask until the machine is announced to be taken back; pass on when. A service that fails is asked again."""
+    patient = Patient(notices)
+    while True:
+        until = await asyncio.to_thread(patient.ask)
+        if until is not None:
             noticed(until)
             return
         await asyncio.sleep(poll)

@@ -15,6 +15,7 @@ from spillover.agent.connection.peers import Listening
 from spillover.agent.files.cache import CACHE
 from spillover.agent.notices import KINDS, METADATA
 from spillover.agent.nursery.holes import LEAST_LIMIT
+from spillover.agent.privileges import Helper, user_problem
 from spillover.agent.tasks import gpus, topology
 from spillover.agent.tasks.isolation import ISOLATIONS
 from spillover.agent.tasks.process import OUTPUT_LIMIT
@@ -76,6 +77,10 @@ class AgentOptions(Struct, frozen=True):
     """URL of the machine's metadata service."""
     off: str = EXIT
     """The command that turns the machine off, `auto` or `exit`."""
+    user: str = ""
+    """The user that the agent and its tasks run as; empty for the one that started it."""
+    helper: Helper | None = None
+    """Does what needs root; None if the agent does that itself."""
 
 
 class Defaults(NamedTuple):
@@ -195,6 +200,12 @@ def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
         help=f"metadata service of that cloud (default: {METADATA})",
     )
     parser.add_argument(
+        "--user",
+        default="",
+        metavar="NAME",
+        help="run the agent and its tasks as this user, if root starts it; they cannot reach the metadata service then",
+    )
+    parser.add_argument(
         "--off",
         default=defaults.off,
         metavar="COMMAND",
@@ -312,12 +323,13 @@ def read_options(
         notices=given.notices or (join.notices if join is not None else ""),
         metadata=given.metadata,
         off=given.off,
+        user=given.user,
     )
 
 
 def _rented_problems(given: argparse.Namespace) -> list[str]:
     """Return what is wrong with the options for rented machines."""
-    wrong: list[str] = []
+    wrong = [problem] if given.user and (problem := user_problem(given.user)) is not None else []
     if not given.metadata.startswith("http://"):
         wrong.append(f"--metadata {given.metadata[:80]!r} is not a URL that begins with http://")
     try:

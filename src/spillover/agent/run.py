@@ -120,7 +120,9 @@ class Agent:
     async def _watch_notices(self) -> None:
         """Watch whether the machine will be taken back."""
         kind = self._options.notices
-        if kind in KINDS:
+        if (helper := self._options.helper) is not None:
+            self.runtime.interrupt(await helper.notice())
+        elif kind in KINDS:
             await watch(KINDS[kind](self._options.metadata), self.runtime.interrupt)
         elif kind:
             log.warning("this agent does not know how %s announces that it takes machines back", kind)

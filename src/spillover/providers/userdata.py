@@ -18,6 +18,8 @@ from spillover.ports.provider import Order
 
 FOLDER: Final = "/var/lib/spillover"
 """Of the agent, on the machine."""
+USER: Final = "spillover"
+"""The user that the agent and its tasks run as, if the machine has it; otherwise they run as root."""
 MOST_USER_DATA: Final = 16384
 """Bytes that every cloud takes."""
 MOST_SETUP: Final = 12288
@@ -82,7 +84,9 @@ def _start(order: Order, program: str) -> str:
             f"export PATH={_PATH}",
             f"cd {FOLDER}",
             "ulimit -n 1048576 2>/dev/null || ulimit -n $(ulimit -H -n)",
-            f"exec {shlex.join([program, 'agent', *agent_options(order)])}",
+            # As this user, tasks can read neither the token of the machine nor its metadata.
+            f"set --; if id -u {USER} >/dev/null 2>&1; then set -- --user {USER}; fi",
+            f'exec {shlex.join([program, "agent", *agent_options(order)])} "$@"',
         )
     )
 

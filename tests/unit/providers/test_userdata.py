@@ -89,6 +89,12 @@ def test_a_new_machine_starts_its_agent_with_what_the_offer_says(machine: Machin
     ]
 
 
+def test_the_agent_runs_as_a_user_of_its_own_if_the_machine_has_it(machine: Machine) -> None:
+    machine.tool("id", '[ "$2" = spillover ]')
+    machine.boot(user_data(ORDER))
+    assert machine.words()[-2:] == ["--user", "spillover"]
+
+
 def test_only_root_can_read_the_join_file_whatever_the_umask_is(machine: Machine) -> None:
     seen = machine.folder.parent / "seen"
     machine.tool(

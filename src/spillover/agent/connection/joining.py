@@ -16,6 +16,7 @@ import logging
 import os
 import ssl
 import sys
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -114,6 +115,7 @@ class ByJoin:
         self._token = join.token
         self._authority: bytes | None = None
         """PEM of the server's authority, empty for those of the system; None until the server has told."""
+        self._keep: Callable[[str, bytes], None] = _keep_nothing
         self._shown_as = ""
         """A name in the certificate with the pin."""
 
@@ -146,6 +148,16 @@ class ByJoin:
     def exchanged(self, token: str, authority: bytes) -> None:
         """See ServerFinder."""
         self._token, self._authority = token, authority
+        self._keep(token, authority)
+
+    def on_exchange(self, keep: Callable[[str, bytes], None]) -> None:
+        """Pass tokens that the server gives from now on, and its authority, to a function that stores them."""
+        self._keep = keep
+
+
+def _keep_nothing(token: str, authority: bytes) -> None:
+    """Leave the token in memory only."""
+    del token, authority
 
 
 async def _certificate(address: str) -> bytes:
