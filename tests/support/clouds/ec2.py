@@ -162,10 +162,12 @@ class Ec2Server:
         times: int = 10**9,
         when: Callable[[Asked], bool] = lambda _: True,
         message: str = "the wrapper says so",
+        headers: dict[str, str] | None = None,
     ) -> Fault:
         """Answer requests with an error, without carrying them out."""
         fault = self._add(action, times, when)
         fault.error = Answer.error(code, status, message)
+        fault.error.headers += (headers or {}).items()
         return fault
 
     def lose(self, action: str, times: int = 1, *, arrives: bool) -> Fault:

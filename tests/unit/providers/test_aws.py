@@ -231,23 +231,43 @@ async def test_a_refusal_has_the_cause_that_its_code_names(
     assert ec2.count("RunInstances") == 1, "boto3 tried again on its own"
 
 
-@pytest.mark.parametrize("code", ["RequestLimitExceeded", "Throttling"])
+@pytest.mark.parametrize(
+    ("code", "status"), [("RequestLimitExceeded", 503), ("Throttling", 400), ("SomethingNew", 429)]
+)
 async def test_an_order_that_came_too_fast_may_be_repeated(
-    ec2: Ec2Server, open_provider: Open, code: str
+    ec2: Ec2Server, open_provider: Open, code: str, status: int
 ) -> None:
-    ec2.fail("RunInstances", code, 503)
-    assert await open_provider().create(an_order()) == NotNow(f"{code}: the wrapper says so")
+    ec2.fail("RunInstances", code, status, headers={"Retry-After": "7"})
+    assert await open_provider().create(an_order()) == NotNow(f"{code}: the wrapper says so", 7.0)
     assert ec2.count("RunInstances") == 1
 
 
-@pytest.mark.parametrize("code", ["InternalError", "ServiceUnavailable", "Unavailable", ""])
-async def test_after_an_error_of_the_server_the_machine_may_exist(
-    ec2: Ec2Server, open_provider: Open, code: str
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("InternalError", 500),
+        ("ServiceUnavailable", 503),
+        ("Unavailable", 503),
+        ("", 503),
+        ("", 403),  # of a proxy
+        ("404", 404),
+        ("RequestTimeout", 400),
+    ],
+)
+async def test_after_an_error_that_says_nothing_of_the_order_the_machine_may_exist(
+    ec2: Ec2Server, open_provider: Open, code: str, status: int
 ) -> None:
-    ec2.fail("RunInstances", code, 503)
+    ec2.fail("RunInstances", code, status)
     answer = await open_provider().create(an_order())
     assert isinstance(answer, Unknown), answer
     assert ec2.count("RunInstances") == 1
+
+
+async def test_the_older_form_of_codes_means_the_same(ec2: Ec2Server, open_provider: Open) -> None:
+    ec2.fail("RunInstances", "Server.InsufficientInstanceCapacity", 500)
+    answer = await open_provider().create(an_order())
+    assert isinstance(answer, Refused)
+    assert answer.cause is RefusalCause.CAPACITY
 
 
 async def test_an_answer_that_cannot_be_read_leaves_the_order_unknown(

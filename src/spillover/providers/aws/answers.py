@@ -5,6 +5,7 @@ same token is safe, and giving up a machine that exists is not.
 """
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 from spillover.model.bounds import plain
@@ -26,6 +27,7 @@ _CAPACITY: Final = frozenset(
         "InsufficientCapacityOnHost",
         "InsufficientCapacity",
         "InsufficientReservedInstanceCapacity",
+        "InsufficientVolumeCapacity",
         "InsufficientFreeAddressesInSubnet",
         "ReservationCapacityExceeded",
         "UnfulfillableCapacity",
@@ -103,10 +105,11 @@ class Said(Exception):
     def read(cls, answer: Mapping[str, Any]) -> "Said":
         """Read the error of an answer."""
         error, meta = answer.get("Error", {}), answer.get("ResponseMetadata", {})
+        code = str(error.get("Code") or "")
         after = str(meta.get("HTTPHeaders", {}).get("retry-after", ""))
         return cls(
-            str(error.get("Code", "")),
-            str(error.get("Message", "")),
+            code.removeprefix("Client.").removeprefix("Server."),
+            str(error.get("Message") or ""),
             int(meta.get("HTTPStatusCode", 0) or 0),
             float(after) if after.isascii() and after.isdigit() and len(after) < 4 else 0.0,
         )
@@ -122,12 +125,14 @@ class Said(Exception):
             return None
         if self.code in _QUOTA or self.code.endswith("LimitExceeded"):
             return RefusalCause.QUOTA
-        return RefusalCause.INVALID if 400 <= self.status < 500 else None
+        # A number is not a code of EC2: a proxy answered. A request that took too long says nothing of its content.
+        foreign = not self.code or self.code.isdigit() or self.code.startswith("RequestTimeout")
+        return RefusalCause.INVALID if 400 <= self.status < 500 and not foreign else None
 
     @property
     def slower(self) -> bool:
         """Whether it asks for fewer requests."""
-        return self.code in _SLOWER
+        return self.code in _SLOWER or self.status == HTTPStatus.TOO_MANY_REQUESTS
 
 
 Failure = NotSent | NoAnswer | NoAccess | Said
