@@ -185,7 +185,7 @@ def test_a_cycle_without_room_for_new_jobs_decides_as_one_that_tries_all_jobs(
         assert found == starts(jobs, where)
 
 
-@pytest.mark.parametrize("first", [861, 1072, 1513, *few_of(1, range(0, 1000, 100))])
+@pytest.mark.parametrize("first", [861, 1072, 1513, 3726, *few_of(1, range(0, 1000, 100))])
 def test_a_cycle_that_is_not_repeated_would_decide_nothing_more(first: int) -> None:
     for seed in range(first, first + (1 if first % 100 else 100)):
         jobs, where = full_house(Random(seed))
@@ -194,10 +194,22 @@ def test_a_cycle_that_is_not_repeated_would_decide_nothing_more(first: int) -> N
             assert found == written(jobs, where), seed
 
 
-def full_house(dice: Random) -> tuple[list[TraceJob], Setting]:
-    """More jobs than fit on one large machine or a few small ones; some end before they are expected to, some after that."""
+@pytest.mark.parametrize("first", few_of(2, range(0, 1000, 50)))
+def test_reservations_that_were_kept_decide_as_new_ones(first: int) -> None:
+    for seed in range(first, first + 50):
+        jobs, where = full_house(Random(seed), several=True)
+        found = written(jobs, where)
+        with patch.object(Placer, "_resume", lambda *_: False):
+            assert found == written(jobs, where), seed
+
+
+def full_house(dice: Random, *, several: bool = False) -> tuple[list[TraceJob], Setting]:
+    """More jobs than fit on one large machine or a few small ones; some end before they are expected to, some after that.
+
+    With `several`, more of them come one by one, and several have reservations.
+    """
     jobs, at = list[TraceJob](), 0
-    for number in range(dice.randint(5, 40)):
+    for number in range(dice.randint(30, 70) if several else dice.randint(5, 40)):
         at += dice.choice([0, 0, 1, 2, 5])
         runtime = dice.randint(1, 40)
         jobs.append(
@@ -208,12 +220,14 @@ def full_house(dice: Random) -> tuple[list[TraceJob], Setting]:
                 gpus=dice.choice([0, 0, 1, 2]),
                 cpus=dice.choice([1000, 2000, 4000, 8000]),
                 memory=dice.choice([0, 1, 4, 8]),
-                estimate=max(0, runtime + dice.choice([0, 0, 10, 60, -3, -60])) * SECOND,
+                estimate=max(0, runtime + dice.choice([0, 0, 10, 60, *([] if several else [-3, -60])]))
+                * SECOND,
             )
         )
     machines, large = dice.choice([(1, 4), (3, 1), (4, 1)])
+    backfills = [Choice("easy"), Choice("hybrid", {"depth": 2}), CONSERVATIVE]
     policies = PolicySet(
-        backfill=dice.choice([Choice("easy"), Choice("hybrid", {"depth": 2}), CONSERVATIVE]),
+        backfill=dice.choice(backfills[1:] if several else backfills),
         wait=dice.choice(
             [
                 Choice("never"),

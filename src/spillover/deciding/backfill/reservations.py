@@ -8,7 +8,7 @@ the parked jobs ahead of it are booked, in order, until one of them blocks it.
 import heapq
 from collections.abc import Callable, Collection, Iterator
 
-from spillover.core.records.jobs import Job
+from spillover.core.records.jobs import Job, Queued
 from spillover.deciding.backfill.booking import Booker
 from spillover.deciding.backfill.reservation import Reservation, Span
 from spillover.deciding.capacity.amounts import count
@@ -42,8 +42,11 @@ class Reservations(Reservation):
         """How many more reservations the cycle makes."""
         self._due = due
         """Returns how many reservations a job needs: one for each member of an array that waits, 0 if it may have none."""
-        self._parked: list[tuple[Entry, int, Lane, Iterator[Entry]]] = []
-        """Heap of jobs that do not fit, each with a unique number, its lane, and the following jobs that do not either."""
+        self._parked: list[tuple[Entry, int, Lane, Iterator[Entry] | None]] = []
+        """Heap of jobs that do not fit, each with a unique number, its lane, and the following jobs that do not either.
+
+        None instead of those if the cycle tries each of them.
+        """
         self._booked: dict[JobId, None] = {}
         """Jobs with reservations."""
         self._bookings: list[tuple[JobId, Booking]] = []
@@ -64,11 +67,28 @@ class Reservations(Reservation):
         del kept  # jobs behind it in the lane may have one even if it may not
         self.keeps = True
         spot = self._index.spot(job)
-        following: Iterator[Entry] = iter(())
-        if not self.blocked:  # otherwise the cycle also tries the jobs behind it in the lane
-            following = (entry for entry in self._index.queue.jobs(lane) if entry > spot)
         self._serial += 1
+        following = None if self.blocked else self._behind(lane, spot)
         heapq.heappush(self._parked, (spot, self._serial, lane, following))
+
+    def _behind(self, lane: Lane, spot: Entry) -> Iterator[Entry]:
+        """Yield the jobs of a lane behind one of them. The lane must not change meanwhile."""
+        return (entry for entry in self._index.queue.jobs(lane) if entry > spot)
+
+    @property
+    def reserved(self) -> dict[JobId, None]:
+        """The jobs for which capacity is booked."""
+        return dict.fromkeys([job for job, _ in self._bookings])
+
+    def resume(self, now: int, due: Callable[[Job], int]) -> None:
+        """Continue in a later cycle, before which only new jobs came. See `KeptReservations`."""
+        self._now, self._due = now, due
+        self._parked = [
+            (spot, serial, lane, None if following is None else self._behind(lane, spot))
+            for spot, serial, lane, following in self._parked
+        ]
+        if self._booker is not None:
+            self._booker.timeline.now = now
 
     def best(
         self, job: Job, candidates: Candidates, first: Machine, closed: Collection[int] = ()
@@ -187,12 +207,14 @@ class Reservations(Reservation):
         if not parked or (spot is not None and parked[0][0] >= spot) or self.is_full:
             return False
         entry, serial, lane, following = parked[0]
-        succeeding = next(following, None)
+        succeeding = None if following is None else next(following, None)
         if succeeding is None:
             heapq.heappop(parked)
         else:
             heapq.heapreplace(parked, (succeeding, serial, lane, following))
-        job = self._index.state.jobs[entry[2]]
+        job = self._index.state.jobs.get(entry[2])
+        if job is None or type(job.phase) is not Queued:
+            return True  # it has left since a cycle before this one
         booker, runtime = self._open(), self._runtime(job)
         needed = 0 if job.id in self._booked else min(self._due(job), self._left)
         self._booked[job.id] = None

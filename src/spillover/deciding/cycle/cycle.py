@@ -109,6 +109,8 @@ def run(
     waits = placer.passed or placer.budgets is not None or placer.reservation is not None
     final = placer.passed and len(draft.expired) == due and _is_final(draft, index, placer)
     again = placer.again(final=final) if waits else FOREVER  # FOREVER in most cycles
+    if placer.complete:
+        placer.keep()
     # The two refer to each other. Without this, each cycle's timeline stays until the next garbage collection.
     placer.reservation = None
     return CycleOutcome(

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from operator import itemgetter
 
 from spillover.core.records.jobs import NO_EXTRA, Job, Queued
+from spillover.deciding.backfill.kept import KeptReservations
+from spillover.deciding.backfill.reservations import Reservations
 from spillover.deciding.capacity.cluster import Ceiling
 from spillover.deciding.cycle.draft import Draft
 from spillover.deciding.cycle.places import Places
@@ -35,6 +37,7 @@ class Placer(Places):
         "_left_out",
         "_looks",
         "_most",
+        "_walked",
         "complete",
         "cut",
         "passed",
@@ -67,6 +70,8 @@ class Placer(Places):
         """Whether the cycle reached its limit of placements, so that some jobs may not have been tried."""
         self.complete = False
         """Whether the cycle tried all queued jobs on owned capacity that could start there."""
+        self._walked: Walk | None = None
+        """The walk over owned capacity; None if the cycle tried no job there, or only newcomers."""
         self.spent = False
         """Whether a bounded look met a job that cannot start."""
         self._late_from = FOREVER
@@ -79,9 +84,13 @@ class Placer(Places):
         gains = index.gained or (not calm and index.gains(self._draft.now))
         contended = index.spent and self._is_contended(queue)
         if gains or contended or (index.in_turn and not self._only_newcomers_without_room()):
-            strict = self._policies.backfill.strict
-            self.complete = self._fill(self._walk(queue, everything=True), OWNED, strict=strict)
+            kept, index.kept = index.kept, None
+            if gains or contended or not isinstance(kept, KeptReservations) or not self._resume(kept):
+                walk = self._walked = self._walk(queue, everything=True)
+                self.complete = self._fill(walk, OWNED, strict=self._policies.backfill.strict)
             return
+        if isinstance(index.kept, KeptReservations):
+            index.kept.arrived.update(index.fresh)
         self.passed, self.spent, self.turn = index.passed, index.spent, index.turn  # from the last cycle
         if queue.woken and not index.in_turn and not self._place_newcomer(queue):
             self._fill(self._walk(queue, everything=False), OWNED, strict=False)
@@ -114,6 +123,39 @@ class Placer(Places):
             elif any(one.best(place) is not None for one in index.finder.candidates(lane, OWNED)):
                 return False
         return True
+
+    def _resume(self, kept: KeptReservations) -> bool:
+        """Try only new jobs, beside the reservations of the last cycle, if they still hold; return whether they do."""
+        index, draft = self._index, self._draft
+        if index.reordered or index.turn is not None or index.spent:
+            return False
+        if len(index.queue.first) > self._policies.chosen.depth:
+            return False
+        found = kept.newcomers(index, draft.now, draft.expired)
+        if found is None:
+            return False
+        kept.made.resume(draft.now, self._reserves)
+        self.reservation, self.passed = kept.made, index.passed
+        lanes: dict[Lane, list[Entry]] = {}
+        for entry, lane in found:
+            lanes.setdefault(lane, []).append(entry)
+        walk = self._walked = Walk(iter(found), lambda lane: iter(lanes[lane]), kept.patience, len(lanes))
+        walk.last = kept.last
+        self.complete = self._fill(walk, OWNED, strict=False)
+        return True
+
+    def keep(self) -> None:
+        """Keep the reservations of a complete cycle for the next one, if time alone does not change them."""
+        index, draft, made, walk = self._index, self._draft, self.reservation, self._walked
+        if not isinstance(made, Reservations) or not made.keeps or walk is None or not walk.is_over:
+            return
+        if self.spent or self.turn is not None or self._late_from < FOREVER:
+            return
+        if any(index.capacity[each.cluster].owned for each in draft.placements):
+            return
+        gone = (*draft.expired, *draft.taken)
+        if walk.last is not None and KeptReservations.can_keep(made, index, draft.now, gone):
+            index.kept = KeptReservations(made, index, walk.last, walk.patience)
 
     def _place_newcomer(self, queue: JobQueue) -> bool:
         """Place the job if it is the only one of the only woken lane, as most new jobs are; return whether it was."""
@@ -237,7 +279,7 @@ class Placer(Places):
                 self._go_on_behind(walk, entry, lane, role)
         if self._left_out and self._bounded:
             self._take_turns(role, strict=strict)
-        return not self._left_out and not walk.is_cut
+        return not self._left_out and walk.patience > 0
 
     def _is_skipped(self, job: Job, walk: Walk, entry: Entry, lane: Lane, role: Role) -> bool:
         """Return whether to skip a job: it is placed completely, would be late, or a reservation blocks its lane."""

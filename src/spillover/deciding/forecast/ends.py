@@ -67,6 +67,8 @@ class Ends:
         self._sorted: list[End] = []
         self._outdated: dict[JobId, None] = {}
         """Gangs of which tasks have ended since. All tasks of most gangs end at once, and then none is looked at."""
+        self.version = 0
+        """Rises whenever an end changes."""
         self._on: dict[Machine, dict[JobId, tuple[End, Wants]]] | None = None
         """By machine, the jobs on it and what each holds there; None until somebody asks."""
 
@@ -103,6 +105,7 @@ class Ends:
         began = began_at(phase, self._state.facts.jumped)
         at = began + self._expect(job)
         held = self._held(job, phase, cluster)
+        self.version += 1
         end = self._of[job.id] = End(at, job.number, job.id, began, held, grouped(held))
         insort(self._sorted, end)
         if self._on is not None:
@@ -111,12 +114,14 @@ class Ends:
     def shrink(self, gang: JobId) -> None:
         """Note that a gang holds less than before, because some of its tasks ended."""
         if gang in self._of:
+            self.version += 1
             self._outdated[gang] = None
 
     def forget(self, job: JobId) -> None:
         """Forget a job that is no longer placed."""
         end = self._of.pop(job, None)
         if end is not None:
+            self.version += 1
             del self._sorted[bisect_left(self._sorted, end)]
             self._outdated.pop(job, None)
             if self._on is not None:

@@ -108,6 +108,8 @@ class SchedulingIndex:
         """Whether the jobs that waited at the last cycle may be in another order, or have others between them."""
         self._last: Entry | tuple[()] = ()
         """An entry behind all of the queue; a new job with an earlier one is not the last."""
+        self.kept: object | None = None
+        """Reservations of the last cycle, for the next one; see `KeptReservations`. None if it must make its own."""
         self.limited: list[ClusterLimits] = []
         """The limits of clusters that have any."""
         self.grown: list[tuple[Capacity, Machine]] = []

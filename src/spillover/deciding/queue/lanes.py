@@ -166,7 +166,7 @@ class JobQueue:
 class Walk:
     """Walks over lanes in order until `depth` of them are stuck. Beyond the first job of a lane, it needs `go_on`."""
 
-    __slots__ = ("_count", "_front", "_heads", "_jobs", "_next", "_opened", "_patience")
+    __slots__ = ("_count", "_front", "_heads", "_jobs", "_next", "_opened", "last", "patience")
 
     def __init__(
         self,
@@ -178,27 +178,30 @@ class Walk:
         self._heads = heads
         """The first job of each lane. A lane that occurs twice is visited once."""
         self._jobs = jobs
-        self._patience = depth
+        self.patience = depth
         """How many more lanes may be stuck."""
         self._opened: dict[Lane, Iterator[Entry] | None] = {}
         """Visited lanes with an iterator over their other jobs; None while only the first job was visited."""
         self._count = count
         self._front: list[tuple[Entry, Lane]] = []
         self._next = next(heads, None)
+        self.last: Entry | None = None
+        """The last job that was visited."""
 
     def __len__(self) -> int:
         return self._count
 
     @property
-    def is_cut(self) -> bool:
-        """Whether it ended because too many lanes are stuck."""
-        return self._patience <= 0
+    def is_over(self) -> bool:
+        """Whether no job is left to visit."""
+        return not self._front and self._next is None
 
     def next(self) -> tuple[Entry, Lane] | None:
         """Return the next job in the order of all lanes; None at the end, or when too many lanes are stuck."""
-        while self._patience > 0:
+        while self.patience > 0:
             if self._front and (self._next is None or self._front[0][0] <= self._next[0]):
-                return heapq.heappop(self._front)
+                self.last, _ = found = heapq.heappop(self._front)
+                return found
             if self._next is None:
                 return None
             found = self._next
@@ -207,12 +210,13 @@ class Walk:
             if lane in self._opened:
                 continue
             self._opened[lane] = None
+            self.last = found[0]
             return found
         return None
 
     def stuck(self) -> None:
         """Count a lane whose job does not fit."""
-        self._patience -= 1
+        self.patience -= 1
 
     def again(self, entry: Entry, lane: Lane) -> None:
         """Visit a job again: an array with more pending members."""

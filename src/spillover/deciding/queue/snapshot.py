@@ -20,6 +20,7 @@ class IndexSnapshot(SchedulingIndex):
             if name not in _PARTS:
                 setattr(self, name, value)
         self.state = state
+        self.kept = None  # it is about the machines of the live index
         # After the others, because `live` may be a snapshot too and has these as well.
         self._live = live
         self._own_lanes: dict[Lane, Lane] = {}
