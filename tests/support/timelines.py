@@ -18,7 +18,7 @@ from spillover.deciding.capacity.future import Group, HeldCapacity
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.capacity.spans import Ask, Booking, Release
 from spillover.deciding.capacity.timeline import Timeline
-from spillover.deciding.capacity.windows import NOBODY, Visitor
+from spillover.deciding.capacity.windows import NO_ACCESS, Requester
 from spillover.deciding.protocols import Place
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName, task_key
@@ -52,13 +52,13 @@ class Calendar:
     def __init__(self, nodes: Sequence[Node], uses: list[Use]) -> None:
         self.nodes = {node.name: node for node in nodes}
         self.uses = uses
-        self.visitor = NOBODY
+        self.requester = NO_ACCESS
         """For whom it answers: windows of other projects are closed."""
 
     def is_closed(self, machine: Machine, at: int) -> bool:
-        """Whether an advance reservation keeps a machine from the visitor at a moment."""
+        """Whether an advance reservation keeps a machine from the requester at a moment."""
         return any(
-            window.start <= at < window.end and window.project != self.visitor.project
+            window.start <= at < window.end and window.project != self.requester.project
             for window in machine.windows
         )
 
@@ -112,7 +112,7 @@ class Calendar:
         for machine in usable:  # every place of the others is needed, so the rest must fit beside them
             here = Use(machine, shape.resources.times(counts[machine]), counts[machine], at, at + duration)
             beside = Calendar(list(self.nodes.values()), [*self.uses, here])
-            beside.visitor = self.visitor
+            beside.requester = self.requester
             if beside.tasks(machine, shape.rest, at, duration):
                 return True
         return False
@@ -200,7 +200,7 @@ def play(seed: int, steps: int = STEPS) -> None:
             continue
         asks, duration = dice.choice(questions), dice.randint(1, RUNS)
         shape = asks[0].shape
-        timeline.visitor = calendar.visitor = dice.choice([Visitor("physics"), Visitor("chemistry")])
+        timeline.requester = calendar.requester = dice.choice([Requester("physics"), Requester("chemistry")])
         if shape.groups:
             # A search may overlook a way to pack them, but never starts before each part alone could.
             found = timeline.earliest(asks, duration, place, 0)

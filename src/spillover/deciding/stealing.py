@@ -157,7 +157,7 @@ def _is_barred(index: SchedulingIndex, node: Node, now: int, job: Job) -> bool:
         return True
     windows = index.capacity[node.cluster].by_name[node.name].windows if index.windowed else ()
     until = revoked_from(now, index.state.facts.ahead) + index.length(job)
-    return any(window.bars(index.visitor(job), now, until) for window in windows)
+    return any(window.bars(index.requester(job), now, until) for window in windows)
 
 
 def _is_wanted(index: SchedulingIndex, node: Node) -> bool:

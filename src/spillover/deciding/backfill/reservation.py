@@ -193,7 +193,7 @@ class Reservation:
     def _reserve_around_windows(self, lane: Lane) -> ReservedCapacity | None:
         """Reserve capacity for the head where advance reservations leave it time enough."""
         booker, head = self._new_booker(), self._head
-        booked = head and booker.book(lane, self._runtime(head), self._now + 1, self._index.visitor(head))
+        booked = head and booker.book(lane, self._runtime(head), self._now + 1, self._index.requester(head))
         if not booked:
             return None
         spare = {

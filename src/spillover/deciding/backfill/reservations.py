@@ -17,7 +17,7 @@ from spillover.deciding.capacity.future import HeldCapacity
 from spillover.deciding.capacity.gangs import GangCandidates, Part
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.capacity.spans import Booking
-from spillover.deciding.capacity.windows import NOBODY, Visitor
+from spillover.deciding.capacity.windows import NO_ACCESS, Requester
 from spillover.deciding.forecast.ends import Ends
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
@@ -99,7 +99,7 @@ class Reservations(Reservation):
             self.blocked = True
             return None
         timeline = self._open().timeline
-        timeline.visitor = visitor = self._visitor(job)
+        timeline.requester = requester = self._requester(job)
         spot = self._index.spot(job)
         barred: set[int] = set(closed)
         passed: list[tuple[int, int]] = []
@@ -115,7 +115,7 @@ class Reservations(Reservation):
                 machine = candidates.best(self._place, barred, passed)
             elif not self._book_next(spot):
                 break
-            timeline.visitor = visitor
+            timeline.requester = requester
         candidates.put_back(passed)
         if machine is None:
             self.blocked = True
@@ -147,12 +147,12 @@ class Reservations(Reservation):
             self.blocked = True
             return []
         booker, runtime, spot = self._open(), self._runtime(job), self._index.spot(job)
-        visitor = self._visitor(job)
-        booking = booker.now_on(ask, runtime, visitor, tasks)
+        requester = self._requester(job)
+        booking = booker.now_on(ask, runtime, requester, tasks)
         if booking is not None and self._book_next(spot):
             while self._book_next(spot):
                 pass
-            booking = booker.now_on(ask, runtime, visitor, tasks)
+            booking = booker.now_on(ask, runtime, requester, tasks)
         if booking is None:
             self.blocked = True
             if plain:
@@ -219,7 +219,7 @@ class Reservations(Reservation):
         needed = 0 if job.id in self._booked else min(self._due(job), self._left)
         self._booked[job.id] = None
         for _ in range(needed):
-            booking = booker.book(lane, runtime, self._now + 1, self._visitor(job))
+            booking = booker.book(lane, runtime, self._now + 1, self._requester(job))
             if booking is None:
                 break
             self._bookings.append((job.id, booking))
@@ -232,6 +232,6 @@ class Reservations(Reservation):
             self._booker = self._new_booker()
         return self._booker
 
-    def _visitor(self, job: Job) -> Visitor:
+    def _requester(self, job: Job) -> Requester:
         """Return for whom the timeline looks at machines with windows."""
-        return self._index.visitor(job) if self._index.windowed else NOBODY
+        return self._index.requester(job) if self._index.windowed else NO_ACCESS

@@ -16,7 +16,7 @@ from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.capacity.matching import Fitting
 from spillover.deciding.capacity.profile import Profile, Profiles
 from spillover.deciding.capacity.spans import Booking, Release, Share
-from spillover.deciding.capacity.windows import NOBODY, Visitor, closed_to
+from spillover.deciding.capacity.windows import NO_ACCESS, Requester, closed_to
 from spillover.deciding.protocols import Place
 from spillover.model.job import Shape
 
@@ -47,9 +47,9 @@ class Calendar:
         """Gains and losses that are not sorted in yet. Searches on clusters of one machine never read them."""
         self._serial = 0
         self.profiles = Profiles(now, held_on, same_on)
-        self.visitor: Visitor = NOBODY
+        self.requester: Requester = NO_ACCESS
         """For whom searches look at machines with windows."""
-        self._open: dict[Machine, dict[Visitor, Profile]] = {}
+        self._open: dict[Machine, dict[Requester, Profile]] = {}
         """Profiles of machines with windows, without the spans in which they are closed to a job."""
         self._shown = ExpectedMachine()
 
@@ -174,14 +174,14 @@ class Calendar:
         return share._replace(wants=own, inside=held[len(own) :])
 
     def seen(self, machine: Machine) -> Profile:
-        """Return the profile of a machine as the visitor sees it."""
+        """Return the profile of a machine as the requester sees it."""
         profile = self.profiles.of(machine)
         if not machine.windows:
             return profile
         known = self._open.setdefault(machine, {})
-        seen = known.get(self.visitor)
+        seen = known.get(self.requester)
         if seen is None:
-            seen = known[self.visitor] = profile.without(closed_to(machine.windows, self.visitor))
+            seen = known[self.requester] = profile.without(closed_to(machine.windows, self.requester))
         return seen
 
     def free_at(self, machine: Machine, at: int) -> Sequence[int]:

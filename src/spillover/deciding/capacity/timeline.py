@@ -14,7 +14,7 @@ from spillover.deciding.capacity.gang_spans import GangRequest, earliest_gang
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.capacity.profile import Floors
 from spillover.deciding.capacity.spans import Ask, Block, Booking, Release, Share, blocks_of
-from spillover.deciding.capacity.windows import Visitor
+from spillover.deciding.capacity.windows import Requester
 from spillover.deciding.protocols import Place
 from spillover.model.job import Shape
 from spillover.model.units import FOREVER
@@ -34,7 +34,7 @@ class Timeline(Calendar):
         same_on: Callable[[Sequence[Machine]], bool] | None = None,
     ) -> None:
         super().__init__(now, releases, held_on, same_on)
-        self._floors: dict[tuple[Candidates, Visitor], Floors] = {}
+        self._floors: dict[tuple[Candidates, Requester], Floors] = {}
         """What searches have found, by the first candidates of a job: others of its shape start no earlier."""
 
     def undo(self, booking: Booking) -> None:
@@ -49,7 +49,7 @@ class Timeline(Calendar):
         """
         if not asks:
             return None
-        floors = self._floors.get(key := (asks[0].candidates, self.visitor))
+        floors = self._floors.get(key := (asks[0].candidates, self.requester))
         if floors is None:
             floors = self._floors[key] = Floors()
         since = max(since, floors.at(duration))

@@ -31,15 +31,17 @@ class Window(Struct, frozen=True, gc=False):
     project: str
     """The project whose jobs may run in it; empty if none may."""
 
-    def bars(self, visitor: "Visitor", start: int, end: int) -> bool:
+    def bars(self, requester: "Requester", start: int, end: int) -> bool:
         """Return whether a job that runs over a span must not use machines of this window."""
-        if visitor.reservation == self.name:
-            outside = start < self.start or (visitor.limited and end > self.end) or start >= self.end
-            return outside or self.project != visitor.project  # another one, which got the same name later
-        return start < self.end and end > self.start and (not self.project or self.project != visitor.project)
+        if requester.reservation == self.name:
+            outside = start < self.start or (requester.limited and end > self.end) or start >= self.end
+            return outside or self.project != requester.project  # another one, which got the same name later
+        return (
+            start < self.end and end > self.start and (not self.project or self.project != requester.project)
+        )
 
 
-class Visitor(NamedTuple):
+class Requester(NamedTuple):
     """What decides which windows are open to a job."""
 
     project: str
@@ -50,17 +52,18 @@ class Visitor(NamedTuple):
     """Whether it has a walltime. With one, it must end within the reservation that it names."""
 
 
-NOBODY: Final = Visitor("")
+NO_ACCESS: Final = Requester("")
+"""Somebody to whom no window is open."""
 
 
-def closed_to(windows: Iterable[Window], visitor: Visitor) -> Iterator[tuple[int, int]]:
+def closed_to(windows: Iterable[Window], requester: Requester) -> Iterator[tuple[int, int]]:
     """Yield the spans in which a job may not use a machine with these windows."""
     for window in windows:
-        if window.name == visitor.reservation:
-            yield 0, window.start if window.project == visitor.project else FOREVER
-            if visitor.limited:
+        if window.name == requester.reservation:
+            yield 0, window.start if window.project == requester.project else FOREVER
+            if requester.limited:
                 yield window.end, FOREVER
-        elif not window.project or window.project != visitor.project:
+        elif not window.project or window.project != requester.project:
             yield window.start, window.end
 
 
@@ -104,9 +107,9 @@ class Windows:
         """Look up machines again, because indexes changed."""
         self._known.clear()
 
-    def barred(self, visitor: Visitor, start: int, end: int) -> Collection[int]:
+    def barred(self, requester: Requester, start: int, end: int) -> Collection[int]:
         """Return the indexes of machines that a job must not use if it runs over a span."""
-        names = tuple([window.name for window, _ in self._all if window.bars(visitor, start, end)])
+        names = tuple([window.name for window, _ in self._all if window.bars(requester, start, end)])
         if not names:
             return ()
         known = self._known.get(names)

@@ -21,7 +21,7 @@ from spillover.deciding.backfill.reservation import Reservation
 from spillover.deciding.backfill.reservations import Reservations
 from spillover.deciding.capacity.future import Group
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.capacity.windows import NOBODY
+from spillover.deciding.capacity.windows import NO_ACCESS
 from spillover.deciding.cycle.draft import Draft
 from spillover.deciding.cycle.placing import Placer
 from spillover.deciding.cycle.plan import RULES, Expiry, Placement, Plan
@@ -277,8 +277,8 @@ def _windows(draft: Draft, index: SchedulingIndex) -> tuple[list[tuple[int, Grou
 
     def barred(job_id: JobId, machine: Machine, at: int) -> bool:
         job = draft.state.jobs[job_id]
-        visitor, until = index.visitor(job), at + index.length(job)
-        return any(window.bars(visitor, at, until) for window in machine.windows)
+        requester, until = index.requester(job), at + index.length(job)
+        return any(window.bars(requester, at, until) for window in machine.windows)
 
     return openings, barred
 
@@ -287,8 +287,8 @@ def _asked(job: Job, index: SchedulingIndex) -> Asked:
     """Return what a waiting job asks for. With advance reservations, its walltime counts."""
     asks = index.finder.asks(index.lane_of(job))
     if index.windowed:
-        return Asked(asks, max(1, index.length(job)), index.visitor(job))
-    return Asked(asks, max(1, index.runs(job)), NOBODY)
+        return Asked(asks, max(1, index.length(job)), index.requester(job))
+    return Asked(asks, max(1, index.runs(job)), NO_ACCESS)
 
 
 def _queue(draft: Draft, index: SchedulingIndex, waiting: list[Waiter], rules: int) -> dict[JobId, Waiter]:

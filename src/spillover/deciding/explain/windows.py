@@ -31,8 +31,8 @@ def reserved_for_others(
     large = [machine for machine in cluster.machines if machine.could_fit(shape.least)]
     if not cluster.fits(shape) and any(machine.index not in closed for machine in large):
         return None
-    visitor, until = index.visitor(job), now + cluster.spec.startup + index.length(job)
-    barring = [window for window in windows if window.bars(visitor, now, until)]
+    requester, until = index.requester(job), now + cluster.spec.startup + index.length(job)
+    barring = [window for window in windows if window.bars(requester, now, until)]
     if not barring:
         return None
     first = barring[0]

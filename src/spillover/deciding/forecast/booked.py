@@ -120,7 +120,7 @@ class _Forecast:
     def _search(self, each: _Waiting) -> Booking | None:
         """Return the first span for a job; None if that would be late, or too far ahead to tell."""
         self._looks -= 1
-        asks, runtime, self._timeline.visitor = each.asked
+        asks, runtime, self._timeline.requester = each.asked
         found = self._timeline.earliest(asks, runtime, self._place, each.floor)
         each.floor = FOREVER if found is None else found.start
         if each.floor >= each.limit:

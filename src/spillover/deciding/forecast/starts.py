@@ -16,7 +16,7 @@ from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, Group
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.capacity.spans import Ask
-from spillover.deciding.capacity.windows import Visitor
+from spillover.deciding.capacity.windows import Requester
 from spillover.deciding.forecast.ends import End, overdue_among
 from spillover.deciding.protocols import Place
 from spillover.model.ids import ClusterName, JobId
@@ -79,7 +79,7 @@ class Asked(NamedTuple):
     """Of each cluster, in the order to try them."""
     runtime: int
     """Nanoseconds."""
-    visitor: Visitor
+    requester: Requester
     """For whom machines with advance reservations are looked at."""
 
 

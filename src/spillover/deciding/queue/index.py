@@ -19,7 +19,7 @@ from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.finding import Finder
 from spillover.deciding.capacity.limits import ClusterLimits
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.capacity.windows import Visitor
+from spillover.deciding.capacity.windows import Requester
 from spillover.deciding.forecast.ends import Ends
 from spillover.deciding.forecast.estimates import late_on
 from spillover.deciding.protocols import Policies
@@ -265,11 +265,11 @@ class SchedulingIndex:
         if cluster.windows is None:
             return ()
         until = now + wait + cluster.spec.startup + self.length(job)
-        return cluster.windows.barred(self.visitor(job), now, until)
+        return cluster.windows.barred(self.requester(job), now, until)
 
-    def visitor(self, job: Job) -> Visitor:
+    def requester(self, job: Job) -> Requester:
         """Return what decides which windows of machines are open to a job."""
-        return Visitor(job.kind.project, job.kind.shape.reservation, job.terms.walltime is not None)
+        return Requester(job.kind.project, job.kind.shape.reservation, job.terms.walltime is not None)
 
     def runs(self, job: Job) -> int:
         """Return the runtime of a job that forecasts use, in nanoseconds."""
