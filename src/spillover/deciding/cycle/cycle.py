@@ -109,8 +109,7 @@ def run(
     waits = placer.passed or placer.budgets is not None or placer.reservation is not None
     final = placer.passed and len(draft.expired) == due and _is_final(draft, index, placer)
     again = placer.again(final=final) if waits else FOREVER  # FOREVER in most cycles
-    if placer.complete:
-        placer.keep()
+    placer.keep()
     # The two refer to each other. Without this, each cycle's timeline stays until the next garbage collection.
     placer.reservation = None
     return CycleOutcome(
@@ -140,6 +139,7 @@ def _is_final(draft: Draft, index: SchedulingIndex, placer: Placer) -> bool:
         or index.ranking is not None
         or index.windowed
         or index.limited
+        or index.pooled
     ):
         return False
     if draft.ahead or draft.revoked or index.finder.eager() or index.due.first:

@@ -145,9 +145,11 @@ class Placer(Places):
         return True
 
     def keep(self) -> None:
-        """Keep the reservations of a complete cycle for the next one, if time alone does not change them."""
+        """Keep the reservations for the next cycle, if this one tried all jobs and time alone does not change them."""
         index, draft, made, walk = self._index, self._draft, self.reservation, self._walked
-        if not isinstance(made, Reservations) or not made.keeps or walk is None or not walk.is_over:
+        if not self.complete or not isinstance(made, Reservations) or not made.keeps:
+            return
+        if walk is None or not walk.is_over:
             return
         if self.spent or self.turn is not None or self._late_from < FOREVER:
             return
