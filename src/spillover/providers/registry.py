@@ -15,6 +15,7 @@ from spillover.ports.provider import ProviderKind, pip
 
 GROUP: Final = "spillover.providers"
 BUILT_IN: Final = {
+    "command": "spillover.providers.command.provider:CommandKind",
     "process": "spillover.providers.process.provider:ProcessKind",
     "aws": "spillover.providers.aws.kind:AwsKind",
     "gce": "spillover.providers.gce.kind:GceKind",

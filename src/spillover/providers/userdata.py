@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from spillover.model.pools import Offer
 from spillover.model.units import format_cpu, write_memory
 from spillover.ports.provider import Order
 
@@ -93,10 +94,13 @@ def _start(order: Order, program: str) -> str:
 
 def agent_options(order: Order, folder: str = FOLDER) -> list[str]:
     """Return the options of `spill agent` on the machine of an order, whose join file is in this folder."""
-    offer = order.offer
+    return ["--join", f"{folder}/join.json", "--data", folder, *offer_options(order.offer)]
+
+
+def offer_options(offer: Offer) -> list[str]:
+    """Return the options of `spill agent` that say what a machine has."""
     has = offer.resources
     return [
-        *("--join", f"{folder}/join.json", "--data", folder),
         *("--cpu", format_cpu(has.cpu), "--memory", write_memory(has.memory), "--gpu", str(has.gpu)),
         *[part for word in offer.words for part in ("--offer", word)],
         *[part for key, value in sorted(offer.labels.items()) for part in ("--label", f"{key}={value}")],

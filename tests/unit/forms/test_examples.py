@@ -53,8 +53,9 @@ def test_an_example_fits_the_schema(path: Path) -> None:
             jsonschema.Draft202012Validator(job_schema()).validate(document.value)
 
 
-def test_the_example_of_a_configuration_is_one() -> None:
-    text = (EXAMPLES / "spill.yaml").read_bytes()
+@pytest.mark.parametrize("folder", [".", "providers"])
+def test_the_example_of_a_configuration_is_one(folder: str) -> None:
+    text = (EXAMPLES / folder / "spill.yaml").read_bytes()
     (document,) = read_documents(text, "spill.yaml")
     jsonschema.Draft202012Validator(config_schema(load_kinds().config_doc)).validate(document.value)
     config = read_config(text, "spill.yaml")

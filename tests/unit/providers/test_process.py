@@ -230,5 +230,5 @@ def test_an_agent_gets_what_its_offer_says(folder: Path) -> None:
     words = ProcessProvider(ProcessForm(), opening)._how(an_order(offer=offer)).words
     line = subprocess.list2cmdline(words[1:])
     assert line == (
-        "-m spillover.agent --isolation none --cpu 1 --memory 1073741824 --gpu 0 --offer gpu:a100 --label rack=r1"
+        "-m spillover.agent --isolation none --cpu 1 --memory 1Gi --gpu 0 --offer gpu:a100 --label rack=r1"
     )

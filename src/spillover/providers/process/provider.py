@@ -17,7 +17,7 @@ from msgspec import Meta, Struct, field
 from spillover.forms.problems import Findings
 from spillover.forms.quantities import duration
 from spillover.model.pools import Offer, RefusalCause
-from spillover.model.units import DAY, SECOND, format_cpu
+from spillover.model.units import DAY, SECOND
 from spillover.ports.kinds import Flaw
 from spillover.ports.provider import (
     Created,
@@ -37,6 +37,7 @@ from spillover.ports.provider import (
     name_prefix,
 )
 from spillover.providers.process.machines import Found, Machines, Record, Started
+from spillover.providers.userdata import offer_options
 from spillover.wire.jobfile import Quantity
 
 Cause = Literal["capacity", "quota", "invalid", "auth"]
@@ -180,16 +181,8 @@ class ProcessProvider(Provider):
 
     def _how(self, order: Order) -> Started:
         """Return how the agent of a machine is started."""
-        opening, resources = self._opening, order.offer.resources
-        words = [
-            *(sys.executable, "-m", "spillover.agent", *opening.agent_options),
-            *("--cpu", format_cpu(resources.cpu), "--memory", str(resources.memory)),
-            *("--gpu", str(resources.gpu)),
-        ]
-        for word in order.offer.words:
-            words += ["--offer", word]
-        for key, value in order.offer.labels.items():
-            words += ["--label", f"{key}={value}"]
+        opening = self._opening
+        words = [sys.executable, "-m", "spillover.agent", *opening.agent_options, *offer_options(order.offer)]
         return Started(
             () if self._hit("fail", order.machine) else tuple(words),
             _times(self.form, Findings())[0] / SECOND,
