@@ -9,14 +9,23 @@ from msgspec.structs import replace
 from spillover.forms.oneline import OneLine, Piece
 from spillover.forms.problems import BadForm, FormProblem, shown
 from spillover.forms.quantities import MOST_CPU, MOST_MEMORY, MOST_TIME, check_name, duration, money
-from spillover.model.cluster import Billing, Price
+from spillover.model.cluster import Billing, Price, pool_price
 from spillover.model.ids import NodeName
+from spillover.model.pools import Offer, Pool
 from spillover.model.reservation import LONGEST, MOST_AHEAD
 from spillover.model.resources import Resources
-from spillover.model.units import UnitError, parse_cpu, parse_memory
+from spillover.model.units import MINUTE, SECOND, UnitError, parse_cpu, parse_memory
+from spillover.sim.pools import SimulatedPool
 from spillover.sim.setting import OWNED, Fleet, FleetMachine, Rent, ReservedNodes
 from spillover.sim.trace import TraceJob
 
+POOL: Final = "pool:"
+"""Begins rented capacity that consists of machines."""
+MOST_POOL: Final = 10_000
+"""The most machines of a pool, if nothing else is said."""
+MOST_RATE: Final = 1000.0
+_POOL_TIMES: Final = ("boot", "join_within", "idle", "step", "minimum")
+_POOL_SHARES: Final = ("fail", "scarce", "hazard")
 GRAPH: Final = ".json"
 """How the name of a file with a resource graph ends."""
 MOST_NODES: Final = 1_000_000
@@ -53,11 +62,84 @@ def read_owned(text: str) -> Fleet:
     return Fleet(count, node, limits_cpu="cpu" in have, limits_memory="memory" in have)
 
 
+def read_pool(text: str) -> Rent:
+    """Parse machines that are rented when needed: `pool:8gpu,96cpu,hour=20,boot=90s,step=1h;8gpu,spot,hour=7`.
+
+    Offers are separated by `;`. Options of the pool may stand in any of them: max, min, boot, join_within, idle, step,
+    minimum; and how its provider behaves: fail, scarce and hazard.
+    """
+    line = OneLine(text)
+    offers: list[Offer] = []
+    times: dict[str, int] = {}
+    shares: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    for offer in Piece(text[len(POOL) :]).split(";"):
+        have: dict[str, int] = {}
+        hour, spot, zone = None, False, ""
+        for part in offer.split():
+            name, value = part.pair()
+            key, given = name.strip().text, "" if value is None else value.strip().text
+            if value is None and key == "spot":
+                spot = True
+            elif value is None:
+                _add(part.strip(), have, line)
+            elif key == "hour":
+                hour = money(given, (key,), line.found)
+            elif key == "zone":
+                zone = given
+            elif key in _POOL_TIMES:
+                times[key] = (
+                    duration(given, (key,), line.found, least=int(key == "step"), most=MOST_TIME) or 0
+                )
+            elif key in _POOL_SHARES:
+                shares[key] = _share(given, part, line)
+            elif key in ("max", "min"):
+                counts[key] = _machines(given) if given != "0" else 0
+            else:
+                known = ", ".join(("hour", "zone", "max", "min", *_POOL_TIMES, *_POOL_SHARES))
+                line.wrong(part, f"{shown(key)} is not an option of a pool; known are {known}")
+        if hour is None and not line.found.found:
+            line.wrong(offer, "an offer needs a price; write hour=20")
+        if not line.found.found and "gpu" not in have and "cpu" not in have:
+            line.wrong(offer, "an offer has neither GPUs nor CPUs; write 8gpu or 96cpu")
+        resources = Resources(have.get("cpu", MOST_CPU), have.get("memory", MOST_MEMORY), have.get("gpu", 0))
+        offers.append(Offer(f"type{len(offers) + 1}", resources, hour or 0, zone, spot))
+    line.check("--rented")
+    pool = Pool(
+        "simulated",
+        tuple(offers),
+        min=counts.get("min", 0),
+        max=counts.get("max", MOST_POOL),
+        boot=times.get("boot", 90 * SECOND),
+        join_within=times.get("join_within", 10 * MINUTE),
+        idle=times.get("idle"),
+    )
+    behaves = SimulatedPool(
+        pool, shares.get("fail", 0.0), shares.get("scarce", 0.0), shares.get("hazard", 0.0)
+    )
+    return Rent(
+        pool_price(pool), Billing(times.get("step") or SECOND, times.get("minimum") or 0), pool=behaves
+    )
+
+
+def _share(text: str, part: Piece, line: OneLine) -> float:
+    """Parse a share or a rate; report a problem with it."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= MOST_RATE:
+        line.wrong(part, f"{shown(text)} is not a number from 0 to {MOST_RATE:g}")
+    return value
+
+
 def read_rented(text: str) -> Rent:
-    """Parse hourly prices of rented capacity: `gpu=2.5,cpu=0.04,step=60s,minimum=60s,startup=90s`.
+    """Parse hourly prices of rented capacity: `gpu=2.5,cpu=0.04,step=60s,minimum=60s,startup=90s`, or a pool.
 
     Without a step, billing is exact to the nanosecond.
     """
+    if text.startswith(POOL):
+        return read_pool(text)
     line = OneLine(text)
     given: dict[str, int | None] = {}
     for name, value in _values(line, (*_PRICES, *_TIMES), "a price; write gpu=2.5").items():
@@ -167,6 +249,8 @@ def read_site(owned: str, rented: str) -> tuple[Fleet, Rent]:
 
 def unpriced(rented: str, fleet: Fleet, jobs: Sequence[TraceJob]) -> list[str]:
     """Return a line for each resource that jobs would rent for free, because `rented` has no price for it."""
+    if rented.startswith(POOL):
+        return []
     stated = {part.pair()[0].strip().text for part in Piece(rented).split()}
     gpus = cpus = 0
     for job in jobs:

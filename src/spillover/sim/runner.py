@@ -23,13 +23,14 @@ from spillover.deciding.engine import Engine
 from spillover.deciding.protocols import Guarded, Policies
 from spillover.deciding.reserving import NoChoice, Request, choose
 from spillover.forms.problems import BadForm, FormProblem
-from spillover.model.ids import JobId
+from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Argv, JobSpec, Terms
 from spillover.model.policy import PolicySet
 from spillover.model.reservation import AdvanceReservation
 from spillover.model.units import FOREVER
 from spillover.policies.loading import load
 from spillover.sim.outcome import JobOutcome
+from spillover.sim.pools import PoolNumbers, SimulatedProvider
 from spillover.sim.reports.failures import JobFailure, failures_of
 from spillover.sim.setting import OWNED, ReservedNodes, Scene, Setting
 from spillover.sim.shapes import Shapes
@@ -38,6 +39,8 @@ from spillover.sim.world import SimulatedWorld
 
 ARCHIVED_AT_ONCE = 1000
 """Ended jobs that leave the state together."""
+MOST_MACHINES = 10**9
+"""Machines that a provider may have in a simulation; each agent of another provider gets another incarnation."""
 NOTHING = Argv(())
 WHO = "simulation"
 """User who changes policies."""
@@ -55,14 +58,20 @@ def simulate(
     *,
     failures: list[JobFailure] | None = None,
     ended: Ended | None = None,
+    pools: dict[ClusterName, PoolNumbers] | None = None,
 ) -> list[JobOutcome]:
-    """Simulate jobs and return the outcomes in their order; add policies that failed to `failures`."""
+    """Simulate jobs and return the outcomes in their order; add policies that failed to `failures`.
+
+    What the machines of pools cost is added to `pools`.
+    """
     with not_collecting():
         scene = setting.scene if isinstance(setting, Setting) else setting
         simulation = Simulation(jobs, scene, sink, ended)
         outcomes = simulation.run()
         if failures is not None:
             failures += failures_of(simulation.guards)
+        if pools is not None:
+            pools |= {name: each.numbers() for name, each in simulation.providers.items()}
         return outcomes
 
 
@@ -130,11 +139,31 @@ class Simulation:
         """Policies of installed packages that were in effect at any time."""
         self.engine = Engine(State(), self._load, digests=sink is not None)
         self._world = SimulatedWorld(jobs, scene.site)
+        first = len(scene.site.machines)
+        self.providers = {
+            name: SimulatedProvider(name, pool, first + number * MOST_MACHINES)
+            for number, (name, pool) in enumerate(scene.site.pools.items())
+        }
+        """The providers of pools, by cluster."""
         begun = self.engine.step(scene.begin, opening(scene)).events
         for number, wish in enumerate(scene.reserved, 1):
             begun += self.engine.step(scene.begin, [self._reserve(wish, number)]).events
+        self._follow(begun)
         if sink is not None:
             sink(scene.begin, begun)
+
+    def _follow(self, events: Sequence[AnyEvent]) -> None:
+        """Let the clusters and the providers carry out events."""
+        self._world.carry_out(events)
+        for provider in self.providers.values():
+            provider.carry_out(events)
+
+    def _is_over(self) -> bool:
+        """Return whether all jobs have ended, and no machine is left but those that are always there."""
+        if not self.providers or self.engine.state.alive:
+            return False
+        pools = [pool.pool for pool in self._scene.site.pools.values()]
+        return any(pool.min for pool in pools)
 
     def run(self) -> list[JobOutcome]:
         """Run until every job has ended, or nothing more can happen."""
@@ -147,7 +176,9 @@ class Simulation:
         while True:
             happening = world.next_time()
             now = min(happening, engine.index.next_time(), submitting, changing)
-            if now >= FOREVER:
+            for provider in self.providers.values():
+                now = min(now, provider.next_time())
+            if now >= FOREVER or (submitting >= FOREVER and self._is_over()):
                 break
             proposals: list[Proposal] = []
             if happening <= now:
@@ -155,6 +186,8 @@ class Simulation:
                     ended += len(world.ended)
                     proposals.append(self._archive(ended))
                 proposals += world.observe(now)
+            for provider in self.providers.values():
+                proposals += provider.observe(now)
             while changing <= now:
                 proposals.append(SetPolicies(changes.pop()[1], WHO))
                 changing = changes[-1][0] if changes else FOREVER
@@ -165,7 +198,7 @@ class Simulation:
             events = engine.step(now, proposals).events
             if sink is not None and events:
                 sink(now, events)
-            world.carry_out(events)
+            self._follow(events)
         return world.outcomes()
 
     def _reserve(self, wish: ReservedNodes, number: int) -> Reserve:

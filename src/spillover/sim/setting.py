@@ -8,12 +8,13 @@ from typing import Final
 from msgspec import Struct
 
 from spillover.model.budget import Budget
-from spillover.model.cluster import Billing, ClusterSpec, Price, Role
+from spillover.model.cluster import Billing, ClusterSpec, Price, Role, pool_price
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.inside import Inside
 from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
 from spillover.model.topology import Level
+from spillover.sim.pools import SimulatedPool
 
 OWNED: Final = ClusterName("owned")
 RENTED: Final = ClusterName("rented")
@@ -81,12 +82,14 @@ UNDIVIDED: Final = Fleet(1, ENOUGH)
 
 
 class Rent(Struct, frozen=True):
-    """Rented capacity, which is unlimited."""
+    """Rented capacity: unlimited, or machines of a pool."""
 
     price: Price
     billing: Billing = Billing()
     startup: int = 0
     """Nanoseconds from renting until the job runs; they count as wait and are not billed."""
+    pool: SimulatedPool | None = None
+    """Machines that are rented when needed, instead of unlimited capacity; None if capacity is unlimited."""
 
 
 class ReservedNodes(Struct, frozen=True):
@@ -111,6 +114,8 @@ class Site(Struct, frozen=True):
     machines: tuple[FleetMachine, ...]
     endless: frozenset[ClusterName] = frozenset()
     """Clusters with unlimited capacity: one unnamed machine stands for all."""
+    pools: dict[ClusterName, SimulatedPool] = {}
+    """How the providers of pools behave, by cluster."""
 
     @property
     def rented(self) -> frozenset[ClusterName]:
@@ -179,6 +184,12 @@ def site_of(fleet: Fleet, rent: Rent) -> Site:
     machines = list(fleet.machines) or [
         FleetMachine(OWNED, NodeName(f"n{number}"), fleet.node) for number in range(1, fleet.count + 1)
     ]
+    if rent.pool is not None:
+        chosen = rent.pool.pool
+        pooled = ClusterSpec(
+            RENTED, "agents", Role.RENTED, pool_price(chosen), rent.billing, gangs=True, pool=chosen
+        )
+        return Site((owned, pooled), tuple(machines), pools={RENTED: rent.pool})
     everywhere = tuple([(level.label, RENTED) for level in fleet.levels])
     machines.append(FleetMachine(RENTED, NodeName("rented"), ENOUGH, labels=everywhere))
     return Site((owned, rented), tuple(machines), frozenset({RENTED}))

@@ -22,6 +22,7 @@ from spillover.core.proposals import (
     ResumeCluster,
     UpdateCluster,
 )
+from spillover.core.records.machines import PoolRecord
 from spillover.deciding.explain.explain import reason_of
 from spillover.deciding.explain.feasibility import too_large
 from spillover.deciding.replay import Replay
@@ -339,6 +340,14 @@ def test_nothing_is_planned_twice_by_the_same_state() -> None:
     for _ in range(5):
         w.step()
     assert len(w.events) == before
+
+
+def test_a_job_waits_for_a_slow_machine_that_was_ordered_although_others_boot_faster() -> None:
+    w = world(SMALL, replace(SMALL, type="slow", hour=300_000))
+    w.state.pools[CLOUD] = PoolRecord(CLOUD, boots={SMALL.key: (20 * SECOND,) * 3})
+    w.submit(rented("a"))
+    w.step()
+    assert wanted(w) == ["slow/a/on-demand"]
 
 
 def why(w: World, job: str) -> str:

@@ -34,7 +34,7 @@ def _configure(parser: ArgumentParser) -> None:
         "--rented",
         required=True,
         metavar="PRICES",
-        help="hourly prices and billing of rented capacity, such as gpu=2.5,cpu=0.04,step=60s,startup=90s",
+        help="hourly prices and billing of rented capacity, such as gpu=2.5,cpu=0.04,step=60s,startup=90s; or machines of a pool, such as pool:8gpu,hour=20,boot=90s,step=1h",
     )
     add(
         "--policy",

@@ -20,6 +20,8 @@ from spillover.model.units import FOREVER, SECOND
 
 DRAINED_FOR: Final = 2 * SECOND
 """How long a machine is drained before it is ended, in which a new job may undo that."""
+NEEDED_FOR: Final = 10 * SECOND
+"""How long an empty machine that jobs are about to take stays, at least, beyond its time."""
 TO_END: Final = 60 * SECOND
 """How long before the end of a paid step a machine is drained, so that it is gone by then; less if steps are short."""
 MOST_FAILED: Final = 3
@@ -57,11 +59,12 @@ def give_back(state: State, spec: ClusterSpec, pool: Pool, needed: dict[str, Non
                 else:
                     found.again = min(found.again, machine.join_by)
             case MachineState.READY:
-                why, at = _leaves(state, spec, pool, machine, node)
-                if closed and (node is None or not node.held):
-                    why, at = CLOSED, now
-                if at > now or (machine.id in needed and why == EMPTY) or (why == EMPTY and spare <= 0):
-                    found.again = min(found.again, max(at, now + SECOND))
+                why, at = (
+                    (CLOSED, now) if closed and _is_idle(node) else _leaves(state, spec, pool, machine, node)
+                )
+                at = _kept_until(why, at, now, spare=spare, needed=machine.id in needed)
+                if at > now:
+                    found.again = min(found.again, at)
                     continue
                 found.drained.setdefault(why, []).append(machine)
                 spare -= 1
@@ -81,6 +84,19 @@ def give_back(state: State, spec: ClusterSpec, pool: Pool, needed: dict[str, Non
 EMPTY: Final = "it was empty for as long as it pays"
 LOST: Final = "its agent does not answer"
 CLOSED: Final = "its cluster is drained"
+
+
+def _is_idle(node: Node | None) -> bool:
+    return node is None or not node.held
+
+
+def _kept_until(why: str, at: int, now: int, *, spare: int, needed: bool) -> int:
+    """Return until when a ready machine stays whose time is over: FOREVER while the pool has too few."""
+    if at > now or why != EMPTY:
+        return at
+    if spare <= 0:
+        return FOREVER  # until there are more
+    return now + NEEDED_FOR if needed else at
 
 
 def _leaves(

@@ -110,7 +110,7 @@ def _fill(offer: OpenOffer, left: Sequence[Demand]) -> _Filled:
     jobs = [each for each in left[:MOST_FILLED] if offer.admits(each.job)]
     own = {each.job.id: replace(each, count=min(each.count, MOST_FILLED)) for each in jobs}
     room = Room(0)
-    room.add(0, machine)
+    room.add_ready(0, machine)
     room.take(own.values(), lambda _: 0)
     first = [each for each in jobs if own[each.job.id].count < min(each.count, MOST_FILLED)]
     stays = max([each.runs for each in first], default=0)

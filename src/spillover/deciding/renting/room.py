@@ -32,29 +32,36 @@ class Room:
 
     def __init__(self, now: int) -> None:
         self._now = now
-        self._changes: list[tuple[int, int, Machine, Wants, int]] = []
-        """Heap of (time, number, machine, what becomes free there, how many times)."""
+        self._changes: list[tuple[int, int, Machine, Wants]] = []
+        """Heap of (time, number, machine, what becomes free there); nothing becomes free on a machine that becomes ready."""
+        self._ready = 0
+        """When the last of the machines that were ordered is ready, nanoseconds UTC."""
         self._numbers = 0
         self.used: dict[str, None] = {}
         """Names of the machines that took a job."""
 
-    def add(self, at: int, machine: Machine, freed: Wants = (), tasks: int = 1) -> None:
-        """Note that something becomes free on a machine, or that the machine becomes ready."""
+    def add(self, at: int, machine: Machine, freed: Wants = ()) -> None:
+        """Note that something becomes free on a machine."""
         self._numbers += 1
-        heapq.heappush(self._changes, (max(at, self._now), self._numbers, machine, freed, tasks))
+        heapq.heappush(self._changes, (max(at, self._now), self._numbers, machine, freed))
+
+    def add_ready(self, at: int, machine: Machine) -> None:
+        """Note that a machine becomes ready. A job may always wait for it: another one would not be ready sooner."""
+        self.add(at, machine)
+        self._ready = max(self._ready, at)
 
     def take(self, demand: Iterable[Demand], latest: Callable[[Demand], int]) -> None:
         """Let jobs take what becomes free, in order, if they start by their latest time; gangs take nothing."""
         left = [each for each in demand if each.count and not each.job.kind.shape.is_gang]
         until = {each.job.id: latest(each) for each in left}
-        last, steps = max(until.values(), default=-1), MOST_STEPS
+        last, steps = max([self._ready, *until.values()]), MOST_STEPS
         while left and self._changes and steps > 0 and self._changes[0][0] <= last:
-            at, _, machine, freed, tasks = heapq.heappop(self._changes)
-            change(machine.free, freed, tasks)
+            at, _, machine, freed = heapq.heappop(self._changes)
+            change(machine.free, freed, 1)
             steps -= 1
             for each in left:
                 shape = each.job.kind.shape
-                while each.count and at <= until[each.job.id] and machine.fits(shape):
+                while each.count and (not freed or at <= until[each.job.id]) and machine.fits(shape):
                     wants = machine.asks(shape, machine.layout.wants(shape.resources))
                     change(machine.free, wants, -1)
                     each.count -= 1
@@ -88,7 +95,7 @@ def room_of(state: State, index: SchedulingIndex, now: int) -> Room:
             expected = each.wanted_at + record.boot(spec.pool, each.offer.key)
             (machine,) = imagined(spec, each.offer, record.seen.get(each.offer.key)).machines
             machine.name = each.key.partition("/")[2]  # type: ignore[assignment]
-            room.add(expected, machine)
+            room.add_ready(expected, machine)
     return room
 
 

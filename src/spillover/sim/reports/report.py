@@ -7,6 +7,7 @@ from msgspec.structs import asdict
 
 from spillover.model.units import MONEY, SECOND, format_duration
 from spillover.sim.outcome import JobOutcome
+from spillover.sim.pools import PoolNumbers
 from spillover.sim.reports.statistics import Statistics
 from spillover.sim.studies.study import Study, StudyResult
 from spillover.sim.trace import Trace, TraceJob
@@ -23,6 +24,7 @@ def facts(result: StudyResult, study: Study, trace: Trace) -> list[tuple[str, st
     told += [("left out", left_out(trace))] if trace.left_out or trace.not_jobs else []
     told += [
         ("rented", rented(numbers)),
+        *([("machines", machines(numbers.pool))] if numbers.pool is not None else []),
         ("wait", waits(numbers)),
         (
             "completion",
@@ -107,6 +109,17 @@ def rented(numbers: Statistics) -> str:
     if numbers.rented_cpu_hours:
         parts.append(f"{numbers.rented_cpu_hours:,.1f} CPU hours")
     return ", ".join([*parts, f"cost {numbers.rented_cost:,.2f}"])
+
+
+def machines(numbers: PoolNumbers) -> str:
+    """Summarise the machines of a pool in one line."""
+    paid = numbers.paid_hours or 1.0
+    parts = [f"{numbers.useful_hours / paid:.0%} useful", f"{numbers.boot_hours / paid:.0%} boot"]
+    parts.append(f"{numbers.idle_hours / paid:.0%} idle")
+    if numbers.interrupted_hours:
+        parts.append(f"{numbers.interrupted_hours / paid:.0%} interrupted")
+    refused = f"; {numbers.refused:,} orders refused" if numbers.refused else ""
+    return f"{numbers.machines:,}, {numbers.paid_hours:,.1f} hours paid: {', '.join(parts)}{refused}"
 
 
 def waits(numbers: Statistics) -> str:

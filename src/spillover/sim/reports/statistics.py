@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from spillover.model.units import HOUR, MONEY, SECOND
 from spillover.sim.outcome import JobOutcome
+from spillover.sim.pools import PoolNumbers
 from spillover.sim.setting import RENTED, Fleet, FleetCapacity, Site
 from spillover.sim.trace import TraceJob
 
@@ -46,6 +47,8 @@ class Statistics(Struct, frozen=True):
     """All work, owned and rented, divided by the capacity of owned machines within the window."""
     never_ran: int
     """Jobs still waiting at the end of the simulation; excluded from all other numbers."""
+    pool: PoolNumbers | None = None
+    """What the machines of a pool cost; then `rented_cost` is what they cost in all. None without a pool."""
 
 
 def summarize(

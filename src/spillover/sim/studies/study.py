@@ -6,14 +6,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spillover.forms.problems import BadForm, FormProblem
+from spillover.model.ids import ClusterName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.policy_options import write_policies
 from spillover.sim.estimates import Told, with_estimates
 from spillover.sim.outcome import JobOutcome
+from spillover.sim.pools import PoolNumbers
 from spillover.sim.reports.failures import JobFailure
 from spillover.sim.reports.statistics import Statistics, summarize
 from spillover.sim.runner import Ended, simulate
-from spillover.sim.setting import Fleet, Rent, ReservedNodes, Setting
+from spillover.sim.setting import RENTED, Fleet, Rent, ReservedNodes, Setting
 from spillover.sim.trace import Trace, TraceJob
 from spillover.sim.traces.opening import SYNTHETIC, read_trace
 from spillover.sim.traces.places import check_levels
@@ -81,9 +83,12 @@ def run(
     )
     failures: list[JobFailure] = []
     setting = Setting(study.fleet, study.rent, asked, study.reserved)
-    outcomes = simulate(told, setting, failures=failures, ended=ended)
+    pools: dict[ClusterName, PoolNumbers] = {}
+    outcomes = simulate(told, setting, failures=failures, ended=ended, pools=pools)
     counted = range(study.warmup, len(jobs) - study.warmup)
     numbers = summarize(jobs, outcomes, study.fleet, counted)
+    if RENTED in pools:
+        numbers = replace(numbers, rented_cost=pools[RENTED].paid, pool=pools[RENTED])
     return StudyResult(write_policies(policies), numbers, tuple(failures)), outcomes
 
 
