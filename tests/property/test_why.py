@@ -239,7 +239,7 @@ def never_starts(world: World, job: str, reason: object) -> None:
             add_machine(world, job, "onprem" if burst == "never" else "cloud")
             assert has_place(world, job)
         case NotRented():
-            remove_ahead(world, job)
+            hold_others(world, job)
             add_machine(world, job, "onprem")
             assert has_place(world, job)
         case _:
