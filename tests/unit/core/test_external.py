@@ -396,6 +396,16 @@ def test_a_cluster_changes_as_its_table_says_and_nothing_is_written_twice() -> N
     assert w.where("a") == "onprem/n1"
 
 
+def test_that_a_cluster_is_still_unobserved_is_no_news() -> None:
+    w = a_watched(a_node("n1"))
+    w.propose(StartEpoch(2, (ONPREM, CLOUD), w.state.facts.policies))
+    before = len(w.events)
+    assert w.healthy(ClusterHealth.UNOBSERVED, "nobody has seen it") == Done()
+    assert w.events[before:] == []
+    assert w.healthy() == Done()
+    assert len(w.events) > before
+
+
 def test_when_a_cluster_fails_its_jobs_do_as_they_say() -> None:
     w = a_watched(a_node("n1", 8))
     w.submit(

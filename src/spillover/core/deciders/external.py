@@ -83,7 +83,9 @@ def see_cluster(state: State, proposal: SeeCluster, now: int) -> tuple[list[AnyE
     changed = ClusterChanged(cluster, now, health, proposal.why)
     if health is before:
         known = state.conditions.get(cluster)
-        return ([] if known is None or known.why == proposal.why else [changed]), Done()
+        if known is None or known.why == proposal.why or health is ClusterHealth.UNOBSERVED:
+            return [], Done()
+        return [changed], Done()
     if health not in CLUSTER[before]:
         return [], Refusal(RefusalKind.CONFLICT, f"{cluster} is {before} and cannot become {health}")
     if health is not ClusterHealth.FAILED:
