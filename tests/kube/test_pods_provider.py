@@ -333,17 +333,15 @@ async def test_missing_permissions_and_namespaces_are_told_in_one_line_each(plac
     await provider.close()
 
 
-def test_the_role_on_the_page_is_enough(place: Place) -> None:
-    """A service account with exactly the documented role can rent and give back."""
+def renter(place: Place) -> str:
+    """Return the token of a service account with exactly the documented role."""
     page = (Path(__file__).parents[2] / "docs" / "pools.md").read_text()
     section = page.partition("\n## kubernetes\n")[2]
     (text,) = [each for each in re.findall(r"```yaml\n(.*?)```", section, re.DOTALL) if "kind: Role" in each]
     role = yaml.safe_load(text)
     admin, space = place.cluster.admin, f"/apis/rbac.authorization.k8s.io/v1/namespaces/{place.namespace}"
-    role["metadata"]["namespace"] = place.namespace
     admin.post(f"{space}/roles", json=role).raise_for_status()
     token = place.cluster.service_account("renter", place.namespace)
-    subject = {"kind": "ServiceAccount", "name": "renter", "namespace": place.namespace}
     binding = {
         "metadata": {"name": "renter"},
         "roleRef": {
@@ -351,10 +349,14 @@ def test_the_role_on_the_page_is_enough(place: Place) -> None:
             "kind": "Role",
             "name": role["metadata"]["name"],
         },
-        "subjects": [subject],
+        "subjects": [{"kind": "ServiceAccount", "name": "renter", "namespace": place.namespace}],
     }
     admin.post(f"{space}/rolebindings", json=binding).raise_for_status()
-    place.log_in(token)
+    return token
+
+
+def test_the_role_on_the_page_is_enough(place: Place) -> None:
+    place.log_in(renter(place))
 
     async def story() -> None:
         provider = place.open()

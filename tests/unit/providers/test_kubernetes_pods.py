@@ -7,12 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from spillover.clusters.kubernetes.api.objects import Pod
+from spillover.forms.problems import Findings
 from spillover.model.pools import Offer
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
 from spillover.ports.kinds import CannotOpen
 from spillover.ports.provider import Presence
-from spillover.providers.kubernetes.kind import KubernetesForm, KubernetesPodsKind
+from spillover.providers.kubernetes.kind import KubernetesForm, KubernetesPodsKind, patience
 from spillover.providers.kubernetes.pods import listed, pod_of
 from spillover.testing.provider_suite import ProviderSuite, an_opening
 from tests.support.kubernetes import a_condition, a_pod, when
@@ -44,6 +45,18 @@ def test_options_that_cannot_work_are_told() -> None:
         ("offers", 1),
         ("bind_within",),
     ]
+
+
+def test_options_of_a_node_group_are_checked() -> None:
+    assert flaws(image="x", machine_deployment="batch/workers", management_context="m") == {}
+    assert [*flaws(image="x", management_context="m", management_kubeconfig="k")] == [
+        ("management_kubeconfig",),
+        ("management_context",),
+    ]
+    for bad in ("a/b/c", "A", "/", "a/", "x y"):
+        assert [*flaws(image="x", machine_deployment=bad)] == [("machine_deployment",)], bad
+    waits = [patience(KubernetesForm(machine_deployment=name), Findings()) for name in ("", "workers")]
+    assert waits == [5 * SECOND, 15 * MINUTE]
 
 
 def test_without_a_kubeconfig_it_says_where_it_looked(tmp_path: Path) -> None:

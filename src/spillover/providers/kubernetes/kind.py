@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from spillover.clusters.kubernetes.api.kubeconfig import Access, NoAccess, access_of
 from spillover.clusters.kubernetes.options import KubernetesOptions
@@ -19,6 +20,9 @@ from spillover.ports.provider import Provider, ProviderKind, ProviderOpening
 from spillover.wire.jobfile import Quantity
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+WITHOUT: Final = "5s"
+WITH_GROUP: Final = "15m"
+"""Defaults of `bind_within`: without a MachineDeployment, and with one, whose nodes boot first."""
 OURS: Final = ("containers", "restartPolicy")
 """Fields of the spec of a pod that `pod` cannot set."""
 
@@ -38,8 +42,11 @@ class KubernetesForm(Struct, frozen=True, forbid_unknown_fields=True):
     ] = False
     namespace: Annotated[str | None, Meta(description="Where pods are; default: that of the context.")] = None
     bind_within: Annotated[
-        Quantity, Meta(description="A machine for which no node has room for this time is given back.")
-    ] = "5s"
+        Quantity | None,
+        Meta(
+            description="A machine for which no node has room for this time is given back; default 5s, and 15m with machine_deployment."
+        ),
+    ] = None
     pod: Annotated[
         dict[str, Any],
         Meta(
@@ -50,6 +57,18 @@ class KubernetesForm(Struct, frozen=True, forbid_unknown_fields=True):
         default_factory=dict
     )
     program: Annotated[str, Meta(min_length=1, description="The program spill in the image.")] = "spill"
+    machine_deployment: Annotated[
+        str,
+        Meta(
+            description="[NAMESPACE/]NAME of a MachineDeployment of Cluster API with a node for each machine."
+        ),
+    ] = ""
+    management_kubeconfig: Annotated[
+        str | None, Meta(description="Kubeconfig of the cluster with that; default: as for pods.")
+    ] = None
+    management_context: Annotated[
+        str | None, Meta(description="Context of the cluster with that; default: as for pods.")
+    ] = None
 
 
 class KubernetesPodsKind(ProviderKind):
@@ -76,6 +95,13 @@ class KubernetesPodsKind(ProviderKind):
         for at, offer in enumerate(offers):
             if not offer.resources.cpu or not offer.resources.memory:
                 found.add(("offers", at), "needs cpu and memory, which the pod requests")
+        if form.machine_deployment and group_of(form, "default") is None:
+            found.add(
+                ("machine_deployment",), f"{shown(form.machine_deployment)} is not NAME or NAMESPACE/NAME"
+            )
+        for name in ("management_kubeconfig", "management_context"):
+            if getattr(form, name) is not None and not form.machine_deployment:
+                found.add((name,), "is only used with machine_deployment; set that too, or leave it out")
         patience(form, found)
         return [Flaw(path, message) for path, message in found.found]
 
@@ -84,6 +110,7 @@ class KubernetesPodsKind(ProviderKind):
         lacking = list(super().missing(form, environ, home))
         try:
             access(form, environ, home)
+            management(form, environ, home)
         except NoAccess as error:
             lacking.append(str(error))
         return lacking
@@ -92,12 +119,13 @@ class KubernetesPodsKind(ProviderKind):
         """Open the provider; raise CannotOpen."""
         try:
             to = access(form, opening.environ, opening.home)
+            manager = management(form, opening.environ, opening.home)
             from spillover.providers.kubernetes.provider import Pods  # noqa: PLC0415 - needs an optional package
         except NoAccess as error:
             raise CannotOpen(str(error)) from None
         except ModuleNotFoundError:
             raise CannotOpen(super().missing(form, {}, opening.home)[0]) from None
-        return Pods(form, opening, to)
+        return Pods(form, opening, to, manager)
 
 
 def access(form: KubernetesForm, environ: Mapping[str, str], home: Path) -> Access:
@@ -112,6 +140,28 @@ def access(form: KubernetesForm, environ: Mapping[str, str], home: Path) -> Acce
     return access_of(options, environ, home)
 
 
+def management(form: KubernetesForm, environ: Mapping[str, str], home: Path) -> Access:
+    """Return how to connect to the cluster with the MachineDeployment; raise NoAccess."""
+    if form.management_kubeconfig is None and form.management_context is None:
+        return access(form, environ, home)
+    there = replace(
+        form,
+        kubeconfig=form.management_kubeconfig or form.kubeconfig,
+        context=form.management_context,
+        in_cluster=False,
+    )
+    return access(there, environ, home)
+
+
+def group_of(form: KubernetesForm, namespace: str) -> tuple[str, str] | None:
+    """Return namespace and name of the MachineDeployment; None if there is none, or if these are not names."""
+    before, _, name = form.machine_deployment.rpartition("/")
+    found = (before or namespace, name)
+    return found if all(_NAMESPACE.fullmatch(each) for each in found) else None
+
+
 def patience(form: KubernetesForm, found: Findings) -> int:
     """Return `bind_within` in nanoseconds; add problems to `found`."""
-    return duration(form.bind_within, ("bind_within",), found, least=SECOND, most=DAY) or 0
+    usual = WITH_GROUP if form.machine_deployment else WITHOUT
+    value = usual if form.bind_within is None else form.bind_within
+    return duration(value, ("bind_within",), found, least=SECOND, most=DAY) or 0

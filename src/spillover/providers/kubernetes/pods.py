@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from spillover.clusters.kubernetes.api.objects import ObjectCondition, Pod, moment_of, said
-from spillover.clusters.kubernetes.attempts.jobs import literal, resources_of
+from spillover.clusters.kubernetes.attempts.jobs import HOSTNAME, REQUIRED, literal, resources_of
 from spillover.ports.provider import MACHINE_TAG, OWNER_TAG, Listed, Order, Presence
 from spillover.providers.kubernetes.kind import KubernetesForm
 from spillover.providers.rest import one_line
@@ -52,9 +52,16 @@ def pod_of(order: Order, form: KubernetesForm) -> dict[str, Any]:
     }
     if order.offer.zone:
         spec["nodeSelector"] = {**form.pod.get("nodeSelector", {}), ZONE: order.offer.zone}
+    if form.machine_deployment and "affinity" not in form.pod:
+        spec["affinity"] = {"podAntiAffinity": {REQUIRED: [_elsewhere(order.owner)]}}
     labels = {key: value for key, value in order.tags.items() if len(value) <= MOST_LABEL}
     meta = {"name": order.name, "labels": labels, "annotations": {**KEPT, **form.annotations}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+def _elsewhere(owner: str) -> dict[str, Any]:
+    """Return that a pod does not share its node with another machine of ours."""
+    return {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {OWNER_TAG: owner}}}
 
 
 def secret_of(order: Order, pod: Pod) -> dict[str, Any]:

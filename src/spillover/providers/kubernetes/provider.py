@@ -9,15 +9,16 @@ The provider's id of a machine is NAMESPACE/NAME.
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
+import structlog
 
 from spillover.clusters.kubernetes.api.decoding import Decoding
 from spillover.clusters.kubernetes.api.kubeconfig import Access
 from spillover.clusters.kubernetes.api.objects import UNREADABLE, Pod, is_object_name
-from spillover.clusters.kubernetes.api.requests import Api, ApiRefused, Trouble, Unsent
+from spillover.clusters.kubernetes.api.requests import Api, ApiRefused, Trouble, UnreadableAnswer, Unsent
 from spillover.clusters.kubernetes.checks import Need, lacking
 from spillover.forms.problems import Findings
 from spillover.model.ids import ClusterName
@@ -28,7 +29,6 @@ from spillover.ports.provider import (
     OWNER_TAG,
     Created,
     Join,
-    Listed,
     Listing,
     Made,
     NotNow,
@@ -42,9 +42,12 @@ from spillover.ports.provider import (
     name_prefix,
 )
 from spillover.providers import rest
-from spillover.providers.kubernetes.kind import KubernetesForm, patience
+from spillover.providers.kubernetes.kind import KubernetesForm, group_of, patience
+from spillover.providers.kubernetes.nodegroup import NodeGroup
 from spillover.providers.kubernetes.pods import listed, pod_of, secret_of, without_node
 from spillover.providers.rest import one_line
+
+log = structlog.get_logger()
 
 LOOK: Final = 10.0
 """Most seconds for which an order waits to hear that no node has room. With a longer patience, more nodes may come."""
@@ -62,13 +65,18 @@ _PODS: Final = msgspec.json.Decoder(Pod)
 class Pods:
     """See Provider."""
 
-    def __init__(self, form: KubernetesForm, opening: ProviderOpening, access: Access) -> None:
+    def __init__(
+        self, form: KubernetesForm, opening: ProviderOpening, access: Access, management: Access
+    ) -> None:
         self._form = form
         self._opening = opening
         self._api = Api(access)
         self._namespace = form.namespace or access.namespace
         self._patience = patience(form, Findings())
         self._decoding = Decoding(Pod)
+        self._management = self._api if management == access else Api(management)
+        named = group_of(form, management.namespace)
+        self._group = None if named is None else NodeGroup(self._management, *named)
 
     async def create(self, order: Order) -> Created:
         """See Provider."""
@@ -78,43 +86,46 @@ class Pods:
                     _PODS, "POST", self._pods(), body=pod_of(order, self._form), once=True
                 )
             except ApiRefused as refused:
-                answer = await self._looked_up(order, _refusal(refused), taken=refused.code == 409)
-                if not isinstance(answer, Pod):
-                    return answer
-                pod = answer
-            return await self._with_secret(order, pod) or await self._bound(order, pod)
+                found = await self._looked_up(order, _refusal(refused), taken=refused.code == 409)
+                if not isinstance(found, Pod):
+                    return found
+                pod = found
+            answer = await self._with_secret(order, pod) or await self._bound(order, pod)
         except Unsent as error:
             return NotNow(one_line(str(error)))
         except Trouble as error:
             return Unknown(one_line(str(error)))
+        if isinstance(answer, Made):
+            await self._scaled()
+        return answer
 
     async def list(self) -> Listing:
         """See Provider. All pods of the namespace are asked for: one that lost its labels is known by its name."""
-        began, machines, more = time.time_ns(), list[Listed](), ""
-        while True:
-            try:
-                asked = {"limit": str(PAGE)} | ({"continue": more} if more else {})
-                page = self._decoding.page(await self._api.ask("GET", self._pods(), asked))
-            except (Trouble, *UNREADABLE) as error:
-                if not more:
-                    raise ProviderError(one_line(str(error))) from None
-                return Listing(began, False, tuple(machines), one_line(str(error)))
-            machines += [
-                listed(each, self._id(each.metadata.name), began, self._patience)
-                for each in page.items
-                if self._is_ours(each)
-            ]
-            more = page.metadata.more
-            if not more:
-                return Listing(began, True, tuple(machines))
+        await self._scaled()
+        began, pods, pages = time.time_ns(), list[Pod](), 0
+        why = ""
+        try:
+            async for page in self._pages():
+                pods += page
+                pages += 1
+        except Trouble as error:
+            why = one_line(str(error))
+            if not pages:
+                raise ProviderError(why) from None
+        machines = [listed(each, self._id(each.metadata.name), began, self._patience) for each in pods]
+        return Listing(began, not why, tuple(machines), why)
 
     async def destroy(self, ids: Sequence[str]) -> Mapping[str, str]:
         """See Provider."""
-        return await rest.destroyed(ids, self._delete)
+        answers = await rest.destroyed(ids, self._delete)
+        await self._scaled()
+        return answers
 
     async def check(self, offers: Sequence[Offer]) -> Sequence[str]:
         """See Provider."""
         found = await lacking(self._api, self._namespace, NEEDS)
+        if self._group is not None and not found:
+            found += map(one_line, await self._group.check())
         for offer in () if found else offers:
             order = _sample(offer, self._opening)
             try:
@@ -133,6 +144,7 @@ class Pods:
     async def close(self) -> None:
         """See Provider."""
         await self._api.close()
+        await self._management.close()
 
     # --- orders
 
@@ -202,6 +214,38 @@ class Pods:
                 raise
 
     # --- other requests
+
+    async def _pages(self) -> AsyncIterator[Sequence[Pod]]:
+        """Yield our pods page by page; raise Trouble."""
+        more, first = "", True
+        while first or more:
+            asked = {"limit": str(PAGE)} | ({"continue": more} if more else {})
+            try:
+                page = self._decoding.page(await self._api.ask("GET", self._pods(), asked))
+            except UNREADABLE as error:
+                raise UnreadableAnswer(f"the list of pods cannot be read: {error}") from None
+            yield [each for each in page.items if self._is_ours(each)]
+            first, more = False, page.metadata.more
+
+    async def _scaled(self) -> None:
+        """Let the node group follow the pods. If that fails, the next listing tries it again."""
+        if self._group is None:
+            return
+        try:
+            await self._group.follow(self._occupied)
+        except Trouble as error:
+            log.warning(
+                "cannot scale nodes", machine_deployment=self._form.machine_deployment, error=str(error)
+            )
+
+    async def _occupied(self) -> Sequence[str]:
+        """Return the node of each pod that needs one; raise Trouble."""
+        return [
+            each.spec.node_name
+            async for page in self._pages()
+            for each in page
+            if not each.is_over and each.metadata.deletion_timestamp is None
+        ]
 
     async def _delete(self, machine: str) -> str:
         """Delete a pod; return why it could not be, and nothing if it is gone or is being deleted."""
