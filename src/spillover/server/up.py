@@ -29,6 +29,7 @@ from spillover.forms.problems import BadForm, Findings, FormProblem, line_of
 from spillover.ports.commands import CommandError
 from spillover.ports.election import Holder
 from spillover.ports.journal import StoreError, Unwritable
+from spillover.providers.registry import load_providers
 from spillover.server.clusters import Unusable, check_access
 from spillover.server.files import read_whereabouts
 from spillover.server.server import Server
@@ -66,7 +67,9 @@ def run(
     try:
         settings = settings_of(config, data, http, grpc, slots, clusters)
         _log_to_stderr()
-        for line in load_kinds().unusable.values():
+        # Loading providers takes a tenth of a second, which a server without pools does not need.
+        providers = load_providers().unusable if settings.providers else {}
+        for line in (*load_kinds().unusable.values(), *providers.values()):
             structlog.get_logger().warning(line)
         files = _open_many_files()
         gc.freeze()  # loaded modules stay

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from spillover.clusters.kinds import BUILT_IN
 from spillover.forms.problems import either
+from spillover.providers import registry
 from spillover.wire.api import ClusterView, ConfigChange, ConfigOutcome
 
 
@@ -193,3 +194,19 @@ def test_it_is_checked_without_a_server(spill: Callable[..., Any], tmp_path: Pat
     assert typed.code == 2
     assert typed.err.startswith("spill: cluster k: ")
     assert spill("config", "check", str(tmp_path / "none")).code == 2
+
+
+def test_a_provider_that_cannot_be_loaded_is_named_and_breaks_nothing(
+    spill: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "BUILT_IN", {**registry.BUILT_IN, "toy": "no_such_module:Toy"})
+    file = tmp_path / "spill.yaml"
+    offers = "[{type: small, cpu: 1, memory: 1Gi, hour: 0.1}]"
+    text = "apiVersion: spillover/v1\nkind: Config\nclusters: [{name: a, role: rented, pool: {provider: PROVIDER, offers: OFFERS}}]\n"
+    file.write_text(text.replace("OFFERS", offers).replace("PROVIDER", "process"))
+    line = "the provider toy cannot be used: ModuleNotFoundError: No module named 'no_such_module'\n"
+    typed = spill("config", "check", str(file))
+    assert (typed.code, typed.err) == (0, f"spill: {line}")
+    file.write_text(text.replace("OFFERS", offers).replace("PROVIDER", "toy"))
+    typed = spill("config", "check", str(file))
+    assert (typed.code, typed.err) == (2, f"spill: {file}:3: clusters[0].pool.provider: {line}")

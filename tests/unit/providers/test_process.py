@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from spillover.model.pools import Offer, RefusalCause
 from spillover.model.units import SECOND
-from spillover.ports.provider import Made, Order, Presence, ProviderOpening, Refused, Unknown
+from spillover.ports.provider import Created, Made, Order, Presence, ProviderOpening, Refused, Unknown
 from spillover.providers.process import machines as process_machines
 from spillover.providers.process.machines import JOIN, LOG, Machines, Record, Started, marked
 from spillover.providers.process.provider import ProcessForm, ProcessKind, ProcessProvider
-from spillover.testing.provider_suite import OWNER, ProviderSuite, an_opening
+from spillover.testing.provider_suite import OTHER, OWNER, ProviderSuite, an_opening
 from tests.support.processes import wait_until
 
 run = asyncio.run
@@ -165,6 +165,27 @@ def test_capacity_counts_machines_that_are_there(folder: Path) -> None:
     run(provider.destroy([first.name]))
     assert isinstance(run(provider.create(second)), Made)
     run(provider.destroy([second.name]))
+
+
+def test_capacity_holds_for_orders_at_the_same_time(folder: Path) -> None:
+    providers = [opened(folder, ProcessForm(boot="1m", capacity=2)) for _ in range(6)]
+
+    async def all_of_them() -> list[Created]:
+        return await asyncio.gather(*[each.create(an_order(number)) for number, each in enumerate(providers)])
+
+    answers = run(all_of_them())
+    made = [each.id for each in answers if isinstance(each, Made)]
+    assert not run(providers[0].destroy(made))
+    assert len(made) == 2
+    assert all(isinstance(each, Made | Refused) for each in answers)
+
+
+def test_machines_of_another_owner_are_not_listed(folder: Path) -> None:
+    ours, theirs = opened(folder), ProcessKind().open(ProcessForm(boot="1m"), an_opening(folder, OTHER))
+    run(theirs.create(an_order(owner=OTHER)))
+    assert not run(ours.list()).machines
+    assert len(run(theirs.list()).machines) == 1
+    assert not run(theirs.destroy([an_order(owner=OTHER).name]))
 
 
 def test_offers_are_refused_by_type_zone_and_market(folder: Path) -> None:
