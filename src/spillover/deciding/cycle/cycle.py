@@ -101,8 +101,8 @@ def run(
             placer.rent()
     if rules >= REVOKES and (index.prefetched or index.rentable_sooner):
         revoke(draft, index, most)
-    rents_at = FOREVER
-    if index.pooled and not placer.cut:
+    rents_at = index.rents_at
+    if index.pooled and not placer.cut and (draft.expired or index.plans_machines(now)):
         draft.machines, rents_at = rent(draft, index, policies)
     if not keep:
         placer.undo()

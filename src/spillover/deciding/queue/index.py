@@ -330,6 +330,10 @@ class SchedulingIndex:
                 return True
         return bool(self.waits) and self.waits[0][0] <= now - state.facts.jumped
 
+    def plans_machines(self, now: int) -> bool:
+        """Return whether a plan of machines could decide anything: for jobs, after a change, or because time passed."""
+        return self.state.rented or self.rents_at <= now or bool(self.due.first)
+
     def _of_use(self) -> bool:
         """Return whether a queued job could start because machines gained free capacity."""
         lanes, due = self.queue.first, self.due.first

@@ -5,6 +5,7 @@ job comes right after, waiting cost as much as a new machine would have, so it n
 anybody could have done who knew the future. A machine is drained first. If a job needs it before it is ended, it stays.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -41,10 +42,13 @@ class GivenBack(Struct):
     """When to look again, nanoseconds UTC."""
 
 
-def give_back(state: State, spec: ClusterSpec, pool: Pool, needed: dict[str, None], now: int) -> GivenBack:
-    """Return what becomes of the machines of a pool; those that jobs are about to take are needed."""
-    found = GivenBack({}, {}, [])
-    machines = state.live_machines(spec.name)
+def give_back(
+    state: State, spec: ClusterSpec, machines: Sequence[RentedMachine], needed: dict[str, None], now: int
+) -> GivenBack:
+    """Return what becomes of the live machines of a pool; those that jobs are about to take are needed."""
+    found, pool = GivenBack({}, {}, []), spec.pool
+    if pool is None:
+        return found
     closed = not state.is_open(spec.name)
     spare = sum(each.state is not MachineState.ENDING for each in machines) - pool.min
     for machine in machines:

@@ -28,6 +28,7 @@ from spillover.core.records.machines import RentedMachine
 from spillover.core.state import State
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.cycle.draft import Draft
+from spillover.deciding.cycle.plan import Placement
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.renting.demand import Demand, demand_of
@@ -58,6 +59,11 @@ class Renting:
             (each.spec, each.spec.pool) for each in index.capacity.values() if each.spec.pool is not None
         ]
         self._money = {spec.name: PoolMoney(self._state, spec, self._now) for spec, _ in self._pools}
+        self._live: dict[ClusterName, list[RentedMachine]] = {spec.name: [] for spec, _ in self._pools}
+        """The machines of each pool that exist or may exist."""
+        for each in self._state.machines.values():
+            if each.cluster in self._live and each.is_live:
+                self._live[each.cluster].append(each)
         self._numbers = self._state.facts.machines
         self._held: dict[ClusterName, list[MachineHeld]] = {}
         self.events: list[AnyEvent] = []
@@ -68,18 +74,18 @@ class Renting:
         """Plan the machines of all pools."""
         offers = [offer for spec, _ in self._pools for offer in open_offers(self._state, spec, self._now)]
         demand = demand_of(self._draft, self._index, self._policies)
-        needed: dict[str, None] = {}
+        needed = self._just_placed()
         if demand:
             room = room_of(self._state, self._index, self._now)
             boot = min([offer.boot for offer in offers], default=0)
             # A job that starts before a new machine were ready needs none. Others wait as long as that pays.
             room.take(demand, lambda each: max(self._now, each.limit) + boot)
-            needed = room.used
+            needed |= room.used
         demand = [each for each in demand if each.count and not self._has_group(each)]
         self._keep(demand)
         self._order(demand, offers)
-        for spec, pool in self._pools:
-            self._give_back(spec, give_back(self._state, spec, pool, needed, self._now))
+        for spec, _ in self._pools:
+            self._give_back(spec, give_back(self._state, spec, self._live[spec.name], needed, self._now))
             self._extend_holds(spec)
             if self._held.get(spec.name):
                 self.events.append(MachinesHeld(spec.name, self._now, tuple(self._held[spec.name])))
@@ -87,17 +93,25 @@ class Renting:
 
     # --- jobs
 
+    def _just_placed(self) -> dict[str, None]:
+        """Return the machines that get a job with this plan, and so are not empty any more."""
+        found: dict[str, None] = {}
+        for each in self._draft.placements:
+            if each.cluster in self._live:
+                found |= dict.fromkeys((each.node,) if isinstance(each, Placement) else each.nodes)
+        return found
+
     def _has_group(self, demand: Demand) -> bool:
         """Return whether machines for a gang are there or coming, so that it only has to wait for them."""
         if not demand.job.kind.shape.is_gang:
             return False
-        group = [each for each in self._state.machines.values() if each.group == demand.job.id]
+        group = [each for live in self._live.values() for each in live if each.group == demand.job.id]
         return any(is_coming(each) or each.state is MachineState.READY for each in group)
 
     def _keep(self, demand: Sequence[Demand]) -> None:
         """Keep drained machines that jobs could use, one machine for a job."""
         kept: dict[ClusterName, list[RentedMachine]] = {}
-        for machine in self._state.machines.values() if demand else ():
+        for machine in [each for live in self._live.values() for each in live] if demand else ():
             if machine.state is MachineState.DRAINING and machine.notice is None:
                 place = self._drained_place(machine)
                 user = (
@@ -127,16 +141,14 @@ class Renting:
         left: dict[ClusterName, int] = {}
         chosen: list[Choice] = []
         for spec, pool in self._pools:
-            live = [
-                each for each in self._state.machines.values() if each.cluster == spec.name and each.is_live
-            ]
-            left[spec.name] = min(MOST_ORDERED, pool.max - len(live), self._rate_left(spec, pool))
+            most = pool.max - len(self._live[spec.name])
+            left[spec.name] = min(MOST_ORDERED, most, self._rate_left(spec, pool))
         limits = Limits(left, self._money)
         for spec, pool in self._pools:
-            there = sum(
-                each.state is not MachineState.ENDING
-                for each in self._state.machines.values()
-                if each.cluster == spec.name and each.is_live
+            there = (
+                sum(each.state is not MachineState.ENDING for each in self._live[spec.name])
+                if pool.min
+                else 0
             )
             chosen += _always(spec, pool.min - there, offers, limits)
         chosen += choose(demand, offers, limits)
@@ -201,8 +213,8 @@ class Renting:
         if money.period is None:
             return
         ending: list[RentedMachine] = []
-        for machine in self._state.machines.values():
-            if machine.cluster != spec.name or not machine.is_live or machine.state is MachineState.ENDING:
+        for machine in self._live[spec.name]:
+            if machine.state is MachineState.ENDING:
                 continue
             more = money.extend(machine)
             if more is not None:
