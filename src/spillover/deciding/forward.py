@@ -1,7 +1,7 @@
 """Runs the scheduler forward on a snapshot: when waiting jobs start if running jobs end at given times.
 
 The snapshot decides as the live engine would, with its policies, so the answer holds for every policy, for gangs, arrays
-and dependencies. Nobody submits more jobs meanwhile, and no machine fails.
+and dependencies. Nobody submits more jobs meanwhile, no machine fails, and machines that are ordered boot as usual.
 """
 
 import heapq
@@ -17,15 +17,22 @@ from spillover.core.events import (
     JobRequeued,
     JobStopping,
     LeasesRevoked,
+    MachinesEnding,
+    MachinesWanted,
     MemberPlaced,
     Usage,
 )
-from spillover.core.proposals import DRIVER, HandBack, Outcome, Proposal, Result
+from spillover.core.pool_proposals import SeeGone
+from spillover.core.proposals import DRIVER, HandBack, Outcome, Proposal, Register, Result
 from spillover.core.records.jobs import Job, Placed, Running, Waiting
+from spillover.core.records.machines import PoolRecord, RentedMachine
 from spillover.deciding.engine import Engine
 from spillover.deciding.forecast.estimates import began_at
 from spillover.deciding.queue.lanes import Walk
-from spillover.model.ids import JobId, NodeKey, member_id, node_key, split_member, task_key
+from spillover.deciding.renting.offers import ASSUMED
+from spillover.deciding.renting.room import is_coming
+from spillover.model.ids import JobId, NodeKey, NodeName, member_id, node_key, split_member, task_key
+from spillover.model.pools import MachineId, machine_number
 from spillover.model.units import FOREVER, MINUTE
 
 FEW: Final = 5000
@@ -98,6 +105,9 @@ class _Forward:
         self._next: list[Proposal] = []
         """What agents report at once."""
         self._starts: dict[JobId, int] = {}
+        self._joins: list[tuple[int, int, MachineId]] = []
+        """Heap of when machines that were ordered are ready, with their number."""
+        self._incarnations = engine.state.facts.incarnations
 
     def run(
         self, now: int, wanted: Collection[JobId], most: int, enough: Callable[[], bool] | None
@@ -106,6 +116,9 @@ class _Forward:
         engine, ends, starts = self._engine, self._ends, self._starts
         for job in {job: None for node in self._state.nodes.values() for job in node.jobs}:
             self._look_at(self._state.jobs[job], now)
+        for machine in self._state.machines.values():
+            if is_coming(machine):
+                self._join_at(machine, now)
         left = dict.fromkeys(wanted)
         steps = 0
         while steps < most and not (enough is not None and enough()):
@@ -118,7 +131,9 @@ class _Forward:
                 left = {job: None for job in left if job not in starts}
             if not left:
                 break
-            now = now if self._next else min(ends[0][0] if ends else FOREVER, engine.next_time())
+            if not self._next:
+                now = min(ends[0][0] if ends else FOREVER, engine.next_time())
+                now = min(now, self._joins[0][0]) if self._joins else now
             if now >= FOREVER:
                 break
         return Starts(starts, steps)
@@ -150,6 +165,8 @@ class _Forward:
     def _due(self, now: int) -> list[Proposal]:
         """Return the reports of tasks that end now."""
         ends, reports = self._ends, list[Proposal]()
+        while self._joins and self._joins[0][0] <= now:
+            reports += self._joined(heapq.heappop(self._joins)[2])
         while ends and ends[0][0] <= now:
             _, _, job_id, seq = heapq.heappop(ends)
             job = self._state.jobs.get(job_id)
@@ -173,9 +190,37 @@ class _Forward:
             return [(0, DRIVER)]
         return [(task.rank, node_key(phase.cluster, task.node)) for task in job.tasks if task.lives]
 
+    # --- machines of pools
+
+    def _join_at(self, machine: RentedMachine, now: int) -> None:
+        """Note when a machine that was ordered is ready: after the usual boot time."""
+        spec, record = self._state.clusters.get(machine.cluster), self._state.pools.get(machine.cluster)
+        if spec is not None and spec.pool is not None:
+            boot = (record or PoolRecord(machine.cluster)).boot(spec.pool, machine.offer.key)
+            number = machine_number(machine.id)
+            heapq.heappush(self._joins, (max(now, machine.wanted_at + boot), number, machine.id))
+
+    def _joined(self, machine_id: MachineId) -> list[Proposal]:
+        """Return the registration of the agent of a machine, unless the machine was given up."""
+        machine = self._state.machines.get(machine_id)
+        if machine is None or not is_coming(machine):
+            return []
+        self._incarnations += 1
+        record, offer = self._state.pools.get(machine.cluster), machine.offer
+        seen = None if record is None else record.seen.get(offer.key)
+        capacity, words, labels = (
+            (offer.resources, tuple(sorted({*offer.words, *ASSUMED})), offer.agent_labels)
+            if seen is None
+            else (seen.resources, seen.words, seen.labels)
+        )
+        name = NodeName(machine.id)
+        return [
+            Register(machine.cluster, name, self._incarnations, capacity, words, labels, 0, (), admin=True)
+        ]
+
     # --- what the scheduler decides
 
-    def _follow(self, events: Iterable[AnyEvent], now: int) -> None:
+    def _follow(self, events: Iterable[AnyEvent], now: int) -> None:  # noqa: C901 - one case for each event
         """Carry out decisions as obedient clusters would."""
         jobs = self._state.jobs
         for event in events:
@@ -194,6 +239,11 @@ class _Forward:
                         self._next += self._ended(job, job.phase, now)
                 case JobRequeued():
                     self._prefetched.pop(event.job, None)
+                case MachinesWanted():
+                    for wish in event.wishes:
+                        self._join_at(self._state.machines[wish.machine], now)
+                case MachinesEnding():
+                    self._next += [SeeGone(event.cluster, each) for each in event.machines]
                 case LeasesRevoked():
                     self._hand_back([jobs[each] for each in event.jobs])
         if self._prefetched:

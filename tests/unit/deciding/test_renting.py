@@ -25,10 +25,12 @@ from spillover.core.proposals import (
 from spillover.core.records.machines import PoolRecord
 from spillover.deciding.explain.explain import reason_of
 from spillover.deciding.explain.feasibility import too_large
+from spillover.deciding.forward import as_expected, run_forward
 from spillover.deciding.replay import Replay
+from spillover.deciding.whatif import Snapshot
 from spillover.model.budget import Per
 from spillover.model.cluster import Billing, ClusterSpec, Leave, Role, pool_price
-from spillover.model.ids import ClusterName
+from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.pools import MachineId, MachineState, Offer, Pool, PoolBudget, RefusalCause, machine_id
@@ -348,6 +350,21 @@ def test_a_job_waits_for_a_slow_machine_that_was_ordered_although_others_boot_fa
     w.submit(rented("a"))
     w.step()
     assert wanted(w) == ["slow/a/on-demand"]
+
+
+def test_the_expected_start_of_a_job_includes_the_boot_of_its_machine() -> None:
+    w = world()
+    w.submit(rented("a"))
+    w.wait(seconds=30)
+    ahead = Snapshot(w.engine)
+    starts = run_forward(ahead, w.now, [JobId("a")], as_expected(ahead), 1000)
+    assert starts.at == {"a": w.now + 60 * SECOND}
+    other = World(load, PolicySet(wait=Choice("constant", {"wait": 10 * MINUTE})), (OWNED, cluster()))
+    other.submit(a_job("b").cpus(4).expected(minutes=5))
+    ahead = Snapshot(other.engine)
+    starts = run_forward(ahead, other.now, [JobId("b")], as_expected(ahead), 1000)
+    assert starts.at == {"b": other.now + 10 * MINUTE + 90 * SECOND}
+    assert not other.state.machines
 
 
 def why(w: World, job: str) -> str:
