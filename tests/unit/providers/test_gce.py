@@ -483,7 +483,7 @@ def test_options_that_cannot_work_are_told() -> None:
     form = GceForm(setup=["x" * 13_000], endpoint="compute.googleapis.com")
     offers = [SMALL, replace(SMALL, zone=""), replace(SMALL, zone="a/b")]
     paths = [flaw.path for flaw in GceKind().check(form, offers)]
-    assert paths == [("offers", 1, "zone"), ("offers", 2, "zone"), ("setup",), ("endpoint",)]
+    assert paths == [("offers", 1, "zones"), ("offers", 2, "zones"), ("setup",), ("endpoint",)]
 
 
 # --- credentials

@@ -71,7 +71,7 @@ class GceKind(ProviderKind):
     def check(self, form: GceForm, offers: Sequence[Offer]) -> Sequence[Flaw]:
         """Return offers without a zone, and options that cannot be."""
         found = [
-            Flaw(("offers", at, "zone"), "GCE needs a zone in each offer; write one such as europe-west1-b")
+            Flaw(("offers", at, "zones"), "GCE needs a zone in each offer; write one such as europe-west1-b")
             for at, offer in enumerate(offers)
             if _ZONE.fullmatch(offer.zone) is None
         ]
