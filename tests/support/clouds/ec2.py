@@ -87,6 +87,8 @@ class Ec2Server:
         self._tokens: dict[tuple[str, str], tuple[object, str, Answer]] = {}
         self.hidden: set[str] = set()
         """Ids of machines that no listing shows yet."""
+        self.lagging = False
+        """Whether listings show no machine at all."""
         self.page: int | None = None
         """Most machines in an answer; None as asked for."""
         self.calls: list[tuple[str, Asked]] = []
@@ -208,6 +210,7 @@ class Ec2Server:
                 fault.go.set()
         self._faults.clear()
         self.hidden.clear()
+        self.lagging = False
         self.page = None
         for machine in self.machines:
             machine.disable_api_termination = False
@@ -329,14 +332,15 @@ class Ec2Server:
         if self.page is not None:
             asked["MaxResults"] = str(self.page)
         answer = self._ask(environ, asked)
-        if (token is None and not self.hidden) or not answer.status.startswith("200"):
+        if (token is None and not self.hidden and not self.lagging) or not answer.status.startswith("200"):
             return answer
         root = ET.fromstring(answer.body)
         reservations = root.find("{*}reservationSet")
         assert reservations is not None
         for item in list(reservations):
             its = item.findtext(".//{*}clientToken", "")
-            if item.findtext(".//{*}instanceId", "") in self.hidden or not fnmatchcase(its, token or "*"):
+            unseen = self.lagging or item.findtext(".//{*}instanceId", "") in self.hidden
+            if unseen or not fnmatchcase(its, token or "*"):
                 reservations.remove(item)
         return Answer(answer.status, answer.headers, ET.tostring(root))
 
