@@ -4,7 +4,7 @@ Clouds pass it as user data or as a startup script, and run it as root. The same
 cloud that is asked twice under one token compares them. It may run again after a reboot.
 
 The token in it works once and only for this machine. Still only root can read the join file, and clouds keep the script
-where root alone can read it; the agent keeps tasks away from the metadata service, which has it too.
+where root alone can read it. The metadata service of the machine has it too, and a token that was used is of no use there.
 """
 
 import shlex
