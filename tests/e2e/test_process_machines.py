@@ -1,9 +1,10 @@
-"""Machines of the provider `process` with real agents on a real server."""
+"""Machines of the providers `process` and `command` with real agents on a real server."""
 
 import asyncio
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,10 +16,12 @@ from spillover.model.pools import MachineId, Offer
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR
 from spillover.ports.provider import Join, Made, Order, Presence, ProviderOpening
+from spillover.providers.command.provider import CommandForm, CommandKind
 from spillover.providers.process.machines import Machines, marked
 from spillover.providers.process.provider import ProcessForm, ProcessKind, ProcessProvider
 from tests.support.processes import ServerProcess, wait_until
 
+EXAMPLE = Path(__file__).parents[2] / "examples/providers"
 CLUSTER = ClusterName("cloud")
 OWNER = "5d1f0c7a9b3e2468"
 OFFER = Offer("small", Resources(1000, 2**30), 100_000, labels={"zone": "a"})
@@ -104,3 +107,30 @@ def test_machines_outlive_their_server_and_join_the_next_one(
     wait_until(lambda: ready(server) == ["cloud-1"], "the machine being ready again")
     assert asyncio.run(provider.create(order)) == asyncio.run(provider.create(order))
     assert asyncio.run(provider.destroy([order.name])) == {}
+
+
+def test_machines_of_the_programs_in_the_example_join_and_run_jobs(
+    servers: Callable[..., ServerProcess], tmp_path: Path
+) -> None:
+    server = servers(clusters=[{"name": "cloud"}]).up()
+    create, listing, destroy = (
+        [sys.executable, str(EXAMPLE / f"{name}.py")] for name in ("create", "list", "destroy")
+    )
+    spill = Path(sys.executable).with_name("spill")
+    env = {"MACHINES": str(tmp_path / "machines"), "SPILL": str(spill)}
+    form = CommandForm(create, listing, destroy, env)
+    opening = ProviderOpening(CLUSTER, OWNER, tmp_path / "command", dict(os.environ))
+    provider = CommandKind().open(form, opening)
+    order = ordered(server, 1)
+    assert asyncio.run(provider.create(order)) == Made(order.name)
+    try:
+        wait_until(lambda: ready(server) == ["cloud-1"], "the machine being ready")
+        ran = server.spill("run", "--wait", "--cpu", "1", "--", "echo", "rented")
+        assert (ran.returncode, ran.stdout) == (0, "rented\n"), ran
+        assert asyncio.run(provider.create(order)) == Made(order.name)
+        (listed,) = asyncio.run(provider.list()).machines
+        assert (listed.machine, listed.presence) == ("cloud-1", Presence.RUNNING)
+    finally:
+        assert asyncio.run(provider.destroy([order.name])) == {}
+    assert not asyncio.run(provider.list()).machines
+    assert not (tmp_path / "machines" / order.name).exists()
