@@ -8,10 +8,12 @@ from enum import StrEnum
 from typing import Final, NewType
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spillover.model.budget import Per
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE
+from spillover.model.where import NodeTerm, Requirement, Rules
 
 MachineId = NewType("MachineId", str)
 """CLUSTER-NUMBER: unique in the state, never used again, and the name of the machine's agent."""
@@ -145,6 +147,14 @@ class Pool(Struct, frozen=True, array_like=True):
     def offer(self, key: OfferKey) -> Offer | None:
         """Return an offer by its key; None if the pool has none with it."""
         return next((each for each in self.offers if each.key == key), None)
+
+
+def not_on_spot(rules: Rules | None) -> Rules:
+    """Return rules that also keep a job off spot machines. Machines that nobody rents have no market, and are allowed."""
+    apart = Requirement(MARKET_LABEL, "NotIn", (SPOT,))
+    known = rules or Rules()
+    terms = known.affinity or (NodeTerm(),)
+    return replace(known, affinity=tuple([replace(each, labels=(*each.labels, apart)) for each in terms]))
 
 
 def machine_id(cluster: str, number: int) -> MachineId:

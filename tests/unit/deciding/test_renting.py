@@ -268,6 +268,19 @@ def test_a_job_that_was_interrupted_twice_gets_no_spot_machine() -> None:
         w.start("a")
         w.propose(SeeGone(CLOUD, in_state(w, MachineState.READY)[0], "taken back", interrupted=True))
     assert wanted(w)[-1] == "small/a/on-demand"
+    w.submit(rented("b"))
+    spot_machine = in_state(w, MachineState.WANTED)[-1]
+    w.agent(spot_machine, cpus=4, memory=16 * GIB, cluster="cloud", labels=spot.agent_labels)
+    assert w.where("b") == f"cloud/{spot_machine}", (
+        "a does not take the spot machine, although it comes first"
+    )
+
+
+def test_a_job_that_has_no_time_to_run_again_gets_no_spot_machine() -> None:
+    w = world(replace(SMALL, spot=True, hour=100_000), SMALL)
+    w.submit(rented("hurried", minutes=30).between(deadline=w.now + 80 * MINUTE))
+    w.submit(rented("calm", minutes=30).between(deadline=w.now + 100 * MINUTE))
+    assert wanted(w) == ["small/a/on-demand", "small/a/spot"]
 
 
 def test_the_budget_of_a_pool_bounds_what_is_ordered() -> None:

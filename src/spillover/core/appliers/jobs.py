@@ -57,8 +57,11 @@ from spillover.core.transitions import Impossible
 from spillover.model import ranges
 from spillover.model.ids import NodeName, task_key
 from spillover.model.inside import Granted
+from spillover.model.pools import not_on_spot
 
 NOT_YET = Waiting(None)
+MOST_INTERRUPTIONS = 2
+"""A job that was interrupted this many times gets no spot machine any more."""
 _USES_LOST = frozenset({Back.LOST, Back.UNPREPARED})
 """Returns to the queue that use one of `retry.lost`."""
 
@@ -285,6 +288,9 @@ def _count_return(state: State, job: Job, event: JobRequeued) -> None:
             job.extra = Extra()
         if event.why is Back.INTERRUPTED:
             job.extra.interrupted += 1
+            if job.extra.interrupted == MOST_INTERRUPTIONS:
+                rules = not_on_spot(job.kind.shape.rules)
+                job.kind = state.share(replace(job.kind, shape=replace(job.kind.shape, rules=rules)))
             return
         job.extra.returned += 1
         job.extra.came_back = event.seq

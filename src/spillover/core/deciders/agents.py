@@ -76,7 +76,7 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
             proposal.incarnation,
             proposal.capacity,
             tuple(sorted(set(proposal.offers))),
-            proposal.labels,
+            _labels(state, proposal),
             proposal.queue,
             proposal.token,
             proposal.inside,
@@ -95,6 +95,14 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
     kept = dict.fromkeys(map(_key, keep))
     gone = [found_task(state, each) for each in (node.held if node is not None else ()) if each not in kept]
     return together(state, give_up(state, gone, now), now, events), Registered(keep)
+
+
+def _labels(state: State, proposal: Register) -> dict[str, str]:
+    """Return the labels of an agent; of a rented machine, the book says which type, zone and market it has."""
+    machine = state.machines.get(MachineId(proposal.node)) if state.machines else None
+    if machine is None or machine.cluster != proposal.cluster:
+        return proposal.labels
+    return {**proposal.labels, **machine.offer.agent_labels}
 
 
 def _joins(state: State, proposal: Register, now: int) -> list[AnyEvent] | Refusal:

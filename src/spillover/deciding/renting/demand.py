@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from spillover.core.appliers.jobs import MOST_INTERRUPTIONS
 from spillover.core.records.jobs import Job, Queued
 from spillover.deciding.budgets.check import BudgetCheck
 from spillover.deciding.cycle.draft import Draft
@@ -17,6 +18,9 @@ from spillover.model.units import FOREVER
 
 MOST: Final = 2000
 """The most jobs and array members that a plan orders machines for. The next plans continue."""
+
+AGAIN: Final = 3
+"""A job with less than this many runtimes to its deadline gets no spot machine: it could not run once more."""
 
 
 class Demand(Struct, gc=False):
@@ -31,6 +35,8 @@ class Demand(Struct, gc=False):
     """Until when it may wait for others to end, beyond the boot time of a machine; nanoseconds UTC."""
     patience: int
     """Nanoseconds of that from the moment when it may be rented."""
+    safe: bool = False
+    """Whether it gets no spot machine: it was interrupted too often, or has no time to run again before its deadline."""
 
 
 def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies) -> list[Demand]:
@@ -47,7 +53,10 @@ def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies) -> list[
         if check.concerns(job) and not any(check.allows(job, spec, runs) for spec in specs):
             continue  # `why` says so
         patience = _patience(draft, job, policies)
-        found.append(Demand(job, count, runs, _due_since(draft, job) + patience, patience))
+        deadline = job.extra.deadline
+        safe = job.extra.interrupted >= MOST_INTERRUPTIONS
+        safe = safe or (deadline is not None and deadline < draft.now + AGAIN * runs)
+        found.append(Demand(job, count, runs, _due_since(draft, job) + patience, patience, safe))
         left -= count
         if left <= 0:
             break

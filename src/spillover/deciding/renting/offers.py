@@ -24,8 +24,6 @@ from spillover.model.pools import Offer, Pool
 
 ASSUMED: Final = ("container", "python")
 """Words that agents offer by themselves where they can run such work. Until one has joined, they are assumed to."""
-MOST_INTERRUPTIONS: Final = 2
-"""A job that was interrupted this many times gets no spot machine."""
 
 
 class OpenOffer:
@@ -49,11 +47,9 @@ class OpenOffer:
         cluster = self._cluster.copy()
         return cluster, cluster.machines[0]
 
-    def admits(self, job: Job) -> bool:
-        """Return whether the tasks of a job may run on such machines, and fit on empty ones."""
-        if self.spec.name in job.kind.backing_off:
-            return False
-        if self.offer.spot and job.extra.interrupted >= MOST_INTERRUPTIONS:
+    def admits(self, job: Job, *, safe: bool = False) -> bool:
+        """Return whether the tasks of a job may run on such machines, and fit on empty ones; a `safe` one not on spot."""
+        if self.spec.name in job.kind.backing_off or (safe and self.offer.spot):
             return False
         shape = job.kind.shape
         answer = self._admits.get(shape)

@@ -87,7 +87,7 @@ def _for_tasks(left: Sequence[Demand], offers: Sequence[OpenOffer], limits: Limi
     """Choose a machine for the first job, and take over what it takes; None if there is none."""
     best: tuple[float, int, OpenOffer, _Filled] | None = None
     for number, offer in enumerate(offers):
-        if not offer.admits(left[0].job):
+        if not offer.admits(left[0].job, safe=left[0].safe):
             continue
         filled = _fill(offer, left)
         if not filled.work or not limits.allow(offer, 1, filled.stays):
@@ -107,7 +107,7 @@ def _for_tasks(left: Sequence[Demand], offers: Sequence[OpenOffer], limits: Limi
 def _fill(offer: OpenOffer, left: Sequence[Demand]) -> _Filled:
     """Fill an imagined machine with the first jobs that fit, and then with others while its time is paid anyway."""
     _, machine = offer.machine()
-    jobs = [each for each in left[:MOST_FILLED] if offer.admits(each.job)]
+    jobs = [each for each in left[:MOST_FILLED] if offer.admits(each.job, safe=each.safe)]
     own = {each.job.id: replace(each, count=min(each.count, MOST_FILLED)) for each in jobs}
     room = Room(0)
     room.add_ready(0, machine)
@@ -134,7 +134,9 @@ def _for_gang(demand: Demand, offers: Sequence[OpenOffer], limits: Limits) -> Ch
     """Choose machines for all tasks of a gang: of one offer, the cheapest."""
     best: tuple[int, int, Choice] | None = None
     for number, offer in enumerate(offers):
-        machines = offer.machines_for(demand.job.kind.shape) if offer.admits(demand.job) else 0
+        machines = (
+            offer.machines_for(demand.job.kind.shape) if offer.admits(demand.job, safe=demand.safe) else 0
+        )
         if not machines or not limits.allow(offer, machines, demand.runs):
             continue
         cost = machines * offer.cost(demand.runs)
