@@ -22,7 +22,7 @@ from spillover.control.requests.files import JobFiles
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
 from spillover.server.administration import ServerAdministration
-from spillover.server.clusters import ClusterParts, OpenClusters
+from spillover.server.clusters import ClusterParts, OpenClusters, cluster_settings
 from spillover.server.lives import ClusterLives
 from spillover.stores.blobs import MemoryBlobs
 from spillover.stores.open import open_store
@@ -184,7 +184,7 @@ async def http(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         config = Config((OWNED, RENTED), dict.fromkeys(names, LocalAgentsDoc()), dict.fromkeys(names, "{}"))
         runner = LeaseSender(control.loop, Hub(), control.specs, Tickets())
         clusters = OpenClusters(ClusterParts(config, tmp_path, control.loop, runner, blobs, Drivers()))
-        lives = ClusterLives(control.loop, clusters, dict(config.forms))
+        lives = ClusterLives(control.loop, clusters, cluster_settings(config))
         parts = Parts(
             control.loop,
             store.journal,

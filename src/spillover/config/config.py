@@ -125,6 +125,8 @@ class Config(Struct, frozen=True):
     policies: PolicySet = PolicySet()
     slow_after: int = SECOND // 4
     """Nanoseconds that a custom policy may take in one step before the server disables it."""
+    address: tuple[str, int] | None = None
+    """Host and port at which rented machines reach the server, port 0 for that of `grpc`; None to derive both from that."""
     lost_after: int = 5 * MINUTE
     """Nanoseconds that a started task keeps running while the server is unreachable, unless its job says otherwise."""
     heartbeat: int | None = None

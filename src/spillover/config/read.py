@@ -49,6 +49,7 @@ _STORE = re.compile(r"sqlite|memory|postgres(?:ql)?://\S+", re.ASCII)
 MOST_FORGET_AFTER = 3650 * DAY
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?", re.ASCII)
 _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+)):([0-9]{1,5})", re.ASCII)
+_REACHED = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+))(?::([0-9]{1,5}))?", re.ASCII)
 
 
 LEAST_BODY = 64 * 2**10
@@ -189,6 +190,7 @@ def _understand(
     slow_after = duration(
         doc.policy.slow_after, ("policy", "slow_after"), found, least=SECOND // 1000, most=60 * SECOND
     )
+    reached = _reached(doc.agents.address, found)
     lost_after, heartbeat = _agents(doc.agents, found)
     forget_after = duration(
         doc.agents.forget_after, ("agents", "forget_after"), found, least=MINUTE, most=MOST_FORGET_AFTER
@@ -222,6 +224,7 @@ def _understand(
         currency=doc.currency,
         policies=chosen,
         slow_after=slow_after or 0,
+        address=reached,
         lost_after=lost_after,
         heartbeat=heartbeat,
         forget_after=forget_after or 0,
@@ -240,6 +243,20 @@ def _understand(
         max_inputs=max_inputs,
         max_outputs=max_outputs,
     )
+
+
+def _reached(text: str | None, found: Findings) -> tuple[str, int] | None:
+    """Read where rented machines reach the server, port 0 if it says none; None if nothing was written."""
+    if text is None:
+        return None
+    match = _REACHED.fullmatch(text)
+    host = "" if match is None else match[1] or match[2]
+    port = 0 if match is None or match[3] is None else int(match[3])
+    if match is None or port > 65_535 or (_HOST.fullmatch(host) is None and not _is_address(host)):
+        told = f"{shown(text)} is not where machines reach a server; write HOST or HOST:PORT, such as spill.example.org:7071"
+        found.add(("agents", "address"), told)
+        return None
+    return host, port
 
 
 def _hosts(names: list[str], found: Findings) -> tuple[str, ...]:

@@ -269,6 +269,9 @@ class ProviderKind(Protocol):
     """Its options: a frozen Struct that forbids unknown fields and has a default for each field."""
     notices: ClassVar[str] = ""
     """How its machines learn that they will be taken back, as in `Join`."""
+    local: ClassVar[bool] = False
+    """Whether its machines are on the server's own machine. They then reach the server where it listens, also on loopback,
+    and end with it if `agents.on_shutdown` is `stop`."""
     requires: ClassVar[Mapping[str, str]] = {}
     """Python modules that it imports when it is opened, each with what pip must install for it."""
 

@@ -28,7 +28,7 @@ from spillover.forms.problems import BadForm, Findings, FormProblem, shown
 from spillover.model.cluster import ClusterSpec, Leave
 from spillover.model.ids import ClusterName
 from spillover.ports.commands import CommandError, ErrorKind, refused
-from spillover.server.clusters import OpenClusters
+from spillover.server.clusters import OpenClusters, cluster_settings
 from spillover.server.differences import budget_differences, cluster_differences
 from spillover.server.lives import ClusterLives
 from spillover.wire.api import (
@@ -44,7 +44,9 @@ from spillover.wire.configfile import LocalAgentsDoc
 
 MOST_ENTRY: Final = 256 << 10
 """Most characters in the form of an added cluster, which is journaled as written."""
-_LIVE: Final = frozenset({"clusters", "forms", "entries", "clusters_from", "policies", "budgets", "ahead"})
+_LIVE: Final = frozenset(
+    {"clusters", "forms", "providers", "entries", "clusters_from", "policies", "budgets", "ahead"}
+)
 """Parts of the configuration that a running server can change; all others need a restart."""
 
 
@@ -79,7 +81,7 @@ class ServerAdministration:
         if read is None:
             raise _invalid(found.located())
         (spec,) = read.specs
-        form = read.forms[spec.name]
+        settings = cluster_settings(read)[spec.name]
         if len(read.entries[spec.name]) > MOST_ENTRY:
             found.add((), f"has more than {MOST_ENTRY // 1024} KiB; use fewer agents or shorter labels")
         self._check_agents(read, found)
@@ -90,7 +92,7 @@ class ServerAdministration:
             told = f"cluster {spec.name!r} already exists; {_CHANGE[self._config.clusters_from]}"
             raise CommandError(ErrorKind.CONFLICT, told)
         if request.check and known is None:
-            lines = await self._clusters.try_out(spec.name, spec.kind, form)
+            lines = await self._clusters.try_out(spec, settings)
             if lines:
                 raise _invalid([FormProblem("", None, f"cluster {spec.name}", line) for line in lines])
         identity = self._clusters.identity if spec.external else ""
@@ -100,9 +102,9 @@ class ServerAdministration:
         """Report agents whose name another agent on this machine has, as they would share a folder."""
         taken = {
             each.name: name
-            for name, form in self._clusters.forms.items()
-            if isinstance(form, LocalAgentsDoc)
-            for each in form.local
+            for name, settings in self._clusters.settings.items()
+            if isinstance(settings.form, LocalAgentsDoc)
+            for each in settings.form.local
         }
         for name, form in read.forms.items():
             for at, local in enumerate(form.local if isinstance(form, LocalAgentsDoc) else ()):
@@ -139,7 +141,7 @@ class ServerAdministration:
         changes, proposals = self._differences(state, wanted, Leave(request.jobs), who)
         if request.dry_run:
             return ConfigOutcome(changes, done=False)
-        configured = {**self._lives.configured, **wanted.forms}
+        configured = {**self._lives.configured, **cluster_settings(wanted)}
         before, self._lives.configured = self._lives.configured, configured
         try:
             if proposals:
@@ -221,9 +223,9 @@ class ServerAdministration:
         if before.kind != spec.kind:
             told = f"is of kind {before.kind} and cannot become {spec.kind}; give the new cluster another name, or restart the server"
             raise CommandError(ErrorKind.CONFLICT, f"{what} {told}")
-        form = wanted.forms[spec.name]
+        settings = cluster_settings(wanted)[spec.name]
         says = cluster_differences(before, spec)
-        restated = self._clusters.forms.get(spec.name, form) != form
+        restated = self._clusters.settings.get(spec.name, settings) != settings
         if restated:
             says.append("connection settings")
         if known.form:

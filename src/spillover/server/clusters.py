@@ -11,6 +11,7 @@ from typing import Final, cast
 from msgspec import Struct
 
 from spillover.clusters.kinds import Kinds, load_kinds
+from spillover.config.clusters import Clusters
 from spillover.config.config import Config
 from spillover.control.agents.lease_sender import LeaseSender
 from spillover.control.controllers.driving import Driving
@@ -20,12 +21,13 @@ from spillover.control.live.loop import Loop
 from spillover.control.live.set_aside import surviving
 from spillover.core.state import State
 from spillover.model.backoff import reason_of
-from spillover.model.cluster import AGENTS
+from spillover.model.cluster import AGENTS, ClusterSpec
 from spillover.model.ids import ClusterName
 from spillover.ports.blobs import Blobs
 from spillover.ports.driver import Driver, Manner
 from spillover.ports.kinds import AgentHost, CannotOpen, Opened, Opening
 from spillover.providers.registry import load_providers
+from spillover.server.pools import OpenPools, Reached, Renting
 
 _DRIVER: Final = (*Driver.__annotations__, *[part for part in vars(Driver) if not part.startswith("_")])
 """Members of every driver."""
@@ -68,6 +70,27 @@ def owner_of(identity: str, cluster: ClusterName) -> str:
     return hashlib.blake2s(f"{identity}/{cluster}".encode(), digest_size=8).hexdigest()
 
 
+class Settings(Struct, frozen=True):
+    """How to open a cluster."""
+
+    form: Struct
+    """In the form of its kind."""
+    renting: Renting | None = None
+    """Who rents its machines; None if it has no pool."""
+
+
+def cluster_settings(read: Config | Clusters) -> dict[ClusterName, Settings]:
+    """Return how to open each cluster that was read."""
+    specs = read.clusters if isinstance(read, Config) else read.specs
+    return {
+        spec.name: Settings(
+            read.forms[spec.name],
+            None if spec.pool is None else Renting(spec.pool.provider, read.providers[spec.name]),
+        )
+        for spec in specs
+    }
+
+
 class ClusterParts(Struct, frozen=True):
     """What all clusters of a server need."""
 
@@ -85,7 +108,7 @@ class _Open(Struct):
     """An open cluster."""
 
     kind: str
-    form: Struct
+    settings: Settings
     opened: Opened
     driving: Driving | None
     """Reconciles the cluster with the state; None for a cluster of agents."""
@@ -103,6 +126,8 @@ class OpenClusters:
         archive = OutputArchive(around.blobs, config.output_limit)
         self._keep = archive.keep if config.keep_output else None
         self.kinds = load_kinds()
+        self.pools = OpenPools(config, around.data, around.loop, around.umask, around.files)
+        """Those of clusters whose machines are rented."""
         self._serves = False
         """Whether agents can find the server."""
         self.identity = ""
@@ -117,12 +142,12 @@ class OpenClusters:
     def form(self, cluster: ClusterName) -> Struct | None:
         """Return the form of a cluster; None if it is not open."""
         found = self._open.get(cluster)
-        return None if found is None else found.form
+        return None if found is None else found.settings.form
 
     @property
-    def forms(self) -> dict[ClusterName, Struct]:
-        """The form of each open cluster."""
-        return {name: each.form for name, each in self._open.items()}
+    def settings(self) -> dict[ClusterName, Settings]:
+        """How each open cluster was opened."""
+        return {name: each.settings for name, each in self._open.items()}
 
     @property
     def has_drivers(self) -> bool:
@@ -132,25 +157,31 @@ class OpenClusters:
     def look_for_kinds(self) -> None:
         """Find kinds that were installed while the server runs."""
         self.kinds = load_kinds()
+        self.pools.look_for_providers()
 
-    def open(self, name: ClusterName, kind: str, form: Struct) -> None:
+    def open(self, name: ClusterName, kind: str, settings: Settings) -> None:
         """Open a cluster without running it; raise CannotOpen."""
         around = self._around
         if kind not in self.kinds:
             raise CannotOpen(self.kinds.unusable.get(kind, f"there is no cluster kind {kind!r}"))
-        opened, manner = _opened(self.kinds, kind, form, self._opening(name))
+        opened, manner = _opened(self.kinds, kind, settings.form, self._opening(name))
+        if settings.renting is not None and self.pools.renting(name) is None:
+            self.pools.open(name, settings.renting, self._owner(name), self.identity)
         driving = None
         if kind != AGENTS:
             driver = cast("Driver", opened)
             driving = Driving(around.loop, driver, around.lease_sender.starts, manner, self._keep)
             around.drivers.add(driving)
-        self._open[name] = _Open(kind, form, opened, driving)
+        self._open[name] = _Open(kind, settings, opened, driving)
+
+    def _owner(self, name: ClusterName) -> str:
+        return owner_of(self.identity, name)
 
     def _opening(self, name: ClusterName) -> Opening:
         around, config = self._around, self._around.config
         return Opening(
             cluster=name,
-            owner=owner_of(self.identity, name),
+            owner=self._owner(name),
             lead=around.loop,
             data=around.data,
             environ=os.environ,
@@ -162,6 +193,7 @@ class OpenClusters:
 
     async def check(self, clusters: Iterable[ClusterName]) -> list[str]:
         """Return why external clusters cannot be used, one line for each problem; skips clusters of agents."""
+        clusters = [*clusters]
         drivings = [driving for each in clusters if (driving := self._open[each].driving) is not None]
         found = await asyncio.gather(*[_problems(each.driver) for each in drivings])
         return [
@@ -176,9 +208,10 @@ class OpenClusters:
             if each.driving is not None and each.task is None:
                 self._run(each, each.driving.work, each.driving.run)
 
-    def start_agents(self) -> None:
-        """Run agents on this machine, now and for clusters opened later, as they can find the server from now on."""
+    def start_agents(self, reached: Reached) -> None:
+        """Run agents on this machine and pools, now and for clusters opened later: agents find the server from now on."""
         self._serves = True
+        self.pools.reached = reached
         self.start()
 
     def start(self) -> None:
@@ -189,6 +222,7 @@ class OpenClusters:
         for name, each in self._open.items():
             if each.driving is None and each.task is None:
                 self._run(each, f"local agents of {name}", cast("AgentHost", each.opened).run)
+        self.pools.start()
 
     def _run(self, each: _Open, work: str, run: Callable[[], Awaitable[None]]) -> None:
         each.task = asyncio.create_task(surviving(work, run, self._around.loop.aside), name=work)
@@ -196,22 +230,27 @@ class OpenClusters:
     async def close(self, cluster: ClusterName) -> None:
         """Close a removed cluster: stop its agents on this machine, or delete its ended attempts."""
         each = self._open.pop(cluster)
+        await self.pools.close(cluster)
         if each.driving is not None:
             await each.driving.clear()
         await self._let_go(each)
         if each.driving is None:
             await cast("AgentHost", each.opened).stop()
 
-    async def reopen(self, cluster: ClusterName, form: Struct) -> None:
-        """Replace an open cluster by one with another form; raise CannotOpen, and then change nothing.
+    async def reopen(self, cluster: ClusterName, settings: Settings) -> None:
+        """Replace an open cluster by one with other settings; raise CannotOpen, and then change nothing.
 
         Unchanged agents on this machine keep running. A new driver lists the objects again.
         """
         each = self._open[cluster]
+        await self.pools.reopen(cluster, settings.renting, self._owner(cluster), self.identity)
+        if settings.form == each.settings.form:
+            each.settings = settings
+            return
         if each.driving is not None:
             self._around.drivers.remove(cluster)
         try:
-            self.open(cluster, each.kind, form)
+            self.open(cluster, each.kind, settings)
         except CannotOpen:
             if each.driving is not None:
                 self._around.drivers.add(each.driving)
@@ -230,8 +269,11 @@ class OpenClusters:
             if each.task is None:
                 await each.driving.driver.close()
 
-    async def try_out(self, name: ClusterName, kind: str, form: Struct) -> list[str]:
+    async def try_out(self, spec: ClusterSpec, settings: Settings) -> list[str]:
         """Return why a cluster that is not open cannot be used, one line each."""
+        name, kind, form = spec.name, spec.kind, settings.form
+        if settings.renting is not None and spec.pool is not None:
+            return await self.pools.try_out(name, settings.renting, self._owner(name), spec.pool.offers)
         try:
             lines = list(self.kinds[kind].missing(form, os.environ, Path.home()))
             opened = None if lines else _opened(self.kinds, kind, form, self._opening(name))[0]
@@ -248,7 +290,11 @@ class OpenClusters:
             await driver.close()
 
     async def stop_agents(self, *, tasks_too: bool) -> None:
-        """Stop supervising the agents on this machine; with `tasks_too`, also stop them and their tasks."""
+        """Stop supervising the agents on this machine; with `tasks_too`, also stop them and their tasks.
+
+        Rented machines stay, but for those that are on this machine.
+        """
+        await self.pools.stop(machines_too=tasks_too)
         agents = [each for each in self._open.values() if each.driving is None]
         await asyncio.gather(*map(_end, agents))
         if tasks_too:
@@ -256,6 +302,7 @@ class OpenClusters:
 
     async def end(self) -> None:
         """Stop running all clusters."""
+        await self.pools.end()
         await asyncio.gather(*map(_end, self._open.values()))
         for each in self._open.values():
             if each.driving is not None and each.task is None:

@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 import structlog
-from msgspec import Struct
 
 from spillover.config.clusters import read_cluster
 from spillover.control.live.loop import Loop
@@ -36,7 +35,7 @@ from spillover.model.cluster import ClusterLife
 from spillover.model.ids import ClusterName
 from spillover.ports.commands import CommandError
 from spillover.ports.kinds import CannotOpen
-from spillover.server.clusters import OpenClusters
+from spillover.server.clusters import OpenClusters, Settings, cluster_settings
 
 log = structlog.get_logger()
 
@@ -59,11 +58,11 @@ _JOBS: Final = frozenset({JobEnded, JobRequeued, MachineGone, MachineRefused})
 class ClusterLives:
     """Opens, reopens and closes clusters as the state requires."""
 
-    def __init__(self, loop: Loop, clusters: OpenClusters, configured: dict[ClusterName, Struct]) -> None:
+    def __init__(self, loop: Loop, clusters: OpenClusters, configured: dict[ClusterName, Settings]) -> None:
         self._loop = loop
         self._clusters = clusters
         self.configured = configured
-        """Forms of the clusters in the configuration."""
+        """How to open the clusters of the configuration."""
         self.failed: dict[ClusterName, str] = {}
         """Clusters that cannot be opened, and why."""
         self._leaving = False
@@ -111,11 +110,11 @@ class ClusterLives:
         """Open or reopen one cluster as configured; record the error if that fails."""
         clusters = self._clusters
         try:
-            form = self._form(name, record)
+            settings = self._settings(name, record)
             if name not in clusters:
-                clusters.open(name, state.clusters[name].kind, form)
-            elif clusters.forms[name] != form:
-                await clusters.reopen(name, form)
+                clusters.open(name, state.clusters[name].kind, settings)
+            elif clusters.settings[name] != settings:
+                await clusters.reopen(name, settings)
             else:
                 return
         except CannotOpen as error:
@@ -127,8 +126,8 @@ class ClusterLives:
         clusters.start()
         log.info("opened a cluster", cluster=name, kind=state.clusters[name].kind)
 
-    def _form(self, name: ClusterName, record: ClusterRecord) -> Struct:
-        """Return the form of a cluster; raise CannotOpen if there is none or it is no longer valid."""
+    def _settings(self, name: ClusterName, record: ClusterRecord) -> Settings:
+        """Return how to open a cluster; raise CannotOpen if that is unknown or no longer valid."""
         if not record.form:
             if name not in self.configured:
                 raise CannotOpen(
@@ -139,7 +138,7 @@ class ClusterLives:
         read = read_cluster(msgspec.json.decode(record.form), self._clusters.kinds, found)
         if read is None:
             raise CannotOpen("; ".join(str(each) for each in found.located()))
-        return read.forms[name]
+        return cluster_settings(read)[name]
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         kinds = {type(each) for each in events}

@@ -8,17 +8,19 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter as Tally
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from spillover.control.controllers.pools import PoolControl
 from spillover.control.live.loop import Loop
 from spillover.control.requests.limits import KINDS, Gauge
 from spillover.control.views.costs import budget_views
 from spillover.core.events import AnyEvent, CounterName, JobEnded, JobPlaced, MemberPlaced
+from spillover.core.records.machines import LIVE, PoolRecord
 from spillover.core.state import State
 from spillover.model.ids import JobId
 from spillover.model.policy import choice_of
@@ -40,10 +42,17 @@ COUNTERS: Final[dict[CounterName, tuple[str, str, tuple[str, ...]]]] = {
 class _Now(Collector):
     """Collects current values."""
 
-    def __init__(self, loop: Loop, gauge: Gauge | None, blobs: CountedBlobs | None) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        gauge: Gauge | None,
+        blobs: CountedBlobs | None,
+        pools: Iterable[PoolControl] = (),
+    ) -> None:
         self._loop = loop
         self._gauge = gauge
         self._blobs = blobs
+        self._pools = pools
         self.hidden = False
         """Whether to leave out values of the state."""
 
@@ -82,6 +91,7 @@ class _Now(Collector):
         yield refused
         if self._blobs is not None:
             yield from _of_blobs(self._blobs)
+        yield from _of_calls(self._pools)
 
     def _of_state(self, state: State) -> Iterator[Metric]:
         """Yield values of the state."""
@@ -122,6 +132,57 @@ class _Now(Collector):
         for axis, note in state.policies.disabled.items():
             disabled.add_metric((axis, choice_of(note.before, axis).name), 1)
         yield disabled
+        yield from _of_pools(state, self._loop.now())
+
+
+def _of_pools(state: State, now: int) -> Iterator[Metric]:
+    """Yield values of pools of rented machines."""
+    machines = GaugeMetricFamily("spill_machines", "Rented machines.", labels=("pool", "state"))
+    paused = GaugeMetricFamily("spill_pool_paused", "1 while a pool orders nothing.", labels=("pool",))
+    closed = GaugeMetricFamily(
+        "spill_pool_closed_offers", "Offers that are not ordered after a refusal.", labels=("pool",)
+    )
+    for spec in state.facts.clusters:
+        if spec.pool is None:
+            continue
+        count = Tally(each.state for each in state.live_machines(spec.name))
+        for each in LIVE:
+            machines.add_metric((spec.name, each), count[each])
+        pool = state.pools.get(spec.name, PoolRecord(spec.name))
+        paused.add_metric((spec.name,), bool(pool.paused))
+        closed.add_metric((spec.name,), sum(pool.is_closed(key, now) for key in pool.closed))
+    yield machines
+    yield paused
+    yield closed
+    cost = CounterMetricFamily(
+        "spill_machine_cost",
+        "Cost of rented machines that are gone, in the currency, by what it was for.",
+        labels=("pool", "what"),
+    )
+    spent: dict[tuple[str, str], int] = {}
+    for spend in state.spends.values():
+        for what in ("useful", "boot", "idle", "interrupted"):
+            key = spend.key.partition("/")[0], what
+            spent[key] = spent.get(key, 0) + getattr(spend, what)
+    for key, amount in spent.items():
+        cost.add_metric(key, amount / MONEY)
+    yield cost
+
+
+def _of_calls(pools: Iterable[PoolControl]) -> Iterator[Metric]:
+    """Yield the calls to providers."""
+    calls = CounterMetricFamily(
+        "spill_provider_calls", "Calls to providers of machines.", labels=("pool", "call", "outcome")
+    )
+    failing = GaugeMetricFamily(
+        "spill_provider_failing", "1 while calls to a provider fail.", labels=("pool",)
+    )
+    for each in pools:
+        for (call, outcome), count in sorted(each.calls.items()):
+            calls.add_metric((each.cluster, call, outcome), count)
+        failing.add_metric((each.cluster,), bool(each.ledger.problem))
+    yield calls
+    yield failing
 
 
 def _of_blobs(blobs: CountedBlobs) -> Iterator[Metric]:
@@ -175,11 +236,17 @@ class _Process(Collector):
 class Metrics:
     """All metrics of a server."""
 
-    def __init__(self, loop: Loop, gauge: Gauge | None = None, blobs: CountedBlobs | None = None) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        gauge: Gauge | None = None,
+        blobs: CountedBlobs | None = None,
+        pools: Iterable[PoolControl] = (),
+    ) -> None:
         self.registry = CollectorRegistry()
         self.pauses = Pauses()
         """Must run as a task beside the server."""
-        self._now = _Now(loop, gauge, blobs)
+        self._now = _Now(loop, gauge, blobs, pools)
         self.registry.register(self._now)
         self.registry.register(_Process(self.pauses))
         ProcessCollector(registry=self.registry)

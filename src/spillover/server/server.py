@@ -53,10 +53,11 @@ from spillover.ports.commands import CommandError, ErrorKind
 from spillover.ports.journal import StoreError, Unwritable
 from spillover.ports.kinds import CannotOpen
 from spillover.server.administration import ServerAdministration
-from spillover.server.clusters import ClusterParts, OpenClusters, Unusable, identity_for
+from spillover.server.clusters import ClusterParts, OpenClusters, Unusable, cluster_settings, identity_for
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
 from spillover.server.lives import ClusterLives
 from spillover.server.metrics import Metrics
+from spillover.server.pools import Reached, reached_at
 from spillover.server.tls import CertificateRenewal, Identity
 from spillover.stores.blobs import FileBlobs, MemoryBlobs
 from spillover.stores.counted import CountedBlobs
@@ -120,12 +121,12 @@ class Server:
         self._archiving = Archiving(self.loop, store.archive, self._files.keep)
         self._lease_sender = LeaseSender(self.loop, self._hub, self._specs, tickets)
         self._gauge = _gauge_of(config, self._clock)
-        self._metrics = Metrics(self.loop, self._gauge, self._blobs)
         drivers = Drivers()
         self._clusters = OpenClusters(
             ClusterParts(config, data, self.loop, self._lease_sender, self._blobs, drivers, umask, files)
         )
-        self._lives = ClusterLives(self.loop, self._clusters, dict(config.forms))
+        self._metrics = Metrics(self.loop, self._gauge, self._blobs, self._clusters.pools.controls)
+        self._lives = ClusterLives(self.loop, self._clusters, cluster_settings(config))
         self.administration = ServerAdministration(config, self.loop, self._clusters, self._lives, reload)
         self.commands = self._commands(drivers)
 
@@ -173,6 +174,7 @@ class Server:
                 gauge=self._gauge,
                 drivers=drivers,
                 clusters=self.administration,
+                pools=self._clusters.pools.controls,
             )
         )
 
@@ -238,7 +240,7 @@ class Server:
                 ca = self._identity.ca if self._identity is not None else None
                 where = Whereabouts(url, grpc, epoch, os.getpid(), str(ca) if ca is not None else None)
                 write_whereabouts(self._data, where)
-                self._clusters.start_agents()
+                self._clusters.start_agents(self._reached(grpc_port, grpc, renewal))
                 door.open(app)
                 print(f"ready {url}", flush=True)  # noqa: T201 - the starting process waits for it
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -291,11 +293,14 @@ class Server:
         state, clusters = self.loop.state, self._clusters
         for spec in self._config.clusters:
             try:
-                clusters.open(spec.name, spec.kind, self._config.forms[spec.name])
+                clusters.open(spec.name, spec.kind, cluster_settings(self._config)[spec.name])
             except CannotOpen as error:
                 raise Unusable(f"cluster {spec.name}: {error}") from None
         # A cluster that was used before may be unreachable for a while; start without it.
-        if wrong := await clusters.check(each for each in clusters if each not in state.conditions):
+        wrong = await clusters.check(each for each in clusters if each not in state.conditions)
+        offers = {each.name: each.pool.offers for each in self._config.clusters if each.pool is not None}
+        wrong += await clusters.pools.check([each for each in offers if each not in state.pools], offers)
+        if wrong:
             raise Unusable("\n".join(wrong))
 
     async def show(self, http: socket.socket, why: str, take: Callable[[], Awaitable[Taken]]) -> Taken:
@@ -334,6 +339,16 @@ class Server:
     def _files_of_tls(self) -> tuple[Path, Path] | None:
         """Return certificate and key; None without TLS."""
         return (self._identity.cert, self._identity.key) if self._identity is not None else None
+
+    def _reached(self, port: int, here: str, renewal: CertificateRenewal | None) -> Reached:
+        """Return where agents reach the server; machines that are rented later are told of a new certificate."""
+        identity = None if renewal is None else renewal.identity
+        names = () if identity is None else identity.names
+        pin = "" if identity is None else identity.pin()
+        found = reached_at(self._config, self._config.grpc.at(port), here, names, pin)
+        if renewal is not None:
+            renewal.on_change(lambda new: self._clusters.pools.repin(new.pin()))
+        return found
 
     def _authority(self) -> bytes:
         """Return the authority of the server's certificate as PEM; empty if it has none of its own."""

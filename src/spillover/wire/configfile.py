@@ -360,6 +360,12 @@ class BudgetDoc(Struct, frozen=True, forbid_unknown_fields=True):
 class AgentsDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of all agents."""
 
+    address: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=260)] | None,
+        Meta(
+            description="HOST or HOST:PORT at which rented machines reach this server; default: as grpc says."
+        ),
+    ] = None
     lost_after: Annotated[
         Quantity, Meta(description="How long a started task keeps running while the server is unreachable.")
     ] = "5m"

@@ -14,7 +14,7 @@ from spillover.control.agents.tickets import Tickets
 from spillover.control.driving.drivers import Drivers
 from spillover.ports.commands import CommandError, ErrorKind
 from spillover.server.administration import ServerAdministration
-from spillover.server.clusters import ClusterParts, OpenClusters
+from spillover.server.clusters import ClusterParts, OpenClusters, cluster_settings
 from spillover.server.lives import ClusterLives
 from spillover.server.up import settings_of
 from spillover.stores.blobs import MemoryBlobs
@@ -36,7 +36,7 @@ async def administering(
         config = replace(CONFIG, clusters_from=source)
         runner = LeaseSender(control.loop, Hub(), control.specs, Tickets())
         clusters = OpenClusters(ClusterParts(config, folder, control.loop, runner, MemoryBlobs(), Drivers()))
-        lives = ClusterLives(control.loop, clusters, dict(config.forms))
+        lives = ClusterLives(control.loop, clusters, cluster_settings(config))
         yield ServerAdministration(config, control.loop, clusters, lives, lambda: config)
 
 

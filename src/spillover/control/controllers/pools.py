@@ -25,7 +25,7 @@ from spillover.core.events import (
     PoolPaused,
     PoolResumed,
 )
-from spillover.core.pool_proposals import OpenPool, SeePrices
+from spillover.core.pool_proposals import OpenPool, SeeGone, SeePrices
 from spillover.core.proposals import Proposal, Refusal
 from spillover.core.records.machines import RentedMachine
 from spillover.model.backoff import reason_of
@@ -57,7 +57,7 @@ class PoolControl:
         provider: Provider,
         owner: str,
         *,
-        terms: Callable[[], JoinTerms],
+        terms: Callable[[], JoinTerms | None],
         identity: str,
     ) -> None:
         self.cluster = cluster
@@ -70,7 +70,7 @@ class PoolControl:
         """Calls that were answered, by what was asked and what came of it."""
         self._loop = loop
         self._terms = terms
-        """Returns what new machines are told; known once the server listens."""
+        """Returns what new machines are told; None while the pool must rest."""
         self._identity = identity
         self._news = asyncio.Event()
         loop.listen(self._see)
@@ -89,38 +89,28 @@ class PoolControl:
 
     async def run(self) -> None:
         """Carry out and observe until cancelled."""
-        await self._open()
         self.ledger.resume()
-        try:
-            async with asyncio.TaskGroup() as group:
-                while True:
-                    pause = await self._look(group)
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(pause):
-                            await self._news.wait()
-                    self._news.clear()
-                    await asyncio.sleep(LINGER)
-        finally:
-            await self.provider.close()
-
-    async def _open(self) -> None:
-        """Record the pool in the state, as soon as that can be written."""
-        while True:
-            opening = OpenPool(self.cluster, secrets.token_bytes(32), self._terms(), self._identity)
-            try:
-                await self._loop.propose(opening)
-            except CommandError:
-                await asyncio.sleep(AGAIN)
-            else:
-                return
+        async with asyncio.TaskGroup() as group:
+            while True:
+                pause = await self._look(group)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._news.wait()
+                self._news.clear()
+                await asyncio.sleep(LINGER)
 
     async def _look(self, group: asyncio.TaskGroup) -> float | None:
         """Propose answers and start the calls that are due; return the seconds until the next look."""
-        loop, ledger = self._loop, self.ledger
-        if not loop.may_act():
+        loop, ledger, terms = self._loop, self.ledger, self._terms()
+        if not loop.may_act() or terms is None:
             return AGAIN
         try:
             state = (await loop.read()).state
+            pool = state.pools.get(self.cluster)
+            if pool is None or not pool.key or pool.terms != terms or not state.facts.identity:
+                key = secrets.token_bytes(32)
+                await self._propose([OpenPool(self.cluster, key, terms, self._identity)])
+                return 0.0
             monotonic = loop.time.monotonic()
             due = ledger.due(state, loop.now(), monotonic)
             if due.proposals:
@@ -279,6 +269,22 @@ class PoolControl:
                 with contextlib.suppress(CommandError):
                     await self._propose([SeePrices(self.cluster, known)])
         self._news.set()
+
+    async def end_all(self, why: str) -> None:
+        """End all machines at once, and record that they are gone; not while this also runs."""
+        try:
+            listing = await self._call("list", self.provider.list)
+            state = (await self._loop.read()).state
+            ours = {each.id for each in listing.machines if each.owner == self.owner}
+            ours.update(each.provider_id for each in state.live_machines(self.cluster) if each.provider_id)
+            if not ours or not self._loop.may_act():
+                return
+            left = await self._call("destroy", lambda: self.provider.destroy(sorted(ours)))
+            ended = ours.difference(left)
+            gone = [each for each in state.live_machines(self.cluster) if each.provider_id in ended]
+            await self._propose([SeeGone(self.cluster, each.id, why) for each in gone])
+        except (ProviderError, CommandError) as error:
+            log.warning("cannot end all machines of a pool", pool=self.cluster, error=str(error))
 
     # --- questions
 

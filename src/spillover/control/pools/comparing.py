@@ -125,8 +125,9 @@ class Comparison:
             return
         if known.missed is None:
             known.missed = began
-        at_once = known.destroyed is not None and known.seen
-        if at_once or began - known.missed >= APART:
+        # The provider surely knew the machine when it was destroyed, and did not take its id for one that is gone.
+        existed = known.seen or machine.joined_at is not None
+        if (known.destroyed is not None and existed) or began - known.missed >= APART:
             self._found.proposals.append(self._never_seen(machine))
 
     def _counts(self, machine: RentedMachine, known: Knowledge, began: int) -> bool:

@@ -13,6 +13,7 @@ from spillover.control.driving.drivers import Drivers
 from spillover.control.live.loop import Loop
 from spillover.control.live.slices import slices
 from spillover.control.live.specs import Specs
+from spillover.control.pools.controls import PoolControls
 from spillover.control.requests import dry_run as forecasting
 from spillover.control.requests import whatif
 from spillover.control.requests.files import JobFiles
@@ -140,6 +141,8 @@ class Parts(Struct, frozen=True):
     """External clusters."""
     clusters: ClusterAdministration | None = None
     """Adds, drains and removes clusters; None if the server cannot change them."""
+    pools: PoolControls = field(default_factory=PoolControls)
+    """Open pools of rented machines."""
 
 
 class LiveCommands:
@@ -388,7 +391,7 @@ class LiveCommands:
         """Return why a cluster cannot be opened, or why its driver failed; None if all is well."""
         administration = self._parts.clusters
         found = None if administration is None else administration.problem(cluster)
-        return found or self._parts.drivers.problem(cluster)
+        return found or self._parts.drivers.problem(cluster) or self._parts.pools.problem(cluster)
 
     async def agents(self) -> list[AgentView]:
         """Return all agents."""

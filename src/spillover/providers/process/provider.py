@@ -81,6 +81,7 @@ class ProcessKind(ProviderKind):
     """The provider `process`."""
 
     name: ClassVar[str] = "process"
+    local: ClassVar[bool] = True
     form: ClassVar[type[Struct]] = ProcessForm
 
     def check(self, form: ProcessForm, offers: Sequence[Offer]) -> Sequence[Flaw]:

@@ -1,0 +1,65 @@
+"""A real server that rents machines of the provider `process` when jobs need them, and gives them back."""
+
+from collections.abc import Callable
+from typing import Any
+
+from spillover.core.events import MachineGone, MachineJoined, MachinesWanted
+from tests.support.processes import ServerProcess, nothing_left, processes_of, read_journal, wait_until
+
+POOL = {
+    "provider": "process",
+    "offers": [{"type": "small", "cpu": 1, "memory": "1Gi", "hour": 0.1}],
+    "max": 3,
+    "boot": "1s",
+    "idle": "1s",
+}
+
+
+def a_pool(**changes: Any) -> dict[str, Any]:
+    return {
+        "clusters": [{"name": "cloud", "role": "rented", "pool": {**POOL, **changes}}],
+        "policy": {"wait": "zero"},
+    }
+
+
+def machines(server: ServerProcess, *states: str) -> list[str]:
+    with server.client() as client:
+        (pool,) = client.pools()
+        return [each.id for each in pool.machines if each.state in states]
+
+
+def agents(server: ServerProcess) -> list[str]:
+    with server.client() as client:
+        return [each.name for each in client.agents() if each.state == "ready"]
+
+
+def test_a_job_makes_the_server_rent_a_machine_and_give_it_back(
+    servers: Callable[..., ServerProcess],
+) -> None:
+    server = servers(**a_pool()).up()
+    ran = server.spill("run", "--wait", "--cpu", "1", "--", "echo", "rented")
+    assert (ran.returncode, ran.stdout) == (0, "rented\n"), ran
+    wait_until(lambda: machines(server, "gone"), "the machine being gone", 40)
+    assert server.stop() == 0
+    events = read_journal(server.data)
+    wishes = [wish for event in events if isinstance(event, MachinesWanted) for wish in event.wishes]
+    assert len(wishes) == 1
+    assert len([each for each in events if isinstance(each, MachineJoined)]) == 1
+    (gone,) = [each for each in events if isinstance(each, MachineGone)]
+    assert gone.paid == gone.boot + gone.useful + gone.idle > 0
+    nothing_left(server.data)
+
+
+def test_a_server_that_was_killed_finds_its_machine_again(servers: Callable[..., ServerProcess]) -> None:
+    server = servers(**a_pool(idle="1h")).up()
+    assert server.spill("run", "--wait", "--cpu", "1", "--", "true").returncode == 0
+    (machine,) = machines(server, "ready")
+    server.kill()
+    assert processes_of(server.data), "the machine is gone with its server"
+    server.up()
+    wait_until(lambda: agents(server) == [machine], "the machine joining again")
+    ran = server.spill("run", "--wait", "--cpu", "1", "--", "echo", "again")
+    assert (ran.returncode, ran.stdout) == (0, "again\n"), ran
+    assert machines(server, "ready") == [machine]
+    assert server.stop() == 0
+    wait_until(lambda: not processes_of(server.data), "the machine ending with its server")
