@@ -15,6 +15,8 @@ from spillover.model.units import DAY, FOREVER, time_of
 
 CostBy: TypeAlias = Literal["project", "user", "cluster", "day", "week", "month"]
 """What costs are grouped by."""
+MachinesBy: TypeAlias = Literal["pool", "day", "week", "month"]
+"""What costs of machines are grouped by."""
 EVERY: Final = "*"
 """Stands for every project or user, each with its own budget."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from spillover.core.events import JobState
 from spillover.core.proposals import Refusal, RefusalKind
 from spillover.forms.jobs.reading import JobForm
-from spillover.model.budget import CostBy
+from spillover.model.budget import CostBy, MachinesBy
 from spillover.model.job import Range
 from spillover.ports.callers import Caller
 from spillover.wire.api import (
@@ -37,6 +37,7 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    MachineCosts,
     NewToken,
     Overview,
     PastJob,
@@ -347,6 +348,10 @@ class Commands(Protocol):
 
     async def costs(self, by: CostBy, since: int | None) -> CostReport:
         """Return costs of running attempts, and of those that ended at or after a time (nanoseconds UTC; None: all)."""
+        ...
+
+    async def machine_costs(self, by: MachinesBy, since: int | None) -> MachineCosts:
+        """Return costs of machines that exist, or were gone on the day of a time or later (nanoseconds UTC; None: all)."""
         ...
 
     async def budgets(self) -> list[BudgetView]:

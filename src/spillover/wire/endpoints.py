@@ -38,6 +38,7 @@ from spillover.wire.api import (
     JobPage,
     Jobs,
     JobView,
+    MachineCosts,
     NewToken,
     Overview,
     PastJob,
@@ -71,6 +72,7 @@ from spillover.wire.parameters import (
     FilesQuery,
     ListQuery,
     LogsQuery,
+    MachineCostQuery,
     NoParameters,
     OfBlob,
     OfJob,
@@ -310,6 +312,10 @@ OVERVIEW: Final = Endpoint(
 COSTS: Final = Endpoint(
     "costs", "GET", "/v1/costs", "Show the cost by project, user, cluster, day, week or month",
     CostQuery, NO_BODY, json_of(CostReport),
+)
+MACHINE_COSTS: Final = Endpoint(
+    "machine_costs", "GET", "/v1/costs/machines", "Show what rented machines cost, and how much of it was useful, by pool, day, week or month",
+    MachineCostQuery, NO_BODY, json_of(MachineCosts),
 )
 BUDGETS: Final = Endpoint(
     "budgets", "GET", "/v1/budgets", "List budgets in their current period",

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-from spillover.model.budget import CostBy
+from spillover.model.budget import CostBy, MachinesBy
 from spillover.model.files import DIGEST_RULE, is_digest
 from spillover.model.ids import is_name
 from spillover.model.units import FOREVER
@@ -97,6 +97,14 @@ class CostQuery(Struct, frozen=True):
     by: CostBy = "project"
     since: Moment | None = None
     """Attempts that ended at or after this time, RFC 3339 with a zone."""
+
+
+class MachineCostQuery(Struct, frozen=True):
+    """How to group costs of machines, and since when."""
+
+    by: MachinesBy = "pool"
+    since: Moment | None = None
+    """Machines that exist, or were gone on the day of this time or later, RFC 3339 with a zone."""
 
 
 class PastQuery(Struct, frozen=True):

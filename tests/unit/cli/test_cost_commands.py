@@ -10,7 +10,7 @@ from msgspec import structs
 
 from spillover.cli.commands.cost import budget_columns, budget_row
 from spillover.cli.printing.output import Output
-from spillover.wire.api import BudgetView, CostReport, CostView
+from spillover.wire.api import BudgetView, CostReport, CostView, MachineCosts, MachineCostView
 
 AT = "2027-02-01T00:00:00.000000Z"
 
@@ -103,3 +103,59 @@ def test_why_tells_what_a_job_would_cost_in_the_currency_of_the_server(
     why = structs.replace(client.why("train"), estimated_cost=0.12, cost_at_walltime=0.32)
     client.why = lambda _: why
     assert "would cost       0.1200 USD if rented, at most 0.3200" in spill("why", "train").out
+
+
+@pytest.fixture
+def pools(client: Any) -> Any:
+    """A client that knows what machines cost."""
+    cloud = MachineCostView("cloud", 5, 10.0, 6.0, 1.0, 2.5, 0.5, 2, 3.0)
+    spare = MachineCostView("spare", 1, 2.0, 2.0, 0.0, 0.0, 0.0, 0, 0.0)
+    total = MachineCostView("total", 6, 12.0, 8.0, 1.0, 2.5, 0.5, 2, 3.0)
+    client.rows = [cloud, spare]
+    client.asked = []
+
+    def machine_costs(by: str, since: datetime | None) -> MachineCosts:
+        client.asked.append((by, since))
+        return MachineCosts(by, None, "USD", client.rows, total)
+
+    client.machine_costs = machine_costs
+    return client
+
+
+def test_costs_by_pool_are_what_machines_cost_and_for_what(pools: Any, spill: Callable[..., Any]) -> None:
+    title, cloud, spare, total = spill("cost", "--by", "pool", "--since", "2027-01-31").out.splitlines()
+    assert title.split() == (
+        ["POOL", "MACHINES", "PAID", "(USD)", "USEFUL", "BOOT", "IDLE", "INTERRUPTED", "LIVE", "SO", "FAR"]
+    )
+    assert cloud.split() == ["cloud", "5", "10.00", "6.00", "1.00", "2.50", "0.5000", "2", "3.00"]
+    assert spare.split() == ["spare", "1", "2.00", "2.00", "-", "-", "-", "-", "-"]
+    assert total.split()[:3] == ["total", "6", "12.00"]
+    assert pools.asked == [("pool", datetime(2027, 1, 31, tzinfo=UTC))]
+    assert json.loads(spill("cost", "--by", "pool", "--json").out)[0]["so_far"] == 3.0
+    pools.rows = []
+    assert spill("cost", "--by", "pool") == (0, "", "spill: no machines were rented\n")
+
+
+def test_waste_is_what_machines_cost_beyond_useful_work(pools: Any, spill: Callable[..., Any]) -> None:
+    title, cloud, spare, total = spill("cost", "--waste").out.splitlines()
+    assert title.split() == ["POOL", "PAID", "(USD)", "WASTE", "PART", "BOOT", "IDLE", "INTERRUPTED"]
+    assert cloud.split() == ["cloud", "10.00", "4.00", "40", "%", "1.00", "2.50", "0.5000"]
+    assert spare.split() == ["spare", "2.00", "-", "0", "%", "-", "-", "-"]
+    assert total.split()[:5] == ["total", "12.00", "4.00", "33", "%"]
+    assert spill("cost", "--waste", "--by", "week").out.split()[0] == "WEEK"
+    assert [by for by, _ in pools.asked] == ["pool", "week"]
+
+
+def test_waste_by_project_is_one_clear_line(pools: Any, spill: Callable[..., Any]) -> None:
+    typed = spill("cost", "--waste", "--by", "project")
+    assert (typed.code, typed.out, typed.err.count("\n")) == (2, "", 1)
+    assert "--waste with --by pool, day, week, month" in typed.err
+
+
+def test_costs_of_tasks_name_what_the_machines_cost(bank: Any, spill: Callable[..., Any]) -> None:
+    costs = bank.costs
+    bank.costs = lambda by, since: structs.replace(costs(by, since), machines=300.0)
+    typed = spill("cost", "--by", "cluster")
+    assert typed.out.splitlines()[-1].split() == ["total", "5", "254.07", "3.10", "9.80"]
+    assert "shares of tasks; rented machines cost 300.00 USD in all: spill cost --by pool" in typed.err
+    assert spill("cost", "--json").err == ""

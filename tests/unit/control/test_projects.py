@@ -357,3 +357,12 @@ async def test_each_project_has_keys_of_its_own(
     )
     with pytest.raises(CommandError, match=rf"was used for another job, {other}; use a new key"):
         await everybody.submit([of("b", "nlp", key="k")], "ada")
+
+
+async def test_what_machines_cost_that_all_projects_share_is_not_for_a_token_of_one(
+    everybody: LiveCommands,
+) -> None:
+    with pytest.raises(CommandError, match="limited to project 'vision'") as raised:
+        await everybody.of(VISION).machine_costs("pool", None)
+    assert raised.value.kind is ErrorKind.FORBIDDEN
+    assert (await everybody.machine_costs("pool", None)).rows == []

@@ -41,6 +41,7 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    MachineCosts,
     NewToken,
     Overview,
     PastJob,
@@ -74,6 +75,7 @@ from spillover.wire.parameters import (
     FilesQuery,
     ListQuery,
     LogsQuery,
+    MachineCostQuery,
     NoParameters,
     OfBlob,
     OfJob,
@@ -281,6 +283,12 @@ async def overview(request: Request[OverviewQuery, None]) -> Overview:
 async def costs(request: Request[CostQuery, None]) -> CostReport:
     """Sum costs."""
     return await request.commands.costs(request.asked.by, moment(request.asked.since))
+
+
+@serves(endpoints.MACHINE_COSTS)
+async def machine_costs(request: Request[MachineCostQuery, None]) -> MachineCosts:
+    """Sum costs of machines."""
+    return await request.commands.machine_costs(request.asked.by, moment(request.asked.since))
 
 
 @serves(endpoints.BUDGETS)

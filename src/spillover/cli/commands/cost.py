@@ -1,22 +1,31 @@
 """`spill cost` and `spill budgets`: show the cost of rented capacity, and what is left of budgets."""
 
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
 from spillover.cli.arguments import since
-from spillover.cli.command import Command, Context, add_connection, add_json
+from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
 from spillover.cli.printing.output import Cell, Column, Row
 from spillover.cli.printing.shown import NOTHING, local, money
 
 if TYPE_CHECKING:
-    from spillover.wire.api import BudgetView, CostView
+    from spillover.model.budget import CostBy, MachinesBy
+    from spillover.wire.api import BudgetView, CostView, MachineCostView
 
-_BY = ("project", "user", "cluster", "day", "week", "month")
+_BY: Final = ("project", "user", "cluster", "pool", "day", "week", "month")
+_WASTE_BY: Final = ("pool", "day", "week", "month")
 
 
 def _configure_cost(parser: ArgumentParser) -> None:
-    parser.add_argument("--by", choices=_BY, default="project", help="group costs by (default: project)")
+    parser.add_argument(
+        "--by", choices=_BY, help="group costs by; pool: what rented machines cost (default: project)"
+    )
+    parser.add_argument(
+        "--waste",
+        action="store_true",
+        help="what rented machines cost while they did nothing useful, by pool (default), day, week or month",
+    )
     parser.add_argument(
         "--since", type=since, metavar="WHEN", help="only costs since then, such as 30d or 2027-01-31"
     )
@@ -30,13 +39,16 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _cost(args: Namespace, context: Context) -> int:
+    if args.waste or args.by == "pool":
+        return _machines(args, context)
+    by: CostBy = args.by or "project"
     with context.connect(args) as client:
-        report = client.costs(by=args.by, since=args.since)
+        report = client.costs(by=by, since=args.since)
     if args.json:
         context.out.json(report.rows)
     elif report.rows:
         columns = (
-            Column(args.by.upper(), gives=True),
+            Column(by.upper(), gives=True),
             Column("JOBS", right=True),
             Column(f"COST ({report.currency})", right=True),
             Column("RUNNING", right=True),
@@ -46,7 +58,72 @@ def _cost(args: Namespace, context: Context) -> int:
         context.out.table(columns, [cost_row(one) for one in (*report.rows, *total)])
     else:
         context.out.note("no costs")
+    if report.machines is not None and not args.json:
+        paid = money(report.machines, report.currency)
+        context.out.note(
+            f"these are shares of tasks; rented machines cost {paid} in all: spill cost --by pool"
+        )
     return codes.OK
+
+
+def _machines(args: Namespace, context: Context) -> int:
+    """Show what machines cost."""
+    by: MachinesBy = args.by or "pool"
+    if by not in _WASTE_BY:
+        raise UsageError(f"machines are shared; use --waste with --by {', '.join(_WASTE_BY)}")
+    with context.connect(args) as client:
+        report = client.machine_costs(by=by, since=args.since)
+    shown = report.rows if len(report.rows) == 1 else [*report.rows, report.total]
+    if args.json:
+        context.out.json(report.rows)
+    elif not report.rows:
+        context.out.note("no machines were rented")
+    elif args.waste:
+        context.out.table(_waste_columns(by, report.currency), [_waste_row(one) for one in shown])
+    else:
+        context.out.table(_machine_columns(report.currency), [_machine_row(one) for one in shown])
+    return codes.OK
+
+
+def _machine_columns(currency: str) -> tuple[Column, ...]:
+    return (
+        Column("POOL", gives=True),
+        Column("MACHINES", right=True),
+        Column(f"PAID ({currency})", right=True),
+        Column("USEFUL", right=True),
+        Column("BOOT", right=True),
+        Column("IDLE", right=True),
+        Column("INTERRUPTED", right=True),
+        Column("LIVE", right=True),
+        Column("SO FAR", right=True),
+    )
+
+
+def _machine_row(one: "MachineCostView") -> Row:
+    """Return what the machines of one pool cost, and how many of them exist."""
+    parts = (one.useful, one.boot, one.idle, one.interrupted)
+    live = str(one.live) if one.live else NOTHING
+    return (one.key, str(one.machines), money(one.paid), *map(_some, parts), live, _some(one.so_far))
+
+
+def _waste_columns(by: str, currency: str) -> tuple[Column, ...]:
+    return (
+        Column(by.upper(), gives=True),
+        Column(f"PAID ({currency})", right=True),
+        Column("WASTE", right=True),
+        Column("PART", right=True),
+        Column("BOOT", right=True),
+        Column("IDLE", right=True),
+        Column("INTERRUPTED", right=True),
+    )
+
+
+def _waste_row(one: "MachineCostView") -> Row:
+    """Return what machines cost beyond useful work."""
+    waste = one.paid - one.useful
+    part = f"{100 * waste / one.paid:.0f} %" if one.paid else NOTHING
+    parts = (one.boot, one.idle, one.interrupted)
+    return (one.key, money(one.paid), _some(waste), part, *map(_some, parts))
 
 
 def _budgets(args: Namespace, context: Context) -> int:
@@ -101,10 +178,10 @@ def _some(amount: float) -> str:
 
 COMMANDS = {
     "cost": Command(
-        "Show the cost of rented capacity. An attempt counts for the cluster it ran on and for the day, week or month (UTC) in which it ended. RUNNING is the cost of running attempts so far, HELD the amount that budgets and max_cost hold for them.",
+        "Show the cost of rented capacity. An attempt counts for the cluster it ran on and for the day, week or month (UTC) in which it ended. RUNNING is the cost of running attempts so far, HELD the amount that budgets and max_cost hold for them. Attempts on rented machines count with their shares. --by pool shows what the machines cost and for what, and --waste what was not useful: boot, idle time, and attempts that the end of a machine interrupted.",
         _configure_cost,
         _cost,
-        "spill cost --by project --since 30d\nspill cost --by day --since 2027-01-01 --json",
+        "spill cost --by project --since 30d\nspill cost --by day --since 2027-01-01 --json\nspill cost --by pool --since 7d\nspill cost --waste --by week",
     ),
     "budgets": Command(
         "Show the spent, held and remaining amount of each budget in the current period.",

@@ -15,7 +15,7 @@ from spillover.client.blobs import Blob, Moving, Progress
 from spillover.client.calling import CallOptions, a_call, a_map, call_of, map_of, submitted
 from spillover.client.documents import Job, documents
 from spillover.client.flows import HistoryFlow, OutputFlow, Pages, Past, waiting
-from spillover.model.budget import CostBy
+from spillover.model.budget import CostBy, MachinesBy
 from spillover.ports.blobs import Source
 from spillover.wire import endpoints
 from spillover.wire.api import (
@@ -33,6 +33,7 @@ from spillover.wire.api import (
     Forecast,
     JobDetail,
     JobView,
+    MachineCosts,
     NewToken,
     Overview,
     PastJob,
@@ -56,7 +57,7 @@ from spillover.wire.api import (
     WhatIfView,
     WhyView,
 )
-from spillover.wire.parameters import CostQuery, FilesQuery, OfJob, OverviewQuery
+from spillover.wire.parameters import CostQuery, FilesQuery, MachineCostQuery, OfJob, OverviewQuery
 
 T = TypeVar("T")
 
@@ -260,6 +261,14 @@ class AsyncClient(AsyncSender):
     ) -> CostReport:
         """Return the cost of attempts that ended at or after a time, and of running ones."""
         return await self._ask(ask(endpoints.COSTS, CostQuery(by, asks.moment(since))))
+
+    async def machine_costs(
+        self,
+        by: MachinesBy = "pool",
+        since: str | datetime | None = None,
+    ) -> MachineCosts:
+        """Return what rented machines cost that exist, or were gone on the day of a time or later, and for what."""
+        return await self._ask(ask(endpoints.MACHINE_COSTS, MachineCostQuery(by, asks.moment(since))))
 
     async def budgets(self) -> list[BudgetView]:
         """Return all budgets in the current period."""

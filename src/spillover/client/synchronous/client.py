@@ -16,7 +16,7 @@ from spillover.client.documents import Job, documents
 from spillover.client.flows import HistoryFlow, OutputFlow, Pages, Past, waiting
 from spillover.client.synchronous.calls import Call, Map
 from spillover.client.synchronous.sender import Sender
-from spillover.model.budget import CostBy
+from spillover.model.budget import CostBy, MachinesBy
 from spillover.ports.blobs import Source
 from spillover.wire import endpoints
 from spillover.wire.api import (
@@ -34,6 +34,7 @@ from spillover.wire.api import (
     Forecast,
     JobDetail,
     JobView,
+    MachineCosts,
     NewToken,
     Overview,
     PastJob,
@@ -57,7 +58,7 @@ from spillover.wire.api import (
     WhatIfView,
     WhyView,
 )
-from spillover.wire.parameters import CostQuery, FilesQuery, OfJob, OverviewQuery
+from spillover.wire.parameters import CostQuery, FilesQuery, MachineCostQuery, OfJob, OverviewQuery
 
 T = TypeVar("T")
 
@@ -260,6 +261,14 @@ class Client(Sender):
     ) -> CostReport:
         """Return the cost of attempts that ended at or after a time, and of running ones."""
         return self._ask(ask(endpoints.COSTS, CostQuery(by, asks.moment(since))))
+
+    def machine_costs(
+        self,
+        by: MachinesBy = "pool",
+        since: str | datetime | None = None,
+    ) -> MachineCosts:
+        """Return what rented machines cost that exist, or were gone on the day of a time or later, and for what."""
+        return self._ask(ask(endpoints.MACHINE_COSTS, MachineCostQuery(by, asks.moment(since))))
 
     def budgets(self) -> list[BudgetView]:
         """Return all budgets in the current period."""

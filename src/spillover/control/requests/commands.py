@@ -35,6 +35,7 @@ from spillover.control.views.costs import budget_views, cost_report
 from spillover.control.views.details import detail_of
 from spillover.control.views.history import history
 from spillover.control.views.listing import list_jobs
+from spillover.control.views.machine_costs import machine_costs
 from spillover.control.views.output import OutputReading
 from spillover.control.views.overview import (
     Pace,
@@ -53,7 +54,7 @@ from spillover.core.records.jobs import Ended, Job
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.forms.jobs.reading import JobForm
-from spillover.model.budget import CostBy
+from spillover.model.budget import CostBy, MachinesBy
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.units import format_time
 from spillover.ports.archive import Archive, Finished
@@ -91,6 +92,7 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    MachineCosts,
     NewToken,
     Overview,
     PastJob,
@@ -470,6 +472,14 @@ class LiveCommands:
         return await cost_report(
             self._loop, self._parts.archive, by, since, self._parts.currency, self._project
         )
+
+    async def machine_costs(self, by: MachinesBy, since: int | None) -> MachineCosts:
+        """Return costs of machines by pool, day, week or month."""
+        if self._project is not None:
+            told = f"your token is limited to project {self._project!r}, and machines are shared by all projects; use `spill cost`"
+            raise CommandError(ErrorKind.FORBIDDEN, told)
+        state = (await self._loop.read()).state
+        return machine_costs(state, by, since, self._loop.now(), self._parts.currency)
 
     async def budgets(self) -> list[BudgetView]:
         """Return all budgets in their current period."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from spillover.control.live.loop import Loop
 from spillover.control.views.jobs import money, when
+from spillover.control.views.machine_costs import paid_for_machines
 from spillover.core.deciders.endings import attempt_cost, elapsed
 from spillover.core.records.jobs import NO_EXTRA, Ended, Job, Queued, Running
 from spillover.core.state import State
@@ -75,7 +76,8 @@ async def cost_report(
             each.cost += spent.amount
             each.archived += spent.jobs
     rows = [found.view(key) for key, found in sorted(sums.items())]
-    return CostReport(by, when(since), currency, rows, total.view("total"))
+    machines = paid_for_machines((await loop.read()).state, since, now) if project is None else None
+    return CostReport(by, when(since), currency, rows, total.view("total"), machines)
 
 
 def _items(state: State, jobs: Sequence[Job], by: CostBy, now: int, project: str | None) -> Iterator[_Item]:

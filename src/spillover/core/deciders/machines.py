@@ -277,24 +277,9 @@ def _closed_by(
 def _bill(state: State, machine: RentedMachine, why: str, now: int, events: list[AnyEvent]) -> MachineGone:
     """Return the end of a machine with what it cost, and for what."""
     spec = state.clusters.get(machine.cluster)
-    paid = machine.bill(Billing() if spec is None else spec.billing, now)
     lost = _last_costs(state, machine, events)
-    if machine.joined_at is None or machine.made_at is None:
-        return MachineGone(machine.id, now, machine.cluster, why, paid, boot=paid)
-    boot = min(paid, machine.bill(Billing(step=1), machine.joined_at))
-    used = min(paid - boot, machine.used + lost)
-    interrupted = min(used, machine.interrupted + lost)
-    return MachineGone(
-        machine.id,
-        now,
-        machine.cluster,
-        why,
-        paid,
-        boot,
-        used - interrupted,
-        interrupted,
-        paid - boot - used,
-    )
+    bill = machine.bill_parts(Billing() if spec is None else spec.billing, now, interrupted=lost)
+    return MachineGone(machine.id, now, machine.cluster, why, *bill)
 
 
 def _last_costs(state: State, machine: RentedMachine, events: list[AnyEvent]) -> int:

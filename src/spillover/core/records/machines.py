@@ -1,6 +1,6 @@
 """Records of pools: their machines, what is closed or paused, what was learned, and what was paid."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -34,6 +34,16 @@ class MachineHold(Struct, frozen=True, array_like=True):
     period: PeriodRef
     amount: int
     """Millionths."""
+
+
+class MachineBill(NamedTuple):
+    """What a machine costs and for what, in millionths; `paid` is the sum of the others."""
+
+    paid: int
+    boot: int
+    useful: int
+    interrupted: int
+    idle: int
 
 
 class RentedMachine(Struct, frozen=True, array_like=True):
@@ -102,6 +112,16 @@ class RentedMachine(Struct, frozen=True, array_like=True):
         if self.made_at is None:
             return 0
         return machine_cost(self.offer, billing, until - self.made_at)
+
+    def bill_parts(self, billing: Billing, until: int, used: int = 0, interrupted: int = 0) -> MachineBill:
+        """Return what it costs if it is gone by a time, and for what; present attempts pay `used` and `interrupted`."""
+        paid = self.bill(billing, until)
+        if self.joined_at is None or self.made_at is None:
+            return MachineBill(paid, paid, 0, 0, 0)
+        boot = min(paid, self.bill(Billing(step=1), self.joined_at))
+        used = min(paid - boot, self.used + used + interrupted)
+        interrupted = min(used, self.interrupted + interrupted)
+        return MachineBill(paid, boot, used - interrupted, interrupted, paid - boot - used)
 
 
 class ClosedOffer(Struct, frozen=True, array_like=True):

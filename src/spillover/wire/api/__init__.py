@@ -55,6 +55,8 @@ from spillover.wire.api.jobs import (
     WhyView,
 )
 from spillover.wire.api.pools import (
+    MachineCosts,
+    MachineCostView,
     MachineView,
     OfferView,
     PlannedView,
@@ -123,6 +125,8 @@ __all__ = [
     "Jobs",
     "JobsThere",
     "LinkView",
+    "MachineCostView",
+    "MachineCosts",
     "MachineView",
     "MachinesDoc",
     "NewToken",

@@ -98,6 +98,41 @@ class PlannedView(Struct, frozen=True):
     """The first job of each order."""
 
 
+class MachineCostView(Struct, frozen=True):
+    """What the machines of one pool, day, week or month cost, in the configured currency."""
+
+    key: str
+    """The cluster of the pool; for a day, its date in UTC, such as 2027-01-31."""
+    machines: int
+    """Machines that are gone, by the day on which they went, and those that exist, which count for today."""
+    paid: float
+    """For all of their time, in whole billing steps: the sum of the next four."""
+    useful: float
+    """Shares of attempts that ended on their own or still run."""
+    boot: float
+    """Until machines were ready; all of it for machines that never were."""
+    idle: float
+    """While nothing used them, up to the end of the last billing step."""
+    interrupted: float
+    """Shares of attempts that the end of their machine interrupted."""
+    live: int
+    """Those of the machines that exist."""
+    so_far: float
+    """The part of `paid` for these, if they were gone now."""
+
+
+class MachineCosts(Struct, frozen=True):
+    """What rented machines cost, and for what."""
+
+    by: str
+    since: Time | None
+    """Counts from the beginning of its day, UTC."""
+    currency: str
+    rows: list[MachineCostView]
+    """Sorted by key."""
+    total: MachineCostView
+
+
 class PoolPause(Struct, frozen=True, forbid_unknown_fields=True):
     """A pool to pause."""
 

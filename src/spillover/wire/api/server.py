@@ -24,7 +24,7 @@ class CostView(Struct, frozen=True):
 
 
 class CostReport(Struct, frozen=True):
-    """Costs of rented capacity."""
+    """Costs of rented capacity, as attempts pay for it."""
 
     by: str
     since: Time | None
@@ -32,6 +32,8 @@ class CostReport(Struct, frozen=True):
     rows: list[CostView]
     """Sorted by key."""
     total: CostView
+    machines: float | None = None
+    """What machines of pools cost in the same days, of which the rows count the shares that tasks paid; null without pools, or for a token of one project."""
 
 
 class BudgetView(Struct, frozen=True):
