@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from spillover.core.events import MachineGone, MachineJoined, MachinesWanted
+import httpx
+import yaml
+
+from spillover.core.events import ClusterRemoved, MachineGone, MachineJoined, MachinesWanted
 from tests.support.processes import ServerProcess, nothing_left, processes_of, read_journal, wait_until
 
 POOL = {
@@ -26,6 +29,11 @@ def machines(server: ServerProcess, *states: str) -> list[str]:
     with server.client() as client:
         (pool,) = client.pools()
         return [each.id for each in pool.machines if each.state in states]
+
+
+def figures(server: ServerProcess) -> str:
+    token = (server.data / "token").read_text().strip()
+    return httpx.get(f"{server.url}/metrics", headers={"Authorization": f"Bearer {token}"}).text
 
 
 def agents(server: ServerProcess) -> list[str]:
@@ -63,3 +71,37 @@ def test_a_server_that_was_killed_finds_its_machine_again(servers: Callable[...,
     assert machines(server, "ready") == [machine]
     assert server.stop() == 0
     wait_until(lambda: not processes_of(server.data), "the machine ending with its server")
+
+
+def test_a_pool_that_is_added_works_and_its_cluster_is_removed_after_its_machines(
+    servers: Callable[..., ServerProcess],
+) -> None:
+    server = servers(clusters=[{"name": "onprem"}], policy={"wait": "zero"}).up()
+    with server.client() as client:
+        client.add_cluster({"name": "cloud", "role": "rented", "pool": {**POOL, "idle": "1h"}})
+        assert server.spill("run", "--wait", "--cpu", "1", "--", "true").returncode == 0
+        assert machines(server, "ready") == ["cloud-1"]
+        assert 'spill_machines{pool="cloud",state="ready"} 1.0' in figures(server)
+        assert 'spill_provider_calls_total{call="create",outcome="made",pool="cloud"} 1.0' in figures(server)
+        client.remove_clusters("cloud")
+        wait_until(lambda: "cloud" not in [each.name for each in client.clusters()], "its removal", 40)
+    assert server.stop() == 0
+    events = read_journal(server.data)
+    gone = [at for at, each in enumerate(events) if isinstance(each, MachineGone)]
+    removed = [at for at, each in enumerate(events) if isinstance(each, ClusterRemoved)]
+    assert len(gone) == len(removed) == 1
+    assert gone < removed
+    nothing_left(server.data)
+
+
+def test_a_restart_without_the_pool_says_that_its_machines_cost_money(
+    servers: Callable[..., ServerProcess],
+) -> None:
+    server = servers(**a_pool(idle="1h")).up()
+    assert server.spill("run", "--wait", "--cpu", "1", "--", "true").returncode == 0
+    server.kill()
+    settings = server.folder / "spill.yaml"
+    document = yaml.safe_load(settings.read_text())
+    settings.write_text(yaml.safe_dump({**document, "clusters": [{"name": "onprem"}]}))
+    server.up()
+    assert "rented machines cost money" in server.log.read_text()

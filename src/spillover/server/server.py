@@ -5,6 +5,7 @@ import contextlib
 import os
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -297,11 +298,30 @@ class Server:
             except CannotOpen as error:
                 raise Unusable(f"cluster {spec.name}: {error}") from None
         # A cluster that was used before may be unreachable for a while; start without it.
+        self._tell_of_orphans()
         wrong = await clusters.check(each for each in clusters if each not in state.conditions)
         offers = {each.name: each.pool.offers for each in self._config.clusters if each.pool is not None}
         wrong += await clusters.pools.check([each for each in offers if each not in state.pools], offers)
         if wrong:
             raise Unusable("\n".join(wrong))
+
+    def _tell_of_orphans(self) -> None:
+        """Log rented machines that nobody can end, because their pool is not configured any more."""
+        left = Counter(
+            [
+                each.cluster
+                for each in self.loop.state.machines.values()
+                if each.is_live and self._clusters.pools.renting(each.cluster) is None
+                if each.cluster not in self.loop.state.lives or not self.loop.state.lives[each.cluster].form
+            ]
+        )
+        for cluster, count in left.items():
+            log.error(
+                "rented machines cost money, and their pool is not configured any more; "
+                "configure it again, and end them with `spill pools pause CLUSTER --end`",
+                pool=cluster,
+                machines=count,
+            )
 
     async def show(self, http: socket.socket, why: str, take: Callable[[], Awaitable[Taken]]) -> Taken:
         """Serve read-only while the store cannot be written; return what `take` does once it can. Closes the socket."""

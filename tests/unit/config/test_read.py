@@ -368,6 +368,26 @@ def test_what_is_no_configuration_is_refused(text: str) -> None:
         read_config(text.encode(), "spill.yaml")
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("spill.example.org", ("spill.example.org", 0)),
+        ("10.0.0.1:443", ("10.0.0.1", 443)),
+        ("[fd00::5]:1", ("fd00::5", 1)),
+    ],
+)
+def test_where_rented_machines_reach_the_server_is_a_host_with_or_without_a_port(
+    text: str, told: tuple[str, int]
+) -> None:
+    assert read(f'agents: {{address: "{text}"}}').address == told
+
+
+@pytest.mark.parametrize("text", ["http://spill", "a b", "host:port", "host:70000", ":7071"])
+def test_what_is_not_where_machines_reach_a_server_is_refused(text: str) -> None:
+    with pytest.raises(BadForm, match="write HOST or HOST:PORT"):
+        read(f'agents: {{address: "{text}"}}')
+
+
 def test_the_bounds_of_any_wait_are_read_for_an_installed_policy_too() -> None:
     config = read("policy: {wait: {mine: {soon: 5m, max_wait: 1h, max_queue: 3}}}", policies={"wait.mine"})
     assert config.policies.wait == Choice("mine", {"soon": "5m", "max_wait": HOUR, "max_queue": 3})
