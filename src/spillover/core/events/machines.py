@@ -61,9 +61,12 @@ class MachinesWanted(Event, frozen=True, tag="machines_wanted"):
     """For each machine: its id, offer, latest time to join, first job, and group."""
 
     def __str__(self) -> str:
-        many = "1 machine" if len(self.wishes) == 1 else f"{len(self.wishes)} machines"
+        count = len(self.wishes)
         kinds = ", ".join(dict.fromkeys(each.offer.key for each in self.wishes))
-        return f"{many} of {self.cluster} were ordered: {kinds}"
+        many = (
+            f"1 machine of {self.cluster} was" if count == 1 else f"{count} machines of {self.cluster} were"
+        )
+        return f"{many} ordered: {kinds}"
 
 
 class MachinesHeld(Event, frozen=True, tag="machines_held"):
@@ -75,7 +78,7 @@ class MachinesHeld(Event, frozen=True, tag="machines_held"):
     """For each machine: amount, until when it pays, and the budget period."""
 
     def __str__(self) -> str:
-        return f"the budget of {self.cluster} holds more for {len(self.holds)} machines"
+        return f"the budget of {self.cluster} holds more for {_named(tuple([each.machine for each in self.holds]))}"
 
 
 class MachineMade(Event, frozen=True, tag="machine_made"):
