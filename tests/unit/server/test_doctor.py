@@ -34,9 +34,11 @@ from spillover.stores.open import open_store
 from spillover.wire.api import (
     AgentView,
     ClusterView,
+    OfferView,
     Overview,
     PolicyAxis,
     PolicyView,
+    PoolView,
     ServerView,
     SetAsideView,
     TokenView,
@@ -483,6 +485,7 @@ class FakeServer:
         self.all_agents = [_agent("n1")]
         self.all_clusters = [_cluster("onprem")]
         self.all_tokens: list[TokenView] = []
+        self.all_pools: list[PoolView] = []
         self.axes: list[PolicyAxis] = []
         self.forbidden = False
 
@@ -494,6 +497,9 @@ class FakeServer:
 
     def agents(self) -> list[AgentView]:
         return self.all_agents
+
+    def pools(self) -> list[PoolView]:
+        return self.all_pools
 
     def policy(self) -> PolicyView:
         return PolicyView("order=fifo", self.axes, 1, 1.0, None, None, None, "order=fifo", differs=False)
@@ -640,6 +646,26 @@ def test_clusters_that_cannot_be_used_are_told(server: FakeServer) -> None:
     assert [each.todo for each in found[2:]] == [
         f"check that it can be reached; docs/{page}.md explains each state" for page in pages
     ]
+
+
+def test_a_pool_without_machines_is_well_and_one_that_is_paused_is_told(server: FakeServer) -> None:
+    pool = PoolView("cloud", "aws", "open", None, [], [], 0, 4)
+    server.all_clusters = [_cluster("onprem"), _cluster("cloud", "PROVISIONING")]
+    server.all_pools = [pool]
+    assert running(server) == []
+    offer = OfferView("m7i", "a", False, 0.2, 4, 2**34, 0, 60, 90, format_time(NOW), "quota: no more")
+    server.all_pools = [
+        structs.replace(pool, state="paused", paused="3 machines in a row did not join"),
+        structs.replace(pool, cluster="other", state="closed", offers=[offer]),
+    ]
+    first, second = running(server)
+    assert first.found == "cloud is paused: 3 machines in a row did not join"
+    assert first.todo == "mend that, then run `spill pools resume cloud`"
+    assert second.found == "the provider of other refused all offers for now: quota: no more"
+    server.all_pools = [pool]
+    server.all_clusters = [_cluster("cloud", "DEGRADED", why="the provider does not answer: no route")]
+    (found,) = running(server)
+    assert "the provider does not answer: no route" in found.found
 
 
 def test_policies_that_were_disabled_or_fail_are_told(server: FakeServer) -> None:

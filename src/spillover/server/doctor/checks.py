@@ -30,6 +30,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("set aside", running.set_aside),
     ("clusters", running.clusters),
     ("agents", running.agents),
+    ("pools", running.pools),
     ("policies", running.policies),
     ("tokens", running.tokens),
     ("certificate", certificates.certificates),

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from spillover import __version__
 from spillover.client import Client, SpillError
 from spillover.config.config import Config
 from spillover.control.live.loading import Progress, load
@@ -24,7 +25,7 @@ from spillover.server.files import Whereabouts, read_whereabouts
 from spillover.stores.open import open_journal, version_of
 from spillover.stores.rows import SCHEMA_VERSION
 from spillover.stores.upgrade import refuse_newer
-from spillover.wire.api import Overview, ServerView
+from spillover.wire.api import Overview, PoolView, ServerView
 from spillover.wire.journal import decode_event, decode_spec
 
 T = TypeVar("T")
@@ -247,6 +248,13 @@ class Inspection:
         if self.server is None:
             return None
         return self.client.overview(running=0, queued=0, agents=0)
+
+    @cached_property
+    def pools(self) -> list[PoolView]:
+        """The pools of the server; empty if no server answers, or if it is of a release without pools."""
+        if self.server is None or self.server.version != __version__:
+            return []
+        return self.client.pools()
 
     def close(self) -> None:
         """Close connections."""

@@ -147,7 +147,12 @@ def clusters(inspection: Inspection) -> Iterator[Finding]:
     """Check that every cluster can be used."""
     if (view := inspection.overview) is None:
         return
-    wrong = [each for each in view.clusters if each.state != "READY" or each.why is not None]
+    pooled = [each.cluster for each in inspection.pools]
+    wrong = [
+        each
+        for each in view.clusters
+        if each.why is not None or (each.state != "READY" and each.name not in pooled)
+    ]
     for each in wrong:
         yield _cluster(each)
     if not wrong:
@@ -157,6 +162,10 @@ def clusters(inspection: Inspection) -> Iterator[Finding]:
 def _cluster(cluster: ClusterView) -> Finding:
     since = "" if cluster.since is None else f" since {format_moment(parse_time(cluster.since))}"
     told = f"{cluster.name} is {cluster.state}{since}{'' if cluster.why is None else f': {cluster.why}'}"
+    if cluster.why is not None and cluster.kind == "agents":
+        return warning(
+            "clusters", told, "`spill pools` shows its machines; docs/pools.md explains its provider"
+        )
     if cluster.kind != "agents":
         level = problem if cluster.state == "FAILED" else warning
         page = "kubernetes" if cluster.kind == "kubernetes" else "clusters"
@@ -166,6 +175,26 @@ def _cluster(cluster: ClusterView) -> Finding:
     return warning(
         "clusters", f"none of the agents of {cluster.name} is ready", "`spill agents` shows their state"
     )
+
+
+def pools(inspection: Inspection) -> Iterator[Finding]:
+    """Check that pools rent machines when they are needed."""
+    found = inspection.pools
+    paused = [each for each in found if each.paused is not None]
+    for each in paused:
+        todo = f"mend that, then run `spill pools resume {each.cluster}`"
+        yield warning("pools", f"{each.cluster} is paused: {each.paused}", todo)
+    for each in found:
+        if each.state == "closed":
+            why = next((offer.reason for offer in each.offers if offer.reason), "")
+            told = f"the provider of {each.cluster} refused all offers for now: {why}"
+            yield warning("pools", told, "add offers of other types or zones, or ask for a larger quota")
+    if found and not paused and all(each.state != "closed" for each in found):
+        live = sum(each.state not in _OVER for pool in found for each in pool.machines)
+        yield ok("pools", f"{count(len(found), 'is', 'are')} open, {count(live, 'machine')} rented")
+
+
+_OVER: Final = ("gone", "refused")
 
 
 def policies(inspection: Inspection) -> Iterator[Finding]:
