@@ -1,12 +1,21 @@
 """Real servers, started and stopped as a person would."""
 
+import json
+import ssl
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from spillover.model.ids import ClusterName
+from spillover.model.units import SECOND
+from spillover.ports.provider import Join
+from spillover.server.certificates import make_certificates
 from tests.support.processes import ServerProcess, nothing_left, write_config
 from tests.support.remote_agent import RemoteAgent
+from tests.support.wires import Wires
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +93,36 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess
 def server(start_server: Callable[..., ServerProcess]) -> ServerProcess:
     """A server with one owned cluster of two CPUs on this machine."""
     return start_server("--slots", "2")
+
+
+class Joinable(NamedTuple):
+    """A server with TLS that a machine in a network of its own can reach."""
+
+    server: ServerProcess
+    namespace: str
+    """Network namespace of the machine."""
+    join: Join
+    """Of the machine `cloud-1`."""
+
+
+@pytest.fixture
+def joinable(servers: Callable[..., ServerProcess], tmp_path: Path) -> Iterator[Joinable]:
+    tls = tmp_path / "tls"
+    make_certificates(tls, ["127.0.0.1", "localhost"], 5)
+    files = {"cert": str(tls / "server.pem"), "key": str(tls / "server-key.pem"), "ca": str(tls / "ca.pem")}
+    wires = Wires(1)
+    try:
+        (wire,) = wires.wires
+        if wire.namespace is None:
+            pytest.skip("networks of their own need root and ip: apt-get install iproute2")
+        server = servers(clusters=[{"name": "cloud"}], tls=files).up()
+        port = int(json.loads((server.data / "server.json").read_text())["grpc"].rpartition(":")[2])
+        wires.open([port])
+        token = server.spill("token", "create", "--role", "agent").stdout.strip()
+        pin = sha256(ssl.PEM_cert_to_DER_cert((tls / "server.pem").read_text())).hexdigest()
+        address, until = f"{wire.host}:{port}", 1_900_000_000 * SECOND
+        yield Joinable(
+            server, wire.namespace, Join(address, ClusterName("cloud"), "cloud-1", token, until, pin)
+        )
+    finally:
+        wires.close()

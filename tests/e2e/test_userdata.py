@@ -2,30 +2,24 @@
 
 import asyncio
 import base64
-import json
-import ssl
 import sys
-from collections.abc import Callable, Iterator
-from hashlib import sha256
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import spillover
-from spillover.model.ids import ClusterName
 from spillover.model.pools import MachineId, Offer
 from spillover.model.resources import Resources
-from spillover.ports.provider import Join, Made, Order, order_token
+from spillover.ports.provider import Made, Order, order_token
 from spillover.providers.aws.options import AwsForm
 from spillover.providers.aws.provider import AwsProvider
-from spillover.server.certificates import make_certificates
 from spillover.testing.provider_suite import OWNER, an_opening
 from spillover.wire.api import AgentView
+from tests.e2e.conftest import Joinable
 from tests.support.clouds.ec2 import KEYS, REGION, ZONES, ec2_server
-from tests.support.containers import IMAGE, ContainerEngine, missing
+from tests.support.containers import IMAGE, ContainerEngine, an_engine, machine_mounts, missing
 from tests.support.processes import ServerProcess, wait_until
-from tests.support.wires import Wire, Wires
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
@@ -41,26 +35,8 @@ OFFER = Offer(
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[ContainerEngine]:
-    made = ContainerEngine(tmp_path / "engine")
-    made.load()
-    yield made
-    made.clear()
-
-
-@pytest.fixture
-def wire() -> Iterator[Callable[[int], Wire]]:
-    """Connect a machine in a network of its own to a port of this one."""
-    wires = Wires(1)
-    if not wires.apart:
-        wires.close()
-        pytest.skip("networks of their own need root and ip: apt-get install iproute2")
-
-    def opened(port: int) -> Wire:
-        wires.open([port])
-        return wires.wires[0]
-
-    yield opened
-    wires.close()
+    with an_engine(tmp_path / "engine") as made:
+        yield made
 
 
 def ordered(order: Order, setup: list[str]) -> bytes:
@@ -86,12 +62,9 @@ class Machine:
     def __init__(self, engine: ContainerEngine, folder: Path, script: bytes, network: str | None) -> None:
         self._engine = engine
         (folder / "user-data").write_bytes(script)
-        source = Path(spillover.__file__).parents[1]
-        # A program of this machine, with its libraries, stands for what the image of a cloud machine has.
-        there = {Path("/usr"), Path("/lib"), Path("/lib64"), Path(sys.prefix), Path(sys.base_prefix), source}
-        mounts = [f"--volume={path}:{path}:ro" for path in sorted(there) if path.exists()]
         engine.run(
-            *("run", "--detach", "--name=machine", f"--network=ns:/run/netns/{network}", *mounts),
+            *("run", "--detach", "--name=machine", f"--network=ns:/run/netns/{network}"),
+            *machine_mounts(),
             f"--volume={folder / 'user-data'}:/user-data:ro",
             *(IMAGE, "sh", "-c", "sh /user-data >/boot.log 2>&1; exec sleep 600"),
         )
@@ -104,23 +77,12 @@ class Machine:
 
 
 def test_a_machine_that_boots_with_what_ec2_was_given_joins_and_runs_jobs(
-    servers: Callable[..., ServerProcess],
-    wire: Callable[[int], Wire],
-    engine: ContainerEngine,
-    tmp_path: Path,
+    joinable: Joinable, engine: ContainerEngine, tmp_path: Path
 ) -> None:
-    tls = tmp_path / "tls"
-    make_certificates(tls, ["127.0.0.1", "localhost"], 5)
-    files = {"cert": str(tls / "server.pem"), "key": str(tls / "server-key.pem"), "ca": str(tls / "ca.pem")}
-    server = servers(clusters=[{"name": "cloud"}], tls=files).up()
-    token = server.spill("token", "create", "--role", "agent").stdout.strip()
-    port = int(json.loads((server.data / "server.json").read_text())["grpc"].rpartition(":")[2])
-    wired = wire(port)
-    pin = sha256(ssl.PEM_cert_to_DER_cert((tls / "server.pem").read_text())).hexdigest()
-    join = Join(f"{wired.host}:{port}", ClusterName("cloud"), "cloud-1", token, 1_900_000_000 * 10**9, pin)
-    order = Order(MachineId("cloud-1"), order_token(OWNER, "cloud-1"), OWNER, OFFER, join)
+    server = joinable.server
+    order = Order(MachineId("cloud-1"), order_token(OWNER, "cloud-1"), OWNER, OFFER, joinable.join)
     script = ordered(order, ["echo 'made by the operator' >/etc/prepared"])
-    machine = Machine(engine, tmp_path, script, wired.namespace)
+    machine = Machine(engine, tmp_path, script, joinable.namespace)
 
     view = joined(server, machine)
     assert (view.cluster, view.capacity["cpu"]) == ("cloud", 1.5)

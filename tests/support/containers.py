@@ -6,9 +6,14 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+
+import spillover
 
 IMAGE: Final = "localhost/spill-busybox:1"
 _APPLETS: Final = [
@@ -36,6 +41,13 @@ events_logger = "file"
 default_ulimits = ["nofile=20000:20000", "nproc=32768:32768"]
 netns = "none"
 """
+
+
+def machine_mounts() -> list[str]:
+    """Return options that give a container this program and its libraries, as the image of a machine has them."""
+    source = Path(spillover.__file__).parents[1]
+    there = {Path("/usr"), Path("/lib"), Path("/lib64"), Path(sys.prefix), Path(sys.base_prefix), source}
+    return [f"--volume={path}:{path}:ro" for path in sorted(there) if path.exists()]
 
 
 def missing() -> str | None:
@@ -89,8 +101,19 @@ class ContainerEngine:
 
     def clear(self) -> None:
         """Remove everything."""
-        self.run("rm", "--force", "--all")
+        self.run("rm", "--force", "--all", "--time=0")
         self.run("system", "reset", "--force")
+
+
+@contextmanager
+def an_engine(folder: Path) -> Iterator[ContainerEngine]:
+    """Start an engine with the image in it; at the end remove everything."""
+    engine = ContainerEngine(folder)
+    engine.load()
+    try:
+        yield engine
+    finally:
+        engine.clear()
 
 
 def _image() -> bytes:

@@ -17,6 +17,7 @@ GROUP: Final = "spillover.providers"
 BUILT_IN: Final = {
     "command": "spillover.providers.command.provider:CommandKind",
     "process": "spillover.providers.process.provider:ProcessKind",
+    "podman": "spillover.providers.podman.provider:PodmanKind",
     "aws": "spillover.providers.aws.kind:AwsKind",
     "gce": "spillover.providers.gce.kind:GceKind",
     "hetzner": "spillover.providers.hetzner.kind:HetznerKind",

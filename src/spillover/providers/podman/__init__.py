@@ -1,0 +1,1 @@
+"""The provider `podman`: machines are containers on the server's machine."""
