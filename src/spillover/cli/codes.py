@@ -11,6 +11,8 @@ POLICY_FAILED: Final = 1
 """`simulate` and `backtest`: a policy of an installed package failed, so its numbers are not valid."""
 UNHEALTHY: Final = 1
 """`doctor`: a check found a problem."""
+NOT_SWEPT: Final = 1
+"""`pools sweep`: a provider could not be asked, or answered in part."""
 REFUSED: Final = 2
 """The request was refused, its target is unknown, or the server is unreachable."""
 TIMED_OUT: Final = 124

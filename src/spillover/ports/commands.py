@@ -54,6 +54,8 @@ from spillover.wire.api import (
     ResultPage,
     ResultsAsked,
     ServerView,
+    SweepRequest,
+    SweepView,
     TokenRequest,
     TokenView,
     WhatIf,
@@ -336,6 +338,10 @@ class Commands(Protocol):
 
     async def resume_pool(self, cluster: str, who: str) -> PoolView:
         """Order machines in a pool again; return the pool."""
+        ...
+
+    async def sweep_pools(self, request: SweepRequest) -> list[SweepView]:
+        """Return what providers have that is ours and not wanted, and end it unless it is a dry run."""
         ...
 
     async def clock(self) -> ClockView:

@@ -57,6 +57,8 @@ from spillover.wire.api import (
     ResultPage,
     ResultsAsked,
     ServerView,
+    SweepRequest,
+    SweepView,
     TokenRef,
     TokenRequest,
     TokenView,
@@ -304,6 +306,10 @@ PAUSE_POOL: Final = Endpoint(
 RESUME_POOL: Final = Endpoint(
     "resume_pool", "POST", "/v1/pools/resume", "Order machines in a pool again",
     NoParameters, json_of(PoolRef), json_of(PoolView), roles=FOR_ADMINS, errors=(HTTPStatus.NOT_FOUND, *_BUSY),
+)
+SWEEP_POOLS: Final = Endpoint(
+    "sweep_pools", "POST", "/v1/pools/sweep", "List machines at providers that are ours and not wanted, and end them",
+    NoParameters, json_of(SweepRequest), json_of(list[SweepView]), roles=FOR_ADMINS, errors=(HTTPStatus.NOT_FOUND, *_BUSY),
 )
 OVERVIEW: Final = Endpoint(
     "overview", "GET", "/v1/overview", "Show clusters, agents, running jobs and the head of the queue",

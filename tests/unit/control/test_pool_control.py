@@ -4,8 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
+import pytest
+
 from spillover.control.controllers.pools import LONGEST_CALL, PoolControl
 from spillover.control.live.loop import Loop
+from spillover.control.pools.controls import PoolControls
+from spillover.control.requests.pools import swept
 from spillover.core.events import AnyEvent, MachinesEnding, MachinesWanted, Wish
 from spillover.core.pool_proposals import PausePool
 from spillover.core.proposals import StartEpoch
@@ -16,10 +20,12 @@ from spillover.model.pools import JoinTerms, MachineId, MachineState, Offer, Poo
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE
 from spillover.policies.loading import load
+from spillover.ports.commands import CommandError
 from spillover.ports.provider import Created, Order, PriceSeen
 from spillover.stores.memory import open_memory
 from spillover.testing.fake_cloud import FakeCloud, FakeProvider
 from spillover.testing.world import START
+from spillover.wire.api import SweepRequest, SweepView
 from spillover.wire.journal import encode_event
 from tests.support.virtual_time import VirtualTime, run_virtually
 
@@ -255,5 +261,67 @@ def test_a_sweep_shows_what_is_unwanted_and_changes_nothing() -> None:
         rig.control.list_now()
         await asyncio.sleep(20)
         assert machine.presence == "gone"
+
+    play(story)
+
+
+async def _swept(rig: Rig, *clusters: str, dry_run: bool = True) -> list[SweepView]:
+    controls = PoolControls()
+    controls.add(rig.control)
+    return await swept(rig.loop, controls, SweepRequest(list(clusters), dry_run))
+
+
+def test_people_see_what_a_sweep_would_end_and_then_let_it_end_that() -> None:
+    async def story(rig: Rig) -> None:
+        await asyncio.sleep(1)
+        rig.order(M1, M2)
+        await asyncio.sleep(1)
+        lost, _ = rig.cloud.machines.values()
+        del rig.loop.state.machines[M1]  # as if the state had been lost
+        for dry_run in (True, False):
+            (pool,) = await _swept(rig, dry_run=dry_run)
+            assert [(each.id, each.state, each.machine) for each in pool.machines] == [
+                (lost.id, "unwanted", "cloud-1")
+            ]
+            assert (pool.cluster, pool.problem) == ("cloud", None)
+            assert not rig.control.ledger.unwanted
+            if dry_run:
+                await asyncio.sleep(0.5)
+                assert lost.presence != "gone"
+        await asyncio.sleep(20)
+        assert lost.presence == "gone"
+        assert rig.state(M2) is MachineState.BOOTING
+        assert [pool.machines for pool in await _swept(rig)] == [[]]
+
+    play(story)
+
+
+def test_a_sweep_also_shows_machines_that_are_being_ended() -> None:
+    async def story(rig: Rig) -> None:
+        await asyncio.sleep(1)
+        rig.order(M1)
+        await asyncio.sleep(1)
+        rig.cloud.keeps = True
+        rig.end(M1)
+        await asyncio.sleep(1)
+        ((machine,),) = [pool.machines for pool in await _swept(rig, "cloud")]
+        assert (machine.state, machine.machine, machine.reason) == ("ending", "cloud-1", "enough")
+
+    play(story)
+
+
+def test_a_sweep_names_providers_that_do_not_answer_or_only_in_part_and_pools_that_are_unknown() -> None:
+    async def story(rig: Rig) -> None:
+        await asyncio.sleep(1)
+        rig.cloud.whole = False
+        (pool,) = await _swept(rig)
+        assert pool.problem is not None
+        assert "not whole" in pool.problem
+        rig.cloud.reachable = False
+        (pool,) = await _swept(rig)
+        assert pool.problem is not None
+        assert "cannot list machines" in pool.problem
+        with pytest.raises(CommandError, match="there is no pool 'colud'; clusters with a pool: cloud"):
+            await _swept(rig, "colud")
 
     play(story)

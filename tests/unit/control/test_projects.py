@@ -12,15 +12,19 @@ from spillover.control.requests.lookup import Lookup
 from spillover.control.requests.projects import OwnHistory
 from spillover.control.requests.tokens import Tokens
 from spillover.core.events import TasksBound, Usage
-from spillover.core.proposals import Outcome, Result, Started
+from spillover.core.proposals import Outcome, Result, Started, StartEpoch
 from spillover.core.records.jobs import Placed, Running
 from spillover.forms.jobs.reading import JobForm, read_job
+from spillover.model.cluster import ClusterSpec, Role, pool_price
 from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.pools import Offer, Pool
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY, SECOND
 from spillover.ports.callers import ADMIN, Caller, Stranger
 from spillover.ports.commands import CommandError, ErrorKind, JobQuery, Span
+from spillover.testing.world import OWNED
 from spillover.wire.api import Action, EventView, PolicyPatch, TokenRequest
 from tests.support.inside import Inside
 
@@ -366,3 +370,19 @@ async def test_what_machines_cost_that_all_projects_share_is_not_for_a_token_of_
         await everybody.of(VISION).machine_costs("pool", None)
     assert raised.value.kind is ErrorKind.FORBIDDEN
     assert (await everybody.machine_costs("pool", None)).rows == []
+
+
+async def test_machines_do_not_name_jobs_of_other_projects(control: Inside, everybody: LiveCommands) -> None:
+    pool = Pool("process", (Offer("small", Resources(4000, 2**34), 400_000),), max=4)
+    cloud = ClusterSpec(ClusterName("cloud"), "agents", Role.RENTED, pool_price(pool), pool=pool)
+    zero = PolicySet(wait=Choice("zero"))
+    await control.propose(StartEpoch(control.loop.epoch, (OWNED, cloud), zero, 0))
+    asked = {"burst": "always", "resources": {"cpu": 4}}
+    (theirs,) = await everybody.submit([of("theirs", "nlp", **asked)], "ada")
+    (own,) = await everybody.submit([of("own", "vision", **asked)], "ada")
+
+    async def named(commands: LiveCommands) -> list[str | None]:
+        return [each.job for shown in await commands.pools() for each in shown.machines]
+
+    assert await named(everybody) == [theirs, own]
+    assert await named(everybody.of(VISION)) == ["a job of another project", own]

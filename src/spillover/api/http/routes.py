@@ -60,6 +60,8 @@ from spillover.wire.api import (
     ResultPage,
     ResultsAsked,
     ServerView,
+    SweepRequest,
+    SweepView,
     TokenRef,
     TokenRequest,
     TokenView,
@@ -258,6 +260,12 @@ async def pause_pool(request: Request[NoParameters, PoolPause]) -> PoolView:
 async def resume_pool(request: Request[NoParameters, PoolRef]) -> PoolView:
     """Resume a pool."""
     return await request.commands.resume_pool(request.body.cluster, request.user)
+
+
+@serves(endpoints.SWEEP_POOLS)
+async def sweep_pools(request: Request[NoParameters, SweepRequest]) -> list[SweepView]:
+    """Sweep pools."""
+    return await request.commands.sweep_pools(request.body)
 
 
 @serves(endpoints.CLOCK)

@@ -10,7 +10,7 @@ from spillover.cli.printing.shown import NOTHING, local
 
 if TYPE_CHECKING:
     from spillover.client import Client
-    from spillover.wire.api import MachineView, OfferView, PlannedView, PoolView
+    from spillover.wire.api import MachineView, OfferView, PlannedView, PoolView, SweepView, SweptMachine
 
 _MACHINES: Final = (
     Column("MACHINE"),
@@ -41,6 +41,14 @@ _PLANNED: Final = (
     Column("HOUR", right=True),
     Column("WHY", gives=True),
 )
+_SWEPT: Final = (
+    Column("POOL"),
+    Column("ID"),
+    Column("MACHINE"),
+    Column("STATE"),
+    Column("CREATED"),
+    Column("WHAT", gives=True),
+)
 _OVER: Final = ("gone", "refused")
 _NAMED: Final = 4
 """Machines to name in a table."""
@@ -50,10 +58,10 @@ def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "action",
         nargs="?",
-        choices=("list", "offers", "plan", "pause", "resume"),
+        choices=("list", "offers", "plan", "pause", "resume", "sweep"),
         default="list",
         metavar="ACTION",
-        help="list: pools and their machines (default); offers: what they could rent; plan: what they would order and end now; pause: order nothing more; resume: order again",
+        help="list: pools and their machines (default); offers: what they could rent; plan: what they would order and end now; pause: order nothing more; resume: order again; sweep: end machines at the provider that are ours and that nothing wants",
     )
     parser.add_argument("pools", nargs="*", metavar="CLUSTER", help="name of a cluster with a pool")
     parser.add_argument("--all", action="store_true", help="list: also the last machines that are gone")
@@ -62,6 +70,7 @@ def _configure(parser: ArgumentParser) -> None:
         action="store_true",
         help="pause: end all machines at once; their tasks return to the queue",
     )
+    parser.add_argument("--dry-run", action="store_true", help="sweep: only show what would be ended")
     parser.add_argument("--why", default="", metavar="TEXT", help="pause: the reason that `spill why` shows")
     add_json(parser)
     add_connection(parser)
@@ -79,6 +88,8 @@ def _run(args: Namespace, context: Context) -> int:
             case "resume":
                 for name in args.pools:
                     client.resume_pool(name)
+            case "sweep":
+                return _sweep(client.sweep_pools(*args.pools, dry_run=args.dry_run), args, context)
             case _:
                 _list(_chosen(client, args), args, context)
     return codes.OK
@@ -91,6 +102,8 @@ def _check(args: Namespace) -> None:
         raise UsageError("plan shows all pools; leave out the name")
     if (args.end or args.why) and args.action != "pause":
         raise UsageError("--end and --why are for: spill pools pause CLUSTER")
+    if args.dry_run and args.action != "sweep":
+        raise UsageError("--dry-run is for: spill pools sweep")
 
 
 def _chosen(client: "Client", args: Namespace) -> "list[PoolView]":
@@ -184,11 +197,40 @@ def _step(each: "PlannedView") -> Row:
     return (each.cluster, each.action, machines, each.offer or NOTHING, f"{each.hour:.4f}", each.reason)
 
 
+def _sweep(found: "list[SweepView]", args: Namespace, context: Context) -> int:
+    """Show what providers have that is not wanted; fail if one could not be asked."""
+    rows = [(pool.cluster, each) for pool in found for each in pool.machines]
+    if args.json:
+        context.out.json(found)
+    elif rows:
+        context.out.table(_SWEPT, [_swept(name, each, dry=args.dry_run) for name, each in rows])
+    elif not found:
+        context.out.note("no cluster has a pool; docs/pools.md says how to rent machines")
+    elif not any(pool.problem for pool in found):
+        context.out.note("providers have no machine of ours that is not wanted")
+    for pool in found:
+        if pool.problem is not None:
+            context.out.note(f"{pool.cluster}: {pool.problem}")
+    return codes.NOT_SWEPT if any(pool.problem for pool in found) else codes.OK
+
+
+def _swept(cluster: str, each: "SweptMachine", *, dry: bool) -> Row:
+    end = "would be ended" if dry else "is ended once a second listing shows it"
+    what = {
+        "unwanted": end,
+        "stopped": "would be removed" if dry else "is removed; it does not run any more",
+        "ending": "is being ended",
+        "unlisted": "stays: its agent answers, but the provider does not list it",
+    }
+    told = what.get(each.state, each.state) + (f": {each.reason}" if each.reason else "")
+    return (cluster, each.id or NOTHING, each.machine or NOTHING, each.state, local(each.made_at), told)
+
+
 COMMANDS = {
     "pools": Command(
-        "Show the machines that pools have rented, and what they could rent. `pause` keeps a pool from ordering machines until `resume`; with --end it also ends all of its machines, which is the kill switch.",
+        "Show the machines that pools have rented, and what they could rent. `pause` keeps a pool from ordering machines until `resume`; with --end it also ends all of its machines, which is the kill switch. `sweep` asks providers for machines that are ours and that nothing wants, and ends those that a second listing shows too; with --dry-run it only shows them.",
         _configure,
         _run,
-        "spill pools\nspill pools offers cloud\nspill pools plan\nspill pools pause cloud --end --why 'too dear'\nspill pools resume cloud",
+        "spill pools\nspill pools offers cloud\nspill pools plan\nspill pools pause cloud --end --why 'too dear'\nspill pools resume cloud\nspill pools sweep --dry-run",
     )
 }

@@ -50,6 +50,8 @@ from spillover.wire.api import (
     ReservationRequest,
     ReservationView,
     ServerView,
+    SweepRequest,
+    SweepView,
     TokenRef,
     TokenRequest,
     TokenView,
@@ -372,6 +374,11 @@ class AsyncClient(AsyncSender):
     async def resume_pool(self, cluster: str) -> PoolView:
         """Order machines in a pool again. For admins."""
         return await self._ask(ask(endpoints.RESUME_POOL, body=PoolRef(cluster), repeatable=True))
+
+    async def sweep_pools(self, *clusters: str, dry_run: bool = False) -> list[SweepView]:
+        """Return machines at providers that are ours and not wanted, and end them unless it is a dry run. For admins."""
+        request = SweepRequest(list(clusters), dry_run)
+        return await self._ask(ask(endpoints.SWEEP_POOLS, body=request, repeatable=True, seconds=asks.BULK))
 
     async def clock(self) -> ClockView:
         """Return whether the server trusts the clock of its machine."""

@@ -51,6 +51,8 @@ from spillover.wire.api import (
     ReservationRequest,
     ReservationView,
     ServerView,
+    SweepRequest,
+    SweepView,
     TokenRef,
     TokenRequest,
     TokenView,
@@ -372,6 +374,11 @@ class Client(Sender):
     def resume_pool(self, cluster: str) -> PoolView:
         """Order machines in a pool again. For admins."""
         return self._ask(ask(endpoints.RESUME_POOL, body=PoolRef(cluster), repeatable=True))
+
+    def sweep_pools(self, *clusters: str, dry_run: bool = False) -> list[SweepView]:
+        """Return machines at providers that are ours and not wanted, and end them unless it is a dry run. For admins."""
+        request = SweepRequest(list(clusters), dry_run)
+        return self._ask(ask(endpoints.SWEEP_POOLS, body=request, repeatable=True, seconds=asks.BULK))
 
     def clock(self) -> ClockView:
         """Return whether the server trusts the clock of its machine."""

@@ -37,6 +37,8 @@ class Compared(Struct):
     """Ids of machines that are ours and do not run any more, but exist and may cost something."""
     unlisted: list[MachineId] = field(default_factory=list)
     """Machines whose agents answer, although the listing does not show them."""
+    partial: str = ""
+    """Why the listing is not whole; empty if it is."""
 
 
 class Comparison:
@@ -78,6 +80,8 @@ class Comparison:
                 if machine.is_live and machine.id not in self._shown:
                     self._miss(machine, began)
             self._confirm(began)
+        else:
+            self._found.partial = listing.why or "a part of the provider did not answer"
         return self._found
 
     def _machine(self, each: Listed) -> RentedMachine | None:

@@ -20,8 +20,8 @@ from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge
 from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of
 from spillover.control.requests.policies import PolicyRequests
-from spillover.control.requests.pools import change_pool, planned, shown_pools
-from spillover.control.requests.projects import OwnHistory, budgets_of, forms_of, jobs_of
+from spillover.control.requests.pools import change_pool, planned, shown_pools, swept
+from spillover.control.requests.projects import OwnHistory, budgets_of, forms_of, jobs_of, pools_of
 from spillover.control.requests.reservations import reservation_views
 from spillover.control.requests.reserving import Reserving
 from spillover.control.requests.starts import LITTLE_PATIENCE, StartForecasts
@@ -109,6 +109,8 @@ from spillover.wire.api import (
     ResultsAsked,
     ServerView,
     SetAsideView,
+    SweepRequest,
+    SweepView,
     TokenRequest,
     TokenView,
     WhatIf,
@@ -366,7 +368,7 @@ class LiveCommands:
 
     async def pools(self) -> list[PoolView]:
         """Return all pools with their machines and offers."""
-        return await shown_pools(self._loop)
+        return pools_of(await shown_pools(self._loop), self._loop.state, self._project)
 
     async def pool_plan(self) -> list[PlannedView]:
         """Return what pools would order, drain and end now."""
@@ -381,6 +383,10 @@ class LiveCommands:
     async def resume_pool(self, cluster: str, who: str) -> PoolView:
         """Order machines in a pool again; return the pool."""
         return await change_pool(self._loop, ResumePool(ClusterName(cluster), who))
+
+    async def sweep_pools(self, request: SweepRequest) -> list[SweepView]:
+        """Return what providers have that is ours and not wanted, and end it unless it is a dry run."""
+        return await swept(self._loop, self._parts.pools, request)
 
     async def clusters(self) -> list[ClusterView]:
         """Return all clusters."""

@@ -13,7 +13,7 @@ from spillover.forms.jobs.reading import JobForm
 from spillover.model.ids import JobId, split_member
 from spillover.model.reasons import AfterJobs, BehindOthers, KeptFor, OverBudget, Reason, Reserved
 from spillover.ports.commands import CommandError, ErrorKind
-from spillover.wire.api import BudgetView, FieldProblem
+from spillover.wire.api import BudgetView, FieldProblem, MachineView, PoolView
 
 DEFAULT: Final = "default"
 """The project of a job that names none."""
@@ -53,6 +53,20 @@ def budgets_of(budgets: list[BudgetView], project: str | None) -> list[BudgetVie
     if project is None:
         return budgets
     return [each for each in budgets if each.of == "project" and each.name in {project, "*"}]
+
+
+def pools_of(pools: list[PoolView], state: State, project: str | None) -> list[PoolView]:
+    """Return pools without the ids of jobs of other projects."""
+    if project is None:
+        return pools
+
+    def own(machine: MachineView) -> MachineView:
+        found = None if machine.job is None else state.jobs.get(JobId(machine.job))
+        if machine.job is None or (found is not None and found.kind.project == project):
+            return machine
+        return structs.replace(machine, job=OTHER)
+
+    return [structs.replace(pool, machines=[own(each) for each in pool.machines]) for pool in pools]
 
 
 def reason_within(reason: Reason | None, state: State, project: str | None) -> Reason | None:

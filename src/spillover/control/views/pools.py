@@ -1,5 +1,7 @@
 """Shows pools: their machines, offers and pauses, and what they would do now."""
 
+from spillover.control.pools.comparing import Compared
+from spillover.control.views.jobs import when
 from spillover.core.events import (
     AnyEvent,
     MachinesDraining,
@@ -14,9 +16,10 @@ from spillover.deciding.renting.giving_back import leaves_at
 from spillover.deciding.renting.money import PoolMoney
 from spillover.deciding.whatif import Snapshot
 from spillover.model.cluster import ClusterSpec
+from spillover.model.ids import ClusterName
 from spillover.model.pools import MachineState, Offer, Pool
 from spillover.model.units import MONEY, SECOND, format_time
-from spillover.wire.api import MachineView, OfferView, PlannedView, PoolView
+from spillover.wire.api import MachineView, OfferView, PlannedView, PoolView, SweptMachine
 
 _COMING = (MachineState.WANTED, MachineState.BOOTING)
 
@@ -121,3 +124,23 @@ def _offer(pool: Pool, record: PoolRecord, offer: Offer, now: int) -> OfferView:
         closed_until=None if closed is None else format_time(closed.until),
         reason="" if closed is None else f"{closed.cause}: {closed.why}",
     )
+
+
+def swept_machines(state: State, cluster: ClusterName, found: Compared) -> list[SweptMachine]:
+    """Return what a listing shows that is not wanted, and what the state is ending already."""
+    mine = [each for each in state.machines.values() if each.cluster == cluster and each.is_live]
+    ending = [each for each in mine if each.state is MachineState.ENDING and each.provider_id]
+    known = {each.provider_id for each in ending}
+    return [
+        *[
+            SweptMachine(each.id, "unwanted", each.machine, each.name, when(each.at), each.reason)
+            for each in found.strangers.values()
+            if each.id not in known
+        ],
+        *[SweptMachine(id_, "stopped") for id_ in found.stopped if id_ not in known],
+        *[
+            SweptMachine(each.provider_id, "ending", each.id, made_at=when(each.made_at), reason=each.why)
+            for each in ending
+        ],
+        *[SweptMachine("", "unlisted", each) for each in found.unlisted],
+    ]

@@ -63,6 +63,9 @@ from spillover.wire.api.pools import (
     PoolPause,
     PoolRef,
     PoolView,
+    SweepRequest,
+    SweepView,
+    SweptMachine,
 )
 from spillover.wire.api.server import (
     BudgetView,
@@ -154,6 +157,9 @@ __all__ = [
     "ResultsAsked",
     "ServerView",
     "SetAsideView",
+    "SweepRequest",
+    "SweepView",
+    "SweptMachine",
     "TaskView",
     "TokenRef",
     "TokenRequest",

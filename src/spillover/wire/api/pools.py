@@ -143,6 +143,42 @@ class PoolPause(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether to end all machines at once. Their tasks return to the queue."""
 
 
+class SweepRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Pools to sweep."""
+
+    clusters: Annotated[list[Annotated[str, Meta(max_length=63)]], Meta(max_length=1000)] = field(
+        default_factory=list
+    )
+    """Empty for all pools."""
+    dry_run: bool = False
+    """Whether to end nothing, and only show what is there."""
+
+
+class SweptMachine(Struct, frozen=True):
+    """A machine at a provider that is ours and not wanted, or that is missing there."""
+
+    id: str
+    """The provider's id; empty if it does not list the machine."""
+    state: str
+    """`unwanted`: it runs and nothing wants it; `stopped`: it does not run but exists; `ending`: it is being ended already;
+    `unlisted`: its agent answers, but the provider does not list it, so that it stays."""
+    machine: str = ""
+    """Our id; empty if it is not known."""
+    name: str = ""
+    """Its name at the provider; empty if it is not known."""
+    made_at: Time | None = None
+    reason: str = ""
+
+
+class SweepView(Struct, frozen=True):
+    """What the provider of a pool has that is not wanted."""
+
+    cluster: str
+    machines: list[SweptMachine]
+    problem: str | None = None
+    """Why the provider could not be asked, or answered in part; nothing is ended on the word of a part. Null if all is well."""
+
+
 class PoolRef(Struct, frozen=True, forbid_unknown_fields=True):
     """A pool."""
 
