@@ -24,7 +24,7 @@ def pools(client: Any) -> Any:
 
     def sweep_pools(*clusters: str, dry_run: bool) -> list[SweepView]:
         client.asked.append((clusters, dry_run))
-        return client.swept
+        return list(client.swept)
 
     client.sweep_pools = sweep_pools
     return client
