@@ -283,6 +283,14 @@ def test_a_job_that_has_no_time_to_run_again_gets_no_spot_machine() -> None:
     assert wanted(w) == ["small/a/on-demand", "small/a/spot"]
 
 
+def test_no_machine_is_ordered_for_a_job_that_would_miss_its_deadline_on_it() -> None:
+    w = world()
+    w.submit(rented("late", minutes=30).between(deadline=w.now + 31 * MINUTE))
+    assert wanted(w) == []
+    w.submit(rented("in time", minutes=30).between(deadline=w.now + 32 * MINUTE))
+    assert len(wanted(w)) == 1
+
+
 def test_the_budget_of_a_pool_bounds_what_is_ordered() -> None:
     hour = PoolBudget(Per.DAY, 800_000)
     w = world(budget=hour, billing=Billing(HOUR))

@@ -7,6 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from spillover.core.appliers.jobs import MOST_INTERRUPTIONS
+from spillover.core.learned.estimates import foreseen
 from spillover.core.records.jobs import Job, Queued
 from spillover.deciding.budgets.check import BudgetCheck
 from spillover.deciding.cycle.draft import Draft
@@ -39,8 +40,11 @@ class Demand(Struct, gc=False):
     """Whether it gets no spot machine: it was interrupted too often, or has no time to run again before its deadline."""
 
 
-def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies) -> list[Demand]:
-    """Return the jobs that may be rented and have no place after this plan, in order."""
+def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies, boot: int = 0) -> list[Demand]:
+    """Return the jobs that may be rented and have no place after this plan, in order.
+
+    A job that would miss its deadline on a machine that is ready after `boot` nanoseconds is left out.
+    """
     check = BudgetCheck(draft.state, draft.now)
     specs = [each.spec for each in index.capacity.values() if each.spec.pool is not None]
     found: list[Demand] = []
@@ -54,6 +58,8 @@ def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies) -> list[
             continue  # `why` says so
         patience = _patience(draft, job, policies)
         deadline = job.extra.deadline
+        if deadline is not None and draft.now + boot + foreseen(job) > deadline:
+            continue
         safe = job.extra.interrupted >= MOST_INTERRUPTIONS
         safe = safe or (deadline is not None and deadline < draft.now + AGAIN * runs)
         found.append(Demand(job, count, runs, _due_since(draft, job) + patience, patience, safe))

@@ -73,11 +73,11 @@ class Renting:
     def run(self) -> None:
         """Plan the machines of all pools."""
         offers = [offer for spec, _ in self._pools for offer in open_offers(self._state, spec, self._now)]
-        demand = demand_of(self._draft, self._index, self._policies)
+        boot = min([offer.boot for offer in offers], default=0)
+        demand = demand_of(self._draft, self._index, self._policies, boot)
         needed = self._just_placed()
         if demand:
             room = room_of(self._state, self._index, self._now)
-            boot = min([offer.boot for offer in offers], default=0)
             # A job that starts before a new machine were ready needs none. Others wait as long as that pays.
             room.take(demand, lambda each: max(self._now, each.limit) + boot)
             needed |= room.used
