@@ -201,6 +201,29 @@ class PriceSeen(Struct, frozen=True):
     """Millionths of the provider's currency for an hour."""
 
 
+class TypePrice(Struct, frozen=True):
+    """What a price list says about a type of machine."""
+
+    type: str
+    hour: int
+    """Millionths of the currency."""
+    currency: str
+    cpu: str = ""
+    """CPUs; empty if the list does not say, as all below."""
+    memory: str = ""
+    """GiB."""
+    gpu: str = ""
+
+
+class PriceList(Struct, frozen=True):
+    """Prices of a region."""
+
+    about: str
+    """Which prices these are and when they were published, in one line."""
+    prices: tuple[TypePrice, ...]
+    """By type."""
+
+
 class ProviderError(Exception):
     """A call failed for now and may be repeated; the message says in one line why."""
 
@@ -293,3 +316,8 @@ class ProviderKind(Protocol):
             for module, package in self.requires.items()
             if find_spec(module) is None
         ]
+
+    def price_list(self, region: str) -> PriceList:
+        """Read the prices of a region, which may take a minute; raise ProviderError."""
+        del region
+        raise ProviderError(f"the provider {self.name} has no list of prices; write them into the offers")

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from spillover.wire.api import AgentView
+from spillover.wire.api import AgentView, RentedView
 
 
 @pytest.fixture
@@ -87,3 +88,15 @@ def test_what_an_agent_holds_took_over_and_bears_is_shown(client: Any, spill: Ca
     assert "7 in, 2 out" in line
     assert line.split()[4:7] == ["1", "4", "3"]
     assert json.loads(spill("agents", "--json").out)[0]["stolen_in"] == 7
+
+
+def test_agents_on_rented_machines_show_their_machine(client: Any, spill: Callable[..., Any]) -> None:
+    own = AgentView("n1", "onprem", "ready", {}, {}, 0, 0, [], {}, None)
+    machine = RentedView("m7i.large", "a", spot=True, state="draining", hour=0.1)
+    client.agents = lambda: [own]
+    assert "MACHINE" not in spill("agents").out
+    client.agents = lambda: [own, replace(own, name="cloud-1", cluster="cloud", machine=machine)]
+    title, first, second = spill("agents").out.splitlines()
+    at = title.index("MACHINE")
+    assert first[at:].split()[0] == "-"
+    assert second[at:].startswith("m7i.large, spot, draining")

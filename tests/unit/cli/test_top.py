@@ -9,7 +9,16 @@ from msgspec.structs import replace
 
 from spillover.cli.top.frame import frame, once
 from spillover.cli.top.view import MOST, Away, Look, TopView, keys_of, rows_for
-from spillover.wire.api import AgentView, ArrayView, ClusterView, JobDetail, Overview, ReasonView, ServerView
+from spillover.wire.api import (
+    AgentView,
+    ArrayView,
+    ClusterView,
+    JobDetail,
+    Overview,
+    PoolSummary,
+    ReasonView,
+    ServerView,
+)
 
 AT = "2026-01-31T10:02:00.000000Z"
 GIB = 2.0**30
@@ -284,3 +293,18 @@ def test_an_interval_is_a_number_of_seconds(spill: Callable[..., Any], interval:
     assert typed.code == 2
     assert typed.err.count("\n") == 1
     assert "is not a number of seconds from 0.1 to 3600" in typed.err
+
+
+def test_the_header_counts_rented_machines_and_names_a_pool_that_is_paused(
+    a_job: Callable[..., JobDetail],
+) -> None:
+    pools = [
+        PoolSummary("cloud", "open", None, {"booting": 1, "ready": 2}, 0.75),
+        PoolSummary("other", "open", None, {"ready": 3}, 0.5),
+    ]
+    second, wrong = text(a_look(an_overview(a_job, pools=pools)), width=160)[1:3]
+    assert second.endswith("6 rented machines (1 booting, 5 ready) for 1.25 USD an hour")
+    assert wrong == ""
+    pools[1] = replace(pools[1], state="paused", paused="no credentials")
+    assert text(a_look(an_overview(a_job, pools=pools)))[2] == "the pool of other is paused: no credentials"
+    assert "rented machines" not in text(a_look(an_overview(a_job)), width=160)[1]

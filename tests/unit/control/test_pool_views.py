@@ -4,7 +4,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spillover.control.views.pools import planned_views, pool_views
+from spillover.control.views.clusters import agent_view
+from spillover.control.views.pools import planned_views, pool_summaries, pool_views
 from spillover.core.pool_proposals import PausePool, SeeMade, SeeRefused
 from spillover.deciding.whatif import Snapshot
 from spillover.model.cluster import Billing, ClusterSpec, Role, pool_price
@@ -17,6 +18,7 @@ from spillover.model.units import HOUR
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, World
+from spillover.wire.api import RentedView
 
 CLOUD = ClusterName("cloud")
 SMALL = Offer("small", Resources(4000, 2**34), 400_000, "a")
@@ -72,3 +74,30 @@ def test_a_plan_shows_what_a_paused_pool_would_order_and_changes_nothing() -> No
     assert order.hour == 0.8
     assert not w.state.machines
     assert w.state.pools[CLOUD].paused
+
+
+def test_an_overview_counts_machines_by_state_with_what_they_cost_an_hour() -> None:
+    w = world()
+    w.submit(a_job("a").cpus(4).burst(Burst.ALWAYS), a_job("b").cpus(4).burst(Burst.ALWAYS))
+    w.propose(SeeMade(CLOUD, machine_id("cloud", 1), "i-1", w.now))
+    w.agent("cloud-1", cpus=4, cluster="cloud")
+    (pool,) = pool_summaries(w.state, w.now)
+    assert (pool.cluster, pool.state, pool.machines, pool.hour) == (
+        "cloud",
+        "open",
+        {"wanted": 1, "ready": 1},
+        0.8,
+    )
+    w.propose(PausePool(CLOUD, "ada", "too dear"))
+    (pool,) = pool_summaries(w.state, w.now)
+    assert (pool.state, pool.paused) == ("paused", "too dear")
+
+
+def test_an_agent_shows_the_machine_that_was_rented_for_it() -> None:
+    w = world()
+    w.submit(a_job("a").cpus(4).burst(Burst.ALWAYS))
+    w.agent("cloud-1", cpus=4, cluster="cloud")
+    w.agent("n1", cpus=4)
+    rented, own = [agent_view(w.state, node, None, None) for node in w.state.agents.values()]
+    assert rented.machine == RentedView("small", "a", False, "ready", 0.4)
+    assert own.machine is None

@@ -2,16 +2,19 @@
 
 import csv
 import io
+import re
 import threading
 from collections.abc import Iterator
-from datetime import date
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from spillover.ports.provider import ProviderError
-from spillover.providers.aws.pricelist import TypePrice, read_prices, write_prices
+from spillover.cli.main import main
+from spillover.ports.provider import ProviderError, TypePrice
+from spillover.providers.aws import pricelist
+from spillover.providers.aws.pricelist import price_list as prices_of
+from spillover.providers.aws.pricelist import read_prices
 
 COLUMNS = [
     "SKU",
@@ -49,7 +52,6 @@ USUAL = {
     "MarketOption": "OnDemand",
     "PriceDescription": 'it says "OnDemand", with commas',
 }
-DAY = date(2026, 11, 18)
 
 
 def price_list(*rows: dict[str, str]) -> str:
@@ -141,19 +143,65 @@ def sites() -> Iterator[list[Site]]:
         site.close()
 
 
-def test_prices_become_a_file_with_the_date_in_its_name(sites: list[Site], tmp_path: Path) -> None:
+def test_the_prices_of_a_region_are_read_from_its_list(sites: list[Site]) -> None:
     sites.append(site := Site(price_list(*ROWS)))
-    path = write_prices("eu-central-1", tmp_path / "prices", DAY, site.url)
+    found = prices_of("eu-central-1", site.url)
     assert site.asked == ["/eu-central-1/index.csv"]
-    assert path == tmp_path / "prices" / "aws-eu-central-1-2026-11-18.csv"
-    assert path.read_text() == (
-        "# EC2 in eu-central-1, on demand, Linux, shared hardware; published 2026-11-12T19:02:31Z\n"
-        "type,hour,currency,cpu,memory,gpu\n"
-        "m7i.large,0.1131,USD,2,8,\n"
-        "p5.48xlarge,98.32,USD,192,2048,8\n"
-        "t4g.nano,0.004801,USD,,,\n"
+    assert found.about == (
+        "EC2 in eu-central-1, on demand, Linux, shared hardware; published 2026-11-12T19:02:31Z"
     )
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert [(each.type, each.hour, each.cpu, each.memory, each.gpu) for each in found.prices] == [
+        ("m7i.large", 113_100, "2", "8", ""),
+        ("p5.48xlarge", 98_320_000, "192", "2048", "8"),
+        ("t4g.nano", 4_801, "", "", ""),
+    ]
+
+
+def test_prices_become_offers_in_a_file_with_the_date_in_its_name(
+    sites: list[Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sites.append(site := Site(price_list(*ROWS)))
+    monkeypatch.setattr(pricelist, "URL", site.url)
+    monkeypatch.chdir(tmp_path)
+    asked = ["pools", "prices", "--provider", "aws", "--region", "eu-central-1"]
+    assert main(asked) == 0
+    (path,) = tmp_path.iterdir()
+    assert capsys.readouterr().out.strip() == path.name
+    assert re.fullmatch(r"aws-eu-central-1-20\d\d-\d\d-\d\d\.yaml", path.name)
+    assert path.read_text().splitlines()[2:] == [
+        "offers:",
+        "- {type: m7i.large, cpu: 2, memory: 8Gi, hour: 0.1131}",
+        "- {type: p5.48xlarge, cpu: 192, memory: 2048Gi, gpu: 8, hour: 98.32}",
+        "# t4g.nano: 0.004801; the list does not say its CPUs and memory",
+    ]
+    assert main([*asked, "--out", "prices.yaml"]) == 0
+    assert (tmp_path / "prices.yaml").read_text() == path.read_text()
+    capsys.readouterr()
+    assert main([*asked, "--out", "no/such/folder.yaml"]) == 2
+    assert "cannot write no/such/folder.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--provider", "asw", "--region", "eu-central-1"], "asw"),
+        (["--provider", "gce", "--region", "europe-west1"], "the provider gce has no list of prices"),
+        (["--provider", "aws", "--region", "../x"], "is not a region; write one such as eu-central-1"),
+        (["--provider", "aws"], "name a provider and a region"),
+    ],
+)
+def test_prices_that_cannot_be_had_are_one_clear_line(
+    words: list[str],
+    why: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["pools", "prices", *words]) == 2
+    told = capsys.readouterr().err
+    assert (why in told, told.count("\n")) == (True, 1)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -166,16 +214,13 @@ def test_prices_become_a_file_with_the_date_in_its_name(sites: list[Site], tmp_p
         (lambda: Site(price_list(*ROWS).replace("PricePerUnit", "Price")), "no column PricePerUnit"),
     ],
 )
-def test_a_list_that_cannot_be_read_leaves_no_file(
-    sites: list[Site], tmp_path: Path, site: object, why: str
-) -> None:
+def test_a_list_that_cannot_be_read_is_one_line(sites: list[Site], site: object, why: str) -> None:
     sites.append(opened := site())  # type: ignore[operator]
     with pytest.raises(ProviderError, match=why.replace("?", r"\?")) as raised:
-        write_prices("eu-central-1", tmp_path, DAY, opened.url)
+        prices_of("eu-central-1", opened.url)
     assert str(raised.value).isprintable()
-    assert not list(tmp_path.iterdir())
 
 
-def test_what_is_not_a_region_is_not_asked_for(tmp_path: Path) -> None:
+def test_what_is_not_a_region_is_not_asked_for() -> None:
     with pytest.raises(ProviderError, match=r"'\.\./x' is not a region; write one such as eu-central-1"):
-        write_prices("../x", tmp_path, DAY)
+        prices_of("../x")

@@ -40,6 +40,9 @@ AGENTS: Final = (
     Column("OFFERS", gives=True),
 )
 
+MACHINE: Final = Column("MACHINE")
+"""Only if some machines are rented: type, market and state."""
+
 
 def _configure_agents(parser: ArgumentParser) -> None:
     parser.add_argument(
@@ -65,7 +68,9 @@ def _agents(args: Namespace, context: Context) -> int:
     if args.json:
         context.out.json(found)
     elif found:
-        context.out.table(AGENTS, [agent_row(agent) for agent in found])
+        rented = any(agent.machine is not None for agent in found)
+        columns = (*AGENTS[:-1], MACHINE, AGENTS[-1]) if rented else AGENTS
+        context.out.table(columns, [agent_row(agent, rented=rented) for agent in found])
     else:
         context.out.note("no agents")
     return codes.OK
@@ -109,8 +114,8 @@ def _in_all(cluster: "ClusterView") -> dict[str, float]:
     return {kind: use + cluster.foreign.get(kind, 0) for kind, use in cluster.used.items()}
 
 
-def agent_row(agent: "AgentView") -> Row:
-    """Return the row of one agent, with used and total amount of each resource."""
+def agent_row(agent: "AgentView", *, rented: bool = False) -> Row:
+    """Return the row of one agent, with used and total amount of each resource; with `rented`, also its machine."""
     heard = between(agent.heartbeat_at, None)
     return (
         agent.name,
@@ -123,8 +128,17 @@ def agent_row(agent: "AgentView") -> Row:
         NOTHING if agent.load is None else f"{agent.load:.1f}",
         NOTHING if heard is None else f"{duration(heard)} ago",
         f"{agent.stolen_in} in, {agent.stolen_out} out" if agent.stolen_in or agent.stolen_out else NOTHING,
+        *((_machine(agent),) if rented else ()),
         " ".join(agent.offers) or NOTHING,
     )
+
+
+def _machine(agent: "AgentView") -> str:
+    """Describe the rented machine of an agent."""
+    machine = agent.machine
+    if machine is None:
+        return NOTHING
+    return f"{machine.type}, {'spot' if machine.spot else 'on-demand'}, {machine.state}"
 
 
 def _use(used: dict[str, float], capacity: dict[str, float], kind: str) -> str:

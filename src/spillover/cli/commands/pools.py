@@ -7,9 +7,11 @@ from spillover.cli import codes
 from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
 from spillover.cli.printing.output import Column, Row
 from spillover.cli.printing.shown import NOTHING, local
+from spillover.model.units import MONEY
 
 if TYPE_CHECKING:
     from spillover.client import Client
+    from spillover.ports.provider import PriceList
     from spillover.wire.api import MachineView, OfferView, PlannedView, PoolView, SweepView, SweptMachine
 
 _MACHINES: Final = (
@@ -58,10 +60,10 @@ def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "action",
         nargs="?",
-        choices=("list", "offers", "plan", "pause", "resume", "sweep"),
+        choices=("list", "offers", "plan", "pause", "resume", "sweep", "prices"),
         default="list",
         metavar="ACTION",
-        help="list: pools and their machines (default); offers: what they could rent; plan: what they would order and end now; pause: order nothing more; resume: order again; sweep: end machines at the provider that are ours and that nothing wants",
+        help="list: pools and their machines (default); offers: what they could rent; plan: what they would order and end now; pause: order nothing more; resume: order again; sweep: end machines at the provider that are ours and that nothing wants; prices: write the prices of a provider to a file",
     )
     parser.add_argument("pools", nargs="*", metavar="CLUSTER", help="name of a cluster with a pool")
     parser.add_argument("--all", action="store_true", help="list: also the last machines that are gone")
@@ -71,6 +73,11 @@ def _configure(parser: ArgumentParser) -> None:
         help="pause: end all machines at once; their tasks return to the queue",
     )
     parser.add_argument("--dry-run", action="store_true", help="sweep: only show what would be ended")
+    parser.add_argument("--provider", metavar="NAME", help="prices: the provider, such as aws")
+    parser.add_argument("--region", metavar="REGION", help="prices: its region, such as eu-central-1")
+    parser.add_argument(
+        "--out", metavar="FILE", help="prices: file to write (default: PROVIDER-REGION-DATE.yaml)"
+    )
     parser.add_argument("--why", default="", metavar="TEXT", help="pause: the reason that `spill why` shows")
     add_json(parser)
     add_connection(parser)
@@ -78,6 +85,8 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(args: Namespace, context: Context) -> int:
     _check(args)
+    if args.action == "prices":
+        return _prices(args, context)
     with context.connect(args) as client:
         match args.action:
             case "plan":
@@ -102,6 +111,12 @@ def _check(args: Namespace) -> None:
         raise UsageError("plan shows all pools; leave out the name")
     if (args.end or args.why) and args.action != "pause":
         raise UsageError("--end and --why are for: spill pools pause CLUSTER")
+    if (args.provider or args.region or args.out) and args.action != "prices":
+        raise UsageError("--provider, --region and --out are for: spill pools prices")
+    if args.action == "prices" and (args.pools or not args.provider or not args.region):
+        raise UsageError(
+            "name a provider and a region: spill pools prices --provider aws --region eu-central-1"
+        )
     if args.dry_run and args.action != "sweep":
         raise UsageError("--dry-run is for: spill pools sweep")
 
@@ -197,6 +212,53 @@ def _step(each: "PlannedView") -> Row:
     return (each.cluster, each.action, machines, each.offer or NOTHING, f"{each.hour:.4f}", each.reason)
 
 
+def _prices(args: Namespace, context: Context) -> int:
+    """Write prices in the form of offers; asks the provider, and no server."""
+    from datetime import UTC, datetime  # noqa: PLC0415 - few need it
+    from pathlib import Path  # noqa: PLC0415 - heavy
+
+    from spillover.ports.provider import ProviderError  # noqa: PLC0415 - heavy
+    from spillover.providers.registry import load_providers  # noqa: PLC0415 - heavy
+
+    providers = load_providers()
+    if args.provider not in providers:
+        raise UsageError(providers.why_not(args.provider))
+    today = datetime.now(UTC).date().isoformat()
+    path = Path(args.out or f"{args.provider}-{args.region.replace('/', '-')}-{today}.yaml")
+    try:
+        found = providers[args.provider].price_list(args.region)
+    except ProviderError as error:
+        raise UsageError(str(error)) from None
+    if args.json:
+        context.out.json(found.prices)
+        return codes.OK
+    try:
+        part = path.with_name(f"{path.name}.part")
+        part.write_text(_offers_file(found, today), encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+    context.out.line(str(path))
+    return codes.OK
+
+
+def _offers_file(found: "PriceList", today: str) -> str:
+    """Return prices as the offers of a pool; a type of which the list does not say the size is a remark."""
+    from decimal import Decimal  # noqa: PLC0415 - few need it
+
+    currencies = ", ".join(dict.fromkeys([each.currency for each in found.prices]))
+    lines = [f"# {found.about}", f"# read {today}; prices of an hour in {currencies}", "offers:"]
+    for each in found.prices:
+        hour = f"{Decimal(each.hour) / MONEY:f}"
+        if each.cpu and each.memory:
+            gpu = f", gpu: {each.gpu}" if each.gpu and each.gpu != "0" else ""
+            size = f"cpu: {each.cpu}, memory: {each.memory}Gi{gpu}"
+            lines.append(f"- {{type: {each.type}, {size}, hour: {hour}}}")
+        else:
+            lines.append(f"# {each.type}: {hour}; the list does not say its CPUs and memory")
+    return "\n".join(lines) + "\n"
+
+
 def _sweep(found: "list[SweepView]", args: Namespace, context: Context) -> int:
     """Show what providers have that is not wanted; fail if one could not be asked."""
     rows = [(pool.cluster, each) for pool in found for each in pool.machines]
@@ -228,9 +290,9 @@ def _swept(cluster: str, each: "SweptMachine", *, dry: bool) -> Row:
 
 COMMANDS = {
     "pools": Command(
-        "Show the machines that pools have rented, and what they could rent. `pause` keeps a pool from ordering machines until `resume`; with --end it also ends all of its machines, which is the kill switch. `sweep` asks providers for machines that are ours and that nothing wants, and ends those that a second listing shows too; with --dry-run it only shows them.",
+        "Show the machines that pools have rented, and what they could rent. `pause` keeps a pool from ordering machines until `resume`; with --end it also ends all of its machines, which is the kill switch. `sweep` asks providers for machines that are ours and that nothing wants, and ends those that a second listing shows too; with --dry-run it only shows them. `prices` writes the prices that a provider publishes as offers for spill.yaml, without a server.",
         _configure,
         _run,
-        "spill pools\nspill pools offers cloud\nspill pools plan\nspill pools pause cloud --end --why 'too dear'\nspill pools resume cloud\nspill pools sweep --dry-run",
+        "spill pools\nspill pools offers cloud\nspill pools plan\nspill pools pause cloud --end --why 'too dear'\nspill pools resume cloud\nspill pools sweep --dry-run\nspill pools prices --provider aws --region eu-central-1",
     )
 }

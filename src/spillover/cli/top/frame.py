@@ -1,5 +1,6 @@
 """Lays out one frame of `spill top` as lines of text: header, tables and keys. Uses values only."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -10,6 +11,8 @@ from spillover.cli.top.view import VIEWS, Look, TopView
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from spillover.wire.api import PoolSummary
 
 HEAD: Final = 3
 """Lines of the header; the last is empty unless there is a problem."""
@@ -134,6 +137,8 @@ def _head(look: Look, view: TopView, width: int) -> "list[Text]":
         )
     ):
         second.append("   " if at else "").append(value, style="bold").append(f" {word}")
+    if seen.pools:
+        _add_pools(second, seen.pools, server.currency)
     wrong = ""
     if look.away is not None:
         wrong = f"no answer for {duration(round(look.away.seconds))}, retrying: {look.away.why}"
@@ -141,7 +146,21 @@ def _head(look: Look, view: TopView, width: int) -> "list[Text]":
         wrong = f"accepts no jobs: {server.message}"
     elif server.clock is not None:
         wrong = server.clock
+    elif paused := [each for each in seen.pools if each.paused is not None]:
+        wrong = "; ".join([f"the pool of {each.cluster} is paused: {each.paused}" for each in paused])
     return [_ends(first, right, width), second, Text(clean(wrong), style="bold red")]
+
+
+def _add_pools(line: "Text", pools: "Sequence[PoolSummary]", currency: str) -> None:
+    """Add how many machines all pools have, by state, and what they cost an hour."""
+    states: Counter[str] = Counter()
+    for pool in pools:
+        states.update(pool.machines)
+    named = ", ".join([f"{count:,} {state}" for state, count in states.items()])
+    cost = money(sum([pool.hour for pool in pools]), currency)
+    line.append("   ").append(f"{states.total():,}", style="bold").append(" rented machines")
+    if named:
+        line.append(f" ({named}) for {cost} an hour")
 
 
 def _foot(view: TopView, width: int) -> "Text":

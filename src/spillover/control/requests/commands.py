@@ -47,6 +47,7 @@ from spillover.control.views.overview import (
     server_view,
 )
 from spillover.control.views.past import past_jobs
+from spillover.control.views.pools import pool_summaries
 from spillover.control.views.results import results_of
 from spillover.core.pool_proposals import PausePool, ResumePool
 from spillover.core.proposals import Act, Change, Refusal, SetPriority
@@ -435,6 +436,7 @@ class LiveCommands:
             ],
             set_aside=aside[:MOST_ASIDE],
             set_aside_in_all=len(aside),
+            pools=pool_summaries(state, self._loop.now()),
         )
 
     def _set_aside(self, engine: Engine) -> list[SetAsideView]:

@@ -10,10 +10,11 @@ from spillover.core.records.nodes import Node
 from spillover.core.state import State
 from spillover.model.cluster import ClusterLife, ClusterSpec
 from spillover.model.inside import cpu_list, cpu_mask
+from spillover.model.pools import MachineId
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.ports.cluster import Agents, Contact
-from spillover.wire.api import AgentView, ClusterView, DomainView, InsideView, LinkView
+from spillover.wire.api import AgentView, ClusterView, DomainView, InsideView, LinkView, RentedView
 
 
 def agent_views(loop: Loop, agents: Agents, state: State, keys: Iterable[str]) -> list[AgentView]:
@@ -47,7 +48,17 @@ def agent_view(state: State, node: Node, contact: Contact | None, heard_at: int 
         stolen_out=node.given,
         drained_by=node.drained or None,
         inside=_inside(node),
+        machine=_rented(state, node),
     )
+
+
+def _rented(state: State, node: Node) -> RentedView | None:
+    """Return the machine of an agent; None if no pool rented it."""
+    machine = state.machines.get(MachineId(node.name))
+    if machine is None or machine.key != node.key:
+        return None
+    offer = machine.offer
+    return RentedView(offer.type, offer.zone, offer.spot, machine.state, money(offer.hour))
 
 
 def _inside(node: Node) -> InsideView | None:

@@ -1,5 +1,7 @@
 """Shows pools: their machines, offers and pauses, and what they would do now."""
 
+from collections import Counter
+
 from spillover.control.pools.comparing import Compared
 from spillover.control.views.jobs import when
 from spillover.core.events import (
@@ -19,7 +21,7 @@ from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName
 from spillover.model.pools import MachineState, Offer, Pool
 from spillover.model.units import MONEY, SECOND, format_time
-from spillover.wire.api import MachineView, OfferView, PlannedView, PoolView, SweptMachine
+from spillover.wire.api import MachineView, OfferView, PlannedView, PoolSummary, PoolView, SweptMachine
 
 _COMING = (MachineState.WANTED, MachineState.BOOTING)
 
@@ -27,6 +29,27 @@ _COMING = (MachineState.WANTED, MachineState.BOOTING)
 def pool_views(state: State, now: int) -> list[PoolView]:
     """Return all pools, in the order of their clusters."""
     return [_view(state, spec, spec.pool, now) for spec in state.facts.clusters if spec.pool is not None]
+
+
+def pool_summaries(state: State, now: int) -> list[PoolSummary]:
+    """Return how many machines each pool has, and what they cost an hour."""
+    found = []
+    for spec in state.facts.clusters:
+        if spec.pool is not None:
+            record = state.pools.get(spec.name, PoolRecord(spec.name))
+            live = list(state.live_machines(spec.name))
+            counts = Counter([each.state for each in live])
+            machines = {each.value: counts[each] for each in MachineState if each in counts}
+            hour = sum([each.offer.hour for each in live]) / MONEY
+            shown = _pool_state(record, spec.pool, now)
+            found.append(PoolSummary(spec.name, shown, record.paused or None, machines, hour))
+    return found
+
+
+def _pool_state(record: PoolRecord, pool: Pool, now: int) -> str:
+    """Return whether a pool is paused, or all of its offers are closed."""
+    closed = all(record.is_closed(each.key, now) for each in pool.offers)
+    return "paused" if record.paused else "closed" if closed else "open"
 
 
 def planned_views(snapshot: Snapshot, now: int) -> list[PlannedView]:
@@ -66,11 +89,10 @@ def _view(state: State, spec: ClusterSpec, pool: Pool, now: int) -> PoolView:
     record = state.pools.get(spec.name, PoolRecord(spec.name))
     machines = [each for each in state.machines.values() if each.cluster == spec.name]
     money = PoolMoney(state, spec, now)
-    closed = all(record.is_closed(each.key, now) for each in pool.offers)
     return PoolView(
         cluster=spec.name,
         provider=pool.provider,
-        state="paused" if record.paused else "closed" if closed else "open",
+        state=_pool_state(record, pool, now),
         paused=record.paused or None,
         machines=[_machine(state, spec, pool, record, each, now) for each in machines],
         offers=[_offer(pool, record, each, now) for each in pool.offers],

@@ -14,6 +14,7 @@ from spillover.ports.provider import (
     CLUSTER_TAG,
     MACHINE_TAG,
     OWNER_TAG,
+    PriceList,
     Provider,
     ProviderKind,
     ProviderOpening,
@@ -52,6 +53,12 @@ class AwsKind(ProviderKind):
         endpoint = url_flaws("endpoint", form.endpoint) if form.endpoint is not None else ()
         flaws = [Flaw(path, message) for path, message in found.found]
         return [*flaws, *setup_flaws(form.setup), *endpoint]
+
+    def price_list(self, region: str) -> PriceList:
+        """Read the list that AWS publishes."""
+        from spillover.providers.aws.pricelist import price_list  # noqa: PLC0415 - heavy
+
+        return price_list(region)
 
     def missing(self, form: AwsForm, environ: Mapping[str, str], home: Path) -> Sequence[str]:
         """Return what is missing: boto3, the region, credentials."""

@@ -1,26 +1,20 @@
 """On-demand prices of a region, from the list that AWS publishes for everybody.
 
 The list of a region has hundreds of megabytes, most of them about reserved and Windows machines. It is read as a stream,
-and what people need of it becomes a small file with the date in its name. No credentials are needed.
+and only what people need of it is kept. No credentials are needed.
 """
 
 import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import date
-from decimal import Decimal
-from pathlib import Path
 from typing import Final
 
 import httpx
-from msgspec import Struct
 
-from spillover.model.units import MONEY, UnitError, parse_money
-from spillover.ports.provider import ProviderError
+from spillover.model.units import UnitError, parse_money
+from spillover.ports.provider import PriceList, ProviderError, TypePrice
 
 URL: Final = "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"
-COLUMNS: Final = ("type", "hour", "currency", "cpu", "memory", "gpu")
-"""Of the file that is written. Price for an hour; CPUs; memory in GiB; GPUs."""
 _NEEDED: Final = (
     "TermType",
     "Unit",
@@ -46,25 +40,11 @@ _SILENCE: Final = 60.0
 _REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-\d", re.ASCII)
 
 
-class TypePrice(Struct, frozen=True):
-    """What the list says about a type."""
-
-    type: str
-    hour: int
-    """Millionths of the currency."""
-    currency: str
-    cpu: str = ""
-    """CPUs; empty if the list does not say, as all below."""
-    memory: str = ""
-    """GiB."""
-    gpu: str = ""
-
-
-def write_prices(region: str, folder: Path, today: date, url: str = URL) -> Path:
-    """Write the on-demand prices of a region to a new file in a folder, and return it; raise ProviderError."""
+def price_list(region: str, url: str | None = None) -> PriceList:
+    """Read the on-demand prices of a region; raise ProviderError."""
     if _REGION.fullmatch(region) is None:
         raise ProviderError(f"{region[:80]!r} is not a region; write one such as eu-central-1")
-    source = url.format(region=region)
+    source = (url or URL).format(region=region)
     try:
         with httpx.stream("GET", source, timeout=_SILENCE, follow_redirects=True) as answer:
             if answer.status_code != httpx.codes.OK:
@@ -72,18 +52,8 @@ def write_prices(region: str, folder: Path, today: date, url: str = URL) -> Path
             published, prices = read_prices(answer.iter_lines())
     except (httpx.HTTPError, UnicodeDecodeError) as error:
         raise ProviderError(f"{source} cannot be read: {str(error) or type(error).__name__}") from None
-    path = folder / f"aws-{region}-{today.isoformat()}.csv"
-    part = path.with_suffix(".part")
-    folder.mkdir(parents=True, exist_ok=True)
-    with part.open("w", encoding="utf-8", newline="") as file:
-        file.write(
-            f"# EC2 in {region}, on demand, Linux, shared hardware; published {published or 'without a date'}\n"
-        )
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows([_row(each) for each in prices])
-    part.replace(path)
-    return path
+    about = f"EC2 in {region}, on demand, Linux, shared hardware; published {published or 'without a date'}"
+    return PriceList(about, tuple(prices))
 
 
 def read_prices(lines: Iterable[str]) -> tuple[str, list[TypePrice]]:
@@ -137,8 +107,3 @@ def _price(row: Mapping[str, str]) -> TypePrice | None:
         return None
     memory = row.get("Memory", "").removesuffix("GiB").replace(",", "").strip()
     return TypePrice(type_, hour, row["Currency"], row.get("vCPU", ""), memory, row.get("GPU", ""))
-
-
-def _row(price: TypePrice) -> tuple[str, ...]:
-    amount = f"{Decimal(price.hour) / MONEY:f}"
-    return (price.type, amount, price.currency, price.cpu, price.memory, price.gpu)

@@ -19,6 +19,7 @@ from spillover.wire.api.clusters import (
     InsideView,
     JobsThere,
     LinkView,
+    RentedView,
 )
 from spillover.wire.api.jobs import (
     Action,
@@ -62,6 +63,7 @@ from spillover.wire.api.pools import (
     PlannedView,
     PoolPause,
     PoolRef,
+    PoolSummary,
     PoolView,
     SweepRequest,
     SweepView,
@@ -145,10 +147,12 @@ __all__ = [
     "PolicyView",
     "PoolPause",
     "PoolRef",
+    "PoolSummary",
     "PoolView",
     "Problem",
     "ReasonView",
     "Ref",
+    "RentedView",
     "ReservationRef",
     "ReservationRequest",
     "ReservationView",

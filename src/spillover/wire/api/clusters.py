@@ -42,6 +42,18 @@ class InsideView(Struct, frozen=True):
     """Ids of GPUs that tasks have."""
 
 
+class RentedView(Struct, frozen=True):
+    """The rented machine of an agent."""
+
+    type: str
+    zone: str
+    spot: bool
+    state: str
+    """`ready`, `draining` or `ending`, or another state of a machine while it is not settled."""
+    hour: float
+    """Price of an hour."""
+
+
 class AgentView(Struct, frozen=True):
     """One agent."""
 
@@ -70,6 +82,8 @@ class AgentView(Struct, frozen=True):
     """Who drained it; null if nobody did, or it was resumed."""
     inside: InsideView | None = None
     """Sockets, cores, GPUs and links of its machine; null if it reports none."""
+    machine: RentedView | None = None
+    """Its machine, if a pool rented it; null for others."""
 
 
 class AgentAction(Struct, frozen=True, forbid_unknown_fields=True):

@@ -61,6 +61,20 @@ class OfferView(Struct, frozen=True):
     """Why it is closed, in the words of the provider; empty if it is open."""
 
 
+class PoolSummary(Struct, frozen=True):
+    """A pool in an overview."""
+
+    cluster: str
+    state: str
+    """As in `PoolView`."""
+    paused: str | None
+    """Why it is paused; null if it is not."""
+    machines: dict[str, int]
+    """Machines that may exist, by state."""
+    hour: float
+    """What they cost an hour."""
+
+
 class PoolView(Struct, frozen=True):
     """The pool of a cluster."""
 

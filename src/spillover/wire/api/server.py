@@ -6,6 +6,7 @@ from msgspec import Meta, Struct, field
 
 from spillover.wire.api.clusters import AgentView, ClusterView
 from spillover.wire.api.jobs import JobView, SetAsideView, Time
+from spillover.wire.api.pools import PoolSummary
 
 
 class CostView(Struct, frozen=True):
@@ -133,6 +134,8 @@ class Overview(Struct, frozen=True):
     set_aside: list[SetAsideView] = field(default_factory=list)
     """Failed work that the server will retry, oldest first; at most 100."""
     set_aside_in_all: int = 0
+    pools: list[PoolSummary] = field(default_factory=list)
+    """Pools, in the order of their clusters."""
 
 
 class PolicyAxis(Struct, frozen=True):
