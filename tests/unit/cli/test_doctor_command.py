@@ -16,7 +16,7 @@ from spillover.cli.printing.output import Output
 from spillover.client import Client, Unreachable
 from spillover.model.units import format_time
 from spillover.server.doctor.findings import Finding, Level
-from spillover.wire.api import AgentView, ClusterView, Overview, PolicyView, ServerView, TokenView
+from spillover.wire.api import AgentView, ClusterView, Overview, PolicyView, PoolView, ServerView, TokenView
 
 CALM = [Finding(Level.OK, "store", "sqlite"), Finding(Level.OK, "server", "no server runs here")]
 TROUBLE = Finding(Level.WARNING, "token", "others can read it", "chmod 600 token")
@@ -40,6 +40,9 @@ class Elsewhere:
 
     def agents(self) -> list[AgentView]:
         return [AgentView("n1", "onprem", "lost" if self.lost else "ready", {}, {}, 0, 0, [], {}, None)]
+
+    def pools(self) -> list[PoolView]:
+        return []
 
     def policy(self) -> PolicyView:
         return PolicyView("order=fifo", [], 1, 1.0, None, None, None, "order=fifo", differs=False)
