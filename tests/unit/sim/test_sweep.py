@@ -20,7 +20,7 @@ SWEEPS = ["wait=constant(0h..1h/3)", "wait=compute(0.05..0.1/2),backfill=strict"
 
 
 def numbers(cost: float, time: float) -> StudyResult:
-    zeros = dict.fromkeys(Statistics.__struct_fields__, 0)
+    zeros = dict.fromkeys(Statistics.__struct_fields__, 0) | {"pool": None}
     return StudyResult("", Statistics(**zeros | {"rented_cost": cost, "mean_completion_s": time}))  # type: ignore[arg-type]
 
 
