@@ -34,6 +34,7 @@ async def serving(gang: OwnGang) -> AsyncIterator[ShellService]:
         yield service
     finally:
         service.close()
+        await until(lambda: not service.callers)  # so that no command outlives the test
 
 
 class Files:

@@ -49,6 +49,11 @@ class ShellService:
         for caller in self._callers:
             caller.close()
 
+    @property
+    def callers(self) -> int:
+        """How many callers it serves now."""
+        return len(self._callers)
+
     def terminate(self) -> None:
         """Ask all commands to end."""
         for group in self._commands:
@@ -108,6 +113,7 @@ class ShellService:
             if child.returncode is None:  # the caller is gone, so nobody needs it
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
+                await child.wait()
 
 
 async def _feed(wire: Wire, child: asyncio.subprocess.Process) -> None:
