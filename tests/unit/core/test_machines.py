@@ -158,11 +158,23 @@ def test_no_capacity_closes_one_offer_for_longer_each_time_and_success_opens_it(
         order(w, machine := machine_id("cloud", number))
         w.propose(SeeRefused(CLOUD, machine, RefusalCause.CAPACITY, "no room"))
         until.append((w.state.pools[CLOUD].closed[SMALL.key].until - w.now) // MINUTE)
+        w.now = w.state.pools[CLOUD].closed[SMALL.key].until
     assert until == [3, 6, 12, 24, 30, 30]
     assert list(w.state.pools[CLOUD].closed) == [SMALL.key]
     order(w, machine := machine_id("cloud", 9))
     w.propose(SeeMade(CLOUD, machine, "i-9"))
     assert not w.state.pools[CLOUD].closed
+
+
+@pytest.mark.parametrize("cause", [RefusalCause.CAPACITY, RefusalCause.QUOTA])
+def test_refusals_of_machines_that_were_ordered_together_close_their_offer_once(cause: RefusalCause) -> None:
+    w = world()
+    machines = [machine_id("cloud", number) for number in range(1, 6)]
+    order(w, *machines)
+    for machine in machines:
+        w.propose(SeeRefused(CLOUD, machine, cause, "no room"))
+    assert w.state.pools[CLOUD].closed[SMALL.key].until == w.now + 3 * MINUTE
+    assert all(w.state.machines[each].state is MachineState.REFUSED for each in machines)
 
 
 def test_a_quota_closes_all_zones_of_the_family_in_that_market() -> None:

@@ -270,6 +270,10 @@ def _closed_by(
         family = offer.family or offer.type
         alike = [each for each in spec.pool.offers if (each.family or each.type) == family]
         keys = [each.key for each in alike if each.spot == offer.spot] or keys
+    # What is closed was ordered before: refusals of orders that were sent together count once.
+    keys = [key for key in keys if not pool.is_closed(key, now)]
+    if not keys:
+        return (), 0
     times = max([pool.closed[key].times for key in keys if key in pool.closed], default=0)
     return tuple(keys), now + min(LONGEST_CLOSED, CLOSED_FOR << min(times, 8))
 
