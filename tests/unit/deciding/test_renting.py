@@ -14,9 +14,11 @@ from spillover.core.events import (
 )
 from spillover.core.pool_proposals import PausePool, ResumePool, SeeGone, SeeMade, SeeRefused
 from spillover.core.proposals import (
+    AgentGone,
     ClearedCluster,
     Done,
     DrainCluster,
+    Reclaim,
     Refusal,
     RemoveCluster,
     ResumeCluster,
@@ -30,7 +32,7 @@ from spillover.deciding.replay import Replay
 from spillover.deciding.whatif import Snapshot
 from spillover.model.budget import Per
 from spillover.model.cluster import Billing, ClusterSpec, Leave, Role, pool_price
-from spillover.model.ids import ClusterName, JobId
+from spillover.model.ids import ClusterName, JobId, NodeKey
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.pools import MachineId, MachineState, Offer, Pool, PoolBudget, RefusalCause, machine_id
@@ -190,6 +192,19 @@ def test_a_new_job_undoes_a_drain() -> None:
     assert len(list(w.happened(MachinesKept))) == 1
     assert w.where("b") == "cloud/cloud-1"
     assert len(wanted(w)) == 1
+
+
+def test_a_machine_that_does_not_answer_is_not_kept_for_jobs_that_wait() -> None:
+    w = world(max=1)
+    w.submit(rented("a"), rented("b"))
+    boot(w)
+    w.start("a")
+    node = w.state.agents[NodeKey("cloud/cloud-1")]
+    w.propose(AgentGone(CLOUD, node.name, node.incarnation))
+    w.propose(Reclaim(node.key, (w.job("a").lease,)))
+    w.wait(seconds=11 * 60)
+    assert not list(w.happened(MachinesKept))
+    assert in_state(w, MachineState.ENDING) == ["cloud-1"]
 
 
 def test_min_machines_are_always_there_and_come_back() -> None:

@@ -132,6 +132,8 @@ class Renting:
         cluster, node = self._index.capacity.get(machine.cluster), self._state.agents.get(machine.key)
         if cluster is None or node is None or node.drained != POOL:
             return None
+        if node.status == "lost" or not self._state.is_open(machine.cluster):
+            return None  # it would be drained for the same reason at once
         return None if record_of(self._state, cluster.spec).paused else cluster.by_name.get(node.name)
 
     # --- ordering
