@@ -414,3 +414,15 @@ def test_show_says_what_the_server_failed_to_do_for_a_job(
     )
     shown = json.loads(spill("show", "train", "--json").out)
     assert shown["set_aside"][0]["next_try"] == "2027-01-31T12:00:07Z"
+
+
+def test_show_says_how_often_a_machine_was_taken_back_under_a_job(
+    client: Any, spill: Callable[..., Any], a_job: Any
+) -> None:
+    for times, said in ((0, None), (1, "interrupted once"), (3, "interrupted 3 times")):
+        found = a_job(attempt=4, interruptions=times)
+        client.job = lambda _, found=found: found
+        shown = spill("show", "train").out
+        assert (said is not None) == ("interrupted" in shown)
+        assert said is None or f"{said} because its machine was taken back" in shown
+        assert json.loads(spill("show", "train", "--json").out)["interruptions"] == times
