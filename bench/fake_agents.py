@@ -79,6 +79,7 @@ class FakeAgent:
             capacity=convert.resources_out(capacity),
             queue=64,
             stream=stream,
+            gangs=True,
         )
         self.link = Link(self, introduction, InFolder(data / "server.json", data / "token"))
 
@@ -109,7 +110,7 @@ class FakeAgent:
         self.act([each for each in out if not isinstance(each, StartTask)])
 
     def start_gangs(self, incarnation: int, epoch: int, starts: Sequence[GangStart]) -> Reconnect | None:
-        """Do nothing: it says that it runs no gangs."""
+        """Do nothing: no benchmark submits a gang to it."""
 
     def flush(self) -> None:
         """Do nothing: nothing is stored."""
