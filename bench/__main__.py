@@ -26,6 +26,7 @@ TOPICS: Final = (
     "submissions",
     "scheduling",
     "matching",
+    "pools",
     "pauses",
     "memory",
     "million",

@@ -14,8 +14,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from bench.reporting import Options, Report, Table, main, tell
-from spillover.core.pool_proposals import PausePool, SeeMade
 from spillover.core.events import MachinesWanted
+from spillover.core.pool_proposals import PausePool, SeeMade
 from spillover.core.proposals import NewJob, Proposal, Register, Started, StartEpoch, Submit, UpdateCluster
 from spillover.core.records.jobs import Placed
 from spillover.core.state import State
@@ -38,7 +38,16 @@ GIB: Final = 2**30
 START: Final = 1_800_000_000 * SECOND
 CLOUD: Final = ClusterName("cloud")
 TYPES: Final = (
-    (4, 16), (8, 32), (16, 64), (32, 128), (48, 192), (64, 256), (8, 64), (16, 128), (32, 256), (64, 512)
+    (4, 16),
+    (8, 32),
+    (16, 64),
+    (32, 128),
+    (48, 192),
+    (64, 256),
+    (8, 64),
+    (16, 128),
+    (32, 256),
+    (64, 512),
 )
 """CPUs and GiB of memory of each type that the pool offers."""
 ZONES: Final = "abcde"
@@ -47,6 +56,26 @@ NODE: Final = Resources(4000, 16 * GIB)
 DUE: Final = (0, 1, 100, 2000)
 SHAPES: Final = 20
 """Different requests of the due jobs, none of which fits on machines that are there."""
+
+PHILLY: Final = Path(__file__).resolve().parents[2] / "shared" / "traces" / "philly_2017.csv.gz"
+DAY_OF_TRACE: Final = 46
+OWNED: Final = "32x8gpu"
+POLICY: Final = "wait=compute(0.076)"
+QUICK: Final = 300
+"""Jobs of the day in a quick run."""
+IDEAL: Final = "gpu=2.5"
+_TYPES: Final = "8gpu,hour=20,boot=90s,minimum=60s,max=1000;4gpu,hour=10;2gpu,hour=5;1gpu,hour=2.5"
+RENTED: Final = {
+    "ideal": IDEAL,
+    "pool": f"pool:{_TYPES}",
+    "pool with spot": f"pool:{_TYPES};8gpu,spot,hour=7,hazard=0.05;1gpu,spot,hour=0.9",
+    "idle 10 minutes": f"pool:{_TYPES},idle=10m",
+    "one type": "pool:8gpu,hour=20,boot=90s,minimum=60s,max=1000",
+    "one type, idle 10 minutes": "pool:8gpu,hour=20,boot=90s,minimum=60s,max=1000,idle=10m",
+    "pool by the hour": f"pool:{_TYPES},step=1h",
+    "one type by the hour, idle 10 minutes": "pool:8gpu,hour=20,boot=90s,step=1h,max=1000,idle=10m",
+}
+"""Rented capacity, the ideal first. All types have one price for a GPU."""
 
 
 class Site:
@@ -140,6 +169,7 @@ def measure(options: Options) -> Report:
     """Measure plans, then costs."""
     report = Report("Pools")
     _plans(report, options)
+    _costs(report, options)
     return report
 
 
@@ -166,6 +196,46 @@ def _plans(report: Report, options: Options) -> None:
     report.notes.append(
         "CPU milliseconds of the plan of machines alone, in a process that does nothing else. Due jobs fit on no machine "
         "that is there. The floor is one look at each machine and its node. A plan orders at most 256 machines."
+    )
+
+
+def _costs(report: Report, options: Options) -> None:
+    """Simulate a day of a trace on capacity as it would be at best, on a pool, and on pools under fixed rules."""
+    if not PHILLY.exists():
+        report.notes.append(
+            "The trace philly_2017 is not beside the repository (../shared/traces): costs left out."
+        )
+        return
+    owned = read_owned(OWNED)
+    read = read_jobs(Study(str(PHILLY), owned, read_rented(IDEAL), skip_bad=True)).jobs
+    jobs = [replace(each, submit=each.submit % DAY) for each in read if each.submit // DAY == DAY_OF_TRACE]
+    if options.quick:
+        jobs = jobs[:QUICK]
+    table = Table(
+        f"{len(jobs):,} jobs of one day of philly_2017 on {OWNED}, {POLICY}",
+        ("rented", "cost", "of ideal", "mean wait s", "p99 wait s", "machines", "useful", "CPU s"),
+    )
+    ideal = 0.0
+    for name, rented in RENTED.items():
+        study = Study(str(PHILLY), owned, read_rented(rented))
+        before = time.process_time()
+        found = run(study, jobs, read_policies(POLICY))[0].statistics
+        took = time.process_time() - before
+        ideal = ideal or found.rented_cost
+        pool = found.pool
+        useful = "" if pool is None else f"{pool.useful_hours / pool.paid_hours:.1%}"
+        machines = "" if pool is None else pool.machines
+        times = found.rented_cost / ideal
+        table.add(name, found.rented_cost, times, found.mean_wait_s, found.p99_wait_s, machines, useful, took)
+        report.figures[f"cost {name} of ideal"] = times
+        tell(f"{name}: {found.rented_cost:,.0f}, {times:.3f} of ideal, {took:.1f} CPU seconds")
+        if found.never_ran:
+            report.notes.append(f"{name}: {found.never_ran} jobs never ran.")
+    report.tables.append(table)
+    report.notes.append(
+        "`ideal` is capacity without boots and idle time, paid by use. `useful` is the share of the paid machine hours "
+        f"in which completed jobs used the machine, by their part of it. The pool is `{RENTED['pool']}`; the others differ "
+        "in what their names say. A GPU costs the same in all on-demand types."
     )
 
 

@@ -15,6 +15,7 @@ from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Entry
 from spillover.model.cluster import RENTED, ClusterSpec, rate_of_job
+from spillover.model.job import Shape
 from spillover.model.units import FOREVER
 
 MOST: Final = 2000
@@ -38,6 +39,8 @@ class Demand(Struct, gc=False):
     """Nanoseconds of that from the moment when it may be rented."""
     safe: bool = False
     """Whether it gets no spot machine: it was interrupted too often, or has no time to run again before its deadline."""
+    alike: int = 0
+    """Number of its shape in this plan: what fits for one job of a shape fits for all. Comparing shapes takes longer."""
 
 
 def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies, boot: int = 0) -> list[Demand]:
@@ -48,6 +51,7 @@ def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies, boot: in
     check = BudgetCheck(draft.state, draft.now)
     specs = [each.spec for each in index.capacity.values() if each.spec.pool is not None]
     found: list[Demand] = []
+    shapes: dict[Shape, int] = {}
     left = MOST
     for job in _due(draft, index):
         count = min(left, draft.left(job, RENTED))
@@ -62,7 +66,8 @@ def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies, boot: in
             continue
         safe = job.extra.interrupted >= MOST_INTERRUPTIONS
         safe = safe or (deadline is not None and deadline < draft.now + AGAIN * runs)
-        found.append(Demand(job, count, runs, _due_since(draft, job) + patience, patience, safe))
+        alike = shapes.setdefault(job.kind.shape, len(shapes))
+        found.append(Demand(job, count, runs, _due_since(draft, job) + patience, patience, safe, alike))
         left -= count
         if left <= 0:
             break

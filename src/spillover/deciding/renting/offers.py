@@ -21,6 +21,7 @@ from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import NodeName
 from spillover.model.job import Burst, Shape
 from spillover.model.pools import Offer, Pool
+from spillover.model.resources import Resources
 
 ASSUMED: Final = ("container", "python")
 """Words that agents offer by themselves where they can run such work. Until one has joined, they are assumed to."""
@@ -29,7 +30,7 @@ ASSUMED: Final = ("container", "python")
 class OpenOffer:
     """An offer that may be ordered now, with what was learned about it."""
 
-    __slots__ = ("_admits", "_cluster", "boot", "offer", "pool", "spec")
+    __slots__ = ("_admits", "_imagined", "_seen", "boot", "offer", "pool", "spec")
 
     def __init__(self, spec: ClusterSpec, pool: Pool, record: PoolRecord, offer: Offer) -> None:
         self.spec = spec
@@ -39,13 +40,31 @@ class OpenOffer:
         """With its present price."""
         self.boot = record.boot(pool, offer.key)
         """Expected nanoseconds from order to ready."""
-        self._cluster = imagined(spec, self.offer, record.seen.get(offer.key))
+        self._seen = record.seen.get(offer.key)
+        self._imagined: Capacity | None = None
         self._admits: dict[Shape, bool] = {}
+
+    @property
+    def _cluster(self) -> Capacity:
+        """A cluster with an empty machine. Most plans order nothing, and do not imagine any."""
+        if self._imagined is None:
+            self._imagined = imagined(self.spec, self.offer, self._seen)
+        return self._imagined
 
     def machine(self) -> tuple[Capacity, Machine]:
         """Return an empty machine of this offer, alone in a cluster of its own that may be changed."""
         cluster = self._cluster.copy()
         return cluster, cluster.machines[0]
+
+    def empty(self) -> Machine:
+        """Return an empty machine of this offer that may be changed."""
+        cluster = self._cluster
+        return self.machine()[1] if cluster.levels is not None else cluster.machines[0].copy(cluster.layout)
+
+    def size(self) -> tuple[Resources, frozenset[str]]:
+        """Return what such a machine has, and the words it offers."""
+        (machine,) = self._cluster.machines
+        return machine.total, machine.offers
 
     def admits(self, job: Job, *, safe: bool = False) -> bool:
         """Return whether the tasks of a job may run on such machines, and fit on empty ones; a `safe` one not on spot."""

@@ -6,11 +6,12 @@ are of one offer, so they are in one zone, and the pool must have room and money
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spillover.deciding.capacity.amounts import CPU, change
 from spillover.deciding.renting.demand import Demand, weight_of
 from spillover.deciding.renting.money import PoolMoney
 from spillover.deciding.renting.offers import OpenOffer
@@ -46,6 +47,10 @@ class Limits:
         name = offer.spec.name
         return self._left.get(name, 0) >= machines and self._money[name].pays(offer, machines, stays)
 
+    def has_room(self) -> bool:
+        """Return whether any pool may order a machine."""
+        return any(left > 0 for left in self._left.values())
+
     def take(self, choice: Choice) -> None:
         """Count machines that are to be ordered."""
         name = choice.offer.spec.name
@@ -57,77 +62,133 @@ def choose(demand: Sequence[Demand], offers: Sequence[OpenOffer], limits: Limits
     """Return the machines to order for jobs, in the order of the jobs."""
     chosen: list[Choice] = []
     left = [each for each in demand if each.count]
-    while left:
-        choice = (
-            _for_gang(left[0], offers, limits)
-            if left[0].job.kind.shape.is_gang
-            else _for_tasks(left, offers, limits)
-        )
+    groups = _groups(left, offers) if left else []
+    while left and limits.has_room():
+        gang = left[0].job.kind.shape.is_gang
+        choice = _for_gang(left[0], offers, limits) if gang else _for_tasks(left, groups, limits)
         if choice is None or choice.gang:
-            left[0].count = 0  # served, or given up for this time
+            left = left[1:]  # served, or given up for this time
+        else:
+            left = [each for each in left[:MOST_FILLED] if each.count] + left[MOST_FILLED:]
         if choice is not None:
             chosen.append(choice)
             limits.take(choice)
-        left = [each for each in left if each.count]
     return _joined(chosen)
+
+
+_Group: TypeAlias = list[tuple[int, OpenOffer]]
+"""Offers with their numbers, whose machines take over the same jobs; the cheapest first."""
+
+
+def _groups(demand: Sequence[Demand], offers: Sequence[OpenOffer]) -> list[_Group]:
+    """Return offers in groups that differ in price alone, as far as these jobs can tell."""
+    shapes = {each.alike: each.job.kind.shape for each in demand}
+    labelled = any(shape.rules is not None or shape.topology is not None for shape in shapes.values())
+    safe = any(each.safe for each in demand)
+    groups: dict[tuple[object, ...], _Group] = {}
+    for number, offer in enumerate(offers):
+        market = safe and offer.offer.spot
+        key = (offer.spec.name, *offer.size(), offer.boot, market, offer.offer.key if labelled else "")
+        groups.setdefault(key, []).append((number, offer))
+    for group in groups.values():
+        group.sort(key=_price)
+    return list(groups.values())
+
+
+def _price(numbered: tuple[int, OpenOffer]) -> tuple[int, int]:
+    number, offer = numbered
+    return offer.offer.hour, number
 
 
 class _Filled(Struct):
     """What an imagined machine takes over."""
 
-    taken: list[int]
-    """How many of each job."""
+    taken: dict[int, int]
+    """How many of each job, by its position."""
     stays: int
     """Nanoseconds from ready to empty."""
     work: int
     """How much work that is, in the unit of `weight_of`."""
 
 
-def _for_tasks(left: Sequence[Demand], offers: Sequence[OpenOffer], limits: Limits) -> Choice | None:
+def _for_tasks(left: Sequence[Demand], groups: Sequence[_Group], limits: Limits) -> Choice | None:
     """Choose a machine for the first job, and take over what it takes; None if there is none."""
     best: tuple[float, int, OpenOffer, _Filled] | None = None
-    for number, offer in enumerate(offers):
-        if not offer.admits(left[0].job, safe=left[0].safe):
+    jobs = left[:MOST_FILLED]
+    least = min([each.job.kind.shape.resources.cpu for each in jobs if not each.job.kind.shape.is_gang])
+    for group in groups:
+        cheapest = group[0][1]
+        if not limits.allow(cheapest, 1, 0) or not cheapest.admits(left[0].job, safe=left[0].safe):
             continue
-        filled = _fill(offer, left)
-        if not filled.work or not limits.allow(offer, 1, filled.stays):
+        filled = _fill(cheapest, jobs, least)
+        if not filled.work:
             continue
-        dear = offer.cost(filled.stays) / filled.work
-        if best is None or (dear, number) < best[:2]:
-            best = (dear, number, offer, filled)
+        lowest = cheapest.cost(filled.stays)
+        for number, offer in group:
+            cost = offer.cost(filled.stays)
+            if cost > lowest or not limits.allow(offer, 1, filled.stays):
+                break  # as all others of the group, which are dearer
+            dear = cost / filled.work
+            if best is None or (dear, number) < best[:2]:
+                best = (dear, number, offer, filled)
     if best is None:
         return None
     _, _, offer, filled = best
     job = left[0].job.id
-    for each, count in zip(left, filled.taken, strict=False):
-        each.count -= count
+    for at, count in filled.taken.items():
+        left[at].count -= count
     return Choice(offer, 1, job, filled.stays)
 
 
-def _fill(offer: OpenOffer, left: Sequence[Demand]) -> _Filled:
-    """Fill an imagined machine with the first jobs that fit, and then with others while its time is paid anyway."""
-    _, machine = offer.machine()
-    jobs = [each for each in left[:MOST_FILLED] if offer.admits(each.job, safe=each.safe)]
-    own = {each.job.id: replace(each, count=min(each.count, MOST_FILLED)) for each in jobs}
-    room = Room(0)
-    room.add_ready(0, machine)
-    room.take(own.values(), lambda _: 0)
-    first = [each for each in jobs if own[each.job.id].count < min(each.count, MOST_FILLED)]
-    stays = max([each.runs for each in first], default=0)
+def _fill(offer: OpenOffer, jobs: Sequence[Demand], least: int) -> _Filled:
+    """Fill an imagined machine with the first jobs that fit, and then with others while its time is paid anyway.
+
+    No job asks for less CPU than `least`.
+    """
+    machine, room = offer.empty(), Room(0)
+    taken: dict[int, int] = {}
+    full: dict[int, None] = {}
+    for at, each in enumerate(jobs):
+        shape = each.job.kind.shape
+        if each.alike in full or shape.is_gang or not offer.admits(each.job, safe=each.safe):
+            continue
+        count, most = 0, min(each.count, MOST_FILLED)
+        while count < most and machine.fits(shape):
+            wants = machine.asks(shape, machine.layout.wants(shape.resources))
+            change(machine.free, wants, -1)
+            room.add(each.runs, machine, wants)
+            count += 1
+        if count:
+            taken[at] = count
+        if count < most:
+            full[each.alike] = None
+        if machine.free[CPU] < least:
+            break
+    stays = max([jobs[at].runs for at in taken], default=0)
     paid = billed(offer.spec.billing, offer.boot + stays) - offer.boot
-    if first and paid > stays:
-        room.take(own.values(), lambda each: min(paid - each.runs, max(offer.boot, each.patience)))
-    taken = [
-        min(each.count, MOST_FILLED) - own[each.job.id].count if each.job.id in own else 0 for each in left
-    ]
-    work = sum(
-        [
-            count * weight_of(each.job, each.runs, offer.spec)
-            for each, count in zip(left, taken, strict=True)
-            if count
-        ]
-    )
+    if taken and paid > stays:
+        _fill_paid(offer, jobs, taken, room, paid)
+    work = sum([count * weight_of(jobs[at].job, jobs[at].runs, offer.spec) for at, count in taken.items()])
     return _Filled(taken, stays, work)
+
+
+def _fill_paid(
+    offer: OpenOffer, jobs: Sequence[Demand], taken: dict[int, int], room: Room, paid: int
+) -> None:
+    """Let jobs take what becomes free before the end of the time that is paid; add how many of each."""
+    until = [min(paid - each.runs, max(offer.boot, each.patience)) for each in jobs]
+    if max(until) < min([jobs[at].runs for at in taken]):
+        return  # nothing becomes free in time
+    more = {
+        at: replace(each, count=min(each.count, MOST_FILLED) - taken.get(at, 0))
+        for at, each in enumerate(jobs)
+        if offer.admits(each.job, safe=each.safe)
+    }
+    before = {at: each.count for at, each in more.items()}
+    room.take(more.values(), lambda each: min(paid - each.runs, max(offer.boot, each.patience)))
+    for at, each in more.items():
+        if each.count < before[at]:
+            taken[at] = taken.get(at, 0) + before[at] - each.count
 
 
 def _for_gang(demand: Demand, offers: Sequence[OpenOffer], limits: Limits) -> Choice | None:

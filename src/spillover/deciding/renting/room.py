@@ -6,12 +6,12 @@ jobs are placed when there is room, in whatever order the policies say then.
 """
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from spillover.core.records.machines import PoolRecord, RentedMachine
 from spillover.core.state import State
-from spillover.deciding.capacity.amounts import Wants, change
+from spillover.deciding.capacity.amounts import CPU, Wants, change
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.forecast.estimates import expected_end
 from spillover.deciding.queue.index import SchedulingIndex
@@ -19,6 +19,7 @@ from spillover.deciding.renting.demand import Demand
 from spillover.deciding.renting.offers import imagined
 from spillover.model.cluster import RENTED
 from spillover.model.ids import job_of_task
+from spillover.model.job import Shape
 from spillover.model.pools import MachineState
 from spillover.model.units import FOREVER
 
@@ -52,22 +53,48 @@ class Room:
 
     def take(self, demand: Iterable[Demand], latest: Callable[[Demand], int]) -> None:
         """Let jobs take what becomes free, in order, if they start by their latest time; gangs take nothing."""
-        left = [each for each in demand if each.count and not each.job.kind.shape.is_gang]
-        until = {each.job.id: latest(each) for each in left}
-        last, steps = max([self._ready, *until.values()]), MOST_STEPS
+        left = [(each, latest(each)) for each in demand if each.count and not each.job.kind.shape.is_gang]
+        shapes = {each.alike: each.job.kind.shape for each, _ in left}
+        last, steps = max([self._ready, *[until for _, until in left]]), MOST_STEPS
         while left and self._changes and steps > 0 and self._changes[0][0] <= last:
             at, _, machine, freed = heapq.heappop(self._changes)
             change(machine.free, freed, 1)
             steps -= 1
-            for each in left:
-                shape = each.job.kind.shape
-                while each.count and (not freed or at <= until[each.job.id]) and machine.fits(shape):
-                    wants = machine.asks(shape, machine.layout.wants(shape.resources))
-                    change(machine.free, wants, -1)
-                    each.count -= 1
-                    self.used[machine.name] = None
-                    self.add(at + each.runs, machine, wants)
-            left = [each for each in left if each.count]
+            free = machine.free[CPU]
+            fitting = {
+                alike: shape
+                for alike, shape in shapes.items()
+                if shape.resources.cpu <= free and machine.fits(shape)
+            }
+            if fitting and self._fill(machine, at, left, fitting, freed):
+                left = [each for each in left if each[0].count]
+
+    def _fill(
+        self,
+        machine: Machine,
+        at: int,
+        left: Sequence[tuple[Demand, int]],
+        fitting: dict[int, Shape],
+        freed: Wants,
+    ) -> bool:
+        """Let jobs of shapes that fit take what is free on a machine at a time; return whether any did."""
+        took = False
+        for each, until in left:
+            shape = fitting.get(each.alike)
+            if shape is None or (freed and at > until):
+                continue
+            while each.count and machine.fits(shape):
+                wants = machine.asks(shape, machine.layout.wants(shape.resources))
+                change(machine.free, wants, -1)
+                each.count -= 1
+                self.used[machine.name] = None
+                self.add(at + each.runs, machine, wants)
+                took = True
+            if each.count:
+                del fitting[each.alike]
+                if not fitting:
+                    break
+        return took
 
 
 def room_of(state: State, index: SchedulingIndex, now: int) -> Room:
