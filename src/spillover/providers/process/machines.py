@@ -136,7 +136,7 @@ class Machines:
         folder = self._folder / name
         if (folder / _PID).exists() or (folder / _ENDING).exists():
             return
-        held = _locked(folder)
+        held = locked(folder)
         if held is None:
             return
         try:
@@ -164,8 +164,11 @@ class Machines:
 
     def found(self) -> list[Found]:
         """Return all machines, by name; raise OSError."""
-        names = sorted(each.name for each in os.scandir(self._folder) if _is_machine(each))
-        return [each for name in names if (each := self._look(name)) is not None]
+        return [each for name in self.names() if (each := self._look(name)) is not None]
+
+    def names(self) -> list[str]:
+        """Return the names of all machines; raise OSError."""
+        return sorted(each.name for each in os.scandir(self._folder) if _is_machine(each))
 
     def end(self, names: Sequence[str]) -> dict[str, str]:
         """End machines and everything that runs on them; return why some still run, by name. Raise OSError."""
@@ -183,7 +186,7 @@ class Machines:
         for name in there:
             if name not in wrong:
                 try:
-                    self._remove(name)
+                    self.remove(name)
                 except OSError as error:
                     wrong[name] = f"its folder cannot be removed: {error}"
         return wrong
@@ -199,7 +202,11 @@ class Machines:
         for found in self.found():
             old = found.record is None or now - found.record.at / SECOND > KEEP
             if found.presence is Presence.GONE and old:
-                self._remove(found.name)
+                self.remove(found.name)
+        self.forget(now)
+
+    def forget(self, now: float) -> None:
+        """Remove logs of machines that are gone."""
         for each in os.scandir(self._folder / _ENDED):
             with contextlib.suppress(FileNotFoundError):
                 if now - each.stat().st_mtime > KEEP:
@@ -226,7 +233,7 @@ class Machines:
     def runs(self, name: str) -> bool:
         """Return whether the process of a machine runs, or is being started."""
         try:
-            held = _locked(self._folder / name)
+            held = locked(self._folder / name)
         except OSError:
             return False
         if held is not None:
@@ -271,7 +278,7 @@ class Machines:
             left = marked([Path(folder) for folder, pids in left.items() if pids])
         return [Path(folder).name for folder, pids in left.items() if pids]
 
-    def _remove(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Remove the folder of a machine. Its log stays, under its name."""
         folder = self._folder / name
         kept = self._folder / _ENDED / name
@@ -295,9 +302,9 @@ def _plain(name: str) -> bool:
     return bool(name) and "/" not in name and not name.startswith(".") and name != _ENDED and "\0" not in name
 
 
-def _locked(folder: Path) -> int | None:
+def locked(folder: Path, name: str = _LOCK) -> int | None:
     """Lock the folder of a machine, as its process does; None if that runs. Raise OSError if there is no folder."""
-    held = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    held = os.open(folder / name, os.O_CREAT | os.O_RDWR, 0o600)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,0 +1,1 @@
+"""The provider `fluxburst`: machines of plugins that were written for flux-burst."""
