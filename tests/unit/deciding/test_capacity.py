@@ -136,6 +136,46 @@ def test_a_gang_is_not_expected_on_a_cluster_that_it_does_not_ask_for() -> None:
     assert not Future().fitting(cluster, replace(gang, needs=("gpu:a100",)))
 
 
+def test_gangs_of_any_size_are_expected_in_the_same_places_but_not_where_only_single_tasks_run() -> None:
+    old = a_node("old", cpu=2000)
+    old.gangs = False
+    cluster = a_cluster(a_node("new", cpu=2000), old)
+    future, shapes = Future([cluster]), [Shape(Resources(1000), tasks=tasks) for tasks in (1, 2, 4)]
+
+    def expected() -> list[dict[str, int]]:
+        found = [future.fitting(cluster, shape) for shape in shapes]
+        return [{each.name: many for each, many in fitting.items()} for fitting in found]
+
+    assert expected() == [{"new": 2, "old": 2}, {"new": 2}, {"new": 2}]
+    future.take([Group(cluster, (machine(cluster, "new"),), cluster.layout.held(Resources(1000), 1))])
+    assert expected() == [{"new": 1, "old": 2}, {"new": 1}, {"new": 1}]
+
+
+def test_jobs_that_are_undecided_after_so_many_ends_are_not_late_and_the_others_are() -> None:
+    cluster = a_cluster(holding(a_foreign_node("one", Resources(1000)), "running", Resources(1000)))
+    ends = [an_end(minutes * MINUTE, minutes, cluster, Resources()) for minutes in (1, 2, 3, 4)]
+    waiters = [
+        Waiter(
+            JobId(name),
+            Shape(Resources(1000)),
+            SECOND,
+            known=True,
+            arrived=0,
+            latest=HOUR,
+            many=1,
+            rentable=True,
+        )
+        for name in ("soon", "last", "later")
+    ]
+    outlook = Outlook(0, 0, waiters, {}, ends, {cluster.name: cluster}, FirstFit(), strict=False)
+    limits = {JobId("soon"): MINUTE, JobId("last"): 3 * MINUTE, JobId("later"): 3 * MINUTE + 1}
+    assert [late.job for late in latecomers(outlook, limits, 3)] == ["soon", "last"]
+    assert [late.job for late in latecomers(outlook, limits, 4)] == ["soon", "last", "later"]
+    limits[JobId("later")] = HOUR
+    assert [late.job for late in latecomers(outlook, limits, 4)] == ["soon", "last"]
+    assert [late.job for late in latecomers(outlook, limits, 5)] == ["soon", "last", "later"]
+
+
 def test_nothing_starts_later_on_a_node_that_others_use_more_of_than_it_has() -> None:
     node = a_foreign_node("one", Resources(1000, 0, 0))
     node.foreign = Resources(1500, 0, 0)

@@ -59,6 +59,27 @@ def test_a_job_that_fits_beside_the_second_reservation_but_not_the_first_waits()
     assert explain(w.engine, w.job("long")).reason == KeptFor(w.job("head").id)
 
 
+def test_what_starts_beside_a_gang_is_expected_to_end_on_its_own_machine_alone() -> None:
+    w = world(CONSERVATIVE, TOGETHER)
+    for name in ("n1", "n2"):
+        w.agent(name, cpus=3)
+    w.submit(a_job("gang").tasks(2).cpus(2).expected(seconds=60))
+
+    def ends() -> list[list[float]]:
+        index = w.engine.index
+        assert index.ends is not None
+        found = [index.ends.on(each, w.now) for each in index.capacity[TOGETHER.name].machines]
+        return [sorted((at - w.now) / SECOND for at, _ in each) for each in found]
+
+    assert ends() == [[60], [60]]
+    w.submit(a_job("beside").expected(seconds=30))
+    assert sorted(ends()) == [[30, 60], [60]]
+    w.start("gang", 0, 1)
+    w.finish_task("gang", 0)
+    w.finish_task("gang", 1)
+    assert sorted(ends()) == [[], [30]]
+
+
 def test_hybrid_keeps_nothing_for_jobs_beyond_its_depth() -> None:
     for depth, where in ((2, "onprem/n1"), (3, None)):
         w = world(Choice("hybrid", {"depth": depth}))

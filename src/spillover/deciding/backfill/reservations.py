@@ -112,7 +112,9 @@ class Reservations(Reservation):
                     barred.update([each.index for each in timeline.profiles.of(machine).machines])
                 else:
                     barred.add(machine.index)
-                machine = candidates.best(self._place, barred, passed)
+                # Reservations keep all machines from most jobs. Then none need be passed over one by one.
+                nowhere = candidates.scores.keys() <= barred
+                machine = None if nowhere else candidates.best(self._place, barred, passed)
             elif not self._book_next(spot):
                 break
             timeline.requester = requester

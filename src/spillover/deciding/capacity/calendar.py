@@ -119,7 +119,8 @@ class Calendar:
 
     def gains_from(self, since: int) -> Iterator[Change]:
         """Yield gains from a time on, soonest first. No gain may be added meanwhile, except by a trial."""
-        self._sort()
+        if self._noted:
+            self._sort()
         own = self._gains
         mine = bisect_left(own, (since,))
         known = bisect_left(self._known, (since,))
@@ -146,7 +147,8 @@ class Calendar:
 
     def losses_between(self, start: int, end: int) -> list[Change]:
         """Return what machines lose from a time on and before another one."""
-        self._sort()
+        if self._noted:
+            self._sort()
         return self._losses[bisect_left(self._losses, (start,)) : bisect_left(self._losses, (end,))]
 
     # --- what is free

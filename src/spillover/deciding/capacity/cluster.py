@@ -34,7 +34,7 @@ from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 
 if TYPE_CHECKING:
-    from spillover.deciding.capacity.counts import TaskCounts
+    from spillover.deciding.capacity.counts import CountsKey, TaskCounts
 
 MOST_CHANGES = 256
 """Changes that a cluster remembers, in addition to some for each machine."""
@@ -71,8 +71,8 @@ class Capacity:
         """Indexes of machines whose free capacity changed, oldest first."""
         self.forgotten = 0
         """How many changes were dropped from the front of `changes`."""
-        self.counts: dict[Shape, TaskCounts] = {}
-        """By shape, where its tasks fit; for looks ahead. See `counts_in`."""
+        self.counts: dict[CountsKey, TaskCounts] = {}
+        """By shape, or what shapes have in common, where its tasks fit; for looks ahead. See `counts_in`."""
         self._most = MOST_CHANGES
         """Length at which `changes` is cut."""
         self.eager: dict[int, None] = {}

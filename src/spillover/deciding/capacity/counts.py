@@ -4,16 +4,19 @@ Most machines of a full cluster have no room, so only those that have some are k
 counted again. A look ahead then costs what it touches, however many machines there are.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from spillover.deciding.capacity.amounts import CLOSED, CPU, GPU, Vector, Wants, count
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import Machine
 from spillover.model.job import Shape
+from spillover.model.resources import Resources
 
 Changed: TypeAlias = tuple[Capacity, tuple[Machine, ...], Vector]
 """Machines of one cluster, and what is free on each of them after a change."""
+CountsKey: TypeAlias = Shape | tuple[Resources, bool]
+"""See `counts_key`."""
 MOST_COUNTED = 256
 """Shapes for which a cluster keeps what it counted."""
 
@@ -27,22 +30,26 @@ class TaskCounts:
         self._cluster = cluster
         self._shape = shape
         self._wants: Wants = ()
-        self._anywhere = not (
-            shape.needs or shape.rules or shape.where or shape.runs or shape.topology or shape.reservation
-        )
-        """Whether every ready machine without taints admits it."""
+        self._anywhere = _runs_anywhere(shape)
         asked = shape.resources
         self._scarce, self._least = (GPU, asked.gpu) if asked.gpu else (CPU, asked.cpu)
         self._read = -1
-        """How many changes of the cluster were read; -1 before the first look."""
+        """How many changes of the cluster were read, or of those that are expected; -1 before the first look."""
         self.tasks: dict[Machine, int] = {}
 
     def later(self) -> "TaskCounts":
         """Return a copy, for times at which other machines have room."""
         own = TaskCounts(self._cluster, self._shape)
-        own._wants = self._wants
+        own._wants, own._read = self._wants, 0
         own.tasks = self.tasks.copy()
         return own
+
+    def expect(self, changes: Sequence[Changed]) -> None:
+        """Count again where machines are expected to change; this is for a copy, which is given all changes so far."""
+        for cluster, machines, free in changes[self._read :]:
+            if cluster is self._cluster:
+                self.count(machines, free)
+        self._read = len(changes)
 
     def follow(self) -> None:
         """Count again where the cluster has changed."""
@@ -71,12 +78,10 @@ class TaskCounts:
             return
         many, anywhere = count(self._wants, free), self._anywhere
         for machine in machines:
-            if anywhere and not machine.repels:
-                here = many if machine.ready else 0
-            elif machine.ready and machine.admits(shape):
-                here = machine.tasks_of(shape, self._wants, free)
-            else:
+            if not machine.ready or ((machine.repels or not anywhere) and not machine.admits(shape)):
                 here = 0
+            else:
+                here = many if anywhere else machine.tasks_of(shape, self._wants, free)
             if here:
                 tasks[machine] = here
             else:
@@ -85,14 +90,26 @@ class TaskCounts:
 
 def counts_in(cluster: Capacity, shape: Shape) -> TaskCounts:
     """Return the machines of a cluster that have room for tasks of a shape now."""
-    known = cluster.counts
-    counts = known.get(shape)
+    known, key = cluster.counts, counts_key(shape)
+    counts = known.get(key)
     if counts is None:
         if len(known) >= MOST_COUNTED:
             known.clear()
-        counts = known[shape] = TaskCounts(cluster, shape)
+        counts = known[key] = TaskCounts(cluster, shape)
     counts.follow()
     return counts
+
+
+def counts_key(shape: Shape) -> CountsKey:
+    """Return a key that is the same for shapes whose tasks fit alike: gangs of any size, if only amounts decide."""
+    return (shape.resources, shape.is_gang) if _runs_anywhere(shape) else shape
+
+
+def _runs_anywhere(shape: Shape) -> bool:
+    """Return whether every ready machine without taints admits a shape."""
+    return not (
+        shape.needs or shape.rules or shape.where or shape.runs or shape.topology or shape.reservation
+    )
 
 
 def opened(machine: Machine) -> Vector:

@@ -1,7 +1,8 @@
 """Predicts free capacity: what is free now, plus expected releases, minus expected starts."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import NamedTuple, cast
 
 from spillover.deciding.capacity import matching
 from spillover.deciding.capacity.amounts import (
@@ -16,13 +17,16 @@ from spillover.deciding.capacity.amounts import (
     times,
 )
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.counts import Changed, TaskCounts, counts_in, opened
+from spillover.deciding.capacity.counts import Changed, CountsKey, TaskCounts, counts_in, counts_key, opened
 from spillover.deciding.capacity.machine import FreeAmounts, Machine
 from spillover.deciding.capacity.matching import Fitting
 from spillover.deciding.protocols import Place
 from spillover.model.ids import ClusterName
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
+
+_FREE = attrgetter("free")
+_INDEX = attrgetter("index")
 
 
 class HeldCapacity(NamedTuple):
@@ -67,8 +71,8 @@ class Future:
         """Capacity of ended jobs that is in the sums, but not yet on machines. Most ends let no job start."""
         self._changed: list[Changed] = []
         """Machines as they changed, oldest first; some occur several times."""
-        self._counts: dict[tuple[Capacity, Shape], tuple[TaskCounts, int]] = {}
-        """Where tasks of a shape fit, and how many of the changes were counted."""
+        self._counts: dict[tuple[Capacity, CountsKey], TaskCounts] = {}
+        """Where tasks of a shape fit, by the shape and by its key."""
 
     def free(self, machine: Machine) -> Sequence[int]:
         """Return what is free on a machine at that time."""
@@ -93,6 +97,10 @@ class Future:
             return False
         return shape.topology is None or machine.holds(shape, wants, free)
 
+    def gives(self, group: Group, shape: Shape, wants: Wants) -> bool:
+        """Return whether a task can start at that time on any machine of a job that ended."""
+        return any(self.fits(machine, shape, wants) for machine in group.machines)
+
     def fitting(self, cluster: Capacity, shape: Shape) -> Mapping[Machine, int]:
         """Return machines with room for tasks of a job, each with the number of tasks of its first part that fit."""
         if self._ended:
@@ -105,13 +113,14 @@ class Future:
 
     def _counted(self, cluster: Capacity, shape: Shape) -> dict[Machine, int]:
         """Return machines with room for tasks of a shape. Count again only where something changed since the last call."""
-        known = self._counts.get((cluster, shape))
-        counts, read = (counts_in(cluster, shape).later(), 0) if known is None else known
-        if read < len(self._changed):
-            for changed, machines, free in self._changed[read:]:
-                if changed is cluster:
-                    counts.count(machines, free)
-        self._counts[cluster, shape] = counts, len(self._changed)
+        counts = self._counts.get((cluster, shape))
+        if counts is None:
+            key = counts_key(shape)
+            counts = self._counts.get((cluster, key))
+            if counts is None:
+                counts = self._counts[cluster, key] = counts_in(cluster, shape).later()
+            self._counts[cluster, shape] = counts
+        counts.expect(self._changed)
         return counts.tasks
 
     def _score(self, place: Place, machine: Machine, shape: Shape) -> int:
@@ -159,7 +168,7 @@ class Future:
                 frees[machine] = free
                 changed.append((cluster, machines, free))
                 continue
-            before = [frees.get(machine) or machine.free for machine in machines]
+            before = self._on_each(machines)
             if before.count(before[0]) == len(before):
                 # Machines of a gang are mostly alike. Changing them together takes a quarter of the time.
                 free = _changed(before[0], wants, sign)
@@ -169,6 +178,15 @@ class Future:
             for machine, was in zip(machines, before, strict=True):
                 free = frees[machine] = _changed(was, wants, sign)
                 changed.append((cluster, (machine,), free))
+
+    def _on_each(self, machines: Collection[Machine]) -> list[Vector]:
+        """Return what is free on each of some machines; CPU may be `CLOSED`."""
+        expected = list(map(self._free.get, machines))
+        if all(expected):
+            return cast("list[Vector]", expected)
+        if not any(expected):
+            return list(map(_FREE, machines))
+        return [free or machine.free for free, machine in zip(expected, machines, strict=True)]
 
     def take(self, groups: Sequence[Group]) -> None:
         """Take what starting tasks hold."""
@@ -235,10 +253,10 @@ class Future:
     ) -> dict[int, list[Machine]]:
         """Return the best machines for all tasks, by the number of tasks that they take."""
         slots, left, chosen = cluster.slots, shape.tasks, dict[int, list[Machine]]()
-        frees = [self._free.get(machine) or machine.free for machine in fitting]
+        frees = self._on_each(fitting)
         if frees.count(frees[0]) == len(frees) and getattr(place, "by_free", False):
             # All machines have the same score, as the whole ones that gangs leave. Their order decides.
-            indexes, most = sorted([machine.index for machine in fitting]), next(iter(fitting.values()))
+            indexes, most = sorted(map(_INDEX, fitting)), next(iter(fitting.values()))
             whole, rest = divmod(left, most)
             if whole:
                 chosen[most] = [slots[index] for index in indexes[:whole]]

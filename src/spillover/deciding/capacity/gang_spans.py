@@ -162,7 +162,11 @@ class TallyOfProfiles:
 
     def gain(self, machines: tuple[Machine, ...]) -> None:
         """See Tally."""
-        self._changed.update(self._calendar.profiles.of_all(machines))
+        profiles = self._calendar.profiles
+        if len(machines) == 1:
+            self._changed[profiles.of(machines[0])] = None
+        else:
+            self._changed.update(profiles.of_all(machines))
 
     def lose(self, machines: tuple[Machine, ...]) -> None:
         """See Tally."""

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Final, TypeAlias, cast
 
 from spillover.deciding.capacity.amounts import CLOSED, CPU, Layout, Vector, Wants, count
@@ -15,6 +16,9 @@ Traits: TypeAlias = tuple[Layout, bool, bool, bool]
 """The layout of its cluster, whether a machine is ready, whether it repels jobs, and whether nothing is known of its inside."""
 Alike: TypeAlias = tuple[Traits, tuple[int, ...], tuple[tuple[int, Wants], ...]]
 """Machines with the same traits share a profile if the same is free now, and jobs hold the same there until the same times."""
+
+_STATE = attrgetter("free", "layout", "ready", "repels", "inside")
+"""What is free on a machine, and its traits. Machines that are the same in all of this have the same traits."""
 
 
 class Floors:
@@ -199,7 +203,8 @@ class Profiles:
         known = self.known
         found = dict.fromkeys(map(known.get, machines))
         if None in found:
-            self._build_all([machine for machine in machines if machine not in known])
+            new = len(found) == 1  # most are the machines of one gang
+            self._build_all(machines if new else [machine for machine in machines if machine not in known])
             found = dict.fromkeys(map(known.get, machines))
         return cast("dict[Profile, None]", found)
 
@@ -267,13 +272,11 @@ class Profiles:
     def _build_all(self, machines: Sequence[Machine]) -> None:
         """Build the profiles of machines that have none. Those of a gang, and idle ones, are one profile at once."""
         first, known = machines[0], self.known
-        frees = [machine.free for machine in machines]
         if (
             self._same_on is not None
             and len(machines) > 1
-            and frees.count(first.free) == len(machines)
             and self._started.keys().isdisjoint(machines)
-            and len(dict.fromkeys(map(_traits, machines))) == 1
+            and list(map(_STATE, machines)).count(_STATE(first)) == len(machines)
             and self._same_on(machines)
         ):
             profile = self._build(first)

@@ -71,6 +71,8 @@ class Ends:
         """Rises whenever an end changes."""
         self._on: dict[Machine, dict[JobId, tuple[End, Wants]]] | None = None
         """By machine, the jobs on it and what each holds there; None until somebody asks."""
+        self._shared: dict[Machine, None] = {}
+        """Machines that one gang has for itself, and that share one entry of `_on`, which never changes."""
 
     @property
     def sorted(self) -> list[End]:
@@ -125,8 +127,11 @@ class Ends:
             del self._sorted[bisect_left(self._sorted, end)]
             self._outdated.pop(job, None)
             if self._on is not None:
-                for held in end.held:
-                    del self._on[held.machine][job]
+                for _, machine, _ in end.held:
+                    if machine in self._shared:
+                        del self._on[machine], self._shared[machine]
+                    else:
+                        del self._on[machine][job]
 
     def coming(self, now: int) -> Iterator[tuple[int, End]]:
         """Yield ends with their times, soonest first. Overdue jobs are expected to end in a minute."""
@@ -157,7 +162,7 @@ class Ends:
     def same_on(self, machines: Sequence[Machine]) -> bool:
         """Return whether the same jobs hold the same on all of these machines, or nothing on any."""
         on = self._by_machine()
-        here = [on.get(machine) for machine in machines]
+        here = list(map(on.get, machines))
         return here.count(here[0]) == len(here) or not any(here)
 
     def _by_machine(self) -> dict[Machine, dict[JobId, tuple[End, Wants]]]:
@@ -170,10 +175,18 @@ class Ends:
                     self._add_on(self._on, end)
         return self._on
 
-    @staticmethod
-    def _add_on(on: dict[Machine, dict[JobId, tuple[End, Wants]]], end: End) -> None:
-        for held in end.held:
-            on.setdefault(held.machine, {})[end.job] = (end, held.wants)
+    def _add_on(self, on: dict[Machine, dict[JobId, tuple[End, Wants]]], end: End) -> None:
+        for _, machines, wants in end.groups:
+            if len(machines) > 1 and not any(map(on.get, machines)):
+                alone = {end.job: (end, wants)}
+                on.update(dict.fromkeys(machines, alone))
+                self._shared.update(dict.fromkeys(machines))
+                continue
+            for machine in machines:
+                if machine in self._shared:
+                    del self._shared[machine]
+                    on[machine] = on[machine].copy()
+                on.setdefault(machine, {})[end.job] = (end, wants)
 
     def _held(self, job: Job, phase: Placed | Running, cluster: Capacity) -> tuple[HeldCapacity, ...]:
         """Return what a job holds; nothing while it is prefetched."""

@@ -129,7 +129,7 @@ def latecomers(outlook: Outlook, limits: dict[JobId, int], most: int) -> list[La
     """
     replay = _Replay(outlook, limits)
     seen = 0
-    while replay.left and seen < most:
+    while replay.left and seen < most and replay.first_limit() <= replay.last_end(most - seen):
         at = replay.next_end()
         replay.leave(at)
         if at >= FOREVER:
@@ -219,6 +219,18 @@ class _Replay:
         at = ends[self._at].at if self._at < len(ends) else FOREVER
         return min(at, self._heap[0][0]) if self._heap else at
 
+    def last_end(self, many: int) -> int:
+        """Return a time by which so many jobs have ended, however many start until then."""
+        ends, last = self._outlook.ends, self._at + many - 1
+        return ends[last].at if last < len(ends) else FOREVER
+
+    def first_limit(self) -> int:
+        """Return the first limit of the jobs that still wait; there must be one. A later last end tells nothing new."""
+        limits = self._limits
+        while not limits[0][2].count:
+            heapq.heappop(limits)
+        return limits[0][0]
+
     def leave(self, at: int) -> None:
         """Remove jobs whose limit passes before the next end; if nothing ends any more, all jobs that can be rented."""
         limits = self._limits
@@ -255,11 +267,10 @@ class _Replay:
             while (head := _head(self._queue)) is not None and self._starts(head, at, self._roomy(head)):
                 pass
             return
-        gained: dict[Machine, Capacity] = {}
-        possible = self._possible(gained)
+        possible, gained = self._possible()
         if not possible:
             return
-        heads = [(head.order, head) for alike in possible if (head := _head(alike)) is not None]
+        heads = [(head.order, head) for kind in possible if (head := _head(kind.alike)) is not None]
         heapq.heapify(heads)
         while heads:
             _, head = heapq.heappop(heads)
@@ -282,8 +293,8 @@ class _Replay:
 
     # --- free capacity
 
-    def _possible(self, gained: dict[Machine, Capacity]) -> list[deque[_Waiting]]:
-        """Return waiting jobs by shape, where a task of the shape fits on machines that gained capacity: `gained`."""
+    def _possible(self) -> tuple[list[_Kind], dict[Machine, Capacity]]:
+        """Return shapes of which a task fits on a machine that gained capacity, and those machines, for single tasks."""
         future, kinds = self._future, self._singles
         if self._gangs:
             may_hold = future.may_hold
@@ -293,31 +304,35 @@ class _Replay:
                         kinds = [*kinds, kind]
                         break
             if not kinds:
-                return []  # as after most ends, if the queue has large gangs only
-        for groups in self._gained:
-            for cluster, machines, _ in groups:
-                if len(machines) == 1:
-                    gained[machines[0]] = cluster
-                else:
-                    gained.update(dict.fromkeys(machines, cluster))
+                return [], {}  # as after most ends, if the queue has large gangs only
+        groups = [each for groups in self._gained for each in groups]
         self._gained.clear()
-        if len(gained) == 1:
+        first = groups[0].machines[0] if groups else None
+        if first is not None and all(
+            len(each.machines) == 1 and each.machines[0] is first for each in groups
+        ):
             # Usually one job has ended. Reading its machine once saves a call for every shape at every end.
-            ((machine, cluster),) = gained.items()
-            free = future.free(machine)
-            if not machine.ready:
-                return []
+            cluster, free = groups[0].cluster, future.free(first)
+            if not first.ready:
+                return [], {}
             return [
-                alike
-                for shape, alike, least in kinds
-                if alike and fits(least[cluster], free) and machine.admits(shape)
-            ]
-        return [
-            alike
-            for shape, alike, least in kinds
-            if alike
-            and any(future.fits(machine, shape, least[cluster]) for machine, cluster in gained.items())
+                kind
+                for kind in kinds
+                if kind.alike and fits(kind.least[cluster], free) and first.admits(kind.shape)
+            ], {first: cluster}
+        possible = [
+            kind
+            for kind in kinds
+            if kind.alike
+            and any(future.gives(group, kind.shape, kind.least[group.cluster]) for group in groups)
         ]
+        gained: dict[Machine, Capacity] = {}
+        if (
+            possible and not possible[0].shape.is_gang
+        ):  # single tasks come first; gangs find their own machines
+            for cluster, machines, _ in groups:
+                gained.update(dict.fromkeys(machines, cluster))
+        return possible, gained
 
     def _roomy(self, head: _Waiting) -> dict[Machine, Capacity]:
         """Return all machines with room for a single task; nothing for a gang, which finds its own."""
