@@ -22,7 +22,7 @@ from spillover.model.units import FOREVER, SECOND
 DRAINED_FOR: Final = 2 * SECOND
 """How long a machine is drained before it is ended, in which a new job may undo that."""
 NEEDED_FOR: Final = 10 * SECOND
-"""How long an empty machine that jobs are about to take stays, at least, beyond its time."""
+"""How long an empty machine stays that is new, was kept, or that jobs are about to take, beyond its time."""
 TO_END: Final = 60 * SECOND
 """How long before the end of a paid step a machine is drained, so that it is gone by then; less if steps are short."""
 MOST_FAILED: Final = 3
@@ -115,7 +115,8 @@ def _leaves(
         return EMPTY, FOREVER
     if node.drained and node.drained != POOL:
         return f"{node.drained} drained it", empty
-    return EMPTY, leaves_at(state, spec, pool, machine, empty)
+    # If it was drained, and kept for a job that did not take it, it is not drained again at once.
+    return EMPTY, max(machine.since + NEEDED_FOR, leaves_at(state, spec, pool, machine, empty))
 
 
 def leaves_at(state: State, spec: ClusterSpec, pool: Pool, machine: RentedMachine, empty: int) -> int:

@@ -105,8 +105,13 @@ class Renting:
         """Return whether machines for a gang are there or coming, so that it only has to wait for them."""
         if not demand.job.kind.shape.is_gang:
             return False
-        group = [each for live in self._live.values() for each in live if each.group == demand.job.id]
-        return any(is_coming(each) or each.state is MachineState.READY for each in group)
+        group = [each for each in self._state.machines.values() if each.group == demand.job.id]
+        # Only those of its last order count. Without one of them, the others are of no use to it.
+        return bool(group) and all(
+            is_coming(each) or each.state is MachineState.READY
+            for each in group
+            if (each.wanted_at, each.offer.key) == (group[-1].wanted_at, group[-1].offer.key)
+        )
 
     def _keep(self, demand: Sequence[Demand]) -> None:
         """Keep drained machines that jobs could use, one machine for a job."""
