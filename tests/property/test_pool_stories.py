@@ -3,6 +3,7 @@
 import pytest
 
 from spillover.policies.loading import load
+from tests.support.pools.jobs import JobsStory
 from tests.support.pools.story import Story
 from tests.support.tiers import few_of
 
@@ -12,3 +13,8 @@ SEEDS = range(1, 201)
 @pytest.mark.parametrize("seed", few_of(12, SEEDS))
 def test_each_wish_is_one_machine_and_none_is_left(seed: int) -> None:
     Story(seed, load).play()
+
+
+@pytest.mark.parametrize("seed", few_of(18, SEEDS))
+def test_no_job_is_lost_or_runs_twice_and_what_is_paid_was_held(seed: int) -> None:
+    JobsStory(seed, load).play()

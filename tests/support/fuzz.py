@@ -1,4 +1,7 @@
-"""Runs many fault stories, one for each seed, and prints the shortest form of the first that fails."""
+"""Runs many fault stories, one for each seed, and prints the shortest form of the first that fails.
+
+After the stories of agents, those of pools are run: machines that are wanted at random, and machines for jobs.
+"""
 
 import argparse
 import contextlib
@@ -6,19 +9,27 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from spillover.model.units import SECOND
+from spillover.policies.loading import load
 from tests.support.faults.bugs import BUGS
 from tests.support.faults.drawing import draw
 from tests.support.faults.plans import Story
 from tests.support.faults.shrinking import shrink
 from tests.support.faults.situations import Counts
 from tests.support.faults.stories import Outcome, describe, play
+from tests.support.pools import story as pool_stories
+from tests.support.pools.jobs import JobsStory
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 SHOWN = 1.0
 """Seconds between two lines of progress."""
@@ -27,6 +38,8 @@ SHOWN = 1.0
 def main(words: Sequence[str] | None = None) -> int:
     """Run seeds until one fails or all are done; return 1 if one failed."""
     options = _options().parse_args(words)
+    if options.pool is not None:
+        return pools(range(options.pool, options.pool + 1), 1)
     seeds = range(options.first, options.first + options.seeds)
     failed, counts = None, Counts()
     for outcome in _progress(_outcomes(seeds, options.processes, options.bug), len(seeds), sys.stderr):
@@ -38,7 +51,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"{len(seeds)} stories, seeds {seeds.start} to {seeds.stop - 1}: all is well")  # noqa: T201
         for line in counts.table():
             print(line)  # noqa: T201
-        return 0
+        return 0 if options.bug else pools(seeds, options.processes)
     print(f"seed {failed.story.seed} goes wrong; looking for its shortest story", file=sys.stderr)  # noqa: T201
     with planted(options.bug):
         told = play(shrink(failed).story, tell=True)
@@ -47,6 +60,31 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.save is not None:
         options.save.write_bytes(msgspec.json.format(msgspec.json.encode(told.story)))
     return 1
+
+
+def pools(seeds: range, processes: int) -> int:
+    """Play the stories of pools, and print what they met; return 1 if one failed."""
+    met: Counter[str] = Counter()
+    for told in _spread(_play_pool, seeds, processes):
+        if isinstance(told, str):
+            print(f"BROKEN  {told}\nagain:  python -m tests.support.fuzz --pool {told.split()[1]}")  # noqa: T201
+            return 1
+        met.update(told)
+    print(f"{2 * len(seeds)} stories of pools: all is well")  # noqa: T201
+    for name, times in met.items():
+        print(f"{name:12} {times:>11,}")  # noqa: T201
+    return 0
+
+
+def _play_pool(seed: int) -> dict[str, int] | str:
+    """Play both stories of a seed; return what they met, or what went wrong."""
+    met: Counter[str] = Counter()
+    try:
+        for kind in (pool_stories.Story, JobsStory):
+            met.update(structs.asdict(kind(seed, load).play()))
+    except Exception as error:  # noqa: BLE001 - whatever a seed meets is its finding
+        return f"seed {seed}: {type(error).__name__}: {error}"
+    return dict(met)
 
 
 def report(told: Outcome, bug: str = "") -> Iterator[str]:
@@ -100,12 +138,16 @@ def _play(seed_and_bug: tuple[int, str]) -> Outcome:
 
 def _outcomes(seeds: range, processes: int, bug: str) -> Iterator[Outcome]:
     """Yield the outcomes of all seeds, in no order."""
-    asked = [(seed, bug) for seed in seeds]
+    yield from _spread(_play, [(seed, bug) for seed in seeds], processes)
+
+
+def _spread(play_one: Callable[[A], B], asked: Sequence[A], processes: int) -> Iterator[B]:
+    """Yield what each call returns, in no order."""
     if processes == 1:
-        yield from map(_play, asked)
+        yield from map(play_one, asked)
         return
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap_unordered(_play, asked, chunksize=8)
+        yield from pool.imap_unordered(play_one, asked, chunksize=8)
 
 
 def _progress(outcomes: Iterator[Outcome], total: int, to: TextIO) -> Iterator[Outcome]:
@@ -125,6 +167,7 @@ def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many stories")
     parser.add_argument("--first", type=int, default=1, help="the number of the first")
+    parser.add_argument("--pool", type=int, help="play only the stories of pools of this seed")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--save", type=Path, help="a file for the shortest story, to be kept as a test")
     parser.add_argument("--bug", choices=sorted(BUGS), default="", help="plant a known bug, to see it found")

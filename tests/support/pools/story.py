@@ -70,15 +70,28 @@ class Told(Struct):
     paused: int = 0
     joined: int = 0
     gone: int = 0
+    jumps: int = 0
+    """Jumps of the server's clock."""
+    jobs: int = 0
+    """Jobs that ended."""
+    interrupted: int = 0
+    """Attempts that were lost with their machine or stopped for its end."""
+    calls: int = 0
+    """Requests that servers sent."""
 
 
 class Story:
     """Plays the story of a seed."""
 
+    spec = SPEC
+    calm = CALM
+
     def __init__(self, seed: int, load: Callable[[PolicySet], Policies]) -> None:
         self._seed = seed
         self._dice = Random(seed)
         self._now = START
+        self._ahead = 0
+        """How far the server's clock is ahead of that of the provider."""
         self._engine = Engine(State(), load, now=self._now, debug=True)
         self.account = Account(self._dice)
         self.told = Told()
@@ -98,7 +111,7 @@ class Story:
     def play(self) -> Told:
         """Play the story to its end; raise Wrong."""
         self._theirs()
-        end = START + TROUBLED + CALM + END
+        end = START + TROUBLED + self.calm + END
         while self._now < end:
             self._now += TICK
             troubled = self._now < START + TROUBLED
@@ -114,7 +127,7 @@ class Story:
                 self._plan(troubled=troubled)
                 self._serve()
             self._check()
-            if self._now == START + TROUBLED + CALM:
+            if self._now == START + TROUBLED + self.calm:
                 self._check_wanted()
                 self._end_all()
         if self.account.running(OWNER) or self._live():
@@ -124,8 +137,13 @@ class Story:
 
     # --- the server
 
+    @property
+    def _clock(self) -> int:
+        """What the server's clock shows."""
+        return self._now + self._ahead
+
     def _step(self, *proposals: Proposal) -> None:
-        step = self._engine.step(self._now, proposals)
+        step = self._engine.step(self._clock, proposals)
         if step.failures:
             raise Wrong(f"seed {self._seed}: {step.failures}")
         self._count(step.events)
@@ -136,7 +154,7 @@ class Story:
     def _begin(self) -> None:
         """Let a server take the lead."""
         self._epoch += 1
-        self._step(StartEpoch(self._epoch, (SPEC,), PolicySet(wait=Choice("zero"))))
+        self._step(StartEpoch(self._epoch, (self.spec,), PolicySet(wait=Choice("zero"))))
         self._step(OpenPool(CLOUD, b"key", TERMS, "identity"))
         self._ledger = PoolLedger(CLOUD, OWNER)
 
@@ -145,9 +163,9 @@ class Story:
         ledger = self._ledger
         assert ledger is not None
         monotonic = self._now - START
-        if self._engine.next_time() <= self._now:
+        if self._engine.next_time() <= self._clock:
             self._step()
-        due = ledger.due(self._engine.state, self._now, monotonic)
+        due = ledger.due(self._engine.state, self._clock, monotonic)
         if due.proposals:
             self._step(*due.proposals)
             ledger.told(due.proposals)
@@ -156,12 +174,15 @@ class Story:
         for machine in due.creates:
             if state.pools[CLOUD].paused or state.machines[machine.id].state is not MachineState.WANTED:
                 raise Wrong(f"seed {self._seed}: an order for {machine}")
+            self.told.calls += 1
             ledger.asking(machine.id)
             self._send_order(machine)
         if due.destroys:
+            self.told.calls += 1
             ledger.destroying_ids(state, due.destroys)
             self._send_destroy(list(due.destroys))
         if due.lists:
+            self.told.calls += 1
             ledger.listing_began(monotonic)
             self._send_list(monotonic)
 
@@ -266,7 +287,7 @@ class Story:
             self._away = self._now + self._dice.randint(1, 40) * SECOND
 
     def _will_join(self, id_: str) -> None:
-        if self._dice.random() < 0.8:
+        if not self._fails(0.2):
             self._joins[id_] = self._now + self._dice.randint(5, 60) * SECOND
 
     def _boot(self) -> None:

@@ -207,6 +207,19 @@ def test_a_machine_that_does_not_answer_is_not_kept_for_jobs_that_wait() -> None
     assert in_state(w, MachineState.ENDING) == ["cloud-1"]
 
 
+def test_a_gang_gets_new_machines_when_one_of_its_machines_is_gone() -> None:
+    w = world()
+    w.submit(rented("g").tasks(2))
+    first, second = in_state(w, MachineState.WANTED)
+    w.propose(SeeMade(CLOUD, first, "i-1", w.now))
+    w.agent(first, cpus=4, memory=16 * GIB, cluster="cloud")
+    w.submit(rented("a", minutes=600))
+    assert w.where("a") == f"cloud/{first}", "it is free until the gang starts"
+    w.propose(SeeGone(CLOUD, second, "vanished"))
+    boot(w)
+    assert len(w.job("g").tasks) == 2
+
+
 def test_min_machines_are_always_there_and_come_back() -> None:
     w = world(min=2)
     w.step()

@@ -1,0 +1,300 @@
+"""Plays jobs on a pool whose servers die and whose provider fails: the plan itself orders, fills and ends the machines.
+
+`Story` draws at random which machines are wanted. Here the jobs decide that, and the machines really run their tasks. So
+this checks besides: no job is lost or runs twice, no machine costs more than its budget holds, a fixed load comes to a
+fixed point, and a provider that answers nothing gets few calls.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from msgspec.structs import replace
+
+from spillover.core.events import (
+    AnyEvent,
+    JobState,
+    Lease,
+    MachineGone,
+    MachinesHeld,
+    MachinesWanted,
+    PoolPaused,
+    PoolResumed,
+    Usage,
+)
+from spillover.core.pool_proposals import PausePool, ResumePool, SeeNotice
+from spillover.core.proposals import Jump, Outcome, Reclaim, Result, Started, Submit
+from spillover.core.records.jobs import Ended, Job, Placed, Running
+from spillover.deciding.protocols import Policies
+from spillover.model.budget import Per
+from spillover.model.cluster import Billing, ClusterSpec, pool_price
+from spillover.model.ids import JobId, NodeKey, NodeName, node_key
+from spillover.model.job import Burst, Retry
+from spillover.model.policy import PolicySet
+from spillover.model.pools import MachineId, MachineState, Pool, PoolBudget
+from spillover.model.units import MINUTE, SECOND
+from spillover.testing.builders import a_job
+from spillover.testing.world import START
+from tests.support.pools.account import Machine
+from tests.support.pools.story import CLOUD, SMALL, SPEC, TROUBLED, Story, Told, Wrong
+
+STEPS: Final = (SECOND, MINUTE, 5 * MINUTE)
+"""Billing steps of which a story has one."""
+SETTLED: Final = 3 * MINUTE
+"""How long a fixed load must have run on the same machines before the calm ends."""
+MOST_CALLS: Final = 150
+"""The most requests in all the time in which no request is answered. With a request a second there would be 480."""
+RETRIES: Final = 1000
+
+
+class JobsStory(Story):
+    """Plays the story of a seed."""
+
+    calm = 12 * MINUTE
+
+    def __init__(self, seed: int, load: Callable[[PolicySet], Policies]) -> None:
+        super().__init__(seed, load)
+        dice = Random(f"setting {seed}")
+        self.spec = drawn_spec(dice)
+        self._dead = dice.random() < 0.1
+        """Whether no request arrives in all the time of trouble."""
+        self._jump_at = START + dice.randint(60, 400) * SECOND if dice.random() < 0.3 else 0
+        """When the server's clock jumps; 0 is never."""
+        self._lasts: dict[JobId, int] = {}
+        """How long each job runs; those of the fixed load until all is ended."""
+        self._runs: dict[str, dict[Lease, int]] = {}
+        """Tasks that run on each machine by the provider's id, and when they end."""
+        self._done: dict[JobId, None] = {}
+        """Jobs of which the server was told that they succeeded."""
+        self._held: dict[MachineId, int] = {}
+        """What was held for each machine, in millionths."""
+        self._late: dict[MachineId, None] = {}
+        """Machines that outlived what was held for them through no fault of the server."""
+        self._paused = False
+        """Whether the pool is paused, by the events so far."""
+        self._ordered = 0
+        """When the last machine was ordered, nanoseconds UTC."""
+
+    def play(self) -> Told:
+        """Play the story to its end; raise Wrong."""
+        told = super().play()
+        if left := [job.id for job in self._jobs() if job.state is not JobState.SUCCEEDED]:
+            raise Wrong(
+                f"seed {self._seed}: jobs were lost: {[self._engine.state.jobs[each] for each in left]}"
+            )
+        told.jobs = len(self._done)
+        told.interrupted = self._events["JobRequeued"]
+        return told
+
+    # --- the machines and their tasks
+
+    def _boot(self) -> None:
+        if self._ledger is None:
+            return
+        before = dict(self._agents)
+        super()._boot()
+        for id_, (name, _) in before.items():
+            if id_ not in self._agents:
+                self._runs.pop(id_, None)
+                leases = tuple([lease for lease, on in self._leases() if on == name])
+                self._step(Reclaim(node_key(CLOUD, name), leases))
+        self._work()
+
+    def _work(self) -> None:
+        """Let agents start tasks and report those that have ended."""
+        for id_, (name, _) in list(self._agents.items()):
+            machine = self.account.machines[id_]
+            if machine.ended is not None:
+                self._runs.pop(id_, None)
+                continue
+            key, runs = node_key(CLOUD, name), self._runs.setdefault(id_, {})
+            for lease, on in self._leases():
+                if on == name and lease not in runs:
+                    self._start(key, lease, runs)
+            stopping = self._stopping()
+            for lease, end in list(runs.items()):
+                if lease.job in stopping or end <= self._now:
+                    del runs[lease]
+                    self._report(key, lease, stopped=end > self._now)
+
+    def _start(self, key: NodeKey, lease: Lease, runs: dict[Lease, int]) -> None:
+        if lease.job in self._done:
+            raise Wrong(f"seed {self._seed}: {lease.job} starts again after it succeeded")
+        twice = [
+            id_
+            for id_, others in self._runs.items()
+            if self.account.machines[id_].ended is None
+            for other in others
+            if (other.job, other.task) == (lease.job, lease.task)
+        ]
+        if twice:
+            raise Wrong(f"seed {self._seed}: {lease} starts on {key}, and runs on {twice}")
+        runs[lease] = self._now + self._lasts[lease.job]
+        self._step(Started(key, lease, 0))
+
+    def _report(self, key: NodeKey, lease: Lease, *, stopped: bool) -> None:
+        """Report the end of a task, sometimes twice."""
+        outcome = Outcome.STOPPED if stopped else Outcome.EXITED
+        usage = Usage(self._lasts[lease.job])
+        result = Result(key, lease, outcome, None if stopped else 0, None, usage, 0)
+        self._step(*[result] * (2 if self._fails(0.1) else 1))
+        job = self._engine.state.jobs[lease.job]
+        if job.state is JobState.SUCCEEDED:
+            self._done[job.id] = None
+
+    def _jobs(self) -> list[Job]:
+        return list(self._engine.state.jobs.values())
+
+    def _leases(self) -> list[tuple[Lease, NodeName]]:
+        """Return the leases of tasks that are placed and not ended, with their nodes."""
+        placed = [job for job in self._jobs() if isinstance(job.phase, Placed | Running)]
+        return [
+            (job.lease_of(task.rank), NodeName(task.node))
+            for job in placed
+            for task in job.tasks
+            if task.lives
+        ]
+
+    def _stopping(self) -> dict[JobId, None]:
+        return {
+            job.id: None
+            for job in self._jobs()
+            if isinstance(job.phase, Placed | Running) and job.phase.stopping is not None
+        }
+
+    def _interfere(self) -> None:
+        """Let machines be taken back with notice too, and let the server's clock jump."""
+        super()._interfere()
+        if self._dead:
+            self.account.down = True
+        if self._ledger is not None and self._jump_at and self._now >= self._jump_at:
+            self._jump_at = 0
+            self._ahead += 7 * MINUTE  # across a step of each billing
+            self.told.jumps += 1
+            self._late.update(dict.fromkeys(each.id for each in self._live()))
+            self._step(Jump(7 * MINUTE))
+        if self._ledger is not None and self._dice.random() < 0.005:
+            for id_ in list(self._agents)[:1]:
+                machine = self.account.machines[id_]
+                self._step(SeeNotice(CLOUD, machine.order.machine, self._clock + 2 * MINUTE))
+                until = self._now + 2 * MINUTE
+                self._messages.append((until, lambda machine=machine: self._take_back(machine)))  # type: ignore[misc]
+
+    def _take_back(self, machine: Machine) -> None:
+        if machine.ended is None:
+            machine.ended, machine.interrupted = self._now, True
+
+    # --- what is wanted
+
+    def _plan(self, *, troubled: bool) -> None:
+        """Submit jobs, and pause and resume the pool."""
+        dice, paused = self._dice, bool(self._engine.state.pools[CLOUD].paused)
+        if not troubled:
+            self.account.quota = 1000
+            if not any(name.startswith("fixed") for name in self._lasts):
+                self._submit("fixed", 3, 2000 * MINUTE, 2)
+                self._step(ResumePool(CLOUD, "ada"))
+            elif paused:
+                self._step(ResumePool(CLOUD, "ada"))
+            return
+        if dice.random() < 0.05 and len(self._lasts) < 40:
+            many, lasts = dice.randint(1, 4), dice.choice([2, 10, 30, 90]) * SECOND
+            self._submit("job", many, lasts, dice.choice([1, 2, 4]), gang=dice.random() < 0.3)
+        if dice.random() < 0.005:
+            self._step(PausePool(CLOUD, "ada", end=dice.random() < 0.3))
+        if paused and dice.random() < 0.03:
+            self._step(ResumePool(CLOUD, "ada"))
+
+    def _submit(self, kind: str, many: int, lasts: int, cpus: int, *, gang: bool = False) -> None:
+        """Submit jobs, or one gang of that many tasks."""
+        names = [f"{kind}-{len(self._lasts) + each}" for each in range(1 if gang else many)]
+        jobs = [
+            a_job(name)
+            .cpus(cpus)
+            .burst(Burst.ALWAYS)
+            .tasks(many if gang else 1)
+            .terms(estimate=lasts, retry=Retry(0, RETRIES))
+            for name in names
+        ]
+        self._lasts.update({JobId(name): lasts for name in names})
+        self._step(Submit(tuple([job.build() for job in jobs]), "ada"))
+
+    def _end_all(self) -> None:
+        """Let the fixed load end. The machines are given back because nothing needs them."""
+        if self._now - self._ordered < SETTLED:
+            raise Wrong(f"seed {self._seed}: machines are still ordered under a fixed load")
+        for runs in self._runs.values():
+            runs.update({lease: self._now for lease in runs if lease.job.startswith("fixed")})
+
+    # --- what must hold
+
+    def _count(self, events: list[AnyEvent]) -> None:
+        super()._count(events)
+        for event in events:
+            match event:
+                case MachinesHeld():
+                    for each in event.holds:
+                        self._held[each.machine] = self._held.get(each.machine, 0) + each.amount
+                case MachinesWanted():
+                    self._ordered = self._now
+                    if self._paused:
+                        raise Wrong(f"seed {self._seed}: a paused pool orders {event.wishes}")
+                case PoolPaused() | PoolResumed():
+                    self._paused = isinstance(event, PoolPaused)
+                case MachineGone():
+                    self._check_paid(event)
+                case _:
+                    pass
+
+    def _check(self) -> None:
+        super()._check()
+        pool = self.spec.pool
+        assert pool is not None
+        if len(self._live()) > pool.max + self._events["MachineFound"]:
+            raise Wrong(f"seed {self._seed}: more than {pool.max} machines: {self._live()}")
+        for each in self._live():
+            # A provider that does not answer or refuses to destroy a machine makes it cost more than was held.
+            if each.state is MachineState.ENDING and each.since + MINUTE // 2 < self._clock:
+                self._late[each.id] = None
+        if self._dead and self._now < START + TROUBLED and self.told.calls > MOST_CALLS:
+            raise Wrong(f"seed {self._seed}: {self.told.calls} calls to a provider that does not answer")
+
+    def _check_paid(self, event: MachineGone) -> None:
+        """What a machine cost was held for it, unless it lived on after the server tried to end it."""
+        pool = self.spec.pool
+        if (
+            pool is None
+            or pool.budget is None
+            or event.machine in self._late
+            or event.machine not in self._held
+        ):
+            return
+        if event.paid > self._held[event.machine]:
+            raise Wrong(
+                f"seed {self._seed}: {event} for {event.paid}, of which {self._held[event.machine]} was held"
+            )
+
+    def _check_wanted(self) -> None:
+        super()._check_wanted()
+        waiting = [job for job in self._jobs() if not isinstance(job.phase, Running | Ended)]
+        if waiting:
+            raise Wrong(f"seed {self._seed}: {self.calm // MINUTE} minutes are enough for {waiting}")
+
+
+def drawn_spec(dice: Random) -> ClusterSpec:
+    """Return a pool with one of several billings, budgets and sizes."""
+    spot = replace(SMALL, spot=True, hour=300_000)
+    offers = (SMALL, replace(SMALL, zone="b")) if dice.random() < 0.5 else (spot, SMALL)
+    budget = PoolBudget(Per.EVER, 200_000_000) if dice.random() < 0.7 else None
+    idle = dice.choice([None, MINUTE])
+    pool = Pool(
+        "story",
+        offers,
+        max=dice.choice([8, 20]),
+        boot=40 * SECOND,
+        join_within=3 * MINUTE,
+        idle=idle,
+        budget=budget,
+    )
+    billing = Billing(dice.choice(STEPS), dice.choice([0, MINUTE]))
+    return replace(SPEC, pool=pool, price=pool_price(pool), billing=billing)
