@@ -22,7 +22,7 @@ test: $(STAMP)
 test-faults: $(STAMP)
 	@$(BIN)/python -m pytest -m "slow and not kube"
 
-# Random faults between the server and its agents. Prints the first failing case in its shortest form.
+# Random faults between the server and its agents, and between pools and their providers. Prints the first failing case.
 SEEDS ?= 1000
 FIRST ?= 1
 fuzz: $(STAMP)
