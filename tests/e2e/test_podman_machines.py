@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from spillover.providers.userdata import FOLDER
 from spillover.testing.provider_suite import OTHER, OWNER, ProviderSuite, an_opening
 from tests.e2e.conftest import Joinable
 from tests.support.containers import IMAGE, ContainerEngine, an_engine, machine_mounts, missing
-from tests.support.processes import wait_until
+from tests.support.processes import ServerProcess, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
@@ -157,3 +157,21 @@ def test_a_container_without_labels_is_known_by_its_name_and_one_of_others_is_no
     )
     assert run(provider.destroy([ORDER.name, second.name, "--all"])) == {}
     assert engine.containers() == [second.name]
+
+
+def test_a_pool_of_containers_is_rented_for_a_job(
+    servers: Callable[..., ServerProcess],
+    engine: ContainerEngine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in engine.env.items():
+        monkeypatch.setenv(name, value)
+    options = {"image": IMAGE, "network": "host", "program": SPILL, "engine_options": machine_mounts()}
+    offers = [{"type": "small", "cpu": 1, "memory": "256Mi", "hour": 0.1}]
+    pool = {"provider": {"podman": options}, "offers": offers, "max": 1, "idle": "0s"}
+    clusters = [{"name": "cloud", "role": "rented", "pool": pool}]
+    server = servers(clusters=clusters, policy={"wait": "zero"}).up()
+    ran = server.spill("run", "--wait", "--workdir", "/tmp", "--", "sh", "-c", "echo rented")
+    assert (ran.returncode, ran.stdout) == (0, "rented\n"), ran
+    wait_until(lambda: not engine.containers(), "the machine having been given back", 60)
