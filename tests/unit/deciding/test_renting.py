@@ -220,6 +220,21 @@ def test_a_gang_gets_new_machines_when_one_of_its_machines_is_gone() -> None:
     assert len(w.job("g").tasks) == 2
 
 
+def test_a_spot_machine_is_not_kept_for_a_job_that_must_not_use_it() -> None:
+    spot = replace(SMALL, spot=True, hour=100_000)
+    w = world(spot, SMALL)
+    w.submit(rented("a", minutes=1))
+    boot(w)
+    w.start("a")
+    w.wait(seconds=60)
+    w.finish("a", ran=60)
+    w.wait(seconds=90)
+    assert in_state(w, MachineState.DRAINING) == ["cloud-1"]
+    w.submit(rented("hurried", minutes=30).between(deadline=w.now + 80 * MINUTE))
+    assert not list(w.happened(MachinesKept))
+    assert wanted(w)[-1] == "small/a/on-demand"
+
+
 def test_min_machines_are_always_there_and_come_back() -> None:
     w = world(min=2)
     w.step()

@@ -122,7 +122,7 @@ class Renting:
                 user = (
                     None
                     if place is None
-                    else next((each for each in demand if _could_use(each, place)), None)
+                    else next((each for each in demand if _could_use(each, machine, place)), None)
                 )
                 if user is not None:
                     kept.setdefault(machine.cluster, []).append(machine)
@@ -270,9 +270,12 @@ def _always(spec: ClusterSpec, machines: int, offers: Sequence[OpenOffer], limit
     return []
 
 
-def _could_use(demand: Demand, place: Machine) -> bool:
-    """Return whether a job could start on a machine if the machine were empty and ready."""
-    shape = demand.job.kind.shape
+def _could_use(demand: Demand, machine: RentedMachine, place: Machine) -> bool:
+    """Return whether a job would start on a machine if the machine were empty and ready."""
+    kind = demand.job.kind
+    shape = kind.shape
+    if machine.cluster in kind.backing_off or (demand.safe and machine.offer.spot):
+        return False
     return demand.count > 0 and not shape.is_gang and place.could_fit(shape)
 
 
