@@ -26,6 +26,8 @@ MOST_WHY: Final = 300
 """Characters of a reason."""
 GRACE: Final = 5.0
 """Seconds between TERM and KILL for a program that takes too long."""
+KILLED: Final = 10.0
+"""Seconds to wait for the end of a program that was killed."""
 KEEP: Final = 7 * 86_400.0
 """Seconds for which logs are kept."""
 _TAIL: Final = 4096
@@ -112,16 +114,17 @@ class Programs:
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
     """End a program and all that it started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GRACE):
-                await process.wait()
-                break
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(GRACE):
+            await process.wait()
     # The program itself may end at TERM, while what it started does not.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(KILLED):  # longer only if the system itself hangs
+            await process.wait()
 
 
 def _last(path: Path) -> str:
