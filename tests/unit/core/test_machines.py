@@ -391,3 +391,17 @@ def test_a_pool_keeps_its_first_key_and_its_machines_the_terms_of_their_order() 
     assert [w.state.machines[each].terms for each in (M1, M2)] == [first, first]
     assert len(seen(w, PoolOpened)) == 2
     assert restored(w).machines == w.state.machines
+
+
+def test_a_node_elsewhere_with_the_name_of_a_machine_is_another_one() -> None:
+    owned = ClusterSpec(ClusterName("onprem"), "agents", Role.OWNED)
+    w = World(load, PolicySet(wait=Choice("never")), (owned, SPEC))
+    order(w, M1)
+    ready(w)
+    empty = w.state.machines[M1].empty_since
+    w.agent(M1, cpus=4, cluster="onprem")
+    w.submit(a_job("a"))
+    w.start("a")
+    w.wait(seconds=30)
+    w.finish("a", ran=30)
+    assert w.state.machines[M1].empty_since == empty

@@ -218,7 +218,7 @@ def tasks_ended(state: State, event: TasksEnded) -> None:
         leave_node(state, key, phase.cluster, task.node, end.usage.ran)
         gang.finish(end)
         if state.machines:
-            machines.leave_place(state, (task.node,), 0, event.at)
+            machines.leave_place(state, phase.cluster, (task.node,), 0, event.at)
 
 
 def task_restarted(state: State, event: TaskRestarted) -> None:
@@ -252,8 +252,9 @@ def requeued(state: State, event: JobRequeued) -> None:
     """Return a job to the queue."""
     job = job_of(state, event.job, event)
     _leave_place(state, job)
-    if state.machines:
-        machines.leave_place(state, nodes_of(job), event.cost - job.cost, event.at, event.why)
+    if state.machines and isinstance(phase := job.phase, Placed | Running):
+        spent = event.cost - job.cost
+        machines.leave_place(state, phase.cluster, nodes_of(job), spent, event.at, event.why)
     if state.facts.sharing is not None:
         usage.end(state, job, event.at)  # before its tasks are forgotten: they say how large it was
     if job.extra.gang is not None:
@@ -328,7 +329,7 @@ def ended(state: State, event: JobEnded) -> None:
         ready = job.arrived + (phase.jumped if type(phase) is Running else facts.jumped)
         _leave_place(state, job, event.usage.ran)
         if state.machines:
-            machines.leave_place(state, nodes_of(job), event.cost - job.cost, event.at)
+            machines.leave_place(state, phase.cluster, nodes_of(job), event.cost - job.cost, event.at)
         facts.tally.ran += event.usage.ran - expected_of(job)
         if facts.sharing is not None:
             usage.end(state, job, event.at)

@@ -39,7 +39,7 @@ def moved(state: State, event: LeaseMoved) -> None:
     job.seq = event.seq
     move_lease(state, job, event.cluster, event.node, event.thief)
     if state.machines:
-        machines.leave_place(state, (event.node,), 0, event.at)
+        machines.leave_place(state, event.cluster, (event.node,), 0, event.at)
         machines.take_place(state, job)
 
 

@@ -269,13 +269,18 @@ def _share_price(state: State, machine: RentedMachine, task: TaskKey, job: Job, 
 
 
 def leave_place(
-    state: State, nodes: Iterable[NodeName], cost: int, at: int, back: Back | None = None
+    state: State,
+    cluster: ClusterName,
+    nodes: Iterable[NodeName],
+    cost: int,
+    at: int,
+    back: Back | None = None,
 ) -> None:
     """Count what an attempt paid for its machines, and note which of them are empty now; `back` is why it returned."""
-    names = [each for each in nodes if MachineId(each) in state.machines]
-    for count, name in enumerate(names):
-        machine = state.machines[MachineId(name)]
-        part = cost // len(names) + (count < cost % len(names))
+    known = [state.machines.get(MachineId(each)) for each in nodes]
+    machines = [each for each in known if each is not None and each.cluster == cluster]
+    for count, machine in enumerate(machines):
+        part = cost // len(machines) + (count < cost % len(machines))
         used = machine.used + part
         interrupted = machine.interrupted + (part if back in _INTERRUPTED else 0)
         empty = machine.empty_since
