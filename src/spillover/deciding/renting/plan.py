@@ -8,11 +8,11 @@ events too, and the time at which it must run again although nothing happened.
 
 from collections.abc import Sequence
 
+from spillover.core.deciders.agents import interrupted
 from spillover.core.deciders.machines import POOL, SPILLOVER, drain_agent
 from spillover.core.events import (
     AgentResumed,
     AnyEvent,
-    JobStopping,
     MachineHeld,
     MachinesDraining,
     MachinesEnding,
@@ -20,10 +20,8 @@ from spillover.core.events import (
     MachinesKept,
     MachinesWanted,
     PoolPaused,
-    Stop,
     Wish,
 )
-from spillover.core.records.jobs import Placed, Running
 from spillover.core.records.machines import RentedMachine
 from spillover.core.state import State
 from spillover.deciding.capacity.machine import Machine
@@ -237,17 +235,7 @@ class Renting:
             )
             for machine in ending:
                 self.events += drain_agent(self._state, machine, self._now)
-                self.events += self._interrupted(machine)
-
-    def _interrupted(self, machine: RentedMachine) -> list[AnyEvent]:
-        """Stop the jobs on a machine that must end, so that they return to the queue."""
-        node = self._state.agents.get(machine.key)
-        jobs = [] if node is None else [self._state.jobs[each] for each in node.jobs]
-        return [
-            JobStopping(job.id, self._now, Stop.INTERRUPT, SPILLOVER)
-            for job in jobs
-            if isinstance(job.phase, Placed | Running) and job.phase.stopping is None
-        ]
+                self.events += interrupted(self._state, machine.key, self._now)
 
     def _reopen(self, spec: ClusterSpec) -> None:
         """Plan again when a closed offer opens, or a budget renews."""
