@@ -242,6 +242,10 @@ class State:
         known = self.lives.get(cluster)
         return known is not None and known.life is ClusterLife.READY
 
+    def pool(self, cluster: ClusterName) -> PoolRecord:
+        """Return what is known about the pool of a cluster; nothing yet if it was never opened or used."""
+        return self.pools.get(cluster) or PoolRecord(cluster)
+
     def live_machines(self, cluster: ClusterName) -> list[RentedMachine]:
         """Return the rented machines of a cluster that exist or may exist, in the order in which they were wanted."""
         return [each for each in self.machines.values() if each.cluster == cluster and each.is_live]

@@ -25,7 +25,7 @@ from spillover.core.events import (
 from spillover.core.pool_proposals import SeeGone
 from spillover.core.proposals import DRIVER, HandBack, Outcome, Proposal, Register, Result
 from spillover.core.records.jobs import Job, Placed, Running, Waiting
-from spillover.core.records.machines import PoolRecord, RentedMachine
+from spillover.core.records.machines import RentedMachine
 from spillover.deciding.engine import Engine
 from spillover.deciding.forecast.estimates import began_at
 from spillover.deciding.queue.lanes import Walk
@@ -194,9 +194,9 @@ class _Forward:
 
     def _join_at(self, machine: RentedMachine, now: int) -> None:
         """Note when a machine that was ordered is ready: after the usual boot time."""
-        spec, record = self._state.clusters.get(machine.cluster), self._state.pools.get(machine.cluster)
+        spec = self._state.clusters.get(machine.cluster)
         if spec is not None and spec.pool is not None:
-            boot = (record or PoolRecord(machine.cluster)).boot(spec.pool, machine.offer.key)
+            boot = self._state.pool(machine.cluster).boot(spec.pool, machine.offer.key)
             number = machine_number(machine.id)
             heapq.heappush(self._joins, (max(now, machine.wanted_at + boot), number, machine.id))
 

@@ -36,7 +36,7 @@ def pool_summaries(state: State, now: int) -> list[PoolSummary]:
     found = []
     for spec in state.facts.clusters:
         if spec.pool is not None:
-            record = state.pools.get(spec.name, PoolRecord(spec.name))
+            record = state.pool(spec.name)
             live = list(state.live_machines(spec.name))
             counts = Counter([each.state for each in live])
             machines = {each.value: counts[each] for each in MachineState if each in counts}
@@ -86,7 +86,7 @@ def _planned(state: State, event: AnyEvent) -> list[PlannedView]:
 
 
 def _view(state: State, spec: ClusterSpec, pool: Pool, now: int) -> PoolView:
-    record = state.pools.get(spec.name, PoolRecord(spec.name))
+    record = state.pool(spec.name)
     machines = [each for each in state.machines.values() if each.cluster == spec.name]
     money = PoolMoney(state, spec, now)
     return PoolView(

@@ -51,7 +51,7 @@ _INTERRUPTED = frozenset({Back.INTERRUPTED, Back.LOST})
 
 def opened(state: State, event: PoolOpened) -> None:
     """Record the key of a pool, and what its machines are told."""
-    _set_pool(state, replace(_pool(state, event.cluster), key=event.key, terms=event.terms))
+    _set_pool(state, replace(state.pool(event.cluster), key=event.key, terms=event.terms))
     for machine in list(state.machines.values()):
         # The plan may order machines before the server has opened the pool. Nobody was asked for them yet.
         if machine.cluster == event.cluster and machine.is_live and not machine.terms.server:
@@ -60,7 +60,7 @@ def opened(state: State, event: PoolOpened) -> None:
 
 def wanted(state: State, event: MachinesWanted) -> None:
     """Add machines that are ordered."""
-    terms = _pool(state, event.cluster).terms
+    terms = state.pool(event.cluster).terms
     for wish in event.wishes:
         machine = RentedMachine(
             wish.machine,
@@ -79,7 +79,7 @@ def wanted(state: State, event: MachinesWanted) -> None:
     state.touch_facts()
     spec = state.clusters.get(event.cluster)
     if spec is not None and spec.pool is not None and spec.pool.rate:
-        pool = _pool(state, event.cluster)
+        pool = state.pool(event.cluster)
         recent = [at for at in pool.ordered if at > event.at - MINUTE]
         _set_pool(state, replace(pool, ordered=(*recent, *[event.at] * len(event.wishes))))
 
@@ -101,7 +101,7 @@ def made(state: State, event: MachineMade) -> None:
     """Record that a machine exists, and that its offer is open again."""
     machine = _move(state, event.machine, event, event.at)
     _set(state, replace(machine, provider_id=event.provider_id, made_at=event.made_at))
-    pool = _pool(state, event.cluster)
+    pool = state.pool(event.cluster)
     if machine.offer.key in pool.closed:
         closed = {key: each for key, each in pool.closed.items() if key != machine.offer.key}
         _set_pool(state, replace(pool, closed=closed))
@@ -113,7 +113,7 @@ def refused(state: State, event: MachineRefused) -> None:
     machine = replace(machine, cause=event.cause, why=event.why, gone_at=event.at)
     _set(state, _settled(state, machine, 0))
     if event.closed:
-        pool = _pool(state, event.cluster)
+        pool = state.pool(event.cluster)
         closed = dict(pool.closed)
         for key in event.closed:
             times = closed[key].times + 1 if key in closed else 1
@@ -132,7 +132,7 @@ def joined(state: State, event: MachineJoined) -> None:
     machine = _move(state, event.machine, event, event.at)
     began = machine.made_at if machine.made_at is not None else machine.wanted_at
     _set(state, replace(machine, made_at=began, joined_at=event.at, empty_since=event.at))
-    pool = _pool(state, event.cluster)
+    pool = state.pool(event.cluster)
     key = machine.offer.key
     seen = (*pool.boots.get(key, ()), max(0, event.at - machine.wanted_at))[-BOOTS:]
     known = pool.seen
@@ -164,7 +164,7 @@ def ending(state: State, event: MachinesEnding) -> None:
     for each in event.machines:
         _set(state, replace(_move(state, each, event, event.at), why=event.why))
     if event.failed_boots:
-        pool = _pool(state, event.cluster)
+        pool = state.pool(event.cluster)
         _set_pool(state, replace(pool, failed_boots=pool.failed_boots + event.failed_boots))
 
 
@@ -211,20 +211,20 @@ def found(state: State, event: MachineFound) -> None:
 
 def paused(state: State, event: PoolPaused) -> None:
     """Order nothing more in a pool."""
-    pool = _pool(state, event.cluster)
+    pool = state.pool(event.cluster)
     why = event.why or f"paused by {event.who}"
     _set_pool(state, replace(pool, paused=why, paused_by=event.who, paused_at=event.at))
 
 
 def resumed(state: State, event: PoolResumed) -> None:
     """Order machines again, of all offers."""
-    pool = _pool(state, event.cluster)
+    pool = state.pool(event.cluster)
     _set_pool(state, replace(pool, paused="", paused_by="", paused_at=0, failed_boots=0, closed={}))
 
 
 def priced(state: State, event: SpotPriced) -> None:
     """Record present prices."""
-    pool = _pool(state, event.cluster)
+    pool = state.pool(event.cluster)
     _set_pool(state, replace(pool, prices={**pool.prices, **dict(event.prices)}))
 
 
@@ -305,10 +305,6 @@ def _move(state: State, machine: MachineId, event: Event, at: int) -> RentedMach
 def _set(state: State, machine: RentedMachine) -> None:
     state.machines[machine.id] = machine
     state.touch_machine(machine.id)
-
-
-def _pool(state: State, cluster: ClusterName) -> PoolRecord:
-    return state.pools.get(cluster) or PoolRecord(cluster)
 
 
 def _set_pool(state: State, pool: PoolRecord) -> None:

@@ -69,7 +69,7 @@ def open_pool(state: State, proposal: OpenPool, now: int) -> tuple[list[AnyEvent
     events: list[AnyEvent] = []
     if proposal.identity and not state.facts.identity:
         events.append(Identified(proposal.identity))
-    known = state.pools.get(proposal.cluster, PoolRecord(proposal.cluster))
+    known = state.pool(proposal.cluster)
     if not known.key or known.terms != proposal.terms:
         events.append(PoolOpened(proposal.cluster, now, known.key or proposal.key, proposal.terms))
     return events, Done()
@@ -97,7 +97,7 @@ def refused(state: State, proposal: SeeRefused, now: int) -> tuple[list[AnyEvent
     ):
         return [], Done()
     cause, cluster = proposal.cause, machine.cluster
-    pool = state.pools.get(cluster, PoolRecord(cluster))
+    pool = state.pool(cluster)
     closed, until = _closed_by(state, pool, machine.offer, cause, now)
     events: list[AnyEvent] = [MachineRefused(machine.id, now, cluster, cause, proposal.why, closed, until)]
     events += _revoked(state, machine, now)
@@ -210,7 +210,7 @@ def notice(state: State, proposal: SeeNotice, now: int) -> tuple[list[AnyEvent],
 
 def prices(state: State, proposal: SeePrices, now: int) -> tuple[list[AnyEvent], Reply]:
     """Record spot prices that changed."""
-    pool = state.pools.get(proposal.cluster, PoolRecord(proposal.cluster))
+    pool = state.pool(proposal.cluster)
     spec = state.clusters.get(proposal.cluster)
     known = () if spec is None or spec.pool is None else [each.key for each in spec.pool.offers if each.spot]
     changed = tuple(

@@ -24,7 +24,7 @@ def why_not_rented(state: State, cluster: Capacity, shape: Shape) -> Reason | No
     spec, pool, now = cluster.spec, cluster.spec.pool, state.facts.now
     if pool is None:
         return None
-    record = state.pools.get(spec.name, PoolRecord(spec.name))
+    record = state.pool(spec.name)
     could = offers_for(spec, shape, record)
     live = [each for each in state.machines.values() if each.cluster == spec.name and each.is_live]
     keys = [each.offer.key for each in could]

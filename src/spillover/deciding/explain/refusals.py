@@ -124,7 +124,7 @@ def refusal_of(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
     found = _refusal_of_machines(state, cluster, shape)
     if found is None or cluster.spec.pool is None or never_suits(cluster, shape) is not None:
         return found
-    if not offers_for(cluster.spec, shape, state.pools.get(cluster.name)):
+    if not offers_for(cluster.spec, shape, state.pool(cluster.name)):
         return never_rented(cluster, shape) if found.never or not cluster.machines else found
     if (life := state.lives[cluster.name]).life is ClusterLife.DRAINING:
         return ClusterDrained(cluster.name, life.drained, leaving=life.leaving is not None)

@@ -14,7 +14,6 @@ from spillover.core.deciders.machines import POOL
 from spillover.core.records.machines import RentedMachine
 from spillover.core.records.nodes import Node
 from spillover.core.state import State
-from spillover.deciding.renting.money import record_of
 from spillover.model.cluster import ClusterSpec, billed
 from spillover.model.pools import MachineState, Pool
 from spillover.model.units import FOREVER, SECOND
@@ -123,7 +122,7 @@ def leaves_at(state: State, spec: ClusterSpec, pool: Pool, machine: RentedMachin
     """Return when a machine that is empty since a time is drained, nanoseconds UTC."""
     if pool.idle is not None:
         return empty + pool.idle
-    boot = record_of(state, spec).boot(pool, machine.offer.key)
+    boot = state.pool(spec.name).boot(pool, machine.offer.key)
     if machine.made_at is None or spec.billing.step <= boot:
         stays = empty + boot
         if machine.made_at is not None:  # the shortest time that is paid

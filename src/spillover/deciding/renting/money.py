@@ -8,7 +8,7 @@ ends before the hold does.
 from typing import Final
 
 from spillover.core.events import MachineHeld, PeriodRef
-from spillover.core.records.machines import PoolRecord, RentedMachine, machine_cost
+from spillover.core.records.machines import RentedMachine, machine_cost
 from spillover.core.state import State
 from spillover.deciding.renting.offers import OpenOffer
 from spillover.model.budget import period_of
@@ -28,7 +28,6 @@ class PoolMoney:
     def __init__(self, state: State, spec: ClusterSpec, now: int) -> None:
         self._now = now
         self._billing: Billing = spec.billing
-        self._idle = 0
         self.period: PeriodRef | None = None
         """The present budget period; None if the pool has no budget."""
         self.left = 0
@@ -87,8 +86,3 @@ class PoolMoney:
 
     def _cost(self, offer: Offer, time: int) -> int:
         return machine_cost(offer, self._billing, time)
-
-
-def record_of(state: State, spec: ClusterSpec) -> PoolRecord:
-    """Return what is known about the pool of a cluster."""
-    return state.pools.get(spec.name, PoolRecord(spec.name))

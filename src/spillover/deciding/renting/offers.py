@@ -109,7 +109,7 @@ class OpenOffer:
 
 def open_offers(state: State, spec: ClusterSpec, now: int) -> list[OpenOffer]:
     """Return the offers of a pool that may be ordered now; none while it is paused."""
-    pool, record = spec.pool, state.pools.get(spec.name, PoolRecord(spec.name))
+    pool, record = spec.pool, state.pool(spec.name)
     if pool is None or record.paused or not state.is_open(spec.name):
         return []
     return [

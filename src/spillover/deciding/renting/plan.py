@@ -31,7 +31,7 @@ from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.renting.demand import Demand, demand_of
 from spillover.deciding.renting.giving_back import MOST_FAILED, GivenBack, give_back
-from spillover.deciding.renting.money import PoolMoney, record_of
+from spillover.deciding.renting.money import PoolMoney
 from spillover.deciding.renting.offers import OpenOffer, open_offers
 from spillover.deciding.renting.ordering import Choice, Limits, choose
 from spillover.deciding.renting.room import is_coming, room_of
@@ -137,7 +137,7 @@ class Renting:
             return None
         if node.status == "lost" or not self._state.is_open(machine.cluster):
             return None  # it would be drained for the same reason at once
-        return None if record_of(self._state, cluster.spec).paused else cluster.by_name.get(node.name)
+        return None if self._state.pool(cluster.spec.name).paused else cluster.by_name.get(node.name)
 
     # --- ordering
 
@@ -181,7 +181,7 @@ class Renting:
         """Return how many machines a pool may order now by its rate."""
         if not pool.rate:
             return MOST_ORDERED
-        recent = [at for at in record_of(self._state, spec).ordered if at > self._now - MINUTE]
+        recent = [at for at in self._state.pool(spec.name).ordered if at > self._now - MINUTE]
         if recent:
             self.again = min(self.again, recent[0] + MINUTE)
         return pool.rate - len(recent)
@@ -206,7 +206,7 @@ class Renting:
         within = format_duration(machines[0].join_by - machines[0].wanted_at)
         why = f"its agent did not join within {within}"
         self.events.append(MachinesEnding(spec.name, self._now, _ids(machines), why, len(machines)))
-        record = record_of(self._state, spec)
+        record = self._state.pool(spec.name)
         failed = record.failed_boots + len(machines)
         if failed >= MOST_FAILED and not record.paused:
             told = f"{failed} machines in a row did not join within {within}"
@@ -239,7 +239,7 @@ class Renting:
 
     def _reopen(self, spec: ClusterSpec) -> None:
         """Plan again when a closed offer opens, or a budget renews."""
-        closed = record_of(self._state, spec).closed.values()
+        closed = self._state.pool(spec.name).closed.values()
         self.again = min([self.again, *[each.until for each in closed if each.until > self._now]])
         period = self._money[spec.name].period
         if period is not None:

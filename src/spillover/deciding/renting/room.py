@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from spillover.core.records.machines import PoolRecord, RentedMachine
+from spillover.core.records.machines import RentedMachine
 from spillover.core.state import State
 from spillover.deciding.capacity.amounts import CPU, Wants, change
 from spillover.deciding.capacity.machine import Machine
@@ -118,7 +118,7 @@ def room_of(state: State, index: SchedulingIndex, now: int) -> Room:
     for each in state.machines.values():
         spec = state.clusters.get(each.cluster)
         if each.state in _COMING and spec is not None and spec.pool is not None:
-            record = state.pools.get(each.cluster, PoolRecord(each.cluster))
+            record = state.pool(each.cluster)
             expected = each.wanted_at + record.boot(spec.pool, each.offer.key)
             (machine,) = imagined(spec, each.offer, record.seen.get(each.offer.key)).machines
             machine.name = each.key.partition("/")[2]  # type: ignore[assignment]
