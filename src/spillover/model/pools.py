@@ -82,6 +82,12 @@ class Offer(Struct, frozen=True, array_like=True):
     """Words that its agent offers, sorted."""
     labels: dict[str, str] = {}
     """Labels of its agent."""
+    nodes: int = 0
+    """The most nodes of a whole cluster, each with these resources and this price; 0 for a machine."""
+    least: int = 0
+    """The fewest nodes of such a cluster."""
+    cluster_hour: int = 0
+    """Millionths for an hour of such a cluster, besides its nodes."""
 
     @property
     def market(self) -> str:

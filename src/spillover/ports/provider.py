@@ -96,6 +96,8 @@ class Order(Struct, frozen=True):
     join: Join
     group: str = ""
     """Machines of one gang, which should be near each other; empty if it is not for a gang."""
+    nodes: int = 0
+    """Nodes of a whole cluster when it is created; 0 for a machine. A repeated order may name another number: the first counts."""
 
     @property
     def name(self) -> str:
@@ -177,6 +179,8 @@ class Listed(Struct, frozen=True):
     """Why it is stopping or gone, in the words of the provider; empty if unknown."""
     interrupted: bool = False
     """Whether the provider took it back."""
+    nodes: int | None = None
+    """How many nodes a whole cluster was last told to have, whether they are up or not; None if unknown, or for a machine."""
 
 
 class Listing(Struct, frozen=True):
@@ -264,6 +268,25 @@ class Provider(Protocol):
         ...
 
 
+class ClusterMaker(Provider, Protocol):
+    """A provider whose machines are whole clusters: also sizes them, and says how to connect to them.
+
+    A cluster is listed as PENDING until its API answers, and as RUNNING from then on, whether its nodes are up or not.
+    """
+
+    async def kubeconfig(self, id_: str) -> str:
+        """Return a kubeconfig for a running cluster, as text with everything in it; raise ProviderError."""
+        ...
+
+    async def resize(self, id_: str, nodes: int, drop: Sequence[str]) -> None:
+        """Set how many nodes a cluster has; raise ProviderError.
+
+        If it becomes smaller, the nodes named in `drop` go first: they have no tasks of ours. None of the others may go
+        while one of these is there. A call that was carried out before changes nothing.
+        """
+        ...
+
+
 class ProviderOpening(Struct, frozen=True):
     """What the server provides to open a provider."""
 
@@ -297,6 +320,11 @@ class ProviderKind(Protocol):
     and end with it if `agents.on_shutdown` is `stop`."""
     requires: ClassVar[Mapping[str, str]] = {}
     """Python modules that it imports when it is opened, each with what pip must install for it."""
+
+    def makes_clusters(self, form: Any) -> bool:
+        """Return whether it opens a `ClusterMaker`: what it makes are whole clusters, not machines with an agent."""
+        del form
+        return False
 
     @abstractmethod
     def open(self, form: Any, opening: ProviderOpening) -> Provider:
