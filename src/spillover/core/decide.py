@@ -19,6 +19,7 @@ from spillover.core.deciders import (
     stealing,
     submissions,
     tokens,
+    whole_clusters,
 )
 from spillover.core.events import AnyEvent
 from spillover.core.pool_proposals import (
@@ -31,6 +32,7 @@ from spillover.core.pool_proposals import (
     SeeNotice,
     SeePrices,
     SeeRefused,
+    SeeRunning,
     SeeUnwanted,
 )
 from spillover.core.proposals import (
@@ -120,6 +122,7 @@ DECIDERS: Final[dict[type, Callable[[State, Any, int], tuple[list[AnyEvent], Rep
     SeeMade: machines.made,
     SeeRefused: machines.refused,
     SeeGone: machines.gone,
+    SeeRunning: whole_clusters.running,
     SeeUnwanted: machines.found,
     SeeNotice: machines.notice,
     AdmitMachine: machines.admit,

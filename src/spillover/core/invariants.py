@@ -116,6 +116,8 @@ def _machines(state: State) -> list[str]:
                 found.append(f"machine {each.id} is {each.state}, but holds {each.holds}")
             if each.key in state.agents:
                 found.append(f"machine {each.id} is {each.state}, but its agent is known")
+            if each.is_cluster and each.cluster_made in state.lives:
+                found.append(f"cluster {each.id} is known, but {each.state}")
         elif each.provider_id:
             other = made.setdefault((each.cluster, each.provider_id), each.id)
             if other != each.id:

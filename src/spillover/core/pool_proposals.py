@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName
 from spillover.model.pools import JoinTerms, MachineId, OfferKey, RefusalCause
 
@@ -45,6 +46,17 @@ class SeeGone(Struct, frozen=True):
     """In the words of the provider; empty if we ended it."""
     interrupted: bool = False
     """Whether the provider took it back."""
+
+
+class SeeRunning(Struct, frozen=True):
+    """A whole cluster that was ordered answers. The proposer can open it."""
+
+    cluster: ClusterName
+    """The template."""
+    machine: MachineId
+    spec: ClusterSpec
+    form: str
+    """Its entry in spill.yaml as JSON."""
 
 
 class SeeUnwanted(Struct, frozen=True):

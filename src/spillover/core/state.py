@@ -246,9 +246,18 @@ class State:
         """Return what is known about the pool of a cluster; nothing yet if it was never opened or used."""
         return self.pools.get(cluster) or PoolRecord(cluster)
 
+    def made(self, cluster: ClusterName) -> RentedMachine | None:
+        """Return the order of a whole cluster that a pool made; None for any other cluster."""
+        found = self.machines.get(MachineId(cluster))
+        return found if found is not None and found.is_cluster else None
+
     def live_machines(self, cluster: ClusterName) -> list[RentedMachine]:
         """Return the rented machines of a cluster that exist or may exist, in the order in which they were wanted."""
         return [each for each in self.machines.values() if each.cluster == cluster and each.is_live]
+
+    def nodes_of(self, cluster: ClusterName) -> list[Node]:
+        """Return the nodes of a cluster, but for those that are gone and still have tasks."""
+        return [node for node in self.nodes.values() if node.cluster == cluster and node.status != "gone"]
 
     def jobs_on(self, cluster: ClusterName) -> list[JobId]:
         """Return the jobs placed or running on a cluster, each once."""

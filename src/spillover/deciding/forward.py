@@ -203,7 +203,7 @@ class _Forward:
     def _joined(self, machine_id: MachineId) -> list[Proposal]:
         """Return the registration of the agent of a machine, unless the machine was given up."""
         machine = self._state.machines.get(machine_id)
-        if machine is None or not is_coming(machine):
+        if machine is None or not is_coming(machine) or machine.is_cluster:
             return []
         self._incarnations += 1
         record, offer = self._state.pools.get(machine.cluster), machine.offer

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from spillover.core.events import (
     AnyEvent,
+    ClusterSized,
     CostHeld,
     Decided,
     GangPlaced,
@@ -37,6 +38,7 @@ from spillover.model.reasons import code_of
 from spillover.model.units import FOREVER, MONEY, format_duration, format_time
 
 _OF_A_PLAN: Final = (
+    ClusterSized,
     CostHeld,
     GangPlaced,
     JobPlaced,

@@ -42,10 +42,10 @@ def refused_by(where: Where, spec: ClusterSpec) -> str:
     """Return what `where` asks for and a cluster is not, in the words of a job file; empty if the cluster matches."""
     if where.role and where.role != spec.role:
         return f"role: {where.role}"
-    if where.clusters and spec.name not in where.clusters:
+    if where.clusters and spec.name not in where.clusters and spec.made_by not in where.clusters:
         return f"cluster: {_listed(where.clusters)}"
-    if spec.name in where.avoid:
-        return f"avoid: {spec.name}"
+    if spec.name in where.avoid or spec.made_by in where.avoid:
+        return f"avoid: {spec.name if spec.name in where.avoid else spec.made_by}"
     if where.kinds and spec.kind not in where.kinds:
         return f"kind: {_listed(where.kinds)}"
     if where.regions and spec.region not in where.regions:

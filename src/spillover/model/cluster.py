@@ -162,12 +162,19 @@ class ClusterSpec(Struct, frozen=True):
     levels: tuple[Level, ...] = ()
     """Its levels above nodes, the highest first; empty for a flat cluster."""
     pool: Pool | None = None
-    """How it rents its machines; None if nobody orders machines for it."""
+    """How it rents its machines, or whole clusters; None if nobody orders anything for it."""
+    made_by: ClusterName = ClusterName("")
+    """The template that it was made from, and is ended with; empty if it was configured."""
+
+    @property
+    def is_template(self) -> bool:
+        """Whether it has no nodes of its own: its pool orders whole clusters of its kind."""
+        return self.pool is not None and self.kind != AGENTS
 
     @property
     def external(self) -> bool:
         """Whether it has its own scheduler, so that its state is only known from observations."""
-        return self.kind != AGENTS
+        return self.kind != AGENTS and self.pool is None
 
     @property
     def level_names(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from spillover.core.appliers import clusters
+from spillover.core.appliers import clusters, machines
 from spillover.core.appliers.queue import job_of
 from spillover.core.events import ClusterChanged, NodesSeen, NodeUse, SeenNode, TasksBound
 from spillover.core.holding import rebind, remove_gone_node
@@ -37,6 +37,8 @@ def nodes_seen(state: State, event: NodesSeen) -> None:
         state.touch_node(node.key)
     for name in event.gone:
         _gone(state, cluster, name)
+    if number and state.machines and (whole := state.made(cluster)) is not None:
+        machines.nodes_came(state, whole, event.at)
 
 
 def _update_node(state: State, node: Node, seen: SeenNode) -> None:

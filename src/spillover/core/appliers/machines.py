@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from spillover.core.events import (
     Back,
+    ClusterSized,
     Event,
     MachineAdmitted,
     MachineFound,
@@ -28,19 +29,22 @@ from spillover.core.records.jobs import NO_EXTRA, Extra, Job, Placed, Running
 from spillover.core.records.machines import (
     BOOTS,
     KEPT,
+    POOL,
     ClosedOffer,
     MachineHold,
+    NodeSpan,
     PoolRecord,
     PoolSpend,
     RentedMachine,
     SeenOffer,
+    node_boots,
 )
 from spillover.core.records.money import BudgetPeriod
 from spillover.core.state import State
 from spillover.core.transitions import MACHINE, Impossible
 from spillover.model.budget import Per, period_of
 from spillover.model.cluster import WHOLE, Billing, Price, share_of
-from spillover.model.ids import ClusterName, NodeName, TaskKey, task_key
+from spillover.model.ids import ClusterName, NodeName, TaskKey, node_key, task_key
 from spillover.model.pools import MachineId, MachineState
 from spillover.model.units import MINUTE
 
@@ -73,6 +77,7 @@ def wanted(state: State, event: MachinesWanted) -> None:
             wish.job,
             wish.group,
             terms=terms,
+            spans=(NodeSpan(event.at, wish.nodes, wish.job if wish.group else None),) if wish.nodes else (),
         )
         _set(state, machine)
     state.facts.machines += len(event.wishes)
@@ -95,6 +100,30 @@ def held(state: State, event: MachinesHeld) -> None:
             period = state.budget_periods[each.period.key] = BudgetPeriod(each.period.key, each.period.until)
         period.held += each.amount
         state.touch_budget_period(each.period.key)
+
+
+def sized(state: State, event: ClusterSized) -> None:
+    """Record how many nodes a whole cluster is to have. Those that go get no more tasks."""
+    machine = state.machines[event.machine]
+    after = machine.sized(event.nodes, _BY_THE_NANOSECOND, event.at, event.job)
+    _set(state, replace(after, dropped=event.dropped))
+    for node in state.nodes_of(machine.cluster_made):
+        drained = POOL if node.name in event.drop else ""
+        if node.drained != drained and node.drained in {"", POOL}:
+            node.drained = drained
+            state.touch_node(node.key)
+            state.moved[node.key] = None
+
+
+def nodes_came(state: State, machine: RentedMachine, at: int) -> None:
+    """Learn how long nodes took to come that a whole cluster grew by, once all are there."""
+    last = machine.spans[-1] if machine.spans else None
+    if last is None or machine.joined_at is None or last.since < machine.joined_at:
+        return
+    if len(state.nodes_of(machine.cluster_made)) >= machine.nodes:
+        pool, key = state.pool(machine.cluster), node_boots(machine.offer.key)
+        seen = (*pool.boots.get(key, ()), max(0, at - last.since))[-BOOTS:]
+        _set_pool(state, replace(pool, boots={**pool.boots, key: seen}))
 
 
 def made(state: State, event: MachineMade) -> None:
@@ -138,6 +167,9 @@ def joined(state: State, event: MachineJoined) -> None:
     known = pool.seen
     if (node := state.nodes.get(machine.key)) is not None:
         known = {**known, key: SeenOffer(node.capacity, node.offers, node.labels)}
+    elif (first := next(iter(state.nodes_of(machine.cluster_made)), None)) is not None:
+        free = first.capacity if first.foreign is None else first.capacity - first.foreign
+        known = {**known, key: SeenOffer(free, first.offers, first.labels)}
     _set_pool(state, replace(pool, failed_boots=0, boots={**pool.boots, key: seen}, seen=known))
     state.moved[machine.key] = None
 
@@ -236,6 +268,9 @@ def take_place(state: State, job: Job) -> None:
     phase = job.phase
     if not isinstance(phase, Placed | Running) or (spec := state.clusters.get(phase.cluster)) is None:
         return
+    if (whole := state.made(phase.cluster)) is not None:
+        _take_nodes(state, whole, job)
+        return
     hour = 0
     tasks = (
         [(each.rank, each.node) for each in job.tasks] if job.extra.gang is not None else [(0, phase.node)]
@@ -254,6 +289,35 @@ def take_place(state: State, job: Job) -> None:
         job.extra = Extra()
     job.extra = replace(
         job.extra, placed_on=replace(spec, price=price, billing=_BY_THE_NANOSECOND, pool=None)
+    )
+
+
+def _take_nodes(state: State, whole: RentedMachine, job: Job) -> None:
+    """Note that nodes of a whole cluster have tasks."""
+    taken = {task.node for task in job.tasks}
+    emptied = {name: at for name, at in whole.emptied.items() if name not in taken}
+    _set(state, replace(whole, empty_since=None, emptied=emptied))
+
+
+def _leave_nodes(
+    state: State, whole: RentedMachine, nodes: Iterable[NodeName], cost: int, at: int, back: Back | None
+) -> None:
+    """Count what an attempt paid for nodes of a whole cluster, and note which of them are empty now."""
+    emptied = dict(whole.emptied)
+    for name in nodes:
+        node = state.nodes.get(node_key(whole.cluster_made, name))
+        if node is not None and not node.holding:
+            emptied[name] = at
+    busy = any(node.holding for node in state.nodes_of(whole.cluster_made))
+    _set(
+        state,
+        replace(
+            whole,
+            used=whole.used + cost,
+            interrupted=whole.interrupted + (cost if back in _INTERRUPTED else 0),
+            empty_since=at if not busy and whole.joined_at is not None else None,
+            emptied=emptied,
+        ),
     )
 
 
@@ -277,6 +341,9 @@ def leave_place(
     back: Back | None = None,
 ) -> None:
     """Count what an attempt paid for its machines, and note which of them are empty now; `back` is why it returned."""
+    if (whole := state.made(cluster)) is not None:
+        _leave_nodes(state, whole, nodes, cost, at, back)
+        return
     known = [state.machines.get(MachineId(each)) for each in nodes]
     machines = [each for each in known if each is not None and each.cluster == cluster]
     for count, machine in enumerate(machines):

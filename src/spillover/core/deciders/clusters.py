@@ -114,6 +114,11 @@ def remove(state: State, proposal: RemoveCluster, now: int) -> tuple[list[AnyEve
     known = state.lives.get(name)
     if known is None:
         return [], _unknown(state, name)
+    if made_by := state.clusters[name].made_by:
+        message = (
+            f"{name!r} was made by the pool of {made_by}; drain it, and the pool ends it when it has no jobs"
+        )
+        return [], Refusal(RefusalKind.CONFLICT, message)
     if not known.form and not proposal.form:
         message = f"{name!r} belongs to the configuration; remove it there, or drain it"
         return [], Refusal(RefusalKind.CONFLICT, message)

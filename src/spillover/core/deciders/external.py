@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from spillover.core.deciders import whole_clusters
 from spillover.core.deciders.agents import together
 from spillover.core.deciders.endings import attempt_cost, elapsed
 from spillover.core.deciders.verdicts import lost, released
@@ -59,7 +60,11 @@ def see_nodes(state: State, proposal: SeeNodes, now: int) -> tuple[list[AnyEvent
     if not (nodes or used or same or gone):
         return [], Done()
     nodes.sort(key=lambda each: each.name)  # the same order as in a checkpoint
-    return [NodesSeen(cluster, now, tuple(nodes), tuple(used), tuple(same), tuple(gone))], Done()
+    usable = any(each.ready for each in nodes)
+    return [
+        NodesSeen(cluster, now, tuple(nodes), tuple(used), tuple(same), tuple(gone)),
+        *whole_clusters.joins(state, cluster, now, nodes=usable),
+    ], Done()
 
 
 def _is_unchanged(node: Node, seen: SeenNode) -> bool:
@@ -89,7 +94,7 @@ def see_cluster(state: State, proposal: SeeCluster, now: int) -> tuple[list[AnyE
     if health not in CLUSTER[before]:
         return [], Refusal(RefusalKind.CONFLICT, f"{cluster} is {before} and cannot become {health}")
     if health is not ClusterHealth.FAILED:
-        return [changed], Done()
+        return [changed, *whole_clusters.joins(state, cluster, now, health)], Done()
     unsent = {
         each: job for each, job in _held(state, cluster, proposal.unsent).items() if type(job.phase) is Placed
     }

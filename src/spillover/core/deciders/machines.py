@@ -4,8 +4,10 @@ What the plan itself wants (machines, drains, ends) is decided in `deciding.rent
 any order, so each decider accepts them in every state.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
+from spillover.core.deciders import whole_clusters
 from spillover.core.deciders.agents import found_task, give_up, interrupted, together
 from spillover.core.events import (
     AgentDraining,
@@ -43,9 +45,9 @@ from spillover.core.pool_proposals import (
     SeeUnwanted,
 )
 from spillover.core.proposals import Done, Refusal, RefusalKind, Reply
-from spillover.core.records.machines import PoolRecord, RentedMachine
+from spillover.core.records.machines import POOL, PoolRecord, RentedMachine
 from spillover.core.state import State
-from spillover.model.cluster import Billing
+from spillover.model.cluster import Billing, Leave
 from spillover.model.ids import ClusterName
 from spillover.model.pools import MachineId, MachineState, Offer, OfferKey, RefusalCause
 from spillover.model.resources import Resources
@@ -55,8 +57,6 @@ from spillover.model.units import MINUTE, format_moment
 CLOSED_FOR: Final = 3 * MINUTE
 """How long an offer is closed after its first refusal; twice as long after each further one in a row."""
 LONGEST_CLOSED: Final = 30 * MINUTE
-POOL: Final = "the pool"
-"""Who drains the agents of machines that are given back."""
 SPILLOVER: Final = "spillover"
 _PAUSING: Final = frozenset({RefusalCause.INVALID, RefusalCause.AUTH})
 """Refusals after which every other order would be refused too."""
@@ -102,14 +102,14 @@ def refused(state: State, proposal: SeeRefused, now: int) -> tuple[list[AnyEvent
     events: list[AnyEvent] = [MachineRefused(machine.id, now, cluster, cause, proposal.why, closed, until)]
     events += _revoked(state, machine, now)
     others = [
-        each.id
+        each
         for each in state.machines.values()
         if machine.group and each.group == machine.group and each.id != machine.id
         if each.state in _YOUNG or (each.state is MachineState.READY and _is_empty(state, each))
     ]
     if others:
         why = f"machine {machine.id} of the same gang was refused"
-        events.append(MachinesEnding(cluster, now, tuple(others), why))
+        events += end(state, cluster, others, why, now)
     if cause in _PAUSING and not pool.paused:
         events.append(PoolPaused(cluster, now, SPILLOVER, f"the provider refused ({cause}): {proposal.why}"))
     return events, Done()
@@ -122,7 +122,9 @@ def gone(state: State, proposal: SeeGone, now: int) -> tuple[list[AnyEvent], Rep
         return [], Done()
     events: list[AnyEvent] = []
     node = state.agents.get(machine.key)
-    if node is not None:
+    if machine.is_cluster:
+        events += whole_clusters.remove(state, machine, now, proposal.why)
+    elif node is not None:
         if node.status != "lost":
             events.append(AgentLost(machine.cluster, node.name, now))
         taken = proposal.interrupted or machine.notice is not None
@@ -204,8 +206,8 @@ def notice(state: State, proposal: SeeNotice, now: int) -> tuple[list[AnyEvent],
     events: list[AnyEvent] = [MachineNoticed(machine.id, now, machine.cluster, proposal.until)]
     if machine.state is MachineState.READY:
         events.append(MachinesDraining(machine.cluster, now, (machine.id,), "the provider takes it back"))
-        events += drain_agent(state, machine, now)
-    return [*events, *interrupted(state, machine.key, now)], Done()
+        events += drain(state, machine, now)
+    return [*events, *interrupt(state, machine, now)], Done()
 
 
 def prices(state: State, proposal: SeePrices, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -234,11 +236,10 @@ def pause(state: State, proposal: PausePool, now: int) -> tuple[list[AnyEvent], 
             if each.cluster == proposal.cluster and each.is_live and each.state is not MachineState.ENDING
         ]
         if live:
-            why = f"{proposal.who} ended all machines"
-            events.append(MachinesEnding(proposal.cluster, now, tuple([each.id for each in live]), why))
+            events += end(state, proposal.cluster, live, f"{proposal.who} ended all machines", now)
             for machine in live:
-                events += drain_agent(state, machine, now)
-                events += interrupted(state, machine.key, now)
+                events += drain(state, machine, now)
+                events += interrupt(state, machine, now)
     return events, Done()
 
 
@@ -252,8 +253,29 @@ def resume(state: State, proposal: ResumePool, now: int) -> tuple[list[AnyEvent]
     return [PoolResumed(proposal.cluster, now, proposal.who)], Done()
 
 
-def drain_agent(state: State, machine: RentedMachine, now: int) -> list[AnyEvent]:
-    """Return the event that keeps new tasks from the agent of a machine; none if it has not joined."""
+def end(
+    state: State, pool: ClusterName, machines: Sequence[RentedMachine], why: str, now: int, failed: int = 0
+) -> list[AnyEvent]:
+    """Return the events that end machines of a pool, of which some did not join in time."""
+    ids = tuple([each.id for each in machines])
+    events: list[AnyEvent] = [MachinesEnding(pool, now, ids, why, failed)]
+    for each in machines:
+        if each.is_cluster:
+            events += whole_clusters.drain(state, each, now, Leave.FINISH)
+    return events
+
+
+def interrupt(state: State, machine: RentedMachine, now: int) -> list[AnyEvent]:
+    """Stop all jobs on a machine that will not be there for long."""
+    if machine.is_cluster:
+        return whole_clusters.interrupt(state, machine, now)
+    return interrupted(state, machine.key, now)
+
+
+def drain(state: State, machine: RentedMachine, now: int) -> list[AnyEvent]:
+    """Return the event that keeps new tasks from a machine; none if it has not joined."""
+    if machine.is_cluster:
+        return whole_clusters.drain(state, machine, now)
     node = state.agents.get(machine.key)
     return [] if node is None or node.drained else [AgentDraining(machine.cluster, node.name, now, POOL)]
 
@@ -293,7 +315,9 @@ def _last_costs(state: State, machine: RentedMachine, events: list[AnyEvent]) ->
         job = state.jobs.get(event.job) if isinstance(event, JobEnded | JobRequeued) else None
         if job is not None:
             nodes = dict.fromkeys([task.node for task in job.tasks])
-            if machine.id in map(str, nodes):
+            if machine.is_cluster:  # all of these jobs were there
+                total += event.cost - job.cost  # type: ignore[union-attr]
+            elif machine.id in map(str, nodes):
                 total += (event.cost - job.cost) // len(nodes)  # type: ignore[union-attr]
     return total
 
@@ -304,6 +328,8 @@ def _machine(state: State, cluster: ClusterName, machine: MachineId) -> RentedMa
 
 
 def _is_empty(state: State, machine: RentedMachine) -> bool:
+    if machine.is_cluster:
+        return not state.jobs_on(machine.cluster_made)
     node = state.agents.get(machine.key)
     return node is None or not node.held
 

@@ -70,6 +70,7 @@ from spillover.core.events.leases import (
     TasksStarted,
 )
 from spillover.core.events.machines import (
+    ClusterSized,
     MachineAdmitted,
     MachineFound,
     MachineGone,
@@ -125,6 +126,7 @@ __all__ = [
     "ClusterOpened",
     "ClusterRemoved",
     "ClusterResumed",
+    "ClusterSized",
     "ClusterUpdated",
     "ClustersConfigured",
     "CostHeld",
@@ -261,6 +263,7 @@ AnyEvent: TypeAlias = (
     | MachineRefused
     | MachinesDraining
     | MachinesEnding
+    | ClusterSized
     | MachinesHeld
     | MachinesKept
     | MachinesWanted

@@ -5,7 +5,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from spillover.core.events.base import Event, PeriodRef
-from spillover.model.ids import ClusterName, JobId
+from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.pools import JoinTerms, MachineId, Offer, OfferKey, RefusalCause
 from spillover.model.units import format_moment
 
@@ -22,6 +22,8 @@ class Wish(Struct, frozen=True, array_like=True):
     """The first job that it is for; null for a machine that is always there."""
     group: str = ""
     """Machines of one gang, all or none; empty for others."""
+    nodes: int = 0
+    """Nodes of a whole cluster; 0 for a machine."""
 
 
 class MachineHeld(Struct, frozen=True, array_like=True):
@@ -79,6 +81,27 @@ class MachinesHeld(Event, frozen=True, tag="machines_held"):
 
     def __str__(self) -> str:
         return f"the budget of {self.cluster} holds more for {_named(tuple([each.machine for each in self.holds]))}"
+
+
+class ClusterSized(Event, frozen=True, tag="cluster_sized"):
+    """The plan gives a whole cluster that it ordered another number of nodes. Its maker is told once this is durable."""
+
+    machine: MachineId
+    at: int
+    cluster: ClusterName
+    """The template that it was made from."""
+    nodes: int
+    drop: tuple[NodeName, ...] = ()
+    """Nodes that go first if it becomes smaller. They get no more tasks."""
+    job: JobId | None = None
+    """The gang that the nodes are for; null if it is not for a gang."""
+    dropped: int = 0
+    """Millionths for all nodes that it does not have any more."""
+
+    def __str__(self) -> str:
+        many = "1 node" if self.nodes == 1 else f"{self.nodes} nodes"
+        without = f", without {', '.join(self.drop)}" if self.drop else ""
+        return f"cluster {self.machine} is to have {many}{without}"
 
 
 class MachineMade(Event, frozen=True, tag="machine_made"):

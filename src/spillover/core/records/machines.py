@@ -3,6 +3,7 @@
 from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spillover.core.events.base import PeriodRef
 from spillover.model.cluster import PER_RATE, Billing, billed
@@ -24,6 +25,8 @@ BOOTS: Final = 16
 """How many recent boot times of an offer count."""
 ENOUGH_BOOTS: Final = 3
 """Boot times that must be known before they replace the configured one."""
+POOL: Final = "the pool"
+"""Who drains machines and clusters that are given back, and adds whole clusters."""
 HOUR_RATE: Final = 1000 * 2**30
 """Turns millionths for an hour into the unit of `model.cluster.rate_of`."""
 
@@ -46,8 +49,18 @@ class MachineBill(NamedTuple):
     idle: int
 
 
+class NodeSpan(Struct, frozen=True, array_like=True, gc=False):
+    """Nodes that a whole cluster was told to have, since one time."""
+
+    since: int
+    """Nanoseconds UTC."""
+    nodes: int
+    job: JobId | None = None
+    """The gang that they were added for; None if it was not for a gang."""
+
+
 class RentedMachine(Struct, frozen=True, array_like=True):
-    """A machine that the plan wanted, from its order to its end."""
+    """A machine that the plan wanted, from its order to its end; or a whole cluster, if its offer has nodes."""
 
     id: MachineId
     cluster: ClusterName
@@ -96,6 +109,27 @@ class RentedMachine(Struct, frozen=True, array_like=True):
     """Id of the token that its agent got for its join token; empty until then."""
     life: str = ""
     """The agent process that got it; empty until then."""
+    spans: tuple[NodeSpan, ...] = ()
+    """The nodes of a whole cluster, the oldest first; empty for a machine."""
+    dropped: int = 0
+    """Millionths for nodes that a whole cluster does not have any more."""
+    emptied: dict[NodeName, int] = {}
+    """Since when nodes of a whole cluster have no tasks, nanoseconds UTC; those that had none yet are left out."""
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether it is a whole cluster."""
+        return self.offer.nodes > 0
+
+    @property
+    def cluster_made(self) -> ClusterName:
+        """The name of the whole cluster that it is."""
+        return ClusterName(self.id)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes a whole cluster is to have; 0 for a machine."""
+        return sum([each.nodes for each in self.spans])
 
     @property
     def key(self) -> NodeKey:
@@ -109,9 +143,35 @@ class RentedMachine(Struct, frozen=True, array_like=True):
 
     def bill(self, billing: Billing, until: int) -> int:
         """Return what it costs if it is gone by a time, in millionths, rounded up."""
-        if self.made_at is None:
-            return 0
-        return machine_cost(self.offer, billing, until - self.made_at)
+        return 0 if self.made_at is None else self.bill_since(self.made_at, billing, until)
+
+    def bill_since(self, began: int, billing: Billing, until: int) -> int:
+        """Return what it costs if it costs something from one time to another, in millionths, rounded up."""
+        if not self.is_cluster:
+            return machine_cost(self.offer, billing, until - began)
+        own = hour_cost(self.offer.cluster_hour, billing, until - began)
+        spans = [(max(began, each.since), each.nodes) for each in self.spans]
+        nodes = [
+            count * machine_cost(self.offer, billing, until - since)
+            for since, count in spans
+            if since < until
+        ]
+        return own + self.dropped + sum(nodes)
+
+    def sized(self, nodes: int, billing: Billing, at: int, job: JobId | None = None) -> "RentedMachine":
+        """Return a whole cluster with another number of nodes. Those that came last go first."""
+        if nodes >= self.nodes:
+            return replace(self, spans=(*self.spans, NodeSpan(at, nodes - self.nodes, job)))
+        left, spans, dropped = self.nodes - nodes, list(self.spans), self.dropped
+        while left:
+            last = spans.pop()
+            gone = min(left, last.nodes)
+            since = last.since if self.made_at is None else max(self.made_at, last.since)
+            dropped += gone * machine_cost(self.offer, billing, at - since)
+            left -= gone
+            if gone < last.nodes:
+                spans.append(replace(last, nodes=last.nodes - gone))
+        return replace(self, spans=tuple(spans), dropped=dropped)
 
     def bill_parts(self, billing: Billing, until: int, used: int = 0, interrupted: int = 0) -> MachineBill:
         """Return what it costs if it is gone by a time, and for what; present attempts pay `used` and `interrupted`."""
@@ -178,6 +238,11 @@ class PoolRecord(Struct, frozen=True, array_like=True):
             return max([pool.boot, *seen]) if part > 50 else pool.boot
         return seen[min(len(seen) - 1, len(seen) * part // 100)]
 
+    def node_boot(self, pool: Pool, offer: OfferKey) -> int:
+        """Return the nanoseconds after which half of the nodes were ready that whole clusters of an offer grew by."""
+        key = node_boots(offer)
+        return self.boot(pool, key if key in self.boots else offer)
+
     def hour(self, offer: Offer) -> int:
         """Return the present price of an offer, in millionths for an hour."""
         return self.prices.get(offer.key, offer.hour) if offer.spot else offer.hour
@@ -207,5 +272,15 @@ class PoolSpend(Struct, frozen=True, array_like=True):
 
 
 def machine_cost(offer: Offer, billing: Billing, time: int) -> int:
-    """Return what a machine costs for a time, in millionths, rounded up."""
-    return -(-offer.hour * HOUR_RATE * billed(billing, time) // PER_RATE)
+    """Return what a machine, or a node of a whole cluster, costs for a time, in millionths, rounded up."""
+    return hour_cost(offer.hour, billing, time)
+
+
+def hour_cost(hour: int, billing: Billing, time: int) -> int:
+    """Return what costs so much an hour for a time, in millionths, rounded up."""
+    return -(-hour * HOUR_RATE * billed(billing, time) // PER_RATE)
+
+
+def node_boots(offer: OfferKey) -> OfferKey:
+    """Return the key of the boot times of nodes that are added to whole clusters of an offer."""
+    return OfferKey(f"{offer}/node")

@@ -118,6 +118,7 @@ class Capacity:
             or machine.labels is not node.labels
             or machine.taints is not node.taints
             or not self.open
+            or node.drained
         ):
             if machine.number != node.number:  # it replaces a dropped node of the same name
                 self.drop([node.name])
@@ -208,7 +209,7 @@ class Capacity:
         before, was = machine.total, machine.ready
         if self.levels is not None:
             self.levels.drop(machine)
-        machine.ready = node.status == "ready" and self.open
+        machine.ready = node.status == "ready" and self.open and not node.drained
         machine.total = node.capacity
         machine.inside = None if node.inside is None else structure_of(node.inside)
         machine.left = NOTHING_INSIDE

@@ -154,7 +154,8 @@ def never_rented(cluster: Capacity, shape: Shape) -> Reason:
     counts = [
         machine.tasks_of(shape, cluster.layout.wants(shape.resources), machine.free) for machine in wanted
     ]
-    return gang_too_big(cluster, shape, min(shape.tasks - 1, max(counts) * (1 if pool is None else pool.max)))
+    many = 1 if pool is None else max([each.nodes or pool.max for each in pool.offers])
+    return gang_too_big(cluster, shape, min(shape.tasks - 1, max(counts) * many))
 
 
 def _refusal_of_machines(state: State, cluster: Capacity, shape: Shape) -> Reason | None:

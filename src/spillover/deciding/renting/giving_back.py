@@ -10,11 +10,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from spillover.core.deciders.machines import POOL
-from spillover.core.records.machines import RentedMachine
-from spillover.core.records.nodes import Node
+from spillover.core.records.machines import POOL, RentedMachine
 from spillover.core.state import State
-from spillover.model.cluster import ClusterSpec, billed
+from spillover.model.cluster import ClusterHealth, ClusterSpec, billed
 from spillover.model.pools import MachineState, Pool
 from spillover.model.units import FOREVER, SECOND
 
@@ -51,7 +49,7 @@ def give_back(
     closed = not state.is_open(spec.name)
     spare = sum(each.state is not MachineState.ENDING for each in machines) - pool.min
     for machine in machines:
-        node = state.agents.get(machine.key)
+        use = _use_of(state, machine)
         match machine.state:
             case MachineState.WANTED | MachineState.BOOTING:
                 if closed:
@@ -63,7 +61,7 @@ def give_back(
                     found.again = min(found.again, machine.join_by)
             case MachineState.READY:
                 why, at = (
-                    (CLOSED, now) if closed and _is_idle(node) else _leaves(state, spec, pool, machine, node)
+                    (CLOSED, now) if closed and not use.held else _leaves(state, spec, pool, machine, use)
                 )
                 at = _kept_until(why, at, now, spare=spare, needed=machine.id in needed)
                 if at > now:
@@ -73,7 +71,7 @@ def give_back(
                 spare -= 1
             case MachineState.DRAINING:
                 at = machine.since + DRAINED_FOR
-                if node is not None and node.held:
+                if use.held:
                     continue
                 if at > now and machine.notice is None:
                     found.again = min(found.again, at)
@@ -86,11 +84,39 @@ def give_back(
 
 EMPTY: Final = "it was empty for as long as it pays"
 LOST: Final = "its agent does not answer"
+LOST_CLUSTER: Final = "it has failed"
 CLOSED: Final = "its cluster is drained"
 
 
-def _is_idle(node: Node | None) -> bool:
-    return node is None or not node.held
+class _Use(Struct, frozen=True):
+    """What becomes of a machine, or a whole cluster, as far as its node or the cluster tells."""
+
+    held: bool
+    """Whether it has tasks."""
+    known: bool = True
+    """Whether it has joined."""
+    lost: int | None = None
+    """Since when it does not answer, nanoseconds UTC; None if it does."""
+    drained: str = ""
+    """The person who drained it; empty if nobody did, or the pool did."""
+
+
+def _use_of(state: State, machine: RentedMachine) -> _Use:
+    """Return who uses a machine."""
+    if machine.is_cluster:
+        name = machine.cluster_made
+        life, condition = state.lives.get(name), state.conditions.get(name)
+        failed = condition is not None and condition.health is ClusterHealth.FAILED
+        by = "" if life is None or life.drained == POOL else life.drained
+        since = condition.since if condition is not None and failed else None
+        return _Use(bool(state.jobs_on(name)), life is not None, since, by)
+    node = state.agents.get(machine.key)
+    if node is None:
+        return _Use(held=False, known=False)
+    lost = None
+    if node.status == "lost":
+        lost = state.facts.now if node.missed is None else node.missed + state.facts.jumped
+    return _Use(bool(node.held), True, lost, "" if node.drained == POOL else node.drained)
 
 
 def _kept_until(why: str, at: int, now: int, *, spare: int, needed: bool) -> int:
@@ -103,17 +129,16 @@ def _kept_until(why: str, at: int, now: int, *, spare: int, needed: bool) -> int
 
 
 def _leaves(
-    state: State, spec: ClusterSpec, pool: Pool, machine: RentedMachine, node: Node | None
+    state: State, spec: ClusterSpec, pool: Pool, machine: RentedMachine, use: _Use
 ) -> tuple[str, int]:
     """Return why and when a ready machine is given back; FOREVER while it has tasks."""
-    if node is not None and node.status == "lost" and not node.held:
-        missed = state.facts.now if node.missed is None else node.missed + state.facts.jumped
-        return LOST, missed + pool.join_within
+    if use.lost is not None and not use.held:
+        return LOST_CLUSTER if machine.is_cluster else LOST, use.lost + pool.join_within
     empty = machine.empty_since
-    if empty is None or node is None or node.held:
+    if empty is None or not use.known or use.held:
         return EMPTY, FOREVER
-    if node.drained and node.drained != POOL:
-        return f"{node.drained} drained it", empty
+    if use.drained:
+        return f"{use.drained} drained it", empty
     # If it was drained, and kept for a job that did not take it, it is not drained again at once.
     return EMPTY, max(machine.since + NEEDED_FOR, leaves_at(state, spec, pool, machine, empty))
 

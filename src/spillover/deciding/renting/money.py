@@ -60,15 +60,52 @@ class PoolMoney:
         """Return a further hold for a machine whose hold ends soon, if the budget pays for it; None otherwise."""
         if self.period is None or machine.held_until > self._now + AHEAD // 2 + ENDING:
             return None
-        began = machine.wanted_at if machine.made_at is None else machine.made_at
-        paid = billed(self._billing, max(0, machine.held_until - began))
-        until = began + billed(self._billing, max(paid, self._now - began) + AHEAD)
-        held = sum([each.amount for each in machine.holds])
-        amount = self._cost(machine.offer, until - began) - held
+        amount, until = self._further(machine)
         if amount > self.left:
             return None
         self.left -= amount
         return MachineHeld(machine.id, max(0, amount), until, self.period)
+
+    # --- whole clusters
+
+    def pays_cluster(self, machine: RentedMachine, offer: OpenOffer) -> bool:
+        """Return whether the budget pays for a whole cluster that is to be ordered."""
+        return self.period is None or self._first_of(machine, offer)[0] <= self.left
+
+    def hold_cluster(self, machine: RentedMachine, offer: OpenOffer) -> MachineHeld | None:
+        """Return the first hold of a whole cluster, and count it; None without a budget."""
+        if self.period is None:
+            return None
+        amount, until = self._first_of(machine, offer)
+        self.left -= amount
+        return MachineHeld(machine.id, amount, until, self.period)
+
+    def pays_growth(self, machine: RentedMachine) -> bool:
+        """Return whether the budget pays for a whole cluster as it is with more nodes."""
+        return self.period is None or self._further(machine)[0] <= self.left
+
+    def hold_growth(self, machine: RentedMachine) -> MachineHeld | None:
+        """Return a further hold for a whole cluster with more nodes, and count it; None without a budget."""
+        if self.period is None:
+            return None
+        amount, until = self._further(machine)
+        self.left -= amount
+        return MachineHeld(machine.id, max(0, amount), until, self.period)
+
+    def _first_of(self, machine: RentedMachine, offer: OpenOffer) -> tuple[int, int]:
+        """Return what a new cluster holds, in millionths, and until when that pays, nanoseconds UTC."""
+        until = self._now + billed(self._billing, 2 * offer.boot + AHEAD)
+        return machine.bill_since(self._now, self._billing, until), until
+
+    def _further(self, machine: RentedMachine) -> tuple[int, int]:
+        """Return what must be held besides what is held, in millionths, and until when that pays, nanoseconds UTC."""
+        began = machine.wanted_at if machine.made_at is None else machine.made_at
+        paid = billed(self._billing, max(0, machine.held_until - began))
+        until = began + billed(self._billing, max(paid, self._now - began) + AHEAD)
+        held = sum([each.amount for each in machine.holds])
+        return machine.bill_since(began, self._billing, until) - held, until
+
+    # --- time
 
     def runs_out(self, machine: RentedMachine) -> bool:
         """Return whether a machine must end now, because the budget does not pay for it any longer."""

@@ -125,7 +125,11 @@ def offers_for(spec: ClusterSpec, shape: Shape, record: PoolRecord | None = None
     known = record or PoolRecord(spec.name)
     offers = [OpenOffer(spec, pool, known, each) for each in pool.offers]
     could = [each for each in offers if each.admits_shape(shape)]
-    return [each for each in could if not shape.is_gang or 0 < each.machines_for(shape) <= pool.max]
+    return [
+        each
+        for each in could
+        if not shape.is_gang or 0 < each.machines_for(shape) <= (each.offer.nodes or pool.max)
+    ]
 
 
 def imagined(spec: ClusterSpec, offer: Offer, seen: SeenOffer | None) -> Capacity:

@@ -8,27 +8,29 @@ events too, and the time at which it must run again although nothing happened.
 
 from collections.abc import Sequence
 
-from spillover.core.deciders.agents import interrupted
-from spillover.core.deciders.machines import POOL, SPILLOVER, drain_agent
+from spillover.core.deciders import machines as deciders
+from spillover.core.deciders import whole_clusters
+from spillover.core.deciders.machines import SPILLOVER
 from spillover.core.events import (
     AgentResumed,
     AnyEvent,
+    ClusterSized,
     MachineHeld,
     MachinesDraining,
-    MachinesEnding,
     MachinesHeld,
     MachinesKept,
     MachinesWanted,
     PoolPaused,
     Wish,
 )
-from spillover.core.records.machines import RentedMachine
+from spillover.core.records.machines import POOL, RentedMachine
 from spillover.core.state import State
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.cycle.draft import Draft
 from spillover.deciding.cycle.plan import Placement
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
+from spillover.deciding.renting.clusters import ClusterPlanner, has_nodes_for, shrink
 from spillover.deciding.renting.demand import Demand, demand_of
 from spillover.deciding.renting.giving_back import MOST_FAILED, GivenBack, give_back
 from spillover.deciding.renting.money import PoolMoney
@@ -79,11 +81,12 @@ class Renting:
             # A job that starts before a new machine were ready needs none. Others wait as long as that pays.
             room.take(demand, lambda each: max(self._now, each.limit) + boot)
             needed |= room.used
-        demand = [each for each in demand if each.count and not self._has_group(each)]
+        demand = [each for each in demand if each.count and not self._has_group(each, offers)]
         self._keep(demand)
         self._order(demand, offers)
         for spec, _ in self._pools:
             self._give_back(spec, give_back(self._state, spec, self._live[spec.name], needed, self._now))
+            self._shrink(spec, needed)
             self._extend_holds(spec)
             if self._held.get(spec.name):
                 self.events.append(MachinesHeld(spec.name, self._now, tuple(self._held[spec.name])))
@@ -99,11 +102,17 @@ class Renting:
                 found |= dict.fromkeys((each.node,) if isinstance(each, Placement) else each.nodes)
         return found
 
-    def _has_group(self, demand: Demand) -> bool:
+    def _has_group(self, demand: Demand, offers: Sequence[OpenOffer]) -> bool:
         """Return whether machines for a gang are there or coming, so that it only has to wait for them."""
         if not demand.job.kind.shape.is_gang:
             return False
-        group = [each for each in self._state.machines.values() if each.group == demand.job.id]
+        if has_nodes_for(self._state, demand.job.id, offers, self._now):
+            return True
+        group = [
+            each
+            for each in self._state.machines.values()
+            if each.group == demand.job.id and not each.is_cluster
+        ]
         # Only those of its last order count. Without one of them, the others are of no use to it.
         return bool(group) and all(
             is_coming(each) or each.state is MachineState.READY
@@ -115,7 +124,9 @@ class Renting:
         """Keep drained machines that jobs could use, one machine for a job."""
         kept: dict[ClusterName, list[RentedMachine]] = {}
         for machine in [each for live in self._live.values() for each in live] if demand else ():
-            if machine.state is MachineState.DRAINING and machine.notice is None:
+            if machine.is_cluster:
+                self._keep_cluster(machine, demand)
+            elif machine.state is MachineState.DRAINING and machine.notice is None:
                 place = self._drained_place(machine)
                 user = (
                     None
@@ -129,6 +140,19 @@ class Renting:
             self.events.append(MachinesKept(name, self._now, _ids(machines)))
             agents = [self._state.agents[each.key].name for each in machines]
             self.events += [AgentResumed(name, agent, self._now, POOL) for agent in agents]
+
+    def _keep_cluster(self, machine: RentedMachine, demand: Sequence[Demand]) -> None:
+        """Keep a whole cluster that the pool drained, if a job could use it. How many nodes it needs is planned next."""
+        spec = self._state.clusters.get(machine.cluster)
+        life = self._state.lives.get(machine.cluster_made)
+        if machine.state is not MachineState.DRAINING or spec is None or spec.pool is None:
+            return
+        if life is None or life.drained != POOL or not self._state.is_open(spec.name):
+            return
+        offer = OpenOffer(spec, spec.pool, self._state.pool(spec.name), machine.offer)
+        if any(each.count and offer.admits(each.job, safe=each.safe) for each in demand):
+            self.events.append(MachinesKept(spec.name, self._now, (machine.id,)))
+            self.events += whole_clusters.resume(self._state, machine, self._now)
 
     def _drained_place(self, machine: RentedMachine) -> Machine | None:
         """Return a machine that the pool drained, as placement sees it; None if it must not be kept."""
@@ -148,6 +172,8 @@ class Renting:
         for spec, pool in self._pools:
             most = pool.max - len(self._live[spec.name])
             left[spec.name] = min(MOST_ORDERED, most, self._rate_left(spec, pool))
+        whole = [each for each in offers if each.offer.nodes]
+        offers = [each for each in offers if not each.offer.nodes]
         limits = Limits(left, self._money)
         for spec, pool in self._pools:
             there = (
@@ -162,6 +188,20 @@ class Renting:
             wishes = tuple([wish for each in own for wish in self._wishes(each)])
             self.events.append(MachinesWanted(name, self._now, wishes))
             self.again = min([self.again, *[wish.join_by for wish in wishes]])
+        if whole:
+            self._order_clusters(demand, whole, left)
+
+    def _order_clusters(
+        self, demand: Sequence[Demand], offers: Sequence[OpenOffer], left: dict[ClusterName, int]
+    ) -> None:
+        """Order whole clusters for jobs that no machine takes, or let those that are there grow."""
+        planner = ClusterPlanner(self._state, offers, left, self._money, self._numbers, self._now)
+        plan = planner.plan([each for each in demand if each.count])
+        self._numbers = plan.numbers
+        self.events += plan.events
+        self.again = min(self.again, plan.join_by)
+        for name, held in plan.held.items():
+            self._held.setdefault(name, []).extend(held)
 
     def _wishes(self, choice: Choice) -> list[Wish]:
         """Return the machines of a choice, and hold what they will cost."""
@@ -193,23 +233,33 @@ class Renting:
         for why, machines in found.drained.items():
             self.events.append(MachinesDraining(spec.name, self._now, _ids(machines), why))
             for each in machines:
-                self.events += drain_agent(self._state, each, self._now)
+                self.events += deciders.drain(self._state, each, self._now)
             self.again = self._now  # the next plan says when they end
         for why, machines in found.ended.items():
-            self.events.append(MachinesEnding(spec.name, self._now, _ids(machines), why))
+            self.events += deciders.end(self._state, spec.name, machines, why, self._now)
         if found.unjoined:
             self._fail_boots(spec, found.unjoined)
         self.again = min(self.again, found.again)
 
+    def _shrink(self, spec: ClusterSpec, needed: dict[str, None]) -> None:
+        """Drop nodes of whole clusters that nothing needs, unless this plan changes the cluster anyway."""
+        sized = {each.machine for each in self.events if isinstance(each, ClusterSized)}
+        whole = [each for each in self._live[spec.name] if each.is_cluster and each.id not in sized]
+        if whole and spec.pool is not None:
+            events, again = shrink(self._state, spec, spec.pool, whole, needed, self._now)
+            self.events += events
+            self.again = min(self.again, again)
+
     def _fail_boots(self, spec: ClusterSpec, machines: list[RentedMachine]) -> None:
         """End machines that did not join, and pause the pool if that happens again and again."""
         within = format_duration(machines[0].join_by - machines[0].wanted_at)
-        why = f"its agent did not join within {within}"
-        self.events.append(MachinesEnding(spec.name, self._now, _ids(machines), why, len(machines)))
+        whole = machines[0].is_cluster
+        why = f"it could not run jobs within {within}" if whole else f"its agent did not join within {within}"
+        self.events += deciders.end(self._state, spec.name, machines, why, self._now, len(machines))
         record = self._state.pool(spec.name)
         failed = record.failed_boots + len(machines)
         if failed >= MOST_FAILED and not record.paused:
-            told = f"{failed} machines in a row did not join within {within}"
+            told = f"{failed} {'clusters' if whole else 'machines'} in a row did not join within {within}"
             self.events.append(PoolPaused(spec.name, self._now, SPILLOVER, told))
 
     def _extend_holds(self, spec: ClusterSpec) -> None:
@@ -218,8 +268,9 @@ class Renting:
         if money.period is None:
             return
         ending: list[RentedMachine] = []
+        held = {each.machine for each in self._held.get(spec.name, ())}
         for machine in self._live[spec.name]:
-            if machine.state is MachineState.ENDING:
+            if machine.state is MachineState.ENDING or machine.id in held:
                 continue
             more = money.extend(machine)
             if more is not None:
@@ -230,12 +281,11 @@ class Renting:
             else:
                 self.again = min(self.again, money.next_look(machine))
         if ending:
-            self.events.append(
-                MachinesEnding(spec.name, self._now, _ids(ending), "the budget of the pool is used up")
-            )
+            why = "the budget of the pool is used up"
+            self.events += deciders.end(self._state, spec.name, ending, why, self._now)
             for machine in ending:
-                self.events += drain_agent(self._state, machine, self._now)
-                self.events += interrupted(self._state, machine.key, self._now)
+                self.events += deciders.drain(self._state, machine, self._now)
+                self.events += deciders.interrupt(self._state, machine, self._now)
 
     def _reopen(self, spec: ClusterSpec) -> None:
         """Plan again when a closed offer opens, or a budget renews."""

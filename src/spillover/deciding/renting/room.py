@@ -102,7 +102,7 @@ def room_of(state: State, index: SchedulingIndex, now: int) -> Room:
     room = Room(now)
     unknown, jumped = index.policies.chosen.unknown_runtime, state.facts.jumped
     for cluster in index.capacity.values():
-        if cluster.spec.role is not RENTED or cluster.spec.external:
+        if cluster.spec.role is not RENTED or (cluster.spec.external and not cluster.spec.made_by):
             continue
         layout = cluster.layout.copy()
         for machine in cluster.machines:
@@ -117,9 +117,15 @@ def room_of(state: State, index: SchedulingIndex, now: int) -> Room:
                 room.add(FOREVER if end is None else end, own, layout.wants(held))
     for each in state.machines.values():
         spec = state.clusters.get(each.cluster)
-        if each.state in _COMING and spec is not None and spec.pool is not None:
-            record = state.pool(each.cluster)
-            expected = each.wanted_at + record.boot(spec.pool, each.offer.key)
+        if spec is None or spec.pool is None or not (is_coming(each) or each.is_cluster):
+            continue
+        record = state.pool(each.cluster)
+        expected, count = each.wanted_at + record.boot(spec.pool, each.offer.key), each.nodes or 1
+        if not is_coming(each):  # nodes that a whole cluster grows by
+            expected = each.spans[-1].since + record.node_boot(spec.pool, each.offer.key) if each.spans else 0
+            ready = each.state is MachineState.READY
+            count = each.nodes - len(state.nodes_of(each.cluster_made)) if ready else 0
+        for _ in range(count):
             (machine,) = imagined(spec, each.offer, record.seen.get(each.offer.key)).machines
             machine.name = each.key.partition("/")[2]  # type: ignore[assignment]
             room.add_ready(expected, machine)

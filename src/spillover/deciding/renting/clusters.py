@@ -1,0 +1,313 @@
+"""Plans whole clusters: which to order, and how many nodes each has.
+
+A whole cluster takes longer to make than a machine, and costs something besides its nodes. So it is only planned for jobs
+that no machine of a pool takes. Such a job first gets room on nodes that this plan adds already, then on another node of
+a cluster that is there or coming, and only then in a new cluster. A gang gets all its nodes in one cluster. Nodes that
+were empty for as long as it pays are dropped, and a cluster without jobs is given back like a machine.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spillover.core.events import AnyEvent, ClusterSized, MachineHeld, MachinesWanted, Wish
+from spillover.core.records.machines import POOL, NodeSpan, RentedMachine
+from spillover.core.records.nodes import Node
+from spillover.core.state import State
+from spillover.deciding.capacity.amounts import change
+from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.renting.demand import Demand
+from spillover.deciding.renting.money import PoolMoney
+from spillover.deciding.renting.offers import OpenOffer
+from spillover.model.cluster import ClusterSpec, billed
+from spillover.model.ids import ClusterName, JobId
+from spillover.model.pools import MachineId, MachineState, Pool, machine_id
+from spillover.model.units import FOREVER
+
+_GROWING = (MachineState.WANTED, MachineState.BOOTING, MachineState.READY)
+
+
+class _Site:
+    """A cluster that is there, coming, or ordered by this plan."""
+
+    def __init__(self, offer: OpenOffer, machine: RentedMachine, *, new: bool) -> None:
+        self.offer = offer
+        self.machine = machine
+        """As it will be after this plan."""
+        self.new = new
+        self.grown = False
+        self.added: list[Machine] = []
+        """Nodes that this plan adds, with what is left of them."""
+        self.gang: JobId | None = None
+        """The gang that the plan adds nodes for; None if there is none."""
+
+
+class ClusterPlan(Struct):
+    """What becomes of whole clusters."""
+
+    events: list[AnyEvent]
+    held: dict[ClusterName, list[MachineHeld]]
+    """What the budgets of pools hold for them, by template."""
+    numbers: int
+    """The number of the last machine."""
+    join_by: int = FOREVER
+    """When the first of the new ones must have joined, nanoseconds UTC."""
+
+
+class ClusterPlanner:
+    """Plans the whole clusters of all templates in one cycle."""
+
+    def __init__(
+        self,
+        state: State,
+        offers: Sequence[OpenOffer],
+        left: dict[ClusterName, int],
+        money: dict[ClusterName, PoolMoney],
+        numbers: int,
+        now: int,
+    ) -> None:
+        self._state = state
+        self._offers = [each for each in offers if each.offer.nodes]
+        self._left = left
+        """How many more clusters each template may order."""
+        self._money = money
+        self._numbers = numbers
+        self._now = now
+        keys = {(each.spec.name, each.offer.key): each for each in self._offers}
+        self._sites = [
+            _Site(keys[each.cluster, each.offer.key], each, new=False)
+            for each in state.machines.values()
+            if each.is_cluster and each.state in _GROWING and (each.cluster, each.offer.key) in keys
+        ]
+
+    def plan(self, demand: Sequence[Demand]) -> ClusterPlan:
+        """Add nodes and clusters for jobs, in order."""
+        plan = ClusterPlan([], {}, self._numbers)
+        for each in demand if self._offers else ():
+            if each.job.kind.shape.is_gang:
+                if each.count and self._gang(each):
+                    each.count = 0
+                continue
+            while each.count and (self._fill(each) or self._grow(each) or self._order(each)):
+                each.count -= 1
+        for site in [site for site in self._sites if site.new or site.grown]:
+            self._settle(site, plan)
+        plan.numbers = self._numbers
+        return plan
+
+    # --- jobs of one task
+
+    def _fill(self, demand: Demand) -> bool:
+        """Let a job take room on a node that this plan adds; return whether there was any."""
+        shape = demand.job.kind.shape
+        for site in self._sites:
+            if not site.added or not site.offer.admits(demand.job, safe=demand.safe):
+                continue
+            for node in site.added:
+                if node.fits(shape):
+                    change(node.free, node.asks(shape, node.layout.wants(shape.resources)), -1)
+                    return True
+        return False
+
+    def _grow(self, demand: Demand) -> bool:
+        """Add a node for a job to the cluster with the cheapest nodes; return whether one can have it."""
+        sites = [
+            site
+            for site in self._sites
+            if site.offer.admits(demand.job, safe=demand.safe) and self._may_grow(site, 1)
+        ]
+        if not sites:
+            return False
+        site = min(sites, key=lambda each: each.offer.offer.hour)
+        self._add(site, 1)
+        return self._fill(demand)
+
+    def _order(self, demand: Demand) -> bool:
+        """Order a cluster for a job, the cheapest for its runtime; return whether one can be ordered."""
+        offer = self._cheapest([(each, 1) for each in self._admitting(demand)], demand.runs)
+        if offer is None:
+            return False
+        self._new(*offer, demand)
+        return self._fill(demand)
+
+    # --- gangs
+
+    def _gang(self, demand: Demand) -> bool:
+        """Add nodes for all tasks of a gang to one cluster, or order one; return whether it gets them."""
+        shape, job = demand.job.kind.shape, demand.job.id
+        if any(_is_for(site.machine, job, site.offer, self._now) for site in self._sites):
+            return True  # they were ordered already
+        needed = {each: each.machines_for(shape) for each in self._admitting(demand)}
+        sites = [
+            site
+            for site in self._sites
+            if (count := needed.get(site.offer, 0)) and self._may_grow(site, count)
+        ]
+        if sites:
+            site = min(sites, key=lambda each: each.offer.offer.hour * needed[each.offer])
+            site.gang = job
+            self._add(site, needed[site.offer], job)
+            site.added.clear()  # all of them are for the gang
+            return True
+        found = self._cheapest([(each, count) for each, count in needed.items() if count], demand.runs)
+        if found is None:
+            return False
+        self._new(*found, demand).added.clear()
+        return True
+
+    # --- clusters
+
+    def _admitting(self, demand: Demand) -> list[OpenOffer]:
+        return [each for each in self._offers if each.admits(demand.job, safe=demand.safe)]
+
+    def _may_grow(self, site: _Site, nodes: int) -> bool:
+        """Return whether a cluster may have more nodes, by its offer and by the budget of its pool."""
+        if site.machine.nodes + nodes > site.offer.offer.nodes:
+            return False
+        money = self._money[site.offer.spec.name]
+        if site.new:
+            return money.pays_cluster(self._grown(site, nodes), site.offer)
+        return money.pays_growth(self._grown(site, nodes))
+
+    def _grown(self, site: _Site, nodes: int, job: JobId | None = None) -> RentedMachine:
+        machine = site.machine
+        if site.new:
+            spans = (replace(machine.spans[0], nodes=machine.nodes + nodes),)
+            return replace(machine, spans=spans)
+        return machine.sized(machine.nodes + nodes, site.offer.spec.billing, self._now, job)
+
+    def _add(self, site: _Site, nodes: int, job: JobId | None = None) -> None:
+        site.machine, site.grown = self._grown(site, nodes, job), True
+        site.added += [site.offer.empty() for _ in range(nodes)]
+
+    def _cheapest(self, offers: list[tuple[OpenOffer, int]], runs: int) -> tuple[OpenOffer, int] | None:
+        """Return the offer, and its first number of nodes, that costs least for a runtime; None if none may be ordered."""
+        best: tuple[int, OpenOffer, int] | None = None
+        for each, nodes in offers:
+            size = max(nodes, each.offer.least, 1)
+            if size > each.offer.nodes or self._left.get(each.spec.name, 0) < 1:
+                continue
+            machine = self._imagined(each, size, None)
+            cost = machine.bill_since(self._now, each.spec.billing, self._now + each.boot + runs)
+            if self._money[each.spec.name].pays_cluster(machine, each) and (best is None or cost < best[0]):
+                best = (cost, each, size)
+        return None if best is None else best[1:]
+
+    def _imagined(self, offer: OpenOffer, nodes: int, job: JobId | None, group: str = "") -> RentedMachine:
+        spec, now = offer.spec, self._now
+        return RentedMachine(
+            machine_id(spec.name, self._numbers),
+            spec.name,
+            offer.offer,
+            MachineState.WANTED,
+            now,
+            now,
+            now + offer.pool.join_within,
+            job,
+            group,
+            spans=(NodeSpan(now, nodes),),
+        )
+
+    def _new(self, offer: OpenOffer, nodes: int, demand: Demand) -> _Site:
+        """Order a cluster."""
+        self._numbers += 1
+        self._left[offer.spec.name] -= 1
+        group = demand.job.id if demand.job.kind.shape.is_gang else ""
+        site = _Site(offer, self._imagined(offer, nodes, demand.job.id, group), new=True)
+        site.added = [offer.empty() for _ in range(nodes)]
+        self._sites.append(site)
+        return site
+
+    def _settle(self, site: _Site, plan: ClusterPlan) -> None:
+        """Add the events of a cluster, and hold what it will cost."""
+        machine, spec = site.machine, site.offer.spec
+        money = self._money[spec.name]
+        if site.new:
+            wish = Wish(machine.id, machine.offer, machine.join_by, machine.job, machine.group, machine.nodes)
+            plan.events.append(MachinesWanted(spec.name, self._now, (wish,)))
+            plan.join_by = min(plan.join_by, machine.join_by)
+            hold = money.hold_cluster(machine, site.offer)
+        else:
+            # Nodes that were to be dropped may stay after all: their places are wanted again.
+            dropping = _dropping(self._state, machine)
+            drop = dropping[: max(0, len(dropping) - self._added_nodes(machine))]
+            plan.events.append(_sized(machine, self._now, drop, site.gang))
+            hold = money.hold_growth(machine)
+        if hold is not None:
+            plan.held.setdefault(spec.name, []).append(hold)
+
+    def _added_nodes(self, machine: RentedMachine) -> int:
+        return machine.nodes - self._state.machines[machine.id].nodes
+
+
+def has_nodes_for(state: State, job: JobId, offers: Sequence[OpenOffer], now: int) -> bool:
+    """Return whether nodes of a whole cluster are coming, or have just come, that a gang was promised."""
+    known = {(each.spec.name, each.offer.key): each for each in offers}
+    return any(
+        (offer := known.get((each.cluster, each.offer.key))) is not None and _is_for(each, job, offer, now)
+        for each in state.machines.values()
+        if each.is_cluster and each.state in _GROWING
+    )
+
+
+def _is_for(machine: RentedMachine, job: JobId, offer: OpenOffer, now: int) -> bool:
+    """Return whether a cluster has nodes for a gang that it has not lost to others meanwhile, as far as time tells."""
+    if machine.group == job and machine.state is not MachineState.READY:
+        return True
+    return any(each.job == job and now < each.since + 2 * offer.boot for each in machine.spans)
+
+
+def shrink(
+    state: State,
+    spec: ClusterSpec,
+    pool: Pool,
+    machines: Sequence[RentedMachine],
+    needed: dict[str, None],
+    now: int,
+) -> tuple[list[AnyEvent], int]:
+    """Return the clusters that become smaller, and when to look again, nanoseconds UTC."""
+    events: list[AnyEvent] = []
+    again = FOREVER
+    for machine in machines:
+        nodes = state.nodes_of(machine.cluster_made)
+        spare = machine.nodes - max(1, machine.offer.least)
+        if machine.state is not MachineState.READY or spare <= 0 or len(nodes) != machine.nodes:
+            continue  # nothing to drop, or some come or go already
+        due = [
+            (_leaves_at(state, spec, pool, machine, each), -each.number, each.name)
+            for each in nodes
+            if not each.holding and each.name not in needed
+        ]
+        gone = sorted([each for each in due if each[0] <= now], key=lambda each: each[1:])[:spare]
+        again = min([again, *[at for at, _, _ in due if at > now]])
+        if gone:
+            drop = tuple([name for _, _, name in gone])
+            events.append(_sized(machine.sized(machine.nodes - len(drop), spec.billing, now), now, drop))
+    return events, again
+
+
+def _leaves_at(state: State, spec: ClusterSpec, pool: Pool, machine: RentedMachine, node: Node) -> int:
+    """Return when an empty node of a cluster is dropped: as machines are given back."""
+    came = max(machine.joined_at or 0, machine.spans[-1].since)
+    boot = state.pool(spec.name).node_boot(pool, machine.offer.key)
+    empty = max(came + boot, machine.emptied.get(node.name, came))
+    if pool.idle is not None:
+        return empty + pool.idle
+    if spec.billing.step <= boot:
+        return empty + boot
+    return came + billed(spec.billing, empty - came) - min(boot, spec.billing.step // 10)
+
+
+def _sized(machine: RentedMachine, now: int, drop: Sequence[str], job: JobId | None = None) -> ClusterSized:
+    return ClusterSized(machine.id, now, machine.cluster, machine.nodes, tuple(drop), job, machine.dropped)  # type: ignore[arg-type]
+
+
+def _dropping(state: State, machine: RentedMachine) -> list[str]:
+    """Return the nodes of a cluster that are to be dropped and are still there."""
+    return [node.name for node in state.nodes_of(machine.cluster_made) if node.drained == POOL]
+
+
+def dropping(state: State, cluster: MachineId) -> tuple[str, ...]:
+    """Return the nodes that a cluster was told to drop and still has."""
+    return tuple(_dropping(state, state.machines[cluster]))
