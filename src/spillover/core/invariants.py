@@ -166,7 +166,7 @@ def _nodes(state: State) -> list[str]:
         if node.alone and len(jobs) != 1:
             found.append(f"{node.key} belongs to one job alone, but it holds {list(jobs)}")
         found += _granted(state, node)
-        if node.drained and node.status == "ready":
+        if node.drained and node.is_agent and node.status == "ready":
             found.append(f"{node.key} is ready although {node.drained} drained it")
         if not node.is_agent:
             found += _external_node(state, node)

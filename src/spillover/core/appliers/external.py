@@ -37,8 +37,10 @@ def nodes_seen(state: State, event: NodesSeen) -> None:
         state.touch_node(node.key)
     for name in event.gone:
         _gone(state, cluster, name)
-    if number and state.machines and (whole := state.made(cluster)) is not None:
-        machines.nodes_came(state, whole, event.at)
+    if state.machines and (whole := state.made(cluster)) is not None:
+        state.rented = True  # whether it has the nodes that it is to have
+        if number:
+            machines.nodes_came(state, whole, event.at)
 
 
 def _update_node(state: State, node: Node, seen: SeenNode) -> None:
@@ -80,6 +82,8 @@ def cluster_changed(state: State, event: ClusterChanged) -> None:
     state.conditions[event.cluster] = Condition(event.cluster, event.health, since, event.why)
     state.touch_cluster(event.cluster)
     clusters.changed(state, event)
+    if state.machines and state.made(event.cluster) is not None:
+        state.rented = True  # whether it must be given back depends on it
     if not same:  # whether its nodes are usable depends on it
         for key, node in state.nodes.items():
             if node.cluster == event.cluster:

@@ -207,7 +207,7 @@ def notice(state: State, proposal: SeeNotice, now: int) -> tuple[list[AnyEvent],
     if machine.state is MachineState.READY:
         events.append(MachinesDraining(machine.cluster, now, (machine.id,), "the provider takes it back"))
         events += drain(state, machine, now)
-    return [*events, *interrupt(state, machine, now)], Done()
+    return [*events, *_interrupt(state, machine, now)], Done()
 
 
 def prices(state: State, proposal: SeePrices, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -236,10 +236,7 @@ def pause(state: State, proposal: PausePool, now: int) -> tuple[list[AnyEvent], 
             if each.cluster == proposal.cluster and each.is_live and each.state is not MachineState.ENDING
         ]
         if live:
-            events += end(state, proposal.cluster, live, f"{proposal.who} ended all machines", now)
-            for machine in live:
-                events += drain(state, machine, now)
-                events += interrupt(state, machine, now)
+            events += end_at_once(state, proposal.cluster, live, f"{proposal.who} ended all machines", now)
     return events, Done()
 
 
@@ -265,7 +262,18 @@ def end(
     return events
 
 
-def interrupt(state: State, machine: RentedMachine, now: int) -> list[AnyEvent]:
+def end_at_once(
+    state: State, pool: ClusterName, machines: Sequence[RentedMachine], why: str, now: int
+) -> list[AnyEvent]:
+    """Return the events that end machines which may have tasks. Those return to the queue."""
+    events = end(state, pool, machines, why, now)
+    for each in machines:
+        events += [] if each.is_cluster else drain(state, each, now)
+        events += _interrupt(state, each, now)
+    return events
+
+
+def _interrupt(state: State, machine: RentedMachine, now: int) -> list[AnyEvent]:
     """Stop all jobs on a machine that will not be there for long."""
     if machine.is_cluster:
         return whole_clusters.interrupt(state, machine, now)

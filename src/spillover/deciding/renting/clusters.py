@@ -41,6 +41,8 @@ class _Site:
         """Nodes that this plan adds, with what is left of them."""
         self.gang: JobId | None = None
         """The gang that the plan adds nodes for; None if there is none."""
+        self.hold: MachineHeld | None = None
+        """What the budget of its pool holds for it with this plan; None if nothing."""
 
 
 class ClusterPlan(Struct):
@@ -165,10 +167,7 @@ class ClusterPlanner:
         """Return whether a cluster may have more nodes, by its offer and by the budget of its pool."""
         if site.machine.nodes + nodes > site.offer.offer.nodes:
             return False
-        money = self._money[site.offer.spec.name]
-        if site.new:
-            return money.pays_cluster(self._grown(site, nodes), site.offer)
-        return money.pays_growth(self._grown(site, nodes))
+        return self._money[site.offer.spec.name].pays_cluster(self._grown(site, nodes), site.offer, site.hold)
 
     def _grown(self, site: _Site, nodes: int, job: JobId | None = None) -> RentedMachine:
         machine = site.machine
@@ -179,7 +178,12 @@ class ClusterPlanner:
 
     def _add(self, site: _Site, nodes: int, job: JobId | None = None) -> None:
         site.machine, site.grown = self._grown(site, nodes, job), True
+        self._hold(site)
         site.added += [site.offer.empty() for _ in range(nodes)]
+
+    def _hold(self, site: _Site) -> None:
+        """Hold what a cluster will cost as it is now, instead of what the plan held before."""
+        site.hold = self._money[site.offer.spec.name].hold_cluster(site.machine, site.offer, site.hold)
 
     def _cheapest(self, offers: list[tuple[OpenOffer, int]], runs: int) -> tuple[OpenOffer, int] | None:
         """Return the offer, and its first number of nodes, that costs least for a runtime; None if none may be ordered."""
@@ -217,25 +221,23 @@ class ClusterPlanner:
         site = _Site(offer, self._imagined(offer, nodes, demand.job.id, group), new=True)
         site.added = [offer.empty() for _ in range(nodes)]
         self._sites.append(site)
+        self._hold(site)
         return site
 
     def _settle(self, site: _Site, plan: ClusterPlan) -> None:
         """Add the events of a cluster, and hold what it will cost."""
         machine, spec = site.machine, site.offer.spec
-        money = self._money[spec.name]
         if site.new:
             wish = Wish(machine.id, machine.offer, machine.join_by, machine.job, machine.group, machine.nodes)
             plan.events.append(MachinesWanted(spec.name, self._now, (wish,)))
             plan.join_by = min(plan.join_by, machine.join_by)
-            hold = money.hold_cluster(machine, site.offer)
         else:
             # Nodes that were to be dropped may stay after all: their places are wanted again.
             dropping = _dropping(self._state, machine)
             drop = dropping[: max(0, len(dropping) - self._added_nodes(machine))]
             plan.events.append(_sized(machine, self._now, drop, site.gang))
-            hold = money.hold_growth(machine)
-        if hold is not None:
-            plan.held.setdefault(spec.name, []).append(hold)
+        if site.hold is not None:
+            plan.held.setdefault(spec.name, []).append(site.hold)
 
     def _added_nodes(self, machine: RentedMachine) -> int:
         return machine.nodes - self._state.machines[machine.id].nodes

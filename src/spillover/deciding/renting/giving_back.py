@@ -71,7 +71,7 @@ def give_back(
                 spare -= 1
             case MachineState.DRAINING:
                 at = machine.since + DRAINED_FOR
-                if use.held:
+                if use.held and not _is_failed(machine, use):
                     continue
                 if at > now and machine.notice is None:
                     found.again = min(found.again, at)
@@ -119,6 +119,11 @@ def _use_of(state: State, machine: RentedMachine) -> _Use:
     return _Use(bool(node.held), True, lost, "" if node.drained == POOL else node.drained)
 
 
+def _is_failed(machine: RentedMachine, use: _Use) -> bool:
+    """Return whether a whole cluster does not answer. Jobs that wait for it would wait for ever."""
+    return machine.is_cluster and use.lost is not None
+
+
 def _kept_until(why: str, at: int, now: int, *, spare: int, needed: bool) -> int:
     """Return until when a ready machine stays whose time is over: FOREVER while the pool has too few."""
     if at > now or why != EMPTY:
@@ -132,7 +137,7 @@ def _leaves(
     state: State, spec: ClusterSpec, pool: Pool, machine: RentedMachine, use: _Use
 ) -> tuple[str, int]:
     """Return why and when a ready machine is given back; FOREVER while it has tasks."""
-    if use.lost is not None and not use.held:
+    if use.lost is not None and (not use.held or _is_failed(machine, use)):
         return LOST_CLUSTER if machine.is_cluster else LOST, use.lost + pool.join_within
     empty = machine.empty_since
     if empty is None or not use.known or use.held:

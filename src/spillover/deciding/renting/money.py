@@ -68,32 +68,26 @@ class PoolMoney:
 
     # --- whole clusters
 
-    def pays_cluster(self, machine: RentedMachine, offer: OpenOffer) -> bool:
-        """Return whether the budget pays for a whole cluster that is to be ordered."""
-        return self.period is None or self._first_of(machine, offer)[0] <= self.left
+    def pays_cluster(
+        self, machine: RentedMachine, offer: OpenOffer, before: MachineHeld | None = None
+    ) -> bool:
+        """Return whether the budget pays for a whole cluster with these nodes, which this plan may have held for before."""
+        return self.period is None or self._needs(machine, offer)[0] <= self.left + _amount(before)
 
-    def hold_cluster(self, machine: RentedMachine, offer: OpenOffer) -> MachineHeld | None:
-        """Return the first hold of a whole cluster, and count it; None without a budget."""
+    def hold_cluster(
+        self, machine: RentedMachine, offer: OpenOffer, before: MachineHeld | None = None
+    ) -> MachineHeld | None:
+        """Return what is held for a whole cluster instead of what this plan held before; None without a budget."""
         if self.period is None:
             return None
-        amount, until = self._first_of(machine, offer)
-        self.left -= amount
-        return MachineHeld(machine.id, amount, until, self.period)
-
-    def pays_growth(self, machine: RentedMachine) -> bool:
-        """Return whether the budget pays for a whole cluster as it is with more nodes."""
-        return self.period is None or self._further(machine)[0] <= self.left
-
-    def hold_growth(self, machine: RentedMachine) -> MachineHeld | None:
-        """Return a further hold for a whole cluster with more nodes, and count it; None without a budget."""
-        if self.period is None:
-            return None
-        amount, until = self._further(machine)
-        self.left -= amount
+        amount, until = self._needs(machine, offer)
+        self.left += _amount(before) - max(0, amount)
         return MachineHeld(machine.id, max(0, amount), until, self.period)
 
-    def _first_of(self, machine: RentedMachine, offer: OpenOffer) -> tuple[int, int]:
-        """Return what a new cluster holds, in millionths, and until when that pays, nanoseconds UTC."""
+    def _needs(self, machine: RentedMachine, offer: OpenOffer) -> tuple[int, int]:
+        """Return what must be held for a whole cluster, in millionths, and until when that pays, nanoseconds UTC."""
+        if machine.holds:
+            return self._further(machine)
         until = self._now + billed(self._billing, 2 * offer.boot + AHEAD)
         return machine.bill_since(self._now, self._billing, until), until
 
@@ -123,3 +117,7 @@ class PoolMoney:
 
     def _cost(self, offer: Offer, time: int) -> int:
         return machine_cost(offer, self._billing, time)
+
+
+def _amount(hold: MachineHeld | None) -> int:
+    return 0 if hold is None else hold.amount

@@ -282,10 +282,7 @@ class Renting:
                 self.again = min(self.again, money.next_look(machine))
         if ending:
             why = "the budget of the pool is used up"
-            self.events += deciders.end(self._state, spec.name, ending, why, self._now)
-            for machine in ending:
-                self.events += deciders.drain(self._state, machine, self._now)
-                self.events += deciders.interrupt(self._state, machine, self._now)
+            self.events += deciders.end_at_once(self._state, spec.name, ending, why, self._now)
 
     def _reopen(self, spec: ClusterSpec) -> None:
         """Plan again when a closed offer opens, or a budget renews."""
