@@ -1,16 +1,18 @@
 """A provider in memory, whose machines are only entries: for tests, and an example of the contract.
 
-The account is a `FakeCloud`. It outlives the providers that use it, as a real one outlives servers.
+The account is a `FakeCloud`. It outlives the providers that use it, as a real one outlives servers. With the option
+`clusters`, what it makes are whole clusters.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spillover.model.pools import Offer, RefusalCause
 from spillover.ports.provider import (
+    ClusterMaker,
     Created,
     Listed,
     Listing,
@@ -29,7 +31,7 @@ from spillover.ports.provider import (
 
 
 class FakeMachine(Struct):
-    """A machine of an account."""
+    """A machine of an account, or a whole cluster."""
 
     id: str
     order: Order
@@ -38,6 +40,22 @@ class FakeMachine(Struct):
     presence: Presence = Presence.RUNNING
     tagged: bool = True
     interrupted: bool = False
+    nodes: list[str] = field(default_factory=list)
+    """Names of the nodes of a cluster, oldest first."""
+    grown: int = 0
+    """How many nodes it ever had. Names are never used again."""
+
+    def resize(self, nodes: int, drop: Sequence[str] = ()) -> None:
+        """Add nodes, or remove first those named in `drop` and then the youngest."""
+        going = [
+            *[each for each in self.nodes if each in drop],
+            *[each for each in reversed(self.nodes) if each not in drop],
+        ]
+        for each in going[: max(0, len(self.nodes) - nodes)]:
+            self.nodes.remove(each)
+        while len(self.nodes) < nodes:
+            self.grown += 1
+            self.nodes.append(f"{self.id}-node-{self.grown}")
 
 
 class FakeCloud:
@@ -59,6 +77,8 @@ class FakeCloud:
         """Whether listings are whole."""
         self.keeps = False
         """Whether it refuses to destroy machines."""
+        self.slow = False
+        """Whether new machines stay PENDING, until `boot`."""
         self.calls = 0
         """How many requests arrived."""
 
@@ -67,13 +87,21 @@ class FakeCloud:
         if order.token not in self.tokens:
             id_ = f"fake-{len(self.machines) + 1}"
             self.tokens[order.token] = id_
-            self.machines[id_] = FakeMachine(id_, order, self.clock())
+            made = FakeMachine(id_, order, self.clock(), Presence.PENDING if self.slow else Presence.RUNNING)
+            made.resize(order.nodes)
+            self.machines[id_] = made
         return self.machines[self.tokens[order.token]]
+
+    def boot(self) -> None:
+        """Let all machines run that are PENDING."""
+        for each in self.machines.values():
+            if each.presence is Presence.PENDING:
+                each.presence = Presence.RUNNING
 
     def take_back(self) -> None:
         """Take all machines back."""
         for each in self.machines.values():
-            if each.presence is Presence.RUNNING:
+            if each.presence in {Presence.PENDING, Presence.RUNNING}:
                 each.presence, each.interrupted = Presence.GONE, True
 
     def arrive(self) -> None:
@@ -122,6 +150,7 @@ class FakeProvider(Provider):
                 each.at,
                 "taken back" if each.interrupted else "",
                 each.interrupted,
+                len(each.nodes) if each.order.nodes else None,
             )
             for each in cloud.machines.values()
             if each.order.owner == self._owner
@@ -153,8 +182,44 @@ class FakeProvider(Provider):
         """See Provider."""
 
 
+class FakeMaker(FakeProvider, ClusterMaker):
+    """Rents whole clusters of an account for one owner."""
+
+    async def kubeconfig(self, id_: str) -> str:
+        """See ClusterMaker. Nobody listens at the address in it."""
+        if self._cluster(id_).presence is not Presence.RUNNING:
+            raise ProviderError(f"the cluster {id_} does not run yet")
+        return KUBECONFIG.replace("NAME", id_)
+
+    async def resize(self, id_: str, nodes: int, drop: Sequence[str]) -> None:
+        """See ClusterMaker."""
+        self._cluster(id_).resize(nodes, drop)
+
+    def _cluster(self, id_: str) -> FakeMachine:
+        """Return a cluster that is there; raise ProviderError."""
+        self._cloud.arrive()
+        found = self._cloud.machines.get(id_)
+        if found is None or found.presence not in {Presence.PENDING, Presence.RUNNING}:
+            raise ProviderError(f"there is no cluster {id_}")
+        return found
+
+
+KUBECONFIG: Final = """\
+apiVersion: v1
+kind: Config
+current-context: NAME
+clusters: [{name: NAME, cluster: {server: "https://127.0.0.1:9"}}]
+contexts: [{name: NAME, context: {cluster: NAME, user: NAME}}]
+users: [{name: NAME, user: {token: secret-NAME}}]
+"""
+"""Of every cluster, with its id for NAME."""
+
+
 class FakeForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """It has no options."""
+    """Its options."""
+
+    clusters: bool = False
+    """Whether it makes whole clusters."""
 
 
 class FakeKind(ProviderKind):
@@ -166,7 +231,10 @@ class FakeKind(ProviderKind):
     def __init__(self) -> None:
         self.cloud = FakeCloud()
 
+    def makes_clusters(self, form: FakeForm) -> bool:
+        """See ProviderKind."""
+        return form.clusters
+
     def open(self, form: FakeForm, opening: ProviderOpening) -> FakeProvider:
         """See ProviderKind."""
-        del form
-        return FakeProvider(self.cloud, opening.owner)
+        return (FakeMaker if form.clusters else FakeProvider)(self.cloud, opening.owner)

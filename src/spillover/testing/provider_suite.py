@@ -300,7 +300,7 @@ class ProviderSuite:
                 self.provoke(Fault.PARTIAL)
                 listing = await provider.list()
                 assert not listing.whole
-                _check_line(listing.why)
+                check_line(listing.why)
                 self.mend()
                 assert (await provider.list()).whole
 
@@ -401,7 +401,7 @@ class ProviderSuite:
                 self.provoke(Fault.REFUSED_DESTROY)
                 left = await provider.destroy([id_])
                 assert [*left] == [id_]
-                _check_line(left[id_])
+                check_line(left[id_])
                 assert [each.id for each in await self.mine(provider)] == [id_]
 
         self.play(story())
@@ -421,7 +421,7 @@ class ProviderSuite:
                 answer = await provider.create(self.an_order())
                 assert isinstance(answer, Refused), answer
                 assert answer.cause is RefusalCause(fault)
-                _check_line(answer.why)
+                check_line(answer.why)
                 self.mend()
                 assert not await self.mine(provider)
                 await self.made(provider, self.an_order(2))
@@ -439,7 +439,7 @@ class ProviderSuite:
             async with self.renting(open_provider) as provider:
                 self.provoke(fault)
                 answer = await provider.create(self.an_order())
-                _check_line(_not_now(answer).why)
+                check_line(_not_now(answer).why)
                 self.mend()
                 assert not await self.mine(provider)
                 id_ = await self.made(provider, self.an_order())
@@ -460,11 +460,11 @@ class ProviderSuite:
                 listing: Listing | None = None
                 with pytest.raises(ProviderError) as listed:
                     listing = await provider.list()
-                _check_line(str(listed.value))
+                check_line(str(listed.value))
                 assert listing is None
                 with pytest.raises(ProviderError) as destroyed:
                     await provider.destroy([id_])
-                _check_line(str(destroyed.value))
+                check_line(str(destroyed.value))
                 self.mend()
                 assert [each.id for each in await self.mine(provider)] == [id_]
 
@@ -482,7 +482,7 @@ class ProviderSuite:
                 self.provoke(fault)
                 answer = await provider.create(self.an_order())
                 assert isinstance(answer, Unknown), answer
-                _check_line(answer.why)
+                check_line(answer.why)
                 assert len(await self.mine(provider)) == (fault is Fault.LOST_ANSWER)
                 id_ = await self.made(provider, self.an_order())
                 assert [each.id for each in await self.mine(provider)] == [id_]
@@ -512,7 +512,7 @@ class ProviderSuite:
                 lines = list(await provider.check([self.offer, bad]))
                 assert lines
                 for line in lines:
-                    _check_line(line)
+                    check_line(line)
 
         self.play(story())
 
@@ -551,7 +551,7 @@ def _not_now(answer: Created) -> NotNow | Unknown:
     return answer
 
 
-def _check_line(line: str) -> None:
+def check_line(line: str) -> None:
     """Check a text for people: one line that says something."""
     assert line.strip() == line
     assert line
