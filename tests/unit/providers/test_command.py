@@ -1,4 +1,4 @@
-"""Programs of an operator: what they get, what their ends mean, and what is kept of them."""
+"""Programs of an operator: what they get, what their ends mean, and what is kept of them; for machines and clusters."""
 
 import asyncio
 import json
@@ -22,7 +22,8 @@ from spillover.ports.provider import (
     name_prefix,
 )
 from spillover.providers.command import programs
-from spillover.providers.command.provider import CommandForm, CommandKind, CommandProvider
+from spillover.providers.command.provider import CommandForm, CommandKind, CommandMaker, CommandProvider
+from spillover.testing.maker_suite import MakerSuite
 from spillover.testing.provider_suite import CLUSTER, OTHER, OWNER, ProviderSuite, an_opening
 from tests.support.processes import wait_until
 
@@ -266,3 +267,100 @@ def test_options_that_make_no_sense_are_named() -> None:
         (("timeout",), "'0s' is out of range; the minimum is 0.1s"),
     ]
     assert not CommandKind().check(CommandForm("a", "b", "c"), [])
+
+
+# --- whole clusters
+
+MAKING = MakerSuite()
+
+
+def maker(folder: Path, script: str) -> CommandMaker:
+    """A maker whose five programs are one shell script; $1 is which."""
+    names = ("create", "list", "destroy", "kubeconfig", "resize")
+    form = CommandForm(**{each: ["sh", "-c", script, "sh", each] for each in names})
+    assert CommandKind().makes_clusters(form)
+    found = CommandKind().open(form, an_opening(folder))
+    assert isinstance(found, CommandMaker)
+    return found
+
+
+def test_create_gets_the_size_of_a_cluster_and_the_labels_of_its_nodes(folder: Path) -> None:
+    offer = replace(MAKING.offer, zone="a", labels={"rack": "r1"})
+    made = maker(folder, f'cat > {folder}/asked; echo \'{{"id": "c-1"}}\'')
+    assert run(made.create(MAKING.an_order(offer=offer, nodes=3))) == Made("c-1")
+    asked = json.loads((folder / "asked").read_text())
+    assert asked["nodes"] == 3
+    assert asked["labels"] == {
+        "spillover.dev/type": "small",
+        "spillover.dev/zone": "a",
+        "spillover.dev/market": "on-demand",
+        "rack": "r1",
+    }
+    assert not {"join", "agent_options", "user_data"} & asked.keys(), "no agent joins"
+
+
+def test_a_listing_tells_the_nodes_of_clusters(folder: Path) -> None:
+    folder.mkdir()
+    tags = {"spillover-owner": OWNER}
+    machines = [
+        {"id": "c-1", "state": "running", "tags": tags, "nodes": 3},
+        {"id": "c-2", "state": "pending", "tags": tags},
+    ]
+    (folder / "answer").write_text(json.dumps({"machines": machines}))
+    listing = run(maker(folder, f"cat {folder}/answer").list())
+    assert [each.nodes for each in listing.machines] == [3, None]
+    (folder / "answer").write_text(json.dumps({"machines": [machines[0] | {"nodes": -1}]}))
+    with pytest.raises(ProviderError, match="Expected `int` >= 0"):
+        run(maker(folder, f"cat {folder}/answer").list())
+
+
+def test_the_output_of_the_program_is_the_kubeconfig(folder: Path) -> None:
+    text = run(
+        maker(folder, f'test $1 = kubeconfig && cat > {folder}/asked; echo "kind: Config"').kubeconfig("c-1")
+    )
+    assert text == "kind: Config\n"
+    asked = json.loads((folder / "asked").read_text())
+    assert (asked["id"], asked["owner"], asked["cluster"]) == ("c-1", OWNER, CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo 'no such cluster' >&2; exit 1", "kubeconfig failed: no such cluster; see "),
+        ("true", "kubeconfig wrote nothing; it must write the kubeconfig to standard output"),
+        ("printf '\\377\\376'", "kubeconfig wrote something else than text"),
+        ("head -c 17000000 /dev/zero", "kubeconfig wrote more than 16 MiB"),
+    ],
+)
+def test_a_kubeconfig_that_is_none_is_told(folder: Path, script: str, why: str) -> None:
+    with pytest.raises(ProviderError) as failed:
+        run(maker(folder, script).kubeconfig("c-1"))
+    assert str(failed.value).startswith(why)
+
+
+def test_resize_gets_the_nodes_to_have_and_those_to_drop(folder: Path) -> None:
+    run(maker(folder, f"cat > {folder}/asked").resize("c-1", 2, ["n3", "n1"]))
+    asked = json.loads((folder / "asked").read_text())
+    assert (asked["id"], asked["nodes"], asked["drop"]) == ("c-1", 2, ["n3", "n1"])
+    with pytest.raises(ProviderError, match="resize failed: it is gone; see "):
+        run(maker(folder, "echo it is gone >&2; exit 3").resize("c-1", 2, []))
+
+
+@pytest.mark.parametrize(("there", "missing"), [("kubeconfig", "resize"), ("resize", "kubeconfig")])
+def test_one_program_of_a_maker_without_the_other_is_a_mistake(there: str, missing: str) -> None:
+    form = replace(CommandForm("a", "b", "c"), **{there: "d"})
+    (flaw,) = CommandKind().check(form, [])
+    assert (flaw.path, flaw.message) == (
+        (missing,),
+        (
+            f"is missing; write the program that does this: {missing}: /path/to/program "
+            "(whole clusters need both kubeconfig and resize)"
+        ),
+    )
+    assert not CommandKind().makes_clusters(CommandForm("a", "b", "c"))
+
+
+def test_programs_of_a_maker_that_are_not_there_are_named() -> None:
+    form = CommandForm("sh", "sh", "sh", kubeconfig="sh", resize="no-such-program")
+    (line,) = CommandKind().missing(form, dict(os.environ), Path())
+    assert line == "the provider command cannot run no-such-program; install it, or make it executable"

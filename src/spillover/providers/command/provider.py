@@ -3,6 +3,8 @@
 Each program gets a JSON document on standard input and writes one to standard output. The exit code of `create` says
 whether the machine exists; docs/pools.md has the forms. What makes an order safe to repeat is up to the program: it
 gets the token and a name that is unique to the order.
+
+With two more programs, `kubeconfig` and `resize`, what the programs make are whole clusters.
 """
 
 import asyncio
@@ -25,6 +27,7 @@ from spillover.ports.kinds import Flaw
 from spillover.ports.provider import (
     MACHINE_TAG,
     OWNER_TAG,
+    ClusterMaker,
     Created,
     Listed,
     Listing,
@@ -57,6 +60,8 @@ REFUSALS: Final = {
 NOT_NOW: Final = 75
 """Exit code of `create` that says that the machine does not exist, and that the order may be repeated."""
 PROGRAMS: Final = ("create", "list", "destroy")
+MAKING: Final = ("kubeconfig", "resize")
+"""Programs that only makers of whole clusters have."""
 _Words = str | list[str]
 
 
@@ -77,6 +82,10 @@ class CommandForm(Struct, frozen=True, forbid_unknown_fields=True):
     program: Annotated[
         str, Meta(min_length=1, description="The program `spill` on the machines, in `user_data`.")
     ] = "spill"
+    kubeconfig: Annotated[
+        _Words, Meta(description="Program that writes the kubeconfig of a whole cluster.")
+    ] = ""
+    resize: Annotated[_Words, Meta(description="Program that sets how many nodes a cluster has.")] = ""
 
 
 class CommandKind(ProviderKind):
@@ -85,15 +94,21 @@ class CommandKind(ProviderKind):
     name: ClassVar[str] = "command"
     form: ClassVar[type[Struct]] = CommandForm
 
+    def makes_clusters(self, form: CommandForm) -> bool:
+        """See ProviderKind. The two programs that only clusters need tell."""
+        return any(getattr(form, name) for name in MAKING)
+
     def check(self, form: CommandForm, offers: Sequence[Offer]) -> Sequence[Flaw]:
         """Return programs that are not given, and a timeout that is none."""
         del offers
         found = Findings()
-        for name in PROGRAMS:
+        for name in self._programs(form):
             try:
                 if not _words(getattr(form, name)):
+                    why = " (whole clusters need both kubeconfig and resize)" if name in MAKING else ""
                     found.add(
-                        (name,), f"is missing; write the program that does this: {name}: /path/to/program"
+                        (name,),
+                        f"is missing; write the program that does this: {name}: /path/to/program{why}",
                     )
             except ValueError as error:
                 found.add((name,), f"{shown(getattr(form, name))} is not a command: {error}")
@@ -104,7 +119,7 @@ class CommandKind(ProviderKind):
         """Return programs that are not on this machine."""
         del home
         path = {**environ, **form.env}.get("PATH")
-        programs = dict.fromkeys(_words(getattr(form, name))[0] for name in PROGRAMS)
+        programs = dict.fromkeys(_words(getattr(form, name))[0] for name in self._programs(form))
         return [
             f"the provider command cannot run {each}; install it, or make it executable"
             for each in programs
@@ -113,7 +128,11 @@ class CommandKind(ProviderKind):
 
     def open(self, form: CommandForm, opening: ProviderOpening) -> "CommandProvider":
         """See ProviderKind."""
-        return CommandProvider(form, opening)
+        return (CommandMaker if self.makes_clusters(form) else CommandProvider)(form, opening)
+
+    def _programs(self, form: CommandForm) -> Sequence[str]:
+        """Return the options that name a program which is needed."""
+        return (*PROGRAMS, *MAKING) if self.makes_clusters(form) else PROGRAMS
 
 
 class _Made(Struct):
@@ -133,6 +152,7 @@ class _Machine(Struct):
     at: str = ""
     reason: str = ""
     interrupted: bool = False
+    nodes: Annotated[int, Meta(ge=0)] | None = None
 
 
 class _Listing(Struct):
@@ -244,7 +264,7 @@ class CommandProvider(Provider):
     def _asked(self, order: Order) -> dict[str, Any]:
         """Return what `create` gets."""
         offer = order.offer
-        return {
+        asked = {
             **self._who(),
             "machine": order.machine,
             "token": order.token,
@@ -257,8 +277,14 @@ class CommandProvider(Provider):
             "cpu": offer.resources.cpu / 1000,
             "memory": offer.resources.memory,
             "gpu": offer.resources.gpu,
+        }
+        return asked | self._asked_for(order)
+
+    def _asked_for(self, order: Order) -> dict[str, Any]:
+        """Return what starts the agent of a machine."""
+        return {
             "join": order.join,
-            "agent_options": offer_options(offer),
+            "agent_options": offer_options(order.offer),
             "user_data": user_data(order, program=self._form.program),
         }
 
@@ -268,6 +294,32 @@ class CommandProvider(Provider):
         if owner is None:
             return machine.name.startswith(name_prefix(self._opening.owner))
         return owner == self._opening.owner
+
+
+class CommandMaker(CommandProvider, ClusterMaker):
+    """Rents whole clusters through programs."""
+
+    async def kubeconfig(self, id_: str) -> str:
+        """See ClusterMaker."""
+        said = await self._answer(self._form.kubeconfig, {**self._who(), "id": id_}, "kubeconfig")
+        if len(said.answer) > MOST_OUTPUT:
+            raise ProviderError(f"kubeconfig wrote more than {MOST_OUTPUT >> 20} MiB")
+        try:
+            text = said.answer.decode()
+        except UnicodeDecodeError:
+            raise ProviderError("kubeconfig wrote something else than text") from None
+        if not text.strip():
+            raise ProviderError("kubeconfig wrote nothing; it must write the kubeconfig to standard output")
+        return text
+
+    async def resize(self, id_: str, nodes: int, drop: Sequence[str]) -> None:
+        """See ClusterMaker."""
+        asked = {**self._who(), "id": id_, "nodes": nodes, "drop": [*drop]}
+        await self._answer(self._form.resize, asked, "resize")
+
+    def _asked_for(self, order: Order) -> dict[str, Any]:
+        """Return how large a cluster is, and the labels of its nodes."""
+        return {"nodes": order.nodes, "labels": order.offer.agent_labels}
 
 
 def _listed(machine: _Machine) -> Listed:
@@ -280,6 +332,7 @@ def _listed(machine: _Machine) -> Listed:
         _at(machine.at),
         plain(machine.reason).strip(),
         machine.interrupted,
+        machine.nodes,
     )
 
 
