@@ -14,7 +14,7 @@ from spillover.forms.checking import check
 from spillover.forms.problems import BadForm, Findings, FormProblem, Path, shown
 from spillover.forms.quantities import MOST_CPU, check_name, duration, read_cpu, read_memory
 from spillover.model.backoff import reason_of
-from spillover.model.cluster import AGENTS, ClusterSpec, Role
+from spillover.model.cluster import AGENTS, ClusterSpec, Role, pool_price
 from spillover.model.ids import ClusterName
 from spillover.model.resources import Resources
 from spillover.model.topology import NODE, Level
@@ -158,11 +158,12 @@ def _spec(
     except Exception as error:  # noqa: BLE001 - the kind may be foreign code
         found.add(path, f"cluster kind {kind.name} failed to report its capabilities: {reason_of(error)}")
     pool, billing = pools.read(doc, read_billing(doc.billing, (*path, "billing"), found), path, found)
+    price = read_price(doc.price, Role(doc.role), (*path, "price"), found)
     return ClusterSpec(
         ClusterName(doc.name),
         doc.kind,
         Role(doc.role),
-        read_price(doc.price, Role(doc.role), (*path, "price"), found),
+        price if pool is None else pool_price(pool, price.egress_gb),
         billing,
         gangs=Capability.GANGS in can,
         startup=duration(doc.startup, (*path, "startup"), found, most=DAY) or 0,

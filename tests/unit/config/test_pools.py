@@ -193,6 +193,14 @@ def test_billing_is_said_once() -> None:
     assert line == "billing: is set in `pool` too; remove one of them"
 
 
+def test_jobs_on_a_pool_have_the_price_of_their_share_of_a_machine() -> None:
+    (spec,) = read(f"provider: process, offers: [{SMALL}]").clusters
+    assert spec.pool is not None
+    (offer,) = spec.pool.offers
+    (machine,) = spec.price.machines
+    assert (machine.name, machine.resources, machine.hour) == (offer.key, offer.resources, offer.hour)
+
+
 def test_what_leaves_a_pool_has_its_price() -> None:
     config = read(f"provider: process, offers: [{SMALL}]", "role: rented, price: {egress_gb: 0.1}")
     assert config.clusters[0].price.egress_gb == 100_000
