@@ -132,6 +132,9 @@ def _check_form(doc: ClusterDoc, form: Struct, kinds: Kinds, path: Path, found: 
             told = f"is only allowed with kind: {kind.name}"
             found.add((*path, section_of(kind)), told)
     place = path if mine.section is None else (*path, section_of(mine))
+    for name in mine.access if doc.pool is not None else ():
+        if getattr(form, name):
+            found.add((*place, name), "is not allowed with `pool`: the provider says how to connect")
     try:
         for flaw in mine.check(form, ClusterName(doc.name)):
             found.add((*place, *flaw.path), flaw.message)
@@ -157,7 +160,8 @@ def _spec(
         can = kind.capabilities(form)
     except Exception as error:  # noqa: BLE001 - the kind may be foreign code
         found.add(path, f"cluster kind {kind.name} failed to report its capabilities: {reason_of(error)}")
-    pool, billing = pools.read(doc, read_billing(doc.billing, (*path, "billing"), found), path, found)
+    billing = read_billing(doc.billing, (*path, "billing"), found)
+    pool, billing = pools.read(doc, kind, billing, path, found)
     price = read_price(doc.price, Role(doc.role), (*path, "price"), found)
     return ClusterSpec(
         ClusterName(doc.name),

@@ -20,6 +20,7 @@ from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.pools import Offer, Pool, PoolBudget, machine_id
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, HOUR, SECOND, format_duration, format_money
+from spillover.ports.kinds import ClusterKind
 from spillover.ports.provider import ProviderKind
 from spillover.providers.registry import Providers, load_providers
 from spillover.wire.configfile import BillingDoc, ClusterDoc, OfferDoc, PoolDoc, PriceDoc
@@ -28,6 +29,7 @@ AUTO: Final = "auto"
 VARIABLE: Final = "SPILL_POOL_"
 """How the names of environment variables with options of providers begin; then CLUSTER_OPTION."""
 MOST_BOOT: Final = DAY
+MOST_NODES: Final = 100_000
 _MANY: Final = 10**9
 """A number of a machine that no pool ever reaches."""
 
@@ -42,53 +44,59 @@ class PoolReader:
         """Options of the provider of each cluster that was read, in the provider's form."""
 
     def read(
-        self, doc: ClusterDoc, billing: Billing, path: Path, found: Findings
+        self, doc: ClusterDoc, kind: ClusterKind, billing: Billing, path: Path, found: Findings
     ) -> tuple[Pool | None, Billing]:
-        """Read the pool of a cluster, and how its machines are billed; None if it has none."""
+        """Read the pool of a cluster of a kind, and how its machines are billed; None if it has none."""
         if doc.pool is None:
             return None, billing
         here: Path = (*path, "pool")
-        _check_place(doc, doc.pool, path, found)
+        _check_place(doc, doc.pool, kind, path, found)
         if doc.pool.billing is not None:
             billing = read_billing(doc.pool.billing, (*here, "billing"), found)
-        offers, origins = _offers(doc.pool.offers, (*here, "offers"), found)
-        provider = self._provider(doc, doc.pool, offers, origins, here, found)
-        return _pool(doc.pool, provider, offers, billing, here, found), billing
+        name, provider, form = self._provider(doc, doc.pool, here, found)
+        whole = doc.kind != AGENTS
+        if provider is not None and form is not None:
+            whole = self._makes_clusters(doc, provider, form, (*here, "provider"), found)
+        offers, origins = _offers(doc.pool.offers, (*here, "offers"), found, whole=whole)
+        if provider is not None and form is not None:
+            _check_provider(provider, form, offers, origins, here, found)
+        return _pool(doc.pool, name, offers, billing, here, found), billing
 
     def _provider(
-        self,
-        doc: ClusterDoc,
-        pool: PoolDoc,
-        offers: list[Offer],
-        origins: list[int],
-        path: Path,
-        found: Findings,
-    ) -> str:
-        """Read the provider and its options; return its name."""
+        self, doc: ClusterDoc, pool: PoolDoc, path: Path, found: Findings
+    ) -> tuple[str, ProviderKind | None, Struct | None]:
+        """Read the provider and its options; return its name, and what could be read."""
         place: Path = (*path, "provider")
         said = {pool.provider: None} if isinstance(pool.provider, str) else pool.provider
         if len(said) != 1:
             found.add(place, "is not one provider; write its name, or {name: {option: value}}")
-            return ""
+            return "", None, None
         ((name, options),) = said.items()
         kind = self._providers().get(name)
         if kind is None:
             found.add(place, self._providers().why_not(name))
-            return name
+            return name, None, None
         form = self._form(kind, doc.name, options or {}, (*place, name), found)
-        if form is None:
-            return name
-        self.forms[doc.name] = form
+        if form is not None:
+            self.forms[doc.name] = form
+        return name, kind, form
+
+    def _makes_clusters(
+        self, doc: ClusterDoc, provider: ProviderKind, form: Struct, place: Path, found: Findings
+    ) -> bool:
+        """Return whether a provider makes whole clusters, which must fit the kind of the cluster."""
         try:
-            for flaw in kind.check(form, offers):
-                match flaw.path:
-                    case ("offers", int(at), *rest):
-                        found.add((*path, "offers", origins[at], *rest), flaw.message)
-                    case _:
-                        found.add((*place, name, *flaw.path), flaw.message)
+            whole = provider.makes_clusters(form)
         except Exception as error:  # noqa: BLE001 - the provider may be foreign code
-            found.add(place, f"the provider {name} failed to check its options: {reason_of(error)}")
-        return name
+            found.add(place, f"the provider {provider.name} failed to check its options: {reason_of(error)}")
+            return doc.kind != AGENTS
+        if whole and doc.kind == AGENTS:
+            told = f"{provider.name} makes whole clusters with these options, not machines"
+            found.add(place, f"{told}; write `kind: kubernetes` for the cluster")
+        elif not whole and doc.kind != AGENTS:
+            told = f"{provider.name} rents machines with these options, not whole clusters"
+            found.add(place, f"{told}; write `kind: {AGENTS}` for the cluster")
+        return whole
 
     def _form(
         self, kind: ProviderKind, cluster: str, options: dict[str, Any], path: Path, found: Findings
@@ -120,17 +128,34 @@ class PoolReader:
         return told
 
 
+def _check_provider(
+    provider: ProviderKind, form: Struct, offers: list[Offer], origins: list[int], path: Path, found: Findings
+) -> None:
+    """Add what a provider finds wrong with its options and offers."""
+    place: Path = (*path, "provider", provider.name)
+    try:
+        for flaw in provider.check(form, offers):
+            match flaw.path:
+                case ("offers", int(at), *rest):
+                    found.add((*path, "offers", origins[at], *rest), flaw.message)
+                case _:
+                    found.add((*place, *flaw.path), flaw.message)
+    except Exception as error:  # noqa: BLE001 - the provider may be foreign code
+        told = f"the provider {provider.name} failed to check its options: {reason_of(error)}"
+        found.add(place[:-1], told)
+
+
 def variable_of(cluster: str, option: str) -> str:
     """Return the environment variable that sets an option of the provider of a cluster."""
     words = f"{cluster}_{option}".upper()
     return VARIABLE + "".join(each if each.isascii() and each.isalnum() else "_" for each in words)
 
 
-def _check_place(doc: ClusterDoc, pool: PoolDoc, path: Path, found: Findings) -> None:
+def _check_place(doc: ClusterDoc, pool: PoolDoc, kind: ClusterKind, path: Path, found: Findings) -> None:
     """Add problems of a pool beside other settings of its cluster."""
     place: Path = (*path, "pool")
-    if doc.kind != AGENTS:
-        found.add(place, f"is only allowed with kind: {AGENTS}")
+    if doc.kind != AGENTS and not kind.kubeconfig:
+        found.add(place, f"is not possible with kind: {doc.kind}, of which no clusters can be made")
     elif getattr(doc, "local", None):
         found.add((*path, "local"), "is not allowed with `pool`; move these agents to another cluster")
     if Role(doc.role) is not Role.RENTED:
@@ -147,7 +172,9 @@ def _check_place(doc: ClusterDoc, pool: PoolDoc, path: Path, found: Findings) ->
         found.add((*path, "name"), told)
 
 
-def _offers(docs: list[OfferDoc], path: Path, found: Findings) -> tuple[list[Offer], list[int]]:
+def _offers(
+    docs: list[OfferDoc], path: Path, found: Findings, *, whole: bool
+) -> tuple[list[Offer], list[int]]:
     """Return an offer for each zone of each entry, and for each of them the index of its entry."""
     if not docs:
         told = "is empty; add an offer, such as {type: small, cpu: 4, memory: 16Gi, hour: 0.2}"
@@ -156,7 +183,8 @@ def _offers(docs: list[OfferDoc], path: Path, found: Findings) -> tuple[list[Off
     origins: list[int] = []
     for at, doc in enumerate(docs):
         here: Path = (*path, at)
-        for offer in _each_zone(doc, here, found):
+        nodes = _nodes(doc, here, found, whole=whole)
+        for offer in _each_zone(doc, nodes, here, found):
             if offer.key in offers:
                 where = f" in zone {shown(offer.zone)}" if offer.zone else ""
                 told = f"{shown(doc.type)} is offered twice{where} on the {offer.market} market; remove one"
@@ -167,8 +195,28 @@ def _offers(docs: list[OfferDoc], path: Path, found: Findings) -> tuple[list[Off
     return [*offers.values()], origins
 
 
-def _each_zone(doc: OfferDoc, path: Path, found: Findings) -> list[Offer]:
-    """Return an offer for each zone of an entry."""
+def _nodes(doc: OfferDoc, path: Path, found: Findings, *, whole: bool) -> tuple[int, int]:
+    """Return the fewest and the most nodes of a cluster; 0 for a machine."""
+    if not whole:
+        for name in ("nodes", "cluster_hour"):
+            if getattr(doc, name) is not None:
+                found.add(
+                    (*path, name), f"is only for whole clusters, and these are machines of kind: {AGENTS}"
+                )
+        return 0, 0
+    if doc.nodes is None:
+        found.add(path, "has no `nodes`; write how many nodes a cluster may have, such as nodes: 1..10")
+        return 0, 0
+    first, _, last = str(doc.nodes).rpartition("..")
+    least, most = int(first or 1), int(last)
+    if not 1 <= least <= most <= MOST_NODES:
+        told = f"{shown(str(doc.nodes))} is not a range of nodes; write the smaller number first, from 1 to {MOST_NODES}"
+        found.add((*path, "nodes"), told)
+    return least, most
+
+
+def _each_zone(doc: OfferDoc, nodes: tuple[int, int], path: Path, found: Findings) -> list[Offer]:
+    """Return an offer for each zone of an entry; of a whole cluster with so many nodes, or of a machine."""
     for name, text in (("type", doc.type), ("family", doc.family)):
         if not _is_word(text):
             found.add((*path, name), f"{shown(text)} has spaces or other characters that no type has")
@@ -186,8 +234,10 @@ def _each_zone(doc: OfferDoc, path: Path, found: Findings) -> list[Offer]:
         doc.gpu,
     )
     words = read_words(doc.offers, (*path, "offers"), found)
+    own = 0 if doc.cluster_hour is None else money(doc.cluster_hour, (*path, "cluster_hour"), found) or 0
+    least, most = nodes
     return [
-        Offer(doc.type, resources, hour, zone, doc.spot, doc.family, words, doc.labels)
+        Offer(doc.type, resources, hour, zone, doc.spot, doc.family, words, doc.labels, most, least, own)
         for zone in (doc.zones or [""])
     ]
 
@@ -229,12 +279,17 @@ def _budget(doc: PoolDoc, offers: list[Offer], least: int, path: Path, found: Fi
     limit = money(doc.budget.limit, place, found)
     if limit is None:
         return None
-    costs = {offer.key: -(-offer.hour * least // HOUR) for offer in offers}
+    costs = {offer.key: -(-_first_hour(offer) * least // HOUR) for offer in offers}
     if costs and limit < min(costs.values()):
         key = min(costs, key=lambda each: costs[each])
         told = (
-            f"{shown(doc.budget.limit)} cannot pay for one machine: {key} costs {format_money(costs[key])} "
+            f"{shown(doc.budget.limit)} cannot pay for one {'cluster' if offers[0].nodes else 'machine'}: {key} costs {format_money(costs[key])} "
             f"for {format_duration(least)}, its boot time as it is billed; raise the limit"
         )
         found.add(place, told)
     return PoolBudget(Per(doc.budget.per), limit)
+
+
+def _first_hour(offer: Offer) -> int:
+    """Return what an hour costs of a machine, or of a whole cluster with its fewest nodes, in millionths."""
+    return offer.cluster_hour + offer.least * offer.hour if offer.nodes else offer.hour

@@ -88,6 +88,11 @@ class ClusterKind(Protocol):
     """Its form in spill.yaml: a frozen Struct that forbids unknown fields and has a default for each field."""
     section: ClassVar[str | None] = ""
     """Key of the form within a cluster; empty: the name of the kind; None: its fields are beside `name` and `role`."""
+    kubeconfig: ClassVar[str] = ""
+    """Field of the form that takes the path of a kubeconfig, so that pools can make whole clusters of this kind; empty if
+    they cannot."""
+    access: ClassVar[tuple[str, ...]] = ()
+    """Fields that say how to connect to a cluster, and that a cluster which a pool makes must not have."""
 
     @abstractmethod
     def capabilities(self, form: Any) -> frozenset[Capability]:

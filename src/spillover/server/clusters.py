@@ -43,6 +43,7 @@ def check_access(config: Config, environ: Mapping[str, str] | None = None) -> No
     wrong = [
         f"cluster {spec.name}: {line}"
         for spec in config.clusters
+        if not spec.is_template
         for line in kinds[spec.kind].missing(config.forms[spec.name], told, Path.home())
     ]
     providers = load_providers() if config.providers else None

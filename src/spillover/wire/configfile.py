@@ -251,6 +251,15 @@ class OfferDoc(Struct, frozen=True, forbid_unknown_fields=True):
     labels: Annotated[dict[str, str], Meta(max_length=100, description="Labels of its agents.")] = field(
         default_factory=dict
     )
+    nodes: Annotated[
+        int | Annotated[str, Meta(pattern=r"^[0-9]{1,6}(\.\.[0-9]{1,6})?$")] | None,
+        Meta(
+            description="For whole clusters: how many of these machines one may have, such as 1..10; default: it is a machine."
+        ),
+    ] = None
+    cluster_hour: Annotated[
+        Quantity | None, Meta(description="Price of a whole cluster for an hour, besides its nodes.")
+    ] = None
 
 
 class PoolBudgetDoc(Struct, frozen=True, forbid_unknown_fields=True):

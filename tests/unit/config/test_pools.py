@@ -177,7 +177,10 @@ def test_an_unknown_provider_lists_those_there_are_and_what_to_install() -> None
     ("more", "line"),
     [
         ("role: owned", "pool: is only allowed with role: rented"),
-        ("role: rented, kind: kubernetes", "pool: is only allowed with kind: agents"),
+        (
+            "role: rented, kind: kubernetes",
+            "pool.provider: process rents machines with these options, not whole clusters; write `kind: agents`",
+        ),
         ("role: rented, price: {cpu_hour: 1}", "price: has prices that `pool` does not use; write"),
         ("role: rented, startup: 2m", "startup: is not allowed with `pool`; write `boot` in the pool"),
         ("role: rented, local: [{name: n, cpu: 1}]", "local: is not allowed with `pool`; move these agents"),
@@ -199,6 +202,58 @@ def test_jobs_on_a_pool_have_the_price_of_their_share_of_a_machine() -> None:
     (offer,) = spec.pool.offers
     (machine,) = spec.price.machines
     assert (machine.name, machine.resources, machine.hour) == (offer.key, offer.resources, offer.hour)
+
+
+CLUSTERS = "provider: {command: {create: c, list: l, destroy: d, kubeconfig: k, resize: r}}"
+NODES = "{type: std, cpu: 4, memory: 16Gi, hour: 0.4, nodes: 2..8, cluster_hour: 0.1}"
+
+
+def test_a_pool_of_a_kubernetes_cluster_makes_whole_clusters() -> None:
+    config = read(f"{CLUSTERS}, offers: [{NODES}]", "role: rented, kind: kubernetes, region: eu")
+    (spec,) = config.clusters
+    (offer,) = pool_of(config).offers
+    assert (offer.least, offer.nodes, offer.cluster_hour) == (2, 8, 100_000)
+    assert spec.is_template
+    assert not spec.external
+
+
+@pytest.mark.parametrize(
+    ("pool", "more", "problem"),
+    [
+        (
+            f"{CLUSTERS}, offers: [{SMALL}]",
+            "kind: kubernetes",
+            "pool.offers[0]: has no `nodes`; write how many",
+        ),
+        (
+            f"{CLUSTERS}, offers: [{NODES.replace('2..8', '8..2')}]",
+            "kind: kubernetes",
+            "pool.offers[0].nodes: '8..2' is not a range of nodes; write the smaller number first",
+        ),
+        (
+            f"provider: process, offers: [{NODES.replace(', cluster_hour: 0.1', '')}]",
+            "kind: agents",
+            "pool.offers[0].nodes: is only for whole",
+        ),
+        (
+            f"{CLUSTERS}, offers: [{NODES}]",
+            "kind: agents",
+            "pool.provider: command makes whole clusters with these options, not machines; write `kind: kubernetes`",
+        ),
+        (
+            f"{CLUSTERS}, offers: [{NODES}]",
+            "kind: kubernetes, kubernetes: {context: mine}",
+            "kubernetes.context: is not allowed with `pool`: the provider says how to connect",
+        ),
+        (
+            f"{CLUSTERS}, offers: [{NODES}], budget: {{per: day, limit: 0.0001}}",
+            "kind: kubernetes",
+            "pool.budget.limit: 0.0001 cannot pay for one cluster: std",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_pool_of_whole_clusters_is_said(pool: str, more: str, problem: str) -> None:
+    assert refused(pool, f"role: rented, {more}").startswith(problem)
 
 
 def test_what_leaves_a_pool_has_its_price() -> None:

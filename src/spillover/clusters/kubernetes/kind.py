@@ -27,6 +27,8 @@ class KubernetesKind(ClusterKind):
 
     name: ClassVar[str] = "kubernetes"
     form: ClassVar[type[Struct]] = KubernetesDoc
+    kubeconfig: ClassVar[str] = "kubeconfig"
+    access: ClassVar[tuple[str, ...]] = ("kubeconfig", "context", "in_cluster")
 
     def capabilities(self, form: KubernetesDoc) -> frozenset[Capability]:
         """Return containers and gangs, and commands if there is an image for them."""
