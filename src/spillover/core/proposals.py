@@ -17,6 +17,7 @@ from spillover.core.pool_proposals import (
     SeeNotice,
     SeePrices,
     SeeRefused,
+    SeeRunning,
     SeeUnwanted,
 )
 from spillover.model.budget import Budget
@@ -538,6 +539,7 @@ Proposal: TypeAlias = (
     | OpenPool
     | SeeMade
     | SeeRefused
+    | SeeRunning
     | SeeGone
     | SeeUnwanted
     | AdmitMachine

@@ -28,6 +28,7 @@ from spillover.ports.driver import Driver, Manner
 from spillover.ports.kinds import AgentHost, CannotOpen, Opened, Opening
 from spillover.providers.registry import load_providers
 from spillover.server.pools import OpenPools, Reached, Renting
+from spillover.server.whole_clusters import TemplateHost
 
 _DRIVER: Final = (*Driver.__annotations__, *[part for part in vars(Driver) if not part.startswith("_")])
 """Members of every driver."""
@@ -86,7 +87,13 @@ def cluster_settings(read: Config | Clusters) -> dict[ClusterName, Settings]:
     return {
         spec.name: Settings(
             read.forms[spec.name],
-            None if spec.pool is None else Renting(spec.pool.provider, read.providers[spec.name]),
+            None
+            if spec.pool is None
+            else Renting(
+                spec.pool.provider,
+                read.providers[spec.name],
+                read.entries[spec.name] if spec.is_template else "",
+            ),
         )
         for spec in specs
     }
@@ -127,7 +134,9 @@ class OpenClusters:
         archive = OutputArchive(around.blobs, config.output_limit)
         self._keep = archive.keep if config.keep_output else None
         self.kinds = load_kinds()
-        self.pools = OpenPools(config, around.data, around.loop, around.umask, around.files)
+        self.pools = OpenPools(
+            config, around.data, around.loop, around.umask, around.files, lambda: self.kinds
+        )
         """Those of clusters whose machines are rented."""
         self._serves = False
         """Whether agents can find the server."""
@@ -165,11 +174,16 @@ class OpenClusters:
         around = self._around
         if kind not in self.kinds:
             raise CannotOpen(self.kinds.unusable.get(kind, f"there is no cluster kind {kind!r}"))
-        opened, manner = _opened(self.kinds, kind, settings.form, self._opening(name))
+        template = kind != AGENTS and settings.renting is not None
+        opened, manner = (
+            (TemplateHost(), Manner())
+            if template
+            else _opened(self.kinds, kind, settings.form, self._opening(name))
+        )
         if settings.renting is not None and self.pools.renting(name) is None:
             self.pools.open(name, settings.renting, self._owner(name), self.identity)
         driving = None
-        if kind != AGENTS:
+        if kind != AGENTS and not template:
             driver = cast("Driver", opened)
             driving = Driving(around.loop, driver, around.lease_sender.starts, manner, self._keep)
             around.drivers.add(driving)

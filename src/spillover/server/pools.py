@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +11,7 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spillover.clusters.kinds import Kinds
 from spillover.config.config import Address, Config
 from spillover.control.controllers.pools import PoolControl
 from spillover.control.live.loop import Loop
@@ -21,8 +22,9 @@ from spillover.model.hosts import is_loopback
 from spillover.model.ids import ClusterName
 from spillover.model.pools import JoinTerms, Offer
 from spillover.ports.kinds import CannotOpen
-from spillover.ports.provider import Provider, ProviderKind, ProviderOpening
+from spillover.ports.provider import ClusterMaker, Provider, ProviderKind, ProviderOpening
 from spillover.providers.registry import Providers, load_providers
+from spillover.server.whole_clusters import ClusterKeeper
 
 log = structlog.get_logger()
 
@@ -32,6 +34,8 @@ LONGEST_END: Final = 30.0
 """Seconds to end the machines of this machine when the server stops."""
 _PROVIDER: Final = tuple([part for part in vars(Provider) if not part.startswith("_")])
 """Members of every provider."""
+_MAKER: Final = (*_PROVIDER, *[part for part in vars(ClusterMaker) if not part.startswith("_")])
+"""Members of every provider that makes whole clusters."""
 
 
 class Renting(Struct, frozen=True):
@@ -39,6 +43,8 @@ class Renting(Struct, frozen=True):
 
     provider: str
     options: Struct
+    entry: str = ""
+    """The cluster in spill.yaml as JSON, if whole clusters are made like it; else empty."""
 
 
 class Reached(Struct, frozen=True):
@@ -65,7 +71,17 @@ class _OpenPool(Struct):
 class OpenPools:
     """The open pools; each runs in its own supervised task."""
 
-    def __init__(self, config: Config, data: Path, loop: Loop, umask: int, files: int | None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        data: Path,
+        loop: Loop,
+        umask: int,
+        files: int | None,
+        kinds: Callable[[], Kinds],
+    ) -> None:
+        self.kinds = kinds
+        """Returns the kinds of clusters."""
         self._config = config
         self._data = data
         self._loop = loop
@@ -103,6 +119,10 @@ class OpenPools:
         """Open a pool without running it; raise CannotOpen."""
         kind = self._kind(renting.provider)
         provider = self._provider(cluster, kind, renting, owner)
+        made = None
+        if renting.entry:
+            folder = self._data / "pools" / cluster / "clusters"
+            made = ClusterKeeper(cluster, folder, renting.entry, self.kinds)
         control = PoolControl(
             self._loop,
             cluster,
@@ -110,6 +130,7 @@ class OpenPools:
             owner,
             terms=lambda: self._terms(cluster, kind),
             identity=identity,
+            made=made,
         )
         self._open[cluster] = _OpenPool(renting, kind, control)
         self.controls.add(control)
@@ -133,7 +154,8 @@ class OpenPools:
         try:
             opening.data.mkdir(mode=0o700, parents=True, exist_ok=True)
             provider = kind.open(renting.options, opening)
-            lacking = [f"`{part}`" for part in _PROVIDER if not hasattr(provider, part)]
+            parts = _MAKER if kind.makes_clusters(renting.options) else _PROVIDER
+            lacking = [f"`{part}`" for part in parts if not hasattr(provider, part)]
         except CannotOpen:
             raise
         except Exception as error:
@@ -187,7 +209,7 @@ class OpenPools:
             return
         for cluster, each in self._open.items():
             if each.task is None:
-                if not each.kind.local and is_loopback(self.reached.elsewhere):
+                if not each.kind.local and not each.renting.entry and is_loopback(self.reached.elsewhere):
                     log.warning(
                         "machines of a pool cannot reach this server from elsewhere; set `grpc` or `agents.address`",
                         pool=cluster,

@@ -157,7 +157,8 @@ def _summary(pool: "PoolView") -> str:
     hour = sum([each.hour for each in live])
     left = "" if pool.budget_left is None else f", {pool.budget_left:.2f} of the budget left"
     state = f"paused: {pool.paused}" if pool.paused is not None else pool.state
-    return f"{pool.cluster} ({pool.provider}): {state}; {len(live)} of {pool.max} machines, {hour:.2f} an hour{left}"
+    what = "clusters" if any(each.nodes is not None for each in pool.offers) else "machines"
+    return f"{pool.cluster} ({pool.provider}): {state}; {len(live)} of {pool.max} {what}, {hour:.2f} an hour{left}"
 
 
 def _market(spot: bool) -> str:
@@ -172,7 +173,7 @@ def _machine(each: "MachineView") -> Row:
         why = f"empty; given back at {local(each.leaves_at)}"
     return (
         each.id,
-        each.type,
+        each.type if each.nodes is None else f"{each.nodes} x {each.type}",
         each.zone or NOTHING,
         _market(each.spot),
         each.state,
@@ -186,7 +187,7 @@ def _machine(each: "MachineView") -> Row:
 def _offer(each: "OfferView") -> Row:
     closed = "" if each.closed_until is None else f"closed until {local(each.closed_until)}: {each.reason}"
     return (
-        each.type,
+        each.type if each.nodes is None else f"1..{each.nodes} x {each.type}",
         each.zone or NOTHING,
         _market(each.spot),
         f"{each.cpu:g}",

@@ -5,16 +5,18 @@ import contextlib
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar, cast
 
 import structlog
 
 from spillover.control.live.loop import Loop
 from spillover.control.pools.comparing import Compared, Comparison
+from spillover.control.pools.knowledge import Size
 from spillover.control.pools.ledger import PoolCalls, PoolLedger, may_order
 from spillover.control.pools.orders import order_of
 from spillover.core.events import (
     AnyEvent,
+    ClusterSized,
     MachineFound,
     MachineGone,
     MachineMade,
@@ -25,15 +27,25 @@ from spillover.core.events import (
     PoolPaused,
     PoolResumed,
 )
-from spillover.core.pool_proposals import OpenPool, SeeGone, SeePrices
+from spillover.core.pool_proposals import OpenPool, SeeGone, SeePrices, SeeRunning
 from spillover.core.proposals import Proposal, Refusal
 from spillover.core.records.machines import RentedMachine
 from spillover.model.backoff import reason_of
+from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName
-from spillover.model.pools import JoinTerms, OfferKey
+from spillover.model.pools import JoinTerms, MachineId, OfferKey
 from spillover.model.units import FOREVER, SECOND
 from spillover.ports.commands import CommandError
-from spillover.ports.provider import Created, Listing, NotNow, Provider, ProviderError, Unknown
+from spillover.ports.kinds import CannotOpen
+from spillover.ports.provider import (
+    ClusterMaker,
+    Created,
+    Listing,
+    NotNow,
+    Provider,
+    ProviderError,
+    Unknown,
+)
 
 log = structlog.get_logger()
 
@@ -45,6 +57,22 @@ AGAIN: Final = 1.0
 """Seconds until the next pass while this server does not lead, or the store cannot be written."""
 LONGEST_CALL: Final = 300.0
 """Seconds after which a call counts as not answered."""
+
+
+class MadeClusters(Protocol):
+    """Keeps what the server needs to connect to whole clusters that a pool made."""
+
+    def knows(self, machine: RentedMachine) -> bool:
+        """Return whether the server can open a cluster."""
+        ...
+
+    def keep(self, machine: RentedMachine, kubeconfig: str) -> tuple[ClusterSpec, str]:
+        """Keep how to connect to a cluster; return the cluster, and its entry in spill.yaml; raise CannotOpen."""
+        ...
+
+    def forget(self, machine: MachineId) -> None:
+        """Delete what was kept of a cluster that is gone."""
+        ...
 
 
 class PoolControl:
@@ -59,13 +87,16 @@ class PoolControl:
         *,
         terms: Callable[[], JoinTerms | None],
         identity: str,
+        made: "MadeClusters | None" = None,
     ) -> None:
         self.cluster = cluster
         self.provider = provider
         self.owner = owner
         self.work = f"pool {cluster}"
         """Name of this work among what is set aside."""
-        self.ledger = PoolLedger(cluster, owner)
+        self._made = made
+        """Opens whole clusters that the provider makes; None if it rents machines."""
+        self.ledger = PoolLedger(cluster, owner, None if made is None else made.knows)
         self.calls: Counter[tuple[str, str]] = Counter()
         """Calls that were answered, by what was asked and what came of it."""
         self._loop = loop
@@ -131,6 +162,12 @@ class PoolControl:
         if due.destroys:
             ledger.destroying_ids(state, due.destroys)
             group.create_task(self._destroy(due.destroys))
+        for machine in due.opens:
+            ledger.opening(machine.id)
+            group.create_task(self._open(machine))
+        for machine, size in due.sizes:
+            ledger.sizing(machine.id)
+            group.create_task(self._resize(machine, size))
         if due.lists:
             ledger.listing_began(monotonic)
             group.create_task(self._list_regularly())
@@ -210,6 +247,41 @@ class PoolControl:
                 for id_, why in left.items():
                     log.warning("cannot end a machine; will retry", pool=self.cluster, id=id_, error=why)
                 self.ledger.destroyed(self._loop.state, ids, left, self._loop.time.monotonic())
+        self._news.set()
+
+    async def _open(self, machine: RentedMachine) -> None:
+        """Learn how to connect to a whole cluster that answers, and add it to the server."""
+        maker, made, well = cast("ClusterMaker", self.provider), self._made, False
+        try:
+            if made is not None and self._loop.may_act():
+                text = await self._call("kubeconfig", lambda: maker.kubeconfig(machine.provider_id))
+                spec, form = made.keep(machine, text)
+                await self._propose([SeeRunning(self.cluster, machine.id, spec, form)])
+                well = True
+        except (ProviderError, CannotOpen) as error:
+            log.warning(
+                "cannot connect to a cluster; will retry",
+                pool=self.cluster,
+                machine=machine.id,
+                error=str(error),
+            )
+        except CommandError:
+            pass  # the store cannot be written now
+        self.ledger.opened(machine.id, self._loop.time.monotonic(), well=well)
+        self._news.set()
+
+    async def _resize(self, machine: RentedMachine, size: Size) -> None:
+        """Tell a whole cluster how many nodes it is to have, if this server leads."""
+        maker, well = cast("ClusterMaker", self.provider), False
+        try:
+            if self._loop.may_act():
+                await self._call("resize", lambda: maker.resize(machine.provider_id, size.nodes, size.drop))
+                well = True
+        except ProviderError as error:
+            log.warning(
+                "cannot resize a cluster; will retry", pool=self.cluster, machine=machine.id, error=str(error)
+            )
+        self.ledger.sized(machine.id, size, self._loop.time.monotonic(), well=well)
         self._news.set()
 
     async def _list_regularly(self) -> None:
@@ -313,13 +385,16 @@ class PoolControl:
                         by=event.who,
                         why=event.why,
                     )
+                case MachineGone() | MachineRefused() if event.cluster == self.cluster:
+                    if self._made is not None:
+                        self._made.forget(event.machine)
+                    self._news.set()
                 case (
                     MachinesWanted()
                     | MachinesEnding()
                     | MachineMade()
-                    | MachineRefused()
-                    | MachineGone()
                     | MachineFound()
+                    | ClusterSized()
                     | PoolOpened()
                     | PoolResumed()
                 ) if event.cluster == self.cluster:

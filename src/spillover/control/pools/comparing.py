@@ -14,6 +14,7 @@ from spillover.control.pools.knowledge import Knowledge
 from spillover.core.pool_proposals import SeeGone, SeeMade, SeeRefused, SeeUnwanted
 from spillover.core.records.machines import RentedMachine
 from spillover.core.state import State
+from spillover.model.cluster import ClusterHealth
 from spillover.model.ids import ClusterName
 from spillover.model.pools import MachineId, MachineState, RefusalCause
 from spillover.model.units import SECOND
@@ -65,9 +66,12 @@ class Comparison:
         self._tagged: dict[str, RentedMachine] = {each.id: each for each in self._book}
         self._shown: set[MachineId] = set()
         self._found = Compared()
+        self._began = 0
+        """When the listing began, on the monotonic clock."""
 
     def run(self, listing: Listing, began: int) -> Compared:
         """Compare a listing that began at a time on the monotonic clock."""
+        self._began = began
         # If two carry the tag of one machine, the one that runs is it.
         for each in sorted(listing.machines, key=lambda each: each.presence in _OVER):
             machine = self._machine(each)
@@ -106,6 +110,9 @@ class Comparison:
         self._shown.add(machine.id)
         known = self._knowledge(machine.id)
         known.seen, known.missed, known.sure = True, None, False
+        if machine.is_cluster:
+            known.answers = each.presence is Presence.RUNNING
+            known.see_size(each.nodes, self._began)
         if each.presence in _OVER:
             why = "" if machine.state is MachineState.ENDING else each.reason
             self._found.proposals.append(SeeGone(self._cluster, machine.id, why, each.interrupted))
@@ -141,6 +148,11 @@ class Comparison:
         match machine.state:
             case MachineState.WANTED:  # otherwise its order is repeated
                 return known.is_given_up or self._is_held_back(machine)
+            case MachineState.READY | MachineState.DRAINING if machine.is_cluster:
+                answers = self._state.health(machine.cluster_made) is ClusterHealth.READY
+                if answers:
+                    self._found.unlisted.append(machine.id)
+                return not answers
             case MachineState.READY | MachineState.DRAINING:
                 node = self._state.agents.get(machine.key)
                 answers = node is not None and node.status != "lost"

@@ -14,6 +14,14 @@ ASK_AGAIN: Final = 30 * SECOND
 LONGEST_AGAIN: Final = 5 * MINUTE
 
 
+class Size(Struct, frozen=True):
+    """The nodes of a whole cluster."""
+
+    nodes: int
+    drop: tuple[str, ...] = ()
+    """Names of nodes that must go."""
+
+
 class Knowledge(Struct):
     """Of one machine. Times are on the monotonic clock."""
 
@@ -39,11 +47,47 @@ class Knowledge(Struct):
     """How often it was destroyed, or that was refused."""
     end_after: int = 0
     """When it may be destroyed again."""
+    answers: bool = False
+    """Whether a listing showed that a whole cluster answers."""
+    opening: bool = False
+    """Whether a whole cluster is being asked how to connect to it."""
+    open_after: int = 0
+    """When it may be asked again."""
+    opens: int = 0
+    """How often that failed in a row."""
+    size: Size | None = None
+    """The nodes that a whole cluster was last told to have; None if that is unknown."""
+    sizing: bool = False
+    """Whether it is being told."""
+    sized: int = 0
+    """When it was last told."""
+    size_after: int = 0
+    """When it may be told again."""
+    sizes: int = 0
+    """How often that failed in a row."""
 
     @property
     def is_given_up(self) -> bool:
         """Whether its order is not repeated any more."""
         return not self.sure and self.tries >= TRIES
+
+    def see_size(self, nodes: int | None, began: int) -> None:
+        """Take in how many nodes a listing shows a whole cluster to have, if it was told before the listing began."""
+        if nodes is None or self.sizing or began <= self.sized:
+            return
+        if self.size is None or self.size.nodes != nodes:
+            self.size = Size(nodes)
+
+    def opened(self, monotonic: int, *, well: bool) -> None:
+        """Record whether a whole cluster said how to connect to it."""
+        self.opening, self.opens = False, 0 if well else self.opens + 1
+        self.open_after = monotonic + (0 if well else pause_after(self.opens))
+
+    def told(self, size: Size, monotonic: int, *, well: bool) -> None:
+        """Record whether a whole cluster was told to have so many nodes."""
+        self.sizing, self.sizes = False, 0 if well else self.sizes + 1
+        self.sized, self.size = monotonic, size if well else None
+        self.size_after = monotonic + (0 if well else pause_after(self.sizes))
 
     def ended(self, why: str | None, monotonic: int) -> None:
         """Record that it was destroyed, or why it was not."""

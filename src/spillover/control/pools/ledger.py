@@ -5,18 +5,19 @@ calls were made, what was answered, and what the last listings showed. A server 
 lists before it repeats an order.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spillover.control.pools.comparing import APART, Compared, Comparison, Seen
-from spillover.control.pools.knowledge import Knowledge
+from spillover.control.pools.knowledge import Knowledge, Size
 from spillover.control.pools.pace import Pace
 from spillover.core.pool_proposals import SeeGone, SeeMade, SeeRefused
 from spillover.core.records.machines import RentedMachine
 from spillover.core.state import State
+from spillover.deciding.renting.clusters import dropping
 from spillover.model.backoff import pause_after
 from spillover.model.ids import ClusterName
 from spillover.model.pools import MachineId, MachineState
@@ -47,6 +48,10 @@ class PoolCalls(Struct):
     creates: list[RentedMachine] = field(default_factory=list)
     destroys: list[str] = field(default_factory=list)
     """The provider's ids."""
+    opens: list[RentedMachine] = field(default_factory=list)
+    """Whole clusters that answer, and must be asked how to connect to them."""
+    sizes: list[tuple[RentedMachine, Size]] = field(default_factory=list)
+    """Whole clusters with the nodes that they are to have."""
     lists: bool = False
     prices: bool = False
     again: int = FOREVER
@@ -56,9 +61,13 @@ class PoolCalls(Struct):
 class PoolLedger:
     """Tracks the calls for one pool. All its times are on the monotonic clock."""
 
-    def __init__(self, cluster: ClusterName, owner: str) -> None:
+    def __init__(
+        self, cluster: ClusterName, owner: str, can_open: Callable[[RentedMachine], bool] | None = None
+    ) -> None:
         self.cluster = cluster
         self.owner = owner
+        self._can_open = can_open
+        """Returns whether this server knows how to connect to a whole cluster; None if the pool has machines."""
         self.creating = Pace(AT_ONCE)
         self.listing = Pace(1)
         self.destroying = Pace(1)
@@ -95,6 +104,7 @@ class PoolLedger:
         ]
         self._find_creates(state, machines, now, monotonic, calls)
         self._find_destroys(state, machines, now, monotonic, calls)
+        self._find_clusters(state, machines, monotonic, calls)
         self._at(calls, max(self._list_at(machines), self.listing.after), monotonic)
         calls.lists = self._list_at(machines) <= monotonic and self.listing.room(monotonic) > 0
         spec = state.clusters.get(self.cluster)
@@ -103,6 +113,10 @@ class PoolLedger:
             calls.prices = due <= monotonic and self.pricing.room(monotonic) > 0
             self._at(calls, max(due, self.pricing.after), monotonic)
         return calls
+
+    def is_open(self, state: State, machine: RentedMachine) -> bool:
+        """Return whether a whole cluster was added to the server, which knows how to connect to it."""
+        return machine.cluster_made in state.lives and (self._can_open is None or self._can_open(machine))
 
     def _adopt(self, state: State) -> list[RentedMachine]:
         """Return the machines that exist or may exist; note new ones, and forget those that are gone."""
@@ -145,6 +159,27 @@ class PoolLedger:
             calls.creates.append(machine)
             room -= 1
 
+    def _find_clusters(
+        self, state: State, machines: Sequence[RentedMachine], monotonic: int, calls: PoolCalls
+    ) -> None:
+        """Add the whole clusters to connect to, and those to tell how many nodes they are to have."""
+        for machine in machines:
+            known = self._known[machine.id]
+            if not machine.is_cluster or machine.state is MachineState.ENDING or not known.answers:
+                continue
+            if not known.opening and not self.is_open(state, machine):
+                if known.open_after > monotonic:
+                    self._at(calls, known.open_after, monotonic)
+                else:
+                    calls.opens.append(machine)
+            wanted = Size(machine.nodes, dropping(state, machine.id))
+            if known.sizing or known.size == wanted:
+                continue
+            if known.size_after > monotonic:
+                self._at(calls, known.size_after, monotonic)
+            else:
+                calls.sizes.append((machine, wanted))
+
     def _find_destroys(
         self, state: State, machines: Sequence[RentedMachine], now: int, monotonic: int, calls: PoolCalls
     ) -> None:
@@ -176,6 +211,8 @@ class PoolLedger:
             return 0
         busy = any(each.state in _MOVING for each in machines)
         soon = min([self._confirm_at(each, last) for each in machines], default=FOREVER)
+        if any(each.is_cluster and each.state is MachineState.BOOTING for each in machines):
+            soon = min(soon, last + APART)  # only a listing tells that a cluster answers
         if self.unwanted:
             soon = min(soon, last + APART)
         if not self._whole:  # another one so soon would hardly be
@@ -213,7 +250,7 @@ class PoolLedger:
         for known in (*self._known.values(), *self._stopped.values()):
             if known.asking:
                 known.asking, known.sure = False, False
-            known.ending = False
+            known.ending = known.opening = known.sizing = False
         for pace in (self.creating, self.listing, self.destroying, self.pricing):
             pace.flying = 0
 
@@ -285,6 +322,24 @@ class PoolLedger:
         self.refusals = {id_: why for id_, why in self.refusals.items() if id_ in there or not listing.whole}
         return compared
 
+    def opening(self, machine: MachineId) -> None:
+        """Record that a whole cluster is asked how to connect to it."""
+        self._known[machine].opening = True
+
+    def opened(self, machine: MachineId, monotonic: int, *, well: bool) -> None:
+        """Record whether that worked."""
+        if (known := self._known.get(machine)) is not None:
+            known.opened(monotonic, well=well)
+
+    def sizing(self, machine: MachineId) -> None:
+        """Record that a whole cluster is told how many nodes it is to have."""
+        self._known[machine].sizing = True
+
+    def sized(self, machine: MachineId, size: Size, monotonic: int, *, well: bool) -> None:
+        """Record whether that worked."""
+        if (known := self._known.get(machine)) is not None:
+            known.told(size, monotonic, well=well)
+
     def destroying_ids(self, state: State, ids: Sequence[str]) -> None:
         """Record that machines are being destroyed."""
         for known in self._of(state, ids):
@@ -355,7 +410,8 @@ def may_order(state: State, machine: RentedMachine, now: int) -> bool:
 def _grace_ends(state: State, machine: RentedMachine) -> int:
     """Return until when a machine must not be destroyed, because tasks stop on it; nanoseconds UTC."""
     node = state.agents.get(machine.key)
-    if node is None or not node.held:
+    held = state.jobs_on(machine.cluster_made) if machine.is_cluster else node is not None and node.held
+    if not held:
         return 0
     ends = machine.since + GRACE
     return ends if machine.notice is None else min(ends, machine.notice)

@@ -19,4 +19,5 @@ def order_of(state: State, machine: RentedMachine, owner: str) -> Order:
         alone_for=terms.alone_for,
         notices=terms.notices,
     )
-    return Order(machine.id, order_token(owner, machine.id), owner, machine.offer, join, machine.group)
+    token = order_token(owner, machine.id)
+    return Order(machine.id, token, owner, machine.offer, join, machine.group, machine.nodes)

@@ -6,10 +6,12 @@ from spillover.control.pools.comparing import Compared
 from spillover.control.views.jobs import when
 from spillover.core.events import (
     AnyEvent,
+    ClusterSized,
     MachinesDraining,
     MachinesEnding,
     MachinesKept,
     MachinesWanted,
+    Wish,
 )
 from spillover.core.pool_proposals import ResumePool
 from spillover.core.records.machines import PoolRecord, RentedMachine
@@ -40,7 +42,7 @@ def pool_summaries(state: State, now: int) -> list[PoolSummary]:
             live = list(state.live_machines(spec.name))
             counts = Counter([each.state for each in live])
             machines = {each.value: counts[each] for each in MachineState if each in counts}
-            hour = sum([each.offer.hour for each in live]) / MONEY
+            hour = sum([each.hour for each in live]) / MONEY
             shown = _pool_state(record, spec.pool, now)
             found.append(PoolSummary(spec.name, shown, record.paused or None, machines, hour))
     return found
@@ -69,17 +71,25 @@ def _planned(state: State, event: AnyEvent) -> list[PlannedView]:
             for key in offers:
                 wishes = [wish for wish in event.wishes if wish.offer.key == key]
                 jobs = list(dict.fromkeys([str(wish.job) for wish in wishes if wish.job is not None]))
-                hour = sum([wish.offer.hour for wish in wishes]) / MONEY
+                hour = sum([_hour(wish) for wish in wishes]) / MONEY
                 why = "jobs wait that may be rented" if jobs else "as many machines are always there"
                 machines = [str(wish.machine) for wish in wishes]
                 views.append(PlannedView(event.cluster, "order", machines, key, hour, why, jobs))
             return views
+        case ClusterSized():
+            known = state.machines[event.machine]
+            last = known.spans[-1]  # the state has the plan already
+            action, nodes = ("grow", last.nodes) if last.since == event.at else ("shrink", len(event.drop))
+            hour = nodes * known.offer.hour / MONEY
+            why = f"to {event.nodes} nodes" + (f", without {', '.join(event.drop)}" if event.drop else "")
+            jobs = [] if event.job is None else [str(event.job)]
+            return [PlannedView(event.cluster, action, [event.machine], known.offer.key, hour, why, jobs)]
         case MachinesKept():
             return [PlannedView(event.cluster, "keep", list(event.machines), reason="jobs can use them")]
         case MachinesDraining() | MachinesEnding():
             action = "drain" if isinstance(event, MachinesDraining) else "end"
-            known = [state.machines.get(each) for each in event.machines]
-            hour = sum([each.offer.hour for each in known if each is not None]) / MONEY
+            ended = [state.machines.get(each) for each in event.machines]
+            hour = sum([each.hour for each in ended if each is not None]) / MONEY
             return [PlannedView(event.cluster, action, list(event.machines), "", hour, event.why)]
         case _:
             return []
@@ -122,13 +132,27 @@ def _machine(
         since=format_time(machine.since),
         cost=(machine.bill(spec.billing, now) if machine.is_live else machine.cost) / MONEY,
         reason=machine.why,
-        hour=offer.hour / MONEY,
+        hour=machine.hour / MONEY,
         provider_id=machine.provider_id,
-        tasks=0 if node is None else len(node.held),
+        tasks=_tasks(state, machine),
         ready_at=None if ready is None else format_time(ready),
         leaves_at=None if leaves is None else format_time(max(now, leaves)),
         job=machine.job,
+        nodes=machine.nodes if machine.is_cluster else None,
     )
+
+
+def _tasks(state: State, machine: RentedMachine) -> int:
+    """Return how many tasks a machine, or a whole cluster, has now."""
+    if machine.is_cluster:
+        return sum([len(node.held) for node in state.nodes_of(machine.cluster_made)])
+    node = state.agents.get(machine.key)
+    return 0 if node is None else len(node.held)
+
+
+def _hour(wish: Wish) -> int:
+    """Return what an hour costs of what is ordered, in millionths."""
+    return wish.offer.cluster_hour + wish.nodes * wish.offer.hour if wish.nodes else wish.offer.hour
 
 
 def _offer(pool: Pool, record: PoolRecord, offer: Offer, now: int) -> OfferView:
@@ -145,6 +169,8 @@ def _offer(pool: Pool, record: PoolRecord, offer: Offer, now: int) -> OfferView:
         boot_p90_s=record.boot(pool, offer.key, 90) / SECOND,
         closed_until=None if closed is None else format_time(closed.until),
         reason="" if closed is None else f"{closed.cause}: {closed.why}",
+        nodes=offer.nodes or None,
+        cluster_hour=offer.cluster_hour / MONEY if offer.nodes else None,
     )
 
 

@@ -132,6 +132,11 @@ class RentedMachine(Struct, frozen=True, array_like=True):
         return sum([each.nodes for each in self.spans])
 
     @property
+    def hour(self) -> int:
+        """What an hour costs of it as it is, in millionths."""
+        return self.offer.cluster_hour + self.nodes * self.offer.hour if self.is_cluster else self.offer.hour
+
+    @property
     def key(self) -> NodeKey:
         """The key of its node, which exists once its agent has joined."""
         return node_key(self.cluster, NodeName(self.id))

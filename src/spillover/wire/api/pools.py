@@ -37,6 +37,8 @@ class MachineView(Struct, frozen=True):
     """When it is given back if it stays empty; null while it has tasks."""
     job: str | None = None
     """The first job that it was ordered for; null for machines that are always there."""
+    nodes: int | None = None
+    """How many nodes a whole cluster is to have; null for a machine."""
 
 
 class OfferView(Struct, frozen=True):
@@ -59,6 +61,10 @@ class OfferView(Struct, frozen=True):
     """Until when it is not ordered; null if it is open."""
     reason: str = ""
     """Why it is closed, in the words of the provider; empty if it is open."""
+    nodes: int | None = None
+    """The most nodes of a whole cluster, of which the above is one; null for a machine."""
+    cluster_hour: float | None = None
+    """Price of an hour of a whole cluster besides its nodes; null for a machine."""
 
 
 class PoolSummary(Struct, frozen=True):
@@ -100,7 +106,7 @@ class PlannedView(Struct, frozen=True):
 
     cluster: str
     action: str
-    """`order`, `keep`, `drain`, `end` or `hold`."""
+    """`order`, `grow`, `shrink`, `keep`, `drain`, `end` or `hold`."""
     machines: list[str]
     """Ids of machines; for orders, ids that they would get."""
     offer: str = ""
