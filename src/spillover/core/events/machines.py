@@ -91,6 +91,7 @@ class ClusterSized(Event, frozen=True, tag="cluster_sized"):
     cluster: ClusterName
     """The template that it was made from."""
     nodes: int
+    """How many it is to have."""
     drop: tuple[NodeName, ...] = ()
     """Nodes that go first if it becomes smaller. They get no more tasks."""
     job: JobId | None = None
