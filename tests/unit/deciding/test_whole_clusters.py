@@ -8,6 +8,7 @@ from spillover.core.events import ClusterSized, MachinesWanted, SeenNode
 from spillover.core.pool_proposals import PausePool, SeeGone, SeeMade, SeeRunning
 from spillover.core.proposals import DrainCluster, Refusal, RemoveCluster, SeeCluster, SeeNodes
 from spillover.core.records.machines import RentedMachine
+from spillover.deciding.explain.explain import reason_of
 from spillover.deciding.explain.feasibility import too_large
 from spillover.deciding.replay import Replay
 from spillover.model.budget import Per
@@ -326,6 +327,25 @@ def test_a_budget_limits_clusters_and_nodes() -> None:
     w.wait(seconds=24 * 3600)
     w.propose(SeeGone(BURST, MachineId(FIRST)))
     assert all(each.over == 0 for each in w.state.budget_periods.values())
+
+
+def test_some_clusters_are_always_there() -> None:
+    w = world(replace(OFFER, least=2), min=1)
+    w.step()
+    assert ordered(w) == [("burst-1", 2)]
+    up(w, 2)
+    w.wait(seconds=24 * 3600)
+    assert state_of(w) is MachineState.READY
+    assert order(w).nodes == 2
+
+
+def test_why_names_the_cluster_that_a_job_waits_for() -> None:
+    w = world()
+    w.submit(rented("a"))
+    assert "waits for cluster burst-1 (1 x std), which was ordered" in str(reason_of(w.engine, w.job("a")))
+    up(w)
+    w.submit(rented("b"))
+    assert "waits for cluster burst-1 (2 x std), which grows" in str(reason_of(w.engine, w.job("b")))
 
 
 def test_a_replay_orders_and_sizes_the_same_clusters() -> None:

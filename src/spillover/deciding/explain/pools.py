@@ -31,12 +31,15 @@ def why_not_rented(state: State, cluster: Capacity, shape: Shape) -> Reason | No
     coming = [each for each in live if is_coming(each) and each.offer.key in keys]
     if coming:
         return _coming(state, spec, record, min(coming, key=lambda each: each.wanted_at), len(coming))
+    growing = [each for each in live if each.offer.key in keys and _grows(state, each)]
+    if growing:
+        return _growing(state, spec, record, growing[0])
     if record.paused:
         return PoolIsPaused(spec.name, record.paused)
     if all(record.is_closed(key, now) for key in keys):
         first = min([record.closed[key] for key in keys], key=lambda each: each.until)
         return NoOfferOpen(spec.name, len(keys), first.cause, first.why, first.until)
-    if len(live) >= pool.max:
+    if len(live) >= pool.max and not any(_could_grow(each) for each in live):
         ending = sum(each.state is MachineState.ENDING for each in live)
         return PoolAtMost(spec.name, pool.max, ending)
     money = PoolMoney(state, spec, now)
@@ -52,10 +55,31 @@ def why_not_rented(state: State, cluster: Capacity, shape: Shape) -> Reason | No
     return None
 
 
+def _grows(state: State, machine: RentedMachine) -> bool:
+    """Return whether a whole cluster is to have more nodes than it has."""
+    if machine.state is not MachineState.READY or not machine.is_cluster:
+        return False
+    return machine.nodes > len(state.nodes_of(machine.cluster_made))
+
+
+def _could_grow(machine: RentedMachine) -> bool:
+    """Return whether a whole cluster may have more nodes."""
+    return machine.state is MachineState.READY and machine.nodes < machine.offer.nodes
+
+
+def _growing(state: State, spec: ClusterSpec, record: PoolRecord, machine: RentedMachine) -> MachineComing:
+    """Return the reason for a job for which a whole cluster grows."""
+    boot = 0 if spec.pool is None else record.node_boot(spec.pool, machine.offer.key)
+    ready = max(state.facts.now, machine.spans[-1].since + boot)
+    return MachineComing(spec.name, machine.id, machine.offer.type, "growing", ready, 1, machine.nodes)
+
+
 def _coming(
     state: State, spec: ClusterSpec, record: PoolRecord, machine: RentedMachine, count: int
 ) -> MachineComing:
     """Return the reason for a job for which machines were ordered."""
     boot = 0 if spec.pool is None else record.boot(spec.pool, machine.offer.key)
     ready = max(state.facts.now, machine.wanted_at + boot)
-    return MachineComing(spec.name, machine.id, machine.offer.type, machine.state, ready, count)
+    return MachineComing(
+        spec.name, machine.id, machine.offer.type, machine.state, ready, count, machine.nodes
+    )

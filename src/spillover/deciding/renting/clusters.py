@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spillover.core.events import AnyEvent, ClusterSized, MachineHeld, MachinesWanted, Wish
+from spillover.core.records.jobs import Job
 from spillover.core.records.machines import POOL, NodeSpan, RentedMachine
 from spillover.core.records.nodes import Node
 from spillover.core.state import State
@@ -83,9 +84,14 @@ class ClusterPlanner:
             if each.is_cluster and each.state in _GROWING and (each.cluster, each.offer.key) in keys
         ]
 
-    def plan(self, demand: Sequence[Demand]) -> ClusterPlan:
-        """Add nodes and clusters for jobs, in order."""
+    def plan(self, demand: Sequence[Demand], missing: dict[ClusterName, int]) -> ClusterPlan:
+        """Add nodes and clusters for jobs, in order, after those that a template always has and that are missing."""
         plan = ClusterPlan([], {}, self._numbers)
+        for name, count in missing.items():
+            for _ in range(count):
+                own = [(each, each.offer.least) for each in self._offers if each.spec.name == name]
+                if (found := self._cheapest(own, 0)) is not None:
+                    self._new(*found)
         for each in demand if self._offers else ():
             if each.job.kind.shape.is_gang:
                 if each.count and self._gang(each):
@@ -130,7 +136,7 @@ class ClusterPlanner:
         offer = self._cheapest([(each, 1) for each in self._admitting(demand)], demand.runs)
         if offer is None:
             return False
-        self._new(*offer, demand)
+        self._new(*offer, demand.job)
         return self._fill(demand)
 
     # --- gangs
@@ -155,7 +161,7 @@ class ClusterPlanner:
         found = self._cheapest([(each, count) for each, count in needed.items() if count], demand.runs)
         if found is None:
             return False
-        self._new(*found, demand).added.clear()
+        self._new(*found, demand.job).added.clear()
         return True
 
     # --- clusters
@@ -213,12 +219,12 @@ class ClusterPlanner:
             spans=(NodeSpan(now, nodes),),
         )
 
-    def _new(self, offer: OpenOffer, nodes: int, demand: Demand) -> _Site:
-        """Order a cluster."""
+    def _new(self, offer: OpenOffer, nodes: int, job: Job | None = None) -> _Site:
+        """Order a cluster for a job, or one that is always there."""
         self._numbers += 1
         self._left[offer.spec.name] -= 1
-        group = demand.job.id if demand.job.kind.shape.is_gang else ""
-        site = _Site(offer, self._imagined(offer, nodes, demand.job.id, group), new=True)
+        group = job.id if job is not None and job.kind.shape.is_gang else ""
+        site = _Site(offer, self._imagined(offer, nodes, None if job is None else job.id, group), new=True)
         site.added = [offer.empty() for _ in range(nodes)]
         self._sites.append(site)
         self._hold(site)

@@ -30,7 +30,7 @@ from spillover.deciding.cycle.draft import Draft
 from spillover.deciding.cycle.plan import Placement
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
-from spillover.deciding.renting.clusters import ClusterPlanner, has_nodes_for, shrink
+from spillover.deciding.renting.clusters import ClusterPlan, ClusterPlanner, has_nodes_for, shrink
 from spillover.deciding.renting.demand import Demand, demand_of
 from spillover.deciding.renting.giving_back import MOST_FAILED, GivenBack, give_back
 from spillover.deciding.renting.money import PoolMoney
@@ -175,13 +175,17 @@ class Renting:
         whole = [each for each in offers if each.offer.nodes]
         offers = [each for each in offers if not each.offer.nodes]
         limits = Limits(left, self._money)
+        missing: dict[ClusterName, int] = {}
         for spec, pool in self._pools:
             there = (
                 sum(each.state is not MachineState.ENDING for each in self._live[spec.name])
                 if pool.min
                 else 0
             )
-            chosen += _always(spec, pool.min - there, offers, limits)
+            if not spec.is_template:
+                chosen += _always(spec, pool.min - there, offers, limits)
+            elif pool.min > there:
+                missing[spec.name] = pool.min - there
         chosen += choose(demand, offers, limits)
         for name in dict.fromkeys([each.offer.spec.name for each in chosen]):
             own = [each for each in chosen if each.offer.spec.name == name]
@@ -189,14 +193,11 @@ class Renting:
             self.events.append(MachinesWanted(name, self._now, wishes))
             self.again = min([self.again, *[wish.join_by for wish in wishes]])
         if whole:
-            self._order_clusters(demand, whole, left)
+            planner = ClusterPlanner(self._state, whole, left, self._money, self._numbers, self._now)
+            self._order_clusters(planner.plan([each for each in demand if each.count], missing))
 
-    def _order_clusters(
-        self, demand: Sequence[Demand], offers: Sequence[OpenOffer], left: dict[ClusterName, int]
-    ) -> None:
+    def _order_clusters(self, plan: ClusterPlan) -> None:
         """Order whole clusters for jobs that no machine takes, or let those that are there grow."""
-        planner = ClusterPlanner(self._state, offers, left, self._money, self._numbers, self._now)
-        plan = planner.plan([each for each in demand if each.count])
         self._numbers = plan.numbers
         self.events += plan.events
         self.again = min(self.again, plan.join_by)

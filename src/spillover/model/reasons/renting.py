@@ -14,15 +14,22 @@ class MachineComing(NotNow, frozen=True, tag="machine_coming"):
     type: str
     """The provider's name of its type."""
     state: str
-    """`wanted` or `booting`."""
+    """`wanted` or `booting`; `growing` for a whole cluster that is there."""
     ready: int
     """When it is expected to be ready, nanoseconds UTC."""
     count: int = 1
     """How many such machines were ordered."""
+    nodes: int = 0
+    """Nodes of a whole cluster; 0 for a machine."""
 
     def __str__(self) -> str:
         more = f" and {self.count - 1} more" if self.count > 1 else ""
-        doing = "was ordered" if self.state == "wanted" else "boots"
+        doing = {"wanted": "was ordered", "growing": "grows"}.get(self.state, "boots")
+        what = f"cluster {self.machine} ({self.nodes} x {self.type})" if self.nodes else ""
+        if what:
+            return (
+                f"waits for {what}{more}, which {doing}; expected to be ready at {format_moment(self.ready)}"
+            )
         return (
             f"waits for machine {self.machine} ({self.type}){more} of {self.cluster}, which {doing}; "
             f"expected to be ready at {format_moment(self.ready)}"
