@@ -3,6 +3,7 @@
 import pytest
 
 from spillover.policies.loading import load
+from tests.support.pools.clusters import ClustersStory
 from tests.support.pools.jobs import JobsStory
 from tests.support.pools.story import Story
 from tests.support.tiers import few_of
@@ -18,3 +19,8 @@ def test_each_wish_is_one_machine_and_none_is_left(seed: int) -> None:
 @pytest.mark.parametrize("seed", few_of(18, SEEDS))
 def test_no_job_is_lost_or_runs_twice_and_what_is_paid_was_held(seed: int) -> None:
     JobsStory(seed, load).play()
+
+
+@pytest.mark.parametrize("seed", few_of(10, SEEDS))
+def test_the_same_holds_for_whole_clusters_and_no_node_with_a_task_is_dropped(seed: int) -> None:
+    ClustersStory(seed, load).play()

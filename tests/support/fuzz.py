@@ -1,6 +1,6 @@
 """Runs many fault stories, one for each seed, and prints the shortest form of the first that fails.
 
-After the stories of agents, those of pools are run: machines that are wanted at random, and machines for jobs.
+After the stories of agents, those of pools are run: machines that are wanted at random, machines for jobs, and whole clusters.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from tests.support.faults.shrinking import shrink
 from tests.support.faults.situations import Counts
 from tests.support.faults.stories import Outcome, describe, play
 from tests.support.pools import story as pool_stories
+from tests.support.pools.clusters import ClustersStory
 from tests.support.pools.jobs import JobsStory
 
 A = TypeVar("A")
@@ -70,7 +71,7 @@ def pools(seeds: range, processes: int) -> int:
             print(f"BROKEN  {told}\nagain:  python -m tests.support.fuzz --pool {told.split()[1]}")  # noqa: T201
             return 1
         met.update(told)
-    print(f"{2 * len(seeds)} stories of pools: all is well")  # noqa: T201
+    print(f"{3 * len(seeds)} stories of pools: all is well")  # noqa: T201
     for name, times in met.items():
         print(f"{name:12} {times:>11,}")  # noqa: T201
     return 0
@@ -80,7 +81,7 @@ def _play_pool(seed: int) -> dict[str, int] | str:
     """Play both stories of a seed; return what they met, or what went wrong."""
     met: Counter[str] = Counter()
     try:
-        for kind in (pool_stories.Story, JobsStory):
+        for kind in (pool_stories.Story, JobsStory, ClustersStory):
             met.update(structs.asdict(kind(seed, load).play()))
     except Exception as error:  # noqa: BLE001 - whatever a seed meets is its finding
         return f"seed {seed}: {type(error).__name__}: {error}"

@@ -32,6 +32,8 @@ class Machine(Struct):
     """Whether it is listed as stopping from then on, until somebody destroys it."""
     tagged: bool = True
     interrupted: bool = False
+    nodes: int | None = None
+    """How many nodes a whole cluster has; None for a machine."""
 
     def presence(self, now: int) -> Presence | None:
         """Return what a listing says that saw the account at a time; None if it did not exist then."""
@@ -101,7 +103,9 @@ class Account:
             order = each.order
             tag = (order.machine, order.owner) if each.tagged else ("", "")
             reason = "taken back" if each.interrupted else ""
-            shown.append(Listed(each.id, presence, *tag, order.name, each.at, reason, each.interrupted))
+            shown.append(
+                Listed(each.id, presence, *tag, order.name, each.at, reason, each.interrupted, each.nodes)
+            )
         self._dice.shuffle(shown)
         return Listing(now, not partial, tuple(shown), "a zone is missing" if partial else "")
 

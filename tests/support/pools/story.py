@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spillover.control.pools.ledger import PoolLedger
+from spillover.control.pools.ledger import PoolCalls, PoolLedger
 from spillover.control.pools.orders import order_of
 from spillover.core.events import AnyEvent, MachinesEnding, MachinesWanted, Wish
 from spillover.core.pool_proposals import OpenPool, PausePool, ResumePool
@@ -185,6 +185,10 @@ class Story:
             self.told.calls += 1
             ledger.listing_began(monotonic)
             self._send_list(monotonic)
+        self._connect(due)
+
+    def _connect(self, due: PoolCalls) -> None:
+        """Connect to what is there; a machine does that itself."""
 
     def _send_order(self, machine: RentedMachine) -> None:
         order, ledger = order_of(self._engine.state, machine, OWNER), self._ledger
