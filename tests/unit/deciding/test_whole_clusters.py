@@ -191,6 +191,18 @@ def test_empty_nodes_are_dropped_and_the_others_stay() -> None:
     assert len(sized.drop) == 2
 
 
+def test_nodes_that_come_late_are_used_and_not_dropped_at_once() -> None:
+    w = world()
+    w.submit(rented("a", minutes=600))
+    up(w)
+    w.submit(rented("b"), rented("c"))
+    w.wait(seconds=3600)
+    nodes(w, "burst-1-n0", "n1", "n2")
+    assert {w.where("b"), w.where("c")} == {"burst-1/n1", "burst-1/n2"}
+    w.step()
+    assert [each.nodes for each in w.happened(ClusterSized)] == [3]
+
+
 def test_a_node_that_is_to_be_dropped_gets_no_more_tasks() -> None:
     w = world(replace(OFFER, nodes=2))
     w.submit(rented("a", minutes=600), rented("b"))

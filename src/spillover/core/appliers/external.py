@@ -18,6 +18,7 @@ def nodes_seen(state: State, event: NodesSeen) -> None:
     """Update nodes as observed; new nodes come last, sorted by name."""
     cluster = event.cluster
     number = 0
+    new: list[NodeName] = []
     for seen in event.nodes:
         key = f"{cluster}/{seen.name}"
         node = state.nodes.get(key)
@@ -25,6 +26,7 @@ def nodes_seen(state: State, event: NodesSeen) -> None:
             if not number:
                 number = state.facts.incarnations = state.facts.incarnations + 1
                 state.touch_facts()
+            new.append(seen.name)
             node = state.nodes[key] = Node(
                 cluster, seen.name, 0, seen.capacity, seen.offers, seen.labels, 0, "unknown", number=number
             )
@@ -39,8 +41,8 @@ def nodes_seen(state: State, event: NodesSeen) -> None:
         _gone(state, cluster, name)
     if state.machines and (whole := state.made(cluster)) is not None:
         state.rented = True  # whether it has the nodes that it is to have
-        if number:
-            machines.nodes_came(state, whole, event.at)
+        if new:
+            machines.nodes_came(state, whole, new, event.at)
 
 
 def _update_node(state: State, node: Node, seen: SeenNode) -> None:

@@ -115,8 +115,9 @@ def sized(state: State, event: ClusterSized) -> None:
             state.moved[node.key] = None
 
 
-def nodes_came(state: State, machine: RentedMachine, at: int) -> None:
-    """Learn how long nodes took to come that a whole cluster grew by, once all are there."""
+def nodes_came(state: State, machine: RentedMachine, names: Iterable[NodeName], at: int) -> None:
+    """Note since when new nodes of a whole cluster are empty, and learn how long they took once all are there."""
+    _set(state, replace(machine, emptied={**machine.emptied, **dict.fromkeys(names, at)}))
     last = machine.spans[-1] if machine.spans else None
     if last is None or machine.joined_at is None or last.since < machine.joined_at:
         return

@@ -98,7 +98,10 @@ class Renting:
         """Return the machines that get a job with this plan, and so are not empty any more."""
         found: dict[str, None] = {}
         for each in self._draft.placements:
-            if each.cluster in self._live:
+            whole = bool(self._state.machines) and self._state.made(each.cluster) is not None
+            if whole:
+                found[each.cluster] = None
+            if whole or each.cluster in self._live:
                 found |= dict.fromkeys((each.node,) if isinstance(each, Placement) else each.nodes)
         return found
 
