@@ -22,6 +22,7 @@ BUILT_IN: Final = {
     "gce": "spillover.providers.gce.kind:GceKind",
     "hetzner": "spillover.providers.hetzner.kind:HetznerKind",
     "kubernetes": "spillover.providers.kubernetes.kind:KubernetesPodsKind",
+    "clusterapi": "spillover.providers.clusterapi.kind:ClusterApiKind",
     "fluxburst": "spillover.providers.fluxburst.provider:FluxburstKind",
 }
 """As in pyproject.toml. Listed here too, so that they work in a source tree, and no package can replace them."""

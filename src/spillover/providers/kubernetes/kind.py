@@ -27,10 +27,9 @@ OURS: Final = ("containers", "restartPolicy")
 """Fields of the spec of a pod that `pod` cannot set."""
 
 
-class KubernetesForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """Options of the provider `kubernetes`."""
+class AccessForm(Struct, frozen=True, forbid_unknown_fields=True):
+    """Options that say which cluster is used, and which part of it."""
 
-    image: Annotated[str, Meta(description="Image of the pods, with Spillover in it.")] = ""
     kubeconfig: Annotated[str | None, Meta(description="Path of a kubeconfig; default: as kubectl does.")] = (
         None
     )
@@ -40,7 +39,15 @@ class KubernetesForm(Struct, frozen=True, forbid_unknown_fields=True):
     in_cluster: Annotated[
         bool, Meta(description="Use the service account of the pod in which the server runs.")
     ] = False
-    namespace: Annotated[str | None, Meta(description="Where pods are; default: that of the context.")] = None
+    namespace: Annotated[
+        str | None, Meta(description="Where the objects are; default: that of the context.")
+    ] = None
+
+
+class KubernetesForm(AccessForm, frozen=True, forbid_unknown_fields=True):
+    """Options of the provider `kubernetes`."""
+
+    image: Annotated[str, Meta(description="Image of the pods, with Spillover in it.")] = ""
     bind_within: Annotated[
         Quantity | None,
         Meta(
@@ -85,17 +92,14 @@ class KubernetesPodsKind(ProviderKind):
             found.add(
                 ("image",), "is missing; name an image with Spillover, such as one of deploy/Dockerfile"
             )
-        if form.in_cluster and (form.kubeconfig is not None or form.context is not None):
-            found.add(("in_cluster",), "cannot be combined with kubeconfig or context; leave one of them out")
-        if form.namespace is not None and _NAMESPACE.fullmatch(form.namespace) is None:
-            found.add(("namespace",), f"{shown(form.namespace)} is not the name of a namespace")
+        check_access(form, found)
         for name in OURS:
             if name in form.pod:
                 found.add(("pod", name), "is set by Spillover; leave it out")
         for at, offer in enumerate(offers):
             if not offer.resources.cpu or not offer.resources.memory:
                 found.add(("offers", at), "needs cpu and memory, which the pod requests")
-        if form.machine_deployment and group_of(form, "default") is None:
+        if form.machine_deployment and named(form.machine_deployment, "default") is None:
             found.add(
                 ("machine_deployment",), f"{shown(form.machine_deployment)} is not NAME or NAMESPACE/NAME"
             )
@@ -128,7 +132,15 @@ class KubernetesPodsKind(ProviderKind):
         return Pods(form, opening, to, manager)
 
 
-def access(form: KubernetesForm, environ: Mapping[str, str], home: Path) -> Access:
+def check_access(form: AccessForm, found: Findings) -> None:
+    """Add contradictions and invalid names to `found`."""
+    if form.in_cluster and (form.kubeconfig is not None or form.context is not None):
+        found.add(("in_cluster",), "cannot be combined with kubeconfig or context; leave one of them out")
+    if form.namespace is not None and _NAMESPACE.fullmatch(form.namespace) is None:
+        found.add(("namespace",), f"{shown(form.namespace)} is not the name of a namespace")
+
+
+def access(form: AccessForm, environ: Mapping[str, str], home: Path) -> Access:
     """Return how to connect to the cluster; raise NoAccess."""
     options = KubernetesOptions(
         cluster=ClusterName(""),
@@ -153,9 +165,9 @@ def management(form: KubernetesForm, environ: Mapping[str, str], home: Path) -> 
     return access(there, environ, home)
 
 
-def group_of(form: KubernetesForm, namespace: str) -> tuple[str, str] | None:
-    """Return namespace and name of the MachineDeployment; None if there is none, or if these are not names."""
-    before, _, name = form.machine_deployment.rpartition("/")
+def named(text: str, namespace: str) -> tuple[str, str] | None:
+    """Return the namespace and name in [NAMESPACE/]NAME; None if these are not names."""
+    before, _, name = text.rpartition("/")
     found = (before or namespace, name)
     return found if all(_NAMESPACE.fullmatch(each) for each in found) else None
 

@@ -6,7 +6,7 @@ API deletes first the machines that carry a certain annotation: those whose node
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -68,6 +68,65 @@ class Machine(_Object, frozen=True):
         """The name of its node; empty if it has none yet."""
         return "" if self.status.node_ref is None else self.status.node_ref.name
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether Cluster API deletes it before others."""
+        return DELETE in self.metadata.annotations
+
+
+class Served:
+    """How a cluster serves Cluster API: in the version that it prefers."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self._version = ""
+
+    async def version(self) -> str:
+        """Return the version with its group, such as cluster.x-k8s.io/v1beta2; raise Trouble."""
+        if not self._version:
+            group = await self.api.read(_GROUPS, "GET", f"/apis/{GROUP}")
+            self._version = group.preferred_version.group_version
+        return self._version
+
+    async def path(self, namespace: str, what: str) -> str:
+        """Return the path of something in a namespace; raise Trouble."""
+        return f"/apis/{await self.version()}/namespaces/{namespace}/{what}"
+
+
+class Machines:
+    """Some machines of Cluster API, by their labels."""
+
+    def __init__(self, served: Served, namespace: str, labels: Mapping[str, str]) -> None:
+        self._served = served
+        self._namespace = namespace
+        self._labels = labels
+
+    async def there(self) -> list[Machine]:
+        """Return the machines that are not being deleted; raise Trouble."""
+        asked = {"labelSelector": ",".join(f"{key}={value}" for key, value in self._labels.items())}
+        path = await self._served.path(self._namespace, "machines")
+        page = await self._served.api.read(_MACHINES, "GET", path, asked)
+        return [each for each in page.items if each.metadata.deletion_timestamp is None]
+
+    async def mark(self, there: Sequence[Machine], chosen: Sequence[Machine]) -> None:
+        """Let Cluster API delete these machines first, and no others that were marked before; raise Trouble."""
+        names = {each.metadata.name for each in chosen}
+        for each in there:
+            wanted = each.metadata.name in names
+            if wanted != each.is_marked:
+                await self._mark(each.metadata.name, wanted=wanted)
+
+    async def _mark(self, machine: str, *, wanted: bool) -> None:
+        path = await self._served.path(self._namespace, f"machines/{machine}")
+        there = await self._served.api.read(ANY, "GET", path)
+        meta = there.get("metadata")
+        if not isinstance(meta, dict):
+            raise UnreadableAnswer(f"the machine {machine} has no metadata")
+        notes = dict(meta.get("annotations") or {})
+        notes.pop(DELETE, None)
+        meta["annotations"] = notes | ({DELETE: "spillover"} if wanted else {})
+        await self._served.api.ask("PUT", path, body=there, once=True)
+
 
 class _Version(Struct, frozen=True):
     group_version: str = field(default="", name="groupVersion")
@@ -89,7 +148,8 @@ class _Scale(Struct, frozen=True):
 _GROUPS: Final = msgspec.json.Decoder(_Group)
 _SCALES: Final = msgspec.json.Decoder(_Scale)
 _MACHINES: Final = msgspec.json.Decoder(Page[Machine])
-_ANY: Final = msgspec.json.Decoder(dict[str, Any])
+ANY: Final = msgspec.json.Decoder(dict[str, Any])
+"""Decodes an object that is written back with what we do not know about it."""
 
 
 class NodeGroup:
@@ -99,7 +159,8 @@ class NodeGroup:
         self._api = api
         self._namespace = namespace
         self._name = name
-        self._path = ""
+        self._served = Served(api)
+        self._machines = Machines(self._served, namespace, {DEPLOYMENT: name})
         self._scaling = asyncio.Lock()
 
     async def follow(self, occupied: Occupied) -> None:
@@ -120,7 +181,7 @@ class NodeGroup:
             return found
         try:
             await self._scale()
-            await self._machines()
+            await self._machines.there()
         except ApiRefused as refused:
             if refused.code == 404:
                 shows = "`kubectl get machinedeployments -A` shows those there are"
@@ -149,44 +210,18 @@ class NodeGroup:
             },
             "spec": {"replicas": len(nodes)},
         }
-        await self._api.ask(
-            "PUT", await self._of(f"machinedeployments/{self._name}/scale"), body=body, once=True
-        )
+        await self._api.ask("PUT", await self._path(), body=body, once=True)
 
     async def _choose(self, nodes: Sequence[str], surplus: int) -> None:
         """Mark so many machines whose nodes have no pod of ours, and no others, as before a try that failed."""
-        there = [each for each in await self._machines() if each.metadata.deletion_timestamp is None]
+        there = await self._machines.there()
         idle = [each for each in there if not each.node or each.node not in nodes]
         # One without a node has cost least, and a pod that waits may take a node that is there.
         idle.sort(key=lambda each: (bool(each.node), each.metadata.name))
-        chosen = {each.metadata.name for each in idle[:surplus]}
-        for each in there:
-            wanted = each.metadata.name in chosen
-            if wanted != (DELETE in each.metadata.annotations):
-                await self._mark(each.metadata.name, wanted=wanted)
-
-    async def _mark(self, machine: str, *, wanted: bool) -> None:
-        """Let Cluster API delete a machine before others, or not."""
-        path = await self._of(f"machines/{machine}")
-        there = await self._api.read(_ANY, "GET", path)
-        meta = there.get("metadata")
-        if not isinstance(meta, dict):
-            raise UnreadableAnswer(f"the machine {machine} has no metadata")
-        notes = dict(meta.get("annotations") or {})
-        notes.pop(DELETE, None)
-        meta["annotations"] = notes | ({DELETE: "spillover"} if wanted else {})
-        await self._api.ask("PUT", path, body=there, once=True)
+        await self._machines.mark(there, idle[:surplus])
 
     async def _scale(self) -> _Scale:
-        return await self._api.read(_SCALES, "GET", await self._of(f"machinedeployments/{self._name}/scale"))
+        return await self._api.read(_SCALES, "GET", await self._path())
 
-    async def _machines(self) -> tuple[Machine, ...]:
-        asked = {"labelSelector": f"{DEPLOYMENT}={self._name}"}
-        return (await self._api.read(_MACHINES, "GET", await self._of("machines"), asked)).items
-
-    async def _of(self, what: str) -> str:
-        """Return the path of something in the namespace, in the version that the cluster prefers."""
-        if not self._path:
-            group = await self._api.read(_GROUPS, "GET", f"/apis/{GROUP}")
-            self._path = f"/apis/{group.preferred_version.group_version}/namespaces/{self._namespace}"
-        return f"{self._path}/{what}"
+    async def _path(self) -> str:
+        return await self._served.path(self._namespace, f"machinedeployments/{self._name}/scale")

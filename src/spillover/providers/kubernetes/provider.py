@@ -17,18 +17,14 @@ import structlog
 
 from spillover.clusters.kubernetes.api.decoding import Decoding
 from spillover.clusters.kubernetes.api.kubeconfig import Access
-from spillover.clusters.kubernetes.api.objects import UNREADABLE, Pod, is_object_name
-from spillover.clusters.kubernetes.api.requests import Api, ApiRefused, Trouble, UnreadableAnswer, Unsent
+from spillover.clusters.kubernetes.api.objects import Pod, is_object_name
+from spillover.clusters.kubernetes.api.requests import Api, ApiRefused, Trouble, Unsent
 from spillover.clusters.kubernetes.checks import Need, lacking
 from spillover.forms.problems import Findings
-from spillover.model.ids import ClusterName
-from spillover.model.pools import MachineId, Offer, RefusalCause
+from spillover.model.pools import Offer, RefusalCause
 from spillover.model.units import SECOND
 from spillover.ports.provider import (
-    MACHINE_TAG,
-    OWNER_TAG,
     Created,
-    Join,
     Listing,
     Made,
     NotNow,
@@ -38,11 +34,18 @@ from spillover.ports.provider import (
     ProviderOpening,
     Refused,
     Unknown,
-    machine_name,
-    name_prefix,
 )
 from spillover.providers import rest
-from spillover.providers.kubernetes.kind import KubernetesForm, group_of, patience
+from spillover.providers.kubernetes.calls import (
+    adopted,
+    deleted,
+    is_ours,
+    pages,
+    refusal,
+    sample,
+    without_namespace,
+)
+from spillover.providers.kubernetes.kind import KubernetesForm, named, patience
 from spillover.providers.kubernetes.nodegroup import NodeGroup
 from spillover.providers.kubernetes.pods import listed, pod_of, secret_of, without_node
 from spillover.providers.rest import one_line
@@ -53,7 +56,6 @@ LOOK: Final = 10.0
 """Most seconds for which an order waits to hear that no node has room. With a longer patience, more nodes may come."""
 POLL: Final = 0.2
 """Seconds between two looks at a pod."""
-PAGE: Final = 500
 NEEDS: Final = (
     *(Need(verb, "pods") for verb in ("create", "delete", "get", "list")),
     Need("create", "secrets"),
@@ -75,8 +77,8 @@ class Pods:
         self._patience = patience(form, Findings())
         self._decoding = Decoding(Pod)
         self._management = self._api if management == access else Api(management)
-        named = group_of(form, management.namespace)
-        self._group = None if named is None else NodeGroup(self._management, *named)
+        group = named(form.machine_deployment, management.namespace)
+        self._group = None if group is None else NodeGroup(self._management, *group)
 
     async def create(self, order: Order) -> Created:
         """See Provider."""
@@ -86,7 +88,7 @@ class Pods:
                     _PODS, "POST", self._pods(), body=pod_of(order, self._form), once=True
                 )
             except ApiRefused as refused:
-                found = await self._looked_up(order, _refusal(refused), taken=refused.code == 409)
+                found = await adopted(self._api, _PODS, self._pods(order.name), order, refused)
                 if not isinstance(found, Pod):
                     return found
                 pod = found
@@ -127,7 +129,7 @@ class Pods:
         if self._group is not None and not found:
             found += map(one_line, await self._group.check())
         for offer in () if found else offers:
-            order = _sample(offer, self._opening)
+            order = sample(offer, self._opening)
             try:
                 await self._api.ask("POST", self._pods(), {"dryRun": "All"}, pod_of(order, self._form))
             except ApiRefused as refused:
@@ -148,29 +150,6 @@ class Pods:
 
     # --- orders
 
-    async def _looked_up(self, order: Order, refusal: Created, *, taken: bool) -> Pod | Created:
-        """Return the pod that has the name of a refused order already, or why there is none.
-
-        An earlier request may have made it, and what was checked before its name says nothing about that.
-        """
-        if not (isinstance(refusal, Refused) and refusal.cause is not RefusalCause.AUTH):
-            return refusal
-        try:
-            pod = await self._api.read(_PODS, "GET", self._pods(order.name))
-        except ApiRefused as refused:
-            if refused.code != 404:
-                return Unknown(one_line(f"the pod {order.name} cannot be looked up: {refused}"))
-            return Unknown(f"the pod {order.name} went while it was looked up") if taken else refusal
-        labels = pod.metadata.labels
-        # Nobody else gives a pod this name, so one without our labels has lost them.
-        owner, machine = labels.get(OWNER_TAG, order.owner), labels.get(MACHINE_TAG, order.machine)
-        if (owner, machine) == (order.owner, order.machine):
-            return pod
-        return Refused(
-            RefusalCause.INVALID,
-            f"there is a pod {order.name} of somebody else in {self._namespace}; delete it",
-        )
-
     async def _with_secret(self, order: Order, pod: Pod) -> Created | None:
         """Create the Secret of a pod; if that is refused, delete the pod and return why."""
         try:
@@ -180,7 +159,7 @@ class Pods:
             if refused.code == 409 or pod.metadata.deletion_timestamp is not None:
                 return None
             await self._remove(pod)
-            return _refusal(refused)
+            return refusal(refused)
         return None
 
     async def _bound(self, order: Order, pod: Pod) -> Created:
@@ -217,15 +196,8 @@ class Pods:
 
     async def _pages(self) -> AsyncIterator[Sequence[Pod]]:
         """Yield our pods page by page; raise Trouble."""
-        more, first = "", True
-        while first or more:
-            asked = {"limit": str(PAGE)} | ({"continue": more} if more else {})
-            try:
-                page = self._decoding.page(await self._api.ask("GET", self._pods(), asked))
-            except UNREADABLE as error:
-                raise UnreadableAnswer(f"the list of pods cannot be read: {error}") from None
-            yield [each for each in page.items if self._is_ours(each)]
-            first, more = False, page.metadata.more
+        async for page in pages(self._api, self._pods(), self._decoding.page):
+            yield [each for each in page.items if is_ours(each.metadata, self._opening.owner)]
 
     async def _scaled(self) -> None:
         """Let the node group follow the pods. If that fails, the next listing tries it again."""
@@ -252,30 +224,13 @@ class Pods:
         namespace, _, name = machine.partition("/")
         if not (is_object_name(namespace) and is_object_name(name)):
             return "is not NAMESPACE/NAME of a pod"
-        try:
-            await self._api.ask("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}")
-        except ApiRefused as refused:
-            return "" if refused.code == 404 else one_line(str(refused))
-        except Unsent as error:
-            raise rest.Unsent(one_line(str(error))) from None
-        except Trouble as error:
-            return one_line(str(error))
-        return ""
+        return await deleted(self._api, f"/api/v1/namespaces/{namespace}/pods/{name}")
 
     def _flaw(self, offer: Offer, refused: ApiRefused) -> str:
         """Return why the pod of an offer would be refused."""
         if refused.code == 404:
-            return (
-                f"there is no namespace {self._namespace!r}; create it with `kubectl create namespace "
-                f"{self._namespace}`, or set `namespace`"
-            )
+            return without_namespace(self._namespace)
         return one_line(f"the cluster refuses pods of the offer {offer.key}: {refused}")
-
-    def _is_ours(self, pod: Pod) -> bool:
-        owner = pod.metadata.labels.get(OWNER_TAG)
-        if owner is None:
-            return pod.metadata.name.startswith(name_prefix(self._opening.owner))
-        return owner == self._opening.owner
 
     def _pods(self, name: str = "") -> str:
         path = f"/api/v1/namespaces/{self._namespace}/pods"
@@ -283,22 +238,3 @@ class Pods:
 
     def _id(self, name: str) -> str:
         return f"{self._namespace}/{name}"
-
-
-def _refusal(refused: ApiRefused) -> Refused | NotNow:
-    """Translate a refusal of the API server."""
-    why = one_line(f"Kubernetes: {refused}")
-    if refused.code == 429:
-        return NotNow(why, refused.retry_after or 0.0)
-    if refused.code == 401 or "cannot create resource" in why:
-        return Refused(RefusalCause.AUTH, why)
-    # Admission has one code for all that it refuses, and quotas have only their words.
-    cause = RefusalCause.QUOTA if refused.code == 403 and "exceeded quota" in why else RefusalCause.INVALID
-    return Refused(cause, why)
-
-
-def _sample(offer: Offer, opening: ProviderOpening) -> Order:
-    """Return an order that is never carried out, to check its offer."""
-    machine = MachineId(f"{opening.cluster}-0")
-    join = Join("check:1", ClusterName(opening.cluster), machine, "check", 0)
-    return Order(machine, machine_name(opening.owner, machine), opening.owner, offer, join)

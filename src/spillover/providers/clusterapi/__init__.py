@@ -1,0 +1,1 @@
+"""The provider `clusterapi`: whole clusters as objects of Cluster API."""
