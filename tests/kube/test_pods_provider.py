@@ -336,7 +336,7 @@ async def test_missing_permissions_and_namespaces_are_told_in_one_line_each(plac
 def renter(place: Place) -> str:
     """Return the token of a service account with exactly the documented role."""
     page = (Path(__file__).parents[2] / "docs" / "pools.md").read_text()
-    section = page.partition("\n## kubernetes\n")[2]
+    section = page.partition("\n## kubernetes\n")[2].partition("\n## ")[0]
     (text,) = [each for each in re.findall(r"```yaml\n(.*?)```", section, re.DOTALL) if "kind: Role" in each]
     role = yaml.safe_load(text)
     admin, space = place.cluster.admin, f"/apis/rbac.authorization.k8s.io/v1/namespaces/{place.namespace}"

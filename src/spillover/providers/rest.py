@@ -132,7 +132,7 @@ async def destroyed(ids: Sequence[str], delete: Callable[[str], Awaitable[str]])
 
 def one_line(text: str) -> str:
     """Return a text from outside as one bounded line that is safe to show."""
-    return plain(" ".join(text.split()))
+    return plain(" ".join(text.split())).rstrip()
 
 
 def said(error: BaseException) -> str:

@@ -113,7 +113,8 @@ def is_ours(meta: Meta, owner: str) -> bool:
 def refusal(refused: ApiRefused) -> Refused | NotNow:
     """Translate a refusal of the API server."""
     why = one_line(f"Kubernetes: {refused}")
-    if refused.code == 429:
+    # A new quota refuses everything until its controller has counted what is there.
+    if refused.code == 429 or "status unknown for quota" in why:
         return NotNow(why, refused.retry_after or 0.0)
     if refused.code == 401 or "cannot create resource" in why:
         return Refused(RefusalCause.AUTH, why)
