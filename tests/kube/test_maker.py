@@ -1,7 +1,6 @@
 """The provider command with programs that start real control planes on this machine, with nodes that KWOK plays."""
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from spillover.clusters.kubernetes.api.requests import Api
 from spillover.ports.provider import ClusterMaker, Made, Presence, ProviderError
 from spillover.providers.command.provider import CommandForm, CommandKind, CommandMaker
 from spillover.testing.maker_suite import MakerSuite, usable
@@ -74,8 +74,6 @@ async def running(folder: Path, nodes: int) -> tuple[ClusterMaker, str]:
 async def test_a_made_cluster_runs_pods_on_nodes_like_its_offer(folder: Path) -> None:
     maker, id_ = await running(folder, 1)
     cluster = usable(await maker.kubeconfig(id_))
-    from spillover.clusters.kubernetes.api.requests import Api
-
     api = Api(cluster)
     (node,) = json.loads(await api.ask("GET", "/api/v1/nodes"))["items"]
     room, labels = node["status"]["allocatable"], node["metadata"]["labels"]
@@ -87,16 +85,17 @@ async def test_a_made_cluster_runs_pods_on_nodes_like_its_offer(folder: Path) ->
     }
     await api.ask("POST", "/api/v1/namespaces/default/pods", body=pod)
     async with asyncio.timeout(60):
-        while (
-            json.loads(await api.ask("GET", "/api/v1/namespaces/default/pods/task"))["status"]["phase"]
-            != "Succeeded"
-        ):
+        while True:
+            seen = json.loads(await api.ask("GET", "/api/v1/namespaces/default/pods/task"))
+            if seen["status"]["phase"] == "Succeeded":
+                break
             await asyncio.sleep(0.1)
     await api.close()
 
 
 async def test_a_cluster_whose_process_was_killed_is_gone_and_leaves_nothing_running(folder: Path) -> None:
     maker, id_ = await running(folder, 0)
+    assert left_of(id_)
     held = folder / "clusters" / id_
     os.kill(int((held / "pid").read_text()), signal.SIGKILL)
     await asyncio.to_thread(wait_until, lambda: not programs.runs(held), "its end")
@@ -106,7 +105,17 @@ async def test_a_cluster_whose_process_was_killed_is_gone_and_leaves_nothing_run
         await maker.resize(id_, 2, [])
     assert not await maker.destroy([id_])
     assert not (await maker.list()).machines
-    left = [each for each in Path("/dev/shm").glob(f"spill-kube-{id_}-*") if each.exists()]
-    with contextlib.suppress(AssertionError):
-        await asyncio.to_thread(wait_until, lambda: not any(each.exists() for each in left), "its clean-up")
-    assert not [each for each in left if each.exists()]
+    await asyncio.to_thread(wait_until, lambda: not left_of(id_), "its clean-up")
+
+
+def left_of(id_: str) -> list[str]:
+    """Return the command lines of processes of a cluster that run."""
+    lines = [_command_line(each) for each in Path("/proc").iterdir() if each.name.isdigit()]
+    return [each for each in lines if f"spill-kube-{id_}-" in each]
+
+
+def _command_line(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
