@@ -172,7 +172,7 @@ class PoolLedger:
                     self._at(calls, known.open_after, monotonic)
                 else:
                     calls.opens.append(machine)
-            wanted = Size(machine.nodes, dropping(state, machine.id))
+            wanted = Size(machine.nodes, dropping(state, machine))
             if known.sizing or known.size == wanted:
                 continue
             if known.size_after > monotonic:

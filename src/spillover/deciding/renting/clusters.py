@@ -22,8 +22,8 @@ from spillover.deciding.renting.demand import Demand
 from spillover.deciding.renting.money import PoolMoney
 from spillover.deciding.renting.offers import OpenOffer
 from spillover.model.cluster import ClusterSpec, billed
-from spillover.model.ids import ClusterName, JobId
-from spillover.model.pools import MachineId, MachineState, Pool, machine_id
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.pools import MachineState, Pool, machine_id
 from spillover.model.units import FOREVER
 
 _GROWING = (MachineState.WANTED, MachineState.BOOTING, MachineState.READY)
@@ -239,8 +239,8 @@ class ClusterPlanner:
             plan.join_by = min(plan.join_by, machine.join_by)
         else:
             # Nodes that were to be dropped may stay after all: their places are wanted again.
-            dropping = _dropping(self._state, machine)
-            drop = dropping[: max(0, len(dropping) - self._added_nodes(machine))]
+            going = dropping(self._state, machine)
+            drop = going[: max(0, len(going) - self._added_nodes(machine))]
             plan.events.append(_sized(machine, self._now, drop, site.gang))
         if site.hold is not None:
             plan.held.setdefault(spec.name, []).append(site.hold)
@@ -307,15 +307,12 @@ def _leaves_at(state: State, spec: ClusterSpec, pool: Pool, machine: RentedMachi
     return came + billed(spec.billing, empty - came) - min(boot, spec.billing.step // 10)
 
 
-def _sized(machine: RentedMachine, now: int, drop: Sequence[str], job: JobId | None = None) -> ClusterSized:
-    return ClusterSized(machine.id, now, machine.cluster, machine.nodes, tuple(drop), job, machine.dropped)  # type: ignore[arg-type]
+def _sized(
+    machine: RentedMachine, now: int, drop: Sequence[NodeName], job: JobId | None = None
+) -> ClusterSized:
+    return ClusterSized(machine.id, now, machine.cluster, machine.nodes, tuple(drop), job, machine.dropped)
 
 
-def _dropping(state: State, machine: RentedMachine) -> list[str]:
-    """Return the nodes of a cluster that are to be dropped and are still there."""
-    return [node.name for node in state.nodes_of(machine.cluster_made) if node.drained == POOL]
-
-
-def dropping(state: State, cluster: MachineId) -> tuple[str, ...]:
+def dropping(state: State, machine: RentedMachine) -> tuple[NodeName, ...]:
     """Return the nodes that a cluster was told to drop and still has."""
-    return tuple(_dropping(state, state.machines[cluster]))
+    return tuple([node.name for node in state.nodes_of(machine.cluster_made) if node.drained == POOL])
