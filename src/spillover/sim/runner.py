@@ -173,10 +173,12 @@ class Simulation:
         changes = list(reversed(scene.changes))
         changing = changes[-1][0] if changes else FOREVER
         submitting = jobs[0].submit if jobs else FOREVER
+        providers = tuple(self.providers.values())
+        follow = self._follow if providers else world.carry_out
         while True:
             happening = world.next_time()
             now = min(happening, engine.index.next_time(), submitting, changing)
-            for provider in self.providers.values():
+            for provider in providers:
                 now = min(now, provider.next_time())
             if now >= FOREVER or (submitting >= FOREVER and self._is_over()):
                 break
@@ -186,7 +188,7 @@ class Simulation:
                     ended += len(world.ended)
                     proposals.append(self._archive(ended))
                 proposals += world.observe(now)
-            for provider in self.providers.values():
+            for provider in providers:
                 proposals += provider.observe(now)
             while changing <= now:
                 proposals.append(SetPolicies(changes.pop()[1], WHO))
@@ -198,7 +200,7 @@ class Simulation:
             events = engine.step(now, proposals).events
             if sink is not None and events:
                 sink(now, events)
-            self._follow(events)
+            follow(events)
         return world.outcomes()
 
     def _reserve(self, wish: ReservedNodes, number: int) -> Reserve:
