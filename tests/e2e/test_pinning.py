@@ -72,3 +72,32 @@ def test_a_pinned_job_has_its_core_for_itself_until_it_ends(lab: ServerProcess, 
     assert cpu_mask(lab.spill("logs", "both").stdout.strip()) == CPUS
     assert cpu_mask(shown(lab, "both")["cpus"]) == CPUS
     assert printed(lab, "--cpu", "0.5") & CPUS == CPUS, "nothing is kept from others any more"
+
+
+def test_each_group_of_a_gang_runs_on_the_cores_that_it_asked_for(lab: ServerProcess, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "stay")
+    held = f"{ALLOWED}; read x < {tmp_path}/stay"
+    groups = [
+        {"name": "shares", "resources": {"cpu": 0.5}, "run": ALLOWED},
+        {"name": "pinned", "resources": {"cpu": 1}, "pin": "socket", "run": held},
+    ]
+    job = {
+        "apiVersion": "spillover/v1",
+        "kind": "Job",
+        "metadata": {"name": "led"},
+        "spec": {"groups": groups},
+    }
+    (tmp_path / "led.json").write_text(json.dumps(job))
+    assert lab.spill("submit", str(tmp_path / "led.json")).returncode == 0
+    wait_until(lambda: shown(lab, "led")["tasks"][1]["state"] == "RUNNING", "the start of the pinned task")
+    tasks = shown(lab, "led")["tasks"]
+    own = cpu_mask(tasks[1]["cpus"])
+    assert (own.bit_count(), own & CPUS) == (1, own)
+    assert not tasks[0].get("cpus")
+    assert tasks[1]["cpus"] in lab.spill("show", "led").stdout
+
+    (tmp_path / "stay").write_text("go\n")
+    wait_until(lambda: shown(lab, "led")["state"] == "SUCCEEDED", "the end of the gang")
+    printed_by = [lab.spill("logs", "led", "--task", str(rank)).stdout.strip() for rank in (0, 1)]
+    assert cpu_mask(printed_by[1]) == own
+    assert cpu_mask(printed_by[0]) & own == 0, "the other group runs beside it"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spillover.core.records.jobs import Placed, Running
+from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.records.nodes import Node
 from spillover.deciding.capacity.amounts import Wants
 from spillover.deciding.capacity.candidates import Candidates
@@ -35,7 +35,7 @@ from spillover.model.resources import Resources
 from spillover.model.topology import Topology
 from spillover.policies.loading import load
 from spillover.policies.place import FirstFit
-from spillover.testing.builders import a_job
+from spillover.testing.builders import JobBuilder, a_job
 from spillover.testing.world import OWNED, World
 
 LAB = replace(OWNED, gangs=True)
@@ -212,6 +212,75 @@ def test_nothing_inside_is_given_twice_whatever_starts_and_ends(
     waiting = [job for job in world.state.jobs.values() if job.state == "QUEUED"]
     assert all(too_large(clusters, job.kind.shape) is not None for job in waiting)
     assert Granted() not in [each for node in world.state.nodes.values() for each in node.granted.values()]
+
+
+def a_gang(name: str, groups: list[tuple[tuple[Resources, Topology], int]]) -> JobBuilder:
+    """A gang with groups of unlike tasks."""
+    job = a_job(name)
+    for number, ((resources, topology), tasks) in enumerate(groups):
+        job.cpus(resources.cpu / 1000).gpus(resources.gpu)
+        job.group(f"g{number}", tasks, pin=topology.pin, link=topology.link)
+    return job
+
+
+@given(
+    insides(),
+    st.lists(
+        st.tuples(
+            st.lists(st.tuples(requests(), st.integers(1, 2)), min_size=2, max_size=3), st.integers(1, 20)
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.sampled_from(["out_of_order", "easy", "conservative"]),
+    st.sampled_from(
+        [None, Topology(within="node"), Topology(exclusive=True), Topology(spread="node", most=2)]
+    ),
+    st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_tasks_of_unlike_groups_get_what_they_ask_for_whatever_starts_and_ends(
+    inside: Inside,
+    asked: list[tuple[list[tuple[tuple[Resources, Topology], int]], int]],
+    backfill: str,
+    topology: Topology | None,
+    data: st.DataObject,
+) -> None:
+    cpus = sum(cpu_mask(lane).bit_count() for domain in inside.domains for lane in domain.cpus)
+
+    def lab(backfill: str) -> World:
+        world = World(load, PolicySet(wait=Choice("never"), backfill=Choice(backfill)), (LAB,))
+        for name in ("n1", "n2"):
+            world.agent(name, cpus=cpus, gpus=len(inside.gpus), inside=inside)
+        return world
+
+    def finish(world: World, job: Job) -> None:
+        asked = [group for group in job.kind.shape.groups for _ in range(group.tasks)]
+        for each, task in zip(asked, job.tasks, strict=True):
+            own = job.granted(task.rank)
+            granted = own or Granted()
+            assert len(granted.gpus) == each.resources.gpu
+            cores = -(-each.resources.cpu // 1000 // inside.threads) * inside.threads if each.pin else 0
+            assert cpu_mask(granted.cpus).bit_count() == cores
+        world.finish(job.id)
+
+    def live(world: World) -> list[Job]:
+        return [job for job in world.state.jobs.values() if isinstance(job.phase, Placed | Running)]
+
+    world = lab(backfill)
+    for number, (groups, minutes) in enumerate(asked):
+        job = a_gang(f"j{number}", groups).expected(minutes=minutes)
+        world.submit(job if topology is None else job.together(topology))
+        if data.draw(st.booleans()) and (some := live(world)):
+            finish(world, data.draw(st.sampled_from(some)))
+        world.wait(seconds=data.draw(st.integers(0, 300)))
+    while some := live(world):
+        finish(world, some[0])
+    for waiting in [job for job in world.state.jobs.values() if job.state == "QUEUED"]:
+        groups, _ = asked[int(waiting.id[1:])]
+        alone, again = lab("out_of_order"), a_gang("alone", groups)
+        alone.submit(again if topology is None else again.together(topology))
+        assert not live(alone), "what fits into an empty cluster does not wait for ever"
 
 
 class Span(NamedTuple):

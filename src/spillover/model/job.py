@@ -146,6 +146,10 @@ class TaskGroup(Struct, frozen=True, array_like=True, gc=False):
     tasks: int
     resources: Resources
     """Of each task."""
+    pin: str = ""
+    """Whether each task has whole cores for itself, as in `Topology`; empty is no."""
+    link: str = ""
+    """The kind of link between the GPUs of each task, as in `Topology`; empty is none."""
 
 
 class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
@@ -168,7 +172,9 @@ class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     rules: Rules | None = None
     """What it asks of the nodes of its tasks; None is nothing."""
     topology: Topology | None = None
-    """Where its tasks must be relative to each other and to other jobs; None is anywhere. Not together with `rest`."""
+    """Where its tasks must be relative to each other and to other jobs; None is anywhere. Not together with `rest`.
+    With groups, they say what their tasks ask for inside of machines.
+    """
     groups: tuple[TaskGroup, ...] = ()
     """Groups of unlike tasks in the order of their ranks; empty if there are none. `tasks` counts the tasks of all
     groups, and `resources` are those of the group that is placed first. Not together with `rest` or `most`.
@@ -187,6 +193,13 @@ class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     def parts(self) -> "tuple[Part, ...]":
         """Its tasks in parts that are alike, in the order in which they are placed: one, unless it has unlike tasks."""
         return _parts(self) if self.groups or self.rest is not None else (Part(0, self),)
+
+    @property
+    def asks_inside(self) -> bool:
+        """Whether any of its tasks asks for something inside of machines."""
+        if self.groups:
+            return any(group.pin or group.link for group in self.groups)
+        return self.topology is not None and self.topology.asks_inside
 
     @property
     def least(self) -> "Shape":
@@ -237,14 +250,25 @@ def _parts(shape: Shape) -> tuple[Part, ...]:
     found: list[Part] = []
     first = 0
     for group in shape.groups:
-        found.append(Part(first, _alike(shape, group.resources, group.tasks)))
+        found.append(Part(first, _alike(shape, group.resources, group.tasks, group.pin, group.link)))
         first += group.tasks
     return tuple(sorted(found, key=lambda part: largest_first(part.shape.resources)))
 
 
-def _alike(shape: Shape, resources: Resources, tasks: int) -> Shape:
+def _alike(shape: Shape, resources: Resources, tasks: int, pin: str = "", link: str = "") -> Shape:
     """Return the shape of some tasks of a gang alone. One task of a gang is a gang too, see `_sized`."""
-    return replace(shape, resources=resources, tasks=tasks, rest=None, groups=(), most=0 if tasks > 1 else 1)
+    topology = shape.topology
+    if pin or link:
+        topology = replace(topology or Topology(), pin=pin, link=link)
+    return replace(
+        shape,
+        resources=resources,
+        tasks=tasks,
+        rest=None,
+        topology=topology,
+        groups=(),
+        most=0 if tasks > 1 else 1,
+    )
 
 
 def largest_first(asked: Resources) -> tuple[int, int, int]:

@@ -100,9 +100,9 @@ class JobBuilder:
         self._tasks, self._most = count, most
         return self
 
-    def group(self, name: str, tasks: int = 1) -> Self:
+    def group(self, name: str, tasks: int = 1, *, pin: str = "", link: str = "") -> Self:
         """Add a group of tasks with the resources that were set last."""
-        self._groups = (*self._groups, TaskGroup(name, tasks, self._resources))
+        self._groups = (*self._groups, TaskGroup(name, tasks, self._resources, pin, link))
         return self
 
     def together(self, topology: Topology) -> Self:

@@ -19,6 +19,17 @@ Words: TypeAlias = str | Annotated[list[str], Meta(max_length=100)]
 """One word, or a list of alternatives."""
 
 
+Pin: TypeAlias = Annotated[
+    Literal["core", "numa", "socket"] | None,
+    Meta(description="Whole cores for each task alone; `numa` or `socket`: in one, with its GPUs."),
+]
+
+GpuLink: TypeAlias = Annotated[
+    str | None,
+    Meta(description="Link between the GPUs of each task, such as nvlink; `any` is the fastest there is."),
+]
+
+
 class Metadata(Struct, frozen=True, forbid_unknown_fields=True):
     """The name of a job and its project."""
 
@@ -178,6 +189,8 @@ class GroupDoc(Struct, frozen=True, forbid_unknown_fields=True):
         dict[str, str],
         Meta(max_length=1000, description="Environment variables, in addition to those of the job."),
     ] = field(default_factory=dict)
+    pin: Pin = None
+    gpu_link: GpuLink = None
 
 
 class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
@@ -263,16 +276,8 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
             description="Nodes that its tasks may run on: `properties` and `hostlist`, combined with `and`, `or` and `not`."
         ),
     ] = None
-    pin: Annotated[
-        Literal["core", "numa", "socket"] | None,
-        Meta(description="Whole cores for each task alone; `numa` or `socket`: in one, with its GPUs."),
-    ] = None
-    gpu_link: Annotated[
-        str | None,
-        Meta(
-            description="Link between the GPUs of each task, such as nvlink; `any` is the fastest there is."
-        ),
-    ] = None
+    pin: Pin = None
+    gpu_link: GpuLink = None
     reservation: Annotated[
         str | None,
         Meta(description="Advance reservation of its project: the job runs only there and then."),

@@ -47,6 +47,22 @@ def test_groups_have_tasks_resources_and_work_of_their_own() -> None:
     assert (spec.name, spec.env, spec.shape.runs) == ("lead", {"B": "2"}, ("command", "groups"))
 
 
+def test_groups_ask_for_cores_and_links_of_their_own() -> None:
+    linked = {**WORKER, "resources": {"cpu": 2, "gpu": 2}, "pin": "socket", "gpu_link": "nvlink"}
+    shape = read(groups=[LEADER, linked]).spec.shape
+    assert [(group.pin, group.link) for group in shape.groups] == [("", ""), ("socket", "nvlink")]
+    assert shape.topology is None
+    assert "pin" in shape.runs, "only agents can do it"
+    assert [part.topology for _, part in shape.parts] == [Topology(pin="socket", link="nvlink"), None]
+
+
+def test_a_pin_of_the_job_holds_for_all_groups() -> None:
+    shape = read(groups=[LEADER, WORKER], pin="core", within="rack").spec.shape
+    assert [group.pin for group in shape.groups] == ["core", "core"]
+    assert shape.topology == Topology(within="rack")
+    assert {part.topology for _, part in shape.parts} == {Topology(within="rack", pin="core")}
+
+
 def test_a_job_needs_what_any_of_its_groups_runs() -> None:
     call = {"name": "call", "python": {"call": "os:getpid"}}
     image = {"name": "image", "container": {"image": "busybox"}}
@@ -61,6 +77,8 @@ def test_a_job_needs_what_any_of_its_groups_runs() -> None:
     [
         {"groups": [LEADER, WORKER], "within": "rack", "on_task_success": "end"},
         {"groups": [{"name": "call", "python": {"call": "os:getpid"}}, WORKER], "inputs": []},
+        {"groups": [LEADER, {**WORKER, "pin": "socket"}], "exclusive": "node"},
+        {"groups": [LEADER, {**WORKER, "resources": {"cpu": 2, "gpu": 2}, "gpu_link": "nvlink"}]},
         {"run": "x", "tasks": "2..8"},
         {"run": "x", "tasks": "1..2", "spread": "node"},
     ],
@@ -119,6 +137,42 @@ def test_text_that_is_no_range_is_refused(tasks: str) -> None:
             [
                 "spec.groups[0].env['A=']: 'A=' is not a valid variable name; write it without `=` and spaces",
             ],
+        ),
+        (
+            {"groups": [{**LEADER, "resources": {"cpu": 1.5}, "pin": "core"}]},
+            ["spec.groups[0].pin: needs whole CPUs, and a task requests 1.5; request 1 or more"],
+        ),
+        (
+            {"groups": [LEADER, {**WORKER, "gpu_link": "nvlink"}]},
+            [
+                "spec.groups[1].gpu_link: needs at least 2 GPUs, and a task requests 1; request more, or remove it",
+            ],
+        ),
+        (
+            {"groups": [LEADER, {**WORKER, "resources": {"gpu": 2}}], "gpu_link": "nvlink"},
+            [
+                (
+                    "spec.gpu_link: needs at least 2 GPUs in each group, and a task of 'leader' requests 0; "
+                    "write `gpu_link` in the groups that have them"
+                ),
+            ],
+        ),
+        (
+            {"groups": [{**LEADER, "resources": {"cpu": 0.5}}, WORKER], "pin": "core"},
+            [
+                (
+                    "spec.pin: needs whole CPUs in each group, and a task of 'leader' requests 0.5; "
+                    "write `pin` in the groups that have them"
+                ),
+            ],
+        ),
+        (
+            {"groups": [LEADER, {**WORKER, "pin": "core"}], "pin": "socket"},
+            ["spec.groups[1].pin: is also set for the whole job; keep one of the two"],
+        ),
+        (
+            {"groups": [{**LEADER, "pin": "rack"}]},
+            ["spec.groups[0].pin: 'rack' must be core, numa or socket"],
         ),
         (
             {"groups": [LEADER], "run": "x", "tasks": 3, "resources": {"cpu": 2}, "array": "1-3"},

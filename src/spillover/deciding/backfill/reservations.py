@@ -155,19 +155,31 @@ class Reservations(Reservation):
             while self._book_next(spot):
                 pass
             booking = booker.now_on(ask, runtime, requester, tasks)
-        if booking is None:
-            self.blocked = True
-            if plain:
-                self._too_late[candidates] = until
-            return []
-        parts: list[Part] = []
-        for machine, wants, many, number, whole, _ in booking.shares:
-            parts.append(Part(machine, wants, many, machine.before, number, whole))
-            if whole:
-                cluster.take_whole(machine)
-            else:
-                cluster.take(machine, wants, many)
+        parts = [] if booking is None else gang.occupy(booking.shares)
+        if not parts and gang.named:
+            parts = self._take_exactly(job, gang, closed)
+        elif not parts and plain:
+            self._too_late[candidates] = until
+        self.blocked = self.blocked or not parts
         return parts
+
+    def _take_exactly(self, job: Job, gang: GangCandidates, closed: Collection[int]) -> list[Part]:
+        """Take capacity for unlike tasks that fit by the cores and GPUs that each gets, and not by amounts alone."""
+        while self._book_next(self._index.spot(job)):
+            pass
+        cluster, timeline, span = gang.cluster, self._open().timeline, (self._now, self._until(job))
+        timeline.requester = self._requester(job)
+        timeline.profiles.of_all(cluster.machines)  # with what is free before
+        parts = gang.take(self._place, closed)
+        held = [part.held_on(cluster) for part in parts]
+        for _, machine, wants in held:
+            timeline.try_out(machine, span, wants, -1)
+        delays = any(
+            timeline.seen(machine).least(*span)[at] < 0 for _, machine, wants in held for at, _ in wants
+        )
+        for _, machine, wants in held:
+            timeline.try_out(machine, span, wants, 1)
+        return gang.undo(parts) if delays else parts
 
     def is_blocked(self, job: Job, lane: Lane) -> bool:
         """Return False: a job may start where others of its lane may not."""

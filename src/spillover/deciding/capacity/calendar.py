@@ -166,6 +166,17 @@ class Calendar:
             return profile.count(wants, start, end)
         return machine.tasks_of(shape, wants, profile.least(start, end))
 
+    def all_inside(self, shares: Iterable[Share], shape: Shape, start: int, end: int) -> list[Share]:
+        """Return the shares of a gang with what its tasks take inside of machines, each on what those before it leave."""
+        parts, found = shape.parts, list[Share]()
+        for share in shares:
+            found.append(self.with_inside(share, parts[share.number].shape, start, end))
+            if len(parts) > 1:  # otherwise no two shares are on one machine
+                self.try_out(share.machine, (start, end), found[-1].held, -1)
+        for share in found if len(parts) > 1 else ():
+            self.try_out(share.machine, (start, end), share.held, 1)
+        return found
+
     def with_inside(self, share: Share, shape: Shape, start: int, end: int) -> Share:
         """Return a share with what its tasks take inside of the machine during a span."""
         machine, wants = share.machine, share.wants
@@ -230,10 +241,12 @@ class SpanRoom:
         scored = self._calendar.scored(fitting, shape, self._place, self._span[0])
         return [(score, machine.index, fitting[machine]) for score, machine in scored]
 
-    def take(self, machine: Machine, wants: Wants) -> None:
-        """Take capacity on trial."""
-        self._taken.append((machine, wants))
-        self._calendar.try_out(machine, self._span, wants, -1)
+    def take(self, machine: Machine, shape: Shape, wants: Wants, tasks: int) -> None:
+        """Take capacity for some tasks on trial, with what they need inside of the machine."""
+        least = self._calendar.profiles.of(machine).least(*self._span)
+        held = machine.share(shape, wants, tasks, least)
+        self._taken.append((machine, held))
+        self._calendar.try_out(machine, self._span, held, -1)
 
     def undo(self) -> None:
         """Give back all that was taken on trial."""

@@ -237,14 +237,12 @@ class Future:
             chosen = matching.choose(fitting, shape, cluster, _FutureRoom(self, cluster, place))
             if chosen is None:
                 return None
-            held = [
-                Group(
-                    cluster,
-                    (machine,),
-                    machine.share(shape.parts[part].shape, asked, tasks, self.free(machine)),
-                )
-                for part, machine, asked, tasks in chosen
-            ]
+            held = []
+            for part, machine, asked, tasks in chosen:
+                own = machine.share(shape.parts[part].shape, asked, tasks, self.free(machine))
+                held.append(Group(cluster, (machine,), own))
+                self.take(held[-1:])  # the tasks of another part may be on the same machine
+            return held
         self.take(held)
         return held
 
@@ -312,9 +310,10 @@ class _FutureRoom:
         """Return score, index and number of tasks of each machine, best first."""
         return self._future.rank(fitting, self._place, shape)
 
-    def take(self, machine: Machine, wants: Wants) -> None:
-        """Take capacity on trial."""
-        self._taken.append(Group(self._cluster, (machine,), wants))
+    def take(self, machine: Machine, shape: Shape, wants: Wants, tasks: int) -> None:
+        """Take capacity for some tasks on trial, with what they need inside of the machine."""
+        held = machine.share(shape, wants, tasks, self._future.free(machine))
+        self._taken.append(Group(self._cluster, (machine,), held))
         self._future.take(self._taken[-1:])
 
     def undo(self) -> None:

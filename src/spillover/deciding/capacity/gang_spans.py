@@ -117,7 +117,7 @@ class TallyOfMachines:
 
     def gain(self, machines: tuple[Machine, ...]) -> None:
         """See Tally."""
-        shape = self._each.shape
+        shape = self._request.ask.shape
         for machine in machines:
             if machine in self._counts or (machine.ready and machine.admits(shape)):
                 self._changed[machine] = None
@@ -239,6 +239,5 @@ def _booking(calendar: Calendar, request: GangRequest, counts: Fitting, at: int)
     shares = [Share(machine, wants, tasks, part, alone) for part, machine, wants, tasks in chosen]
     end = at + duration
     if any(share.machine.inside is not None for share in shares):
-        parts = shape.parts
-        shares = [calendar.with_inside(share, parts[share.number].shape, at, end) for share in shares]
+        shares = calendar.all_inside(shares, shape, at, end)
     return Booking(at, end, cluster, blocks_of(shares))

@@ -20,6 +20,7 @@ from spillover.deciding.capacity.future import HeldCapacity
 from spillover.deciding.capacity.levels import Vertex
 from spillover.deciding.capacity.machine import Before, Machine
 from spillover.deciding.capacity.matching import Fitting, Given
+from spillover.deciding.capacity.spans import Share
 from spillover.deciding.protocols import Place
 from spillover.model.ids import NodeName
 from spillover.model.inside import Granted
@@ -34,7 +35,7 @@ _SCORE_AND_KEY = itemgetter(0, 1)
 class GangCandidates:
     """Finds places for gangs of one shape in one cluster."""
 
-    __slots__ = ("_counted", "_parts", "_together", "cluster", "shape", "total")
+    __slots__ = ("_counted", "_parts", "_together", "cluster", "named", "shape", "total")
 
     def __init__(self, cluster: Capacity, shape: Shape) -> None:
         self.cluster = cluster
@@ -42,9 +43,11 @@ class GangCandidates:
         self.total = shape.total
         self._parts = tuple([Candidates(cluster, part) for _, part in shape.parts])
         """Where tasks of each part fit."""
+        self.named = len(self._parts) > 1 and shape.asks_inside
+        """Whether tasks get their cores and GPUs as soon as they are placed, because other parts get what is left."""
         self._together: Candidates | None = None
         """Machines with room for the whole gang, if it asks for one node."""
-        if shape.topology is not None and shape.topology.within == NODE and not shape.topology.asks_inside:
+        if shape.topology is not None and shape.topology.within == NODE and not shape.asks_inside:
             self._together = Candidates(cluster, _as_one(shape))
         self._counted: dict[Vertex, tuple[int, Fitting]] = {}
         """How many tasks of the first part fit on the machines of a vertex, as of its `changes`."""
@@ -58,7 +61,8 @@ class GangCandidates:
             return []
         topology = self.shape.topology
         if topology is None:
-            return self._fill(place, barred, tasks)
+            fill = self._spread_out if self.named else self._fill
+            return fill(place, barred, tasks)
         if topology.within:
             inside = self._on_one if topology.within == NODE else self._in_one
             parts = inside(place, barred, tasks)
@@ -96,14 +100,14 @@ class GangCandidates:
 
     def _on_one(self, place: Place, barred: Collection[int], tasks: int) -> "list[Part]":
         """Put all tasks on the best machine with room for them."""
-        if (others := self._parts[0]).inner:
-            needed, passed, small = tasks or others.shape.tasks, list[tuple[int, int]](), set(barred)
-            while (machine := others.best(place, small, passed)) is not None:
-                if machine.tasks_of(others.shape, others.wants, machine.free) >= needed:
-                    break
-                small.add(machine.index)
-            others.put_back(passed)
-            return [] if machine is None else [self._occupy(machine, 0, needed)]
+        if self.shape.asks_inside:
+            first, passed, done = self._parts[0], list[tuple[int, int]](), set(barred)
+            parts: list[Part] = []
+            while not parts and (machine := first.best(place, done, passed)) is not None:
+                parts = self._all_on(machine, tasks)
+                done.add(machine.index)
+            first.put_back(passed)
+            return parts
         together = self._together
         if tasks:
             together = Candidates(self.cluster, _as_one(self.shape.sized(tasks)))
@@ -114,6 +118,17 @@ class GangCandidates:
         return [
             self._occupy(machine, number, part.tasks) for number, (_, part) in enumerate(self.shape.parts)
         ]
+
+    def _all_on(self, machine: Machine, tasks: int) -> "list[Part]":
+        """Put all tasks on a machine; take nothing if they do not all fit there."""
+        parts: list[Part] = []
+        for number, each in enumerate(self._parts):
+            shape, needed = each.shape, tasks or each.shape.tasks
+            wants = self.cluster.layout.wants(shape.resources)
+            if not machine.admits(shape) or machine.tasks_of(shape, wants, machine.free) < needed:
+                return self.undo(parts)
+            parts.append(self._occupy(machine, number, needed))
+        return parts
 
     def _in_one(self, place: Place, barred: Collection[int], tasks: int) -> "list[Part]":
         """Put all tasks in the best vertex with room for them."""
@@ -237,12 +252,39 @@ class GangCandidates:
         whole = topology is not None and topology.exclusive
         shape = self._parts[number].shape
         wants = machine.asks(shape, self.cluster.layout.wants(shape.resources))
-        part = Part(machine, wants, tasks, machine.before, number, whole)
+        before = machine.before
         if whole:
             self.cluster.take_whole(machine)
         else:
-            self.cluster.take(machine, part.wants, tasks)
-        return part
+            self.cluster.take(machine, wants, tasks)
+        granted = self._grant(machine, shape, tasks) if self.named else None
+        return Part(machine, wants, tasks, before, number, whole, granted)
+
+    def occupy(self, shares: Iterable[Share]) -> "list[Part]":
+        """Take capacity where a booking says; take nothing if the cores and GPUs that tasks would get do not fit."""
+        parts: list[Part] = []
+        for share in shares:
+            part = self._occupy(share.machine, share.number, share.tasks)
+            parts.append(part)
+            lacks = part.granted is not None and None in part.granted
+            if lacks and part.machine.grants(self._parts[part.number].shape):
+                return self.undo(parts)
+        return parts
+
+    def grant(self, parts: "Iterable[Part]") -> "list[Part]":
+        """Choose the cores and GPUs of each task that was placed."""
+        return [
+            part
+            if part.granted is not None
+            else part._replace(granted=self._grant(part.machine, self._parts[part.number].shape, part.tasks))
+            for part in parts
+        ]
+
+    def _grant(self, machine: Machine, shape: Shape, tasks: int) -> tuple[Granted | None, ...]:
+        """Choose the cores and GPUs of some tasks on a machine, and take them."""
+        if machine.inside is None:
+            return (None,) * tasks
+        return tuple([self.cluster.grant(machine, shape, shape.resources) for _ in range(tasks)])
 
 
 class Part(NamedTuple):
@@ -258,13 +300,15 @@ class Part(NamedTuple):
     """Which part of the gang they are of, as a position in `Shape.parts`."""
     whole: bool = False
     """Whether the gang has the machine for itself."""
+    granted: tuple[Granted | None, ...] | None = None
+    """What each task was granted; None if that was not chosen yet."""
 
-    def held_on(self, cluster: Capacity, granted: Iterable[Granted | None] = ()) -> HeldCapacity:
+    def held_on(self, cluster: Capacity) -> HeldCapacity:
         """Return what these tasks hold together, with what each of them was granted."""
         if self.whole:
             return HeldCapacity(cluster, self.machine, self.machine.whole)
         held = times(self.wants, self.tasks)
-        return HeldCapacity(cluster, self.machine, self.machine.with_granted(held, granted))
+        return HeldCapacity(cluster, self.machine, self.machine.with_granted(held, self.granted or ()))
 
 
 def nodes_by_rank(shape: Shape, parts: Sequence[Part]) -> tuple[NodeName, ...]:

@@ -178,7 +178,7 @@ class Machine(FreeAmounts):
     def _count_inside(self, shape: Shape, wants: Wants, free: Sequence[int]) -> int:
         """Return how many tasks that ask for the inside fit there."""
         topology, inside = shape.topology, self.inside
-        if topology is None or inside is None:
+        if topology is None or inside is None or not inside.suits(topology):
             return 0
         many = count(inside.asks(topology, wants), free)
         return min(many, inside.count(topology, shape.resources, free, self.layout.pools))

@@ -50,8 +50,8 @@ class Room(Protocol):
         """Return score, index and number of tasks of each machine, best first."""
         ...
 
-    def take(self, machine: Machine, wants: Wants) -> None:
-        """Take capacity on trial."""
+    def take(self, machine: Machine, shape: Shape, wants: Wants, tasks: int) -> None:
+        """Take capacity for some tasks on trial, with what they need inside of the machine."""
         ...
 
     def undo(self) -> None:
@@ -178,7 +178,7 @@ def fill(
             break
         found += [Assigned(number, machine, wants, many) for machine, many in chosen]
         for machine, many in chosen if len(parts) > 1 else ():
-            there.take(machine, machine.whole if topology.exclusive else times(wants, many))
+            there.take(machine, part, wants, many)
     if len(parts) > 1:
         there.undo()
     return found if full else None
@@ -207,12 +207,12 @@ class _Amounts:
         del shape
         return sorted([(0, machine.index, many) for machine, many in fitting.items()])
 
-    def take(self, machine: Machine, wants: Wants) -> None:
-        """Take capacity on trial."""
+    def take(self, machine: Machine, shape: Shape, wants: Wants, tasks: int) -> None:
+        """Take capacity for some tasks on trial, with what they need inside of the machine."""
         left = self._left.get(machine)
         if left is None:
             left = self._left[machine] = list(self._free(machine))
-        change(left, wants, -1)
+        change(left, machine.share(shape, wants, tasks, left), -1)
 
     def undo(self) -> None:
         """Give back all that was taken on trial."""
@@ -301,7 +301,7 @@ def _most(cluster: "Capacity", shape: Shape, free: Free, *, upgraded: bool = Fal
             for machine in each:
                 many = min(left, there.count(machine, part, wants))
                 if many:
-                    there.take(machine, machine.whole if topology.exclusive else times(wants, many))
+                    there.take(machine, part, wants, many)
                     left -= many
             found += part.tasks - left
         there.undo()

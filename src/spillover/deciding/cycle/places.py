@@ -23,8 +23,6 @@ from spillover.deciding.queue.lanes import Lane
 from spillover.model import ranges
 from spillover.model.cluster import OWNED, RENTED, Role
 from spillover.model.ids import JobId, member_id
-from spillover.model.inside import Granted
-from spillover.model.job import Shape
 from spillover.model.resources import Resources
 
 
@@ -175,15 +173,13 @@ class Places:
                 nodes = nodes_by_rank(job.kind.shape, parts)
                 self._count(job, cluster, job.id, len(nodes))
                 why = self._draft.why(job, cluster, ahead=False)
-                ordered = by_rank(job.kind.shape, parts)
-                granted = _grant_parts(cluster, job.kind.shape, ordered)
-                if any(any(each) for each in granted):
-                    together = tuple([one for each in granted for one in each])
-                    self._draft.granted.append((len(self._draft.placements), together))
+                ordered = each.grant(by_rank(job.kind.shape, parts))
+                granted = tuple([one for part in ordered for one in part.granted or ()])
+                if any(granted):
+                    self._draft.granted.append((len(self._draft.placements), granted))
                 self._draft.placements.append(GangPlacement(job.id, cluster.name, nodes, why))
                 if reservation is not None:
-                    held = zip(ordered, granted, strict=True)
-                    reservation.took(job, tuple([part.held_on(cluster, each) for part, each in held]))
+                    reservation.took(job, tuple([part.held_on(cluster) for part in ordered]))
                 return True
         return False
 
@@ -306,15 +302,3 @@ def _total(job: Job, tasks: int) -> Resources:
     """Return the resources of all tasks of a job; `tasks` is the size of a gang of elastic size, 0 its least."""
     shape = job.kind.shape
     return shape.sized(tasks).total if tasks else shape.total
-
-
-def _grant_parts(cluster: Capacity, shape: Shape, parts: Sequence[Part]) -> list[list[Granted | None]]:
-    """Choose the cores and GPUs of each task of a gang, by part."""
-    granted: list[list[Granted | None]] = []
-    for part in parts:
-        own = shape.parts[part.number].shape
-        if part.machine.inside is None:
-            granted.append([None] * part.tasks)
-        else:
-            granted.append([cluster.grant(part.machine, own, own.resources) for _ in range(part.tasks)])
-    return granted

@@ -166,7 +166,9 @@ def _refusal_of_machines(state: State, cluster: Capacity, shape: Shape) -> Reaso
     offering = [machine for machine in cluster.machines if machine.offers.issuperset(shape.needs)]
     if not offering:
         return NotOffered(_missing(cluster.machines, shape))
-    anywhere = structs.replace(shape, topology=None) if shape.topology is not None else shape
+    anywhere = without_inside(shape)
+    if anywhere.topology is not None:
+        anywhere = structs.replace(anywhere, topology=None)
     wanted = [machine for machine in offering if machine.admits(anywhere, upgraded=True)]
     if not wanted:
         return _no_node(offering, shape.rules or NO_RULES) or _not_ready(state, cluster)
@@ -188,20 +190,27 @@ def _refusal_of_machines(state: State, cluster: Capacity, shape: Shape) -> Reaso
 
 def without_inside(shape: Shape) -> Shape:
     """Return a shape that asks for nothing inside of machines, and else for the same."""
-    topology = shape.topology
-    if topology is None or not topology.asks_inside:
+    if not shape.asks_inside:
         return shape
-    return structs.replace(shape, topology=structs.replace(topology, pin="", link=""))
+    groups = tuple([structs.replace(group, pin="", link="") for group in shape.groups])
+    topology = None if shape.topology is None else structs.replace(shape.topology, pin="", link="")
+    return structs.replace(shape, topology=topology, groups=groups)
 
 
 def too_big_inside(machines: Iterable[Machine], shape: Shape) -> TooBigInside | None:
     """Return why no machine that is large enough has the inside for a task; None if one has, or if none is asked for."""
-    topology = shape.topology
-    if topology is None or not topology.asks_inside:
+    if not shape.asks_inside:
         return None
+    machines = list(machines)
+    found = [_too_big_inside(machines, part, part.topology) for _, part in shape.parts if part.topology]
+    return next((reason for reason in found if reason is not None), None)
+
+
+def _too_big_inside(machines: Iterable[Machine], shape: Shape, topology: Topology) -> TooBigInside | None:
+    """Do the same for tasks that are alike."""
     flat = without_inside(shape)
     large = [machine for machine in machines if machine.could_fit(flat)]
-    if not large or any(machine.could_fit(shape) for machine in large):
+    if flat is shape or not large or any(machine.could_fit(shape) for machine in large):
         return None
     known = [machine.inside for machine in large if machine.inside is not None]
     parts = [part for inside in known for part in inside.parts(topology)]
@@ -263,8 +272,8 @@ def _not_now(state: State, cluster: Capacity, shape: Shape, large: Sequence[Mach
         return limit
     if shape.is_gang and (old := _outdated(cluster, shape, large)) is not None:
         return old
-    if shape.topology is not None:
-        return _no_room_in_levels(cluster, shape, shape.topology)
+    if shape.topology is not None or shape.asks_inside:
+        return _no_room_in_levels(cluster, shape, shape.topology or Topology())
     if (limited := _task_limit(state, cluster, shape)) is not None:
         return limited
     return _no_room_together(cluster, shape) if shape.is_gang else NoRoom(shape.resources, (cluster.name,))
@@ -282,8 +291,10 @@ def _no_room_in_levels(cluster: Capacity, shape: Shape, topology: Topology) -> R
     """Return how many tasks of a job fit now where its topology wants them."""
     if topology.exclusive:
         return NoEmptyNode(cluster.name, shape.tasks, min(matching.most_now(cluster, shape), shape.tasks))
-    if topology.asks_inside and (inside := _no_room_inside(cluster, shape, topology)) is not None:
-        return inside
+    for _, part in shape.parts if shape.asks_inside else ():
+        asked = part.topology or topology
+        if asked.asks_inside and (inside := _no_room_inside(cluster, part, asked)) is not None:
+            return inside
     if not shape.is_gang:
         return NoRoom(shape.resources, (cluster.name,))
     return _no_room_together(cluster, shape)

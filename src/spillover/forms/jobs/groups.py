@@ -6,13 +6,14 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spillover.forms.jobs.where import check_inside
 from spillover.forms.jobs.work import check_env, work_of
 from spillover.forms.problems import Findings, Path, shown
 from spillover.forms.quantities import check_name, read_cpu, read_memory, read_other
-from spillover.model.admission import GROUPS
+from spillover.model.admission import GROUPS, PIN
 from spillover.model.job import Argv, GroupWork, PythonCall, Shape, Shell, TaskGroup, Work, largest_first
 from spillover.model.resources import Resources
-from spillover.wire.jobfile import ResourcesDoc, SpecDoc
+from spillover.wire.jobfile import GroupDoc, ResourcesDoc, SpecDoc
 
 MOST_TASKS: Final = 100_000
 """Most tasks of one job."""
@@ -32,7 +33,8 @@ class Grouped(Struct, frozen=True):
         """Add the groups to the shape of a job."""
         first = min([group.resources for group in self.groups], key=largest_first, default=shape.resources)
         tasks = sum(group.tasks for group in self.groups)
-        runs = tuple(sorted({*shape.runs, *_runs_of([one.work for one in self.works]), GROUPS}))
+        inside = [PIN] if any(group.pin or group.link for group in self.groups) else []
+        runs = tuple(sorted({*shape.runs, *_runs_of([one.work for one in self.works]), *inside, GROUPS}))
         return replace(shape, resources=first, tasks=tasks, groups=self.groups, runs=runs)
 
 
@@ -78,15 +80,29 @@ def read_groups(doc: SpecDoc, found: Findings) -> Grouped:
         if group.container is not None and group.container.manifest is not None:
             found.add((*path, "container", "manifest"), "is only allowed for a whole job; remove it")
         check_env(group.env, found, (*path, "env"))
-        groups.append(
-            TaskGroup(group.name, group.tasks, read_resources(group.resources, (*path, "resources"), found))
-        )
+        each = read_resources(group.resources, (*path, "resources"), found)
+        pin, link = _read_inside(doc, group, each, path, found)
+        groups.append(TaskGroup(group.name, group.tasks, each, pin, link))
         if work is not None:
             works.append(GroupWork(work, group.env))
         needs |= dict.fromkeys(implied)
     if sum(group.tasks for group in groups) > MOST_TASKS:
         found.add(("spec", "groups"), f"have more than {MOST_TASKS} tasks together; write fewer")
     return Grouped(tuple(groups), tuple(works), tuple(sorted(needs)))
+
+
+def _read_inside(
+    doc: SpecDoc, group: GroupDoc, asked: Resources, path: Path, found: Findings
+) -> tuple[str, str]:
+    """Return what the tasks of a group ask for inside of machines: what the group says, or the job for all groups."""
+    for field, of_all, own in (("pin", doc.pin, group.pin), ("gpu_link", doc.gpu_link, group.gpu_link)):
+        if of_all is not None and own is not None:
+            found.add((*path, field), "is also set for the whole job; keep one of the two")
+    if group.gpu_link is not None:
+        check_name(group.gpu_link, (*path, "gpu_link"), found)
+    check_inside(group.pin or "", group.gpu_link or "", asked, path, found)
+    check_inside(doc.pin or "", doc.gpu_link or "", asked, ("spec",), found, group.name)
+    return group.pin or doc.pin or "", group.gpu_link or doc.gpu_link or ""
 
 
 def _check_alone(doc: SpecDoc, found: Findings) -> None:

@@ -9,6 +9,7 @@ from spillover.forms.problems import Findings, Path, shown
 from spillover.forms.quantities import check_name
 from spillover.model.admission import CONSTRAINTS, EXCLUSIVE, PIN, PODS, SPREAD
 from spillover.model.job import Burst, Shape
+from spillover.model.resources import Resources
 from spillover.model.topology import NODE, Topology
 from spillover.model.units import format_cpu
 from spillover.model.where import Where
@@ -57,7 +58,10 @@ def constrained(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
 def located(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
     """Add where tasks must be, relative to each other and to other jobs, to a shape."""
     topology = read_topology(doc, shape, found)
-    _check_inside(topology, shape, found)
+    if shape.groups:  # which have read what they ask for inside of machines
+        topology = replace(topology, pin="", link="")
+    else:
+        check_inside(topology.pin, topology.link, shape.resources, ("spec",), found)
     if topology == Topology():
         return shape
     runs = set(shape.runs)
@@ -100,19 +104,17 @@ def read_topology(doc: SpecDoc, shape: Shape, found: Findings) -> Topology:
     return Topology(within, preferred, spread, most, exact, exclusive, doc.pin or "", doc.gpu_link or "")
 
 
-def _check_inside(topology: Topology, shape: Shape, found: Findings) -> None:
-    """Check that a request for cores or linked GPUs is one."""
-    asked = shape.resources
-    if topology.asks_inside and shape.groups:
-        field = "pin" if topology.pin else "gpu_link"
-        found.add(("spec", field), "is not possible together with `groups`; remove one of the two")
-        return
-    if topology.pin and (asked.cpu < 1000 or asked.cpu % 1000):
-        told = f"needs whole CPUs, and a task requests {format_cpu(asked.cpu)}; request 1 or more"
-        found.add(("spec", "pin"), told)
-    if topology.link and asked.gpu < 2:
-        told = f"needs at least 2 GPUs, and a task requests {asked.gpu}; request more, or remove it"
-        found.add(("spec", "gpu_link"), told)
+def check_inside(pin: str, link: str, asked: Resources, path: Path, found: Findings, group: str = "") -> None:
+    """Check that a request for cores or linked GPUs is one. `group` is one of several for which it is said together."""
+    where, task = (" in each group", f"a task of {shown(group)}") if group else ("", "a task")
+    apart = "write `{}` in the groups that have them"
+    if pin and (asked.cpu < 1000 or asked.cpu % 1000):
+        told = f"needs whole CPUs{where}, and {task} requests {format_cpu(asked.cpu)}"
+        found.add((*path, "pin"), f"{told}; {apart.format('pin') if group else 'request 1 or more'}")
+    if link and asked.gpu < 2:
+        told = f"needs at least 2 GPUs{where}, and {task} requests {asked.gpu}"
+        advice = apart.format("gpu_link") if group else "request more, or remove it"
+        found.add((*path, "gpu_link"), f"{told}; {advice}")
 
 
 def topology_doc(topology: Topology) -> dict[str, object]:

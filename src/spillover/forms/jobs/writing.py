@@ -76,6 +76,8 @@ def _groups(spec: JobSpec) -> dict[str, Any]:
             {"name": group.name, "tasks": group.tasks, "resources": _amounts(group.resources)}
             | _work(own.work)
             | ({"env": dict(own.env)} if own.env else {})
+            | ({"pin": group.pin} if group.pin else {})
+            | ({"gpu_link": group.link} if group.link else {})
             for group, own in zip(spec.shape.groups, spec.groups, strict=True)
         ]
     }
