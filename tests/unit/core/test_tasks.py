@@ -46,6 +46,7 @@ from spillover.core.transitions import TERMINAL
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, split_task, task_key
 from spillover.model.job import OnTaskFailure, OnTaskSuccess, Retry
+from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import CancelledBy, CouldNotStart, Exited
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
@@ -262,6 +263,37 @@ def test_a_gang_that_one_node_cannot_prepare_goes_back_with_the_reason_and_a_pau
     assert (back.backing_off, back.until) == ("onprem", back.at + 5 * SECOND)
     (ended,) = w.happened(JobEnded)
     assert ended.why == CouldNotStart("disk full", "onprem/n2"), "it used up its retries"
+
+
+@pytest.mark.parametrize("backfill", ["out_of_order", "easy", "conservative"])
+def test_a_gang_that_a_node_could_not_prepare_uses_other_nodes_if_they_have_room(backfill: str) -> None:
+    w = World(load, PolicySet(wait=Choice("never"), backfill=Choice(backfill)), (GANGS,))
+    w.agent("large", cpus=4)
+    w.submit(a_job("old").cpus(4).expected(minutes=60))
+    w.submit(a_job("waits").cpus(4).expected(minutes=60))  # with a reservation, if there are any
+    for name in ("n1", "n2", "n3", "n4"):
+        w.agent(name, cpus=2)
+    w.submit(a_job("g").cpus(2).tasks(2).terms(retry=Retry(0, 9)).expected(minutes=1))
+    failed: list[str] = []
+    for pause in (6, 11):
+        bad, _ = [task.node for task in w.job("g").tasks]
+        assert bad not in failed
+        failed.append(bad)
+        w.finish_task("g", 0, outcome=Outcome.NOT_STARTED, ran=0)
+        w.finish_task("g", 1, outcome=Outcome.STOPPED, ran=0)
+        w.wait(seconds=pause)
+        assert not {task.node for task in w.job("g").tasks} & set(failed), "there is room on others"
+        (*_, back) = w.happened(JobRequeued)
+        assert back.unprepared == (bad,)
+
+
+def test_a_gang_uses_a_node_that_could_not_prepare_it_if_there_is_no_other() -> None:
+    w = two_nodes(retry=Retry(0, 9))
+    nodes = [task.node for task in w.job("g").tasks]
+    for rank, outcome in ((2, Outcome.NOT_STARTED), (0, Outcome.STOPPED), (1, Outcome.STOPPED)):
+        w.finish_task("g", rank, outcome=outcome, ran=0)
+    w.wait(seconds=6)
+    assert [task.node for task in w.job("g").tasks] == nodes
 
 
 def test_a_gang_that_somebody_cancels_while_a_node_cannot_prepare_is_not_tried_again() -> None:

@@ -55,7 +55,7 @@ from spillover.core.records.tasks import Gang, gang_on
 from spillover.core.state import State
 from spillover.core.transitions import Impossible
 from spillover.model import ranges
-from spillover.model.ids import NodeName, task_key
+from spillover.model.ids import NodeName, node_key, task_key
 from spillover.model.inside import Granted
 from spillover.model.pools import not_on_spot
 
@@ -272,6 +272,8 @@ def requeued(state: State, event: JobRequeued) -> None:
     _count_return(state, job, event)
     if event.backing_off is not None:
         _back_off(state, job, ClusterBackoff(event.backing_off, event.until, event.because))
+        failed = [node_key(event.backing_off, name) for name in event.unprepared]
+        job.extra.unprepared = tuple(dict.fromkeys((*job.extra.unprepared, *failed)))
     due = job.due
     enter_queue(state, job)
     if event.why is Back.RELEASED:

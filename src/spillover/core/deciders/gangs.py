@@ -150,7 +150,8 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
     cost = job.cost + (attempt_cost(state, job, used.ran) if began else 0)
     if (why_not := _unprepared(job, end, began=began)) is not None:
         if may_try_again(job):
-            return given_back(job, now, cost, why_not)
+            failed = [job.tasks[each.rank].node for each in ends if each.outcome is Outcome.NOT_STARTED]
+            return replace(given_back(job, now, cost, why_not), unprepared=tuple(dict.fromkeys(failed)))
         outcome, end = Outcome.NOT_STARTED, replace(end, state=JobState.FAILED, message=why_not)
     if outcome is Outcome.RELEASED:
         if not began:

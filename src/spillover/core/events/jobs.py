@@ -17,7 +17,7 @@ from spillover.core.events.base import (
     Usage,
 )
 from spillover.model import ranges
-from spillover.model.ids import ClusterName, JobId
+from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import After, Range, Shape, Terms
 from spillover.model.reasons import Reason
 from spillover.model.units import format_duration, format_moment
@@ -145,6 +145,8 @@ class JobRequeued(JobEvent, frozen=True, tag="job_requeued"):
     """The cluster that it backs off from; null if none."""
     until: int = 0
     """End of that backoff, nanoseconds UTC."""
+    unprepared: tuple[NodeName, ...] = ()
+    """Nodes of that cluster that could not prepare a gang; its next attempts use others, if those have room."""
 
     def __str__(self) -> str:
         because = f": {self.because}" if self.because else ""

@@ -173,6 +173,8 @@ class Extra(Struct, array_like=True, gc=False):
     """By rank, the cores and GPUs that tasks of the current or last attempt have for themselves; empty if none has."""
     interrupted: int = 0
     """How many times its rented machine was taken back or ended."""
+    unprepared: tuple[NodeKey, ...] = ()
+    """Nodes that could not prepare it; it uses others, if those have room."""
 
 
 NO_EXTRA = Extra()

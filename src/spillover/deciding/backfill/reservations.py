@@ -155,22 +155,28 @@ class Reservations(Reservation):
             while self._book_next(spot):
                 pass
             booking = booker.now_on(ask, runtime, requester, tasks)
-        parts = [] if booking is None else gang.occupy(booking.shares)
-        if not parts and gang.named:
-            parts = self._take_exactly(job, gang, closed)
+        elsewhere = booking is not None and any(share.machine.index in closed for share in booking.shares)
+        parts = [] if booking is None or elsewhere else gang.occupy(booking.shares)
+        if not parts and (gang.named or elsewhere):
+            parts = self._take_exactly(job, gang, closed, tasks)
         elif not parts and plain:
             self._too_late[candidates] = until
         self.blocked = self.blocked or not parts
         return parts
 
-    def _take_exactly(self, job: Job, gang: GangCandidates, closed: Collection[int]) -> list[Part]:
-        """Take capacity for unlike tasks that fit by the cores and GPUs that each gets, and not by amounts alone."""
+    def _take_exactly(
+        self, job: Job, gang: GangCandidates, closed: Collection[int], tasks: int
+    ) -> list[Part]:
+        """Take capacity for a gang where it fits now, if it delays no job with a reservation there.
+
+        It is for gangs that a search on the timeline places elsewhere than on the machines and cores that they get.
+        """
         while self._book_next(self._index.spot(job)):
             pass
         cluster, timeline, span = gang.cluster, self._open().timeline, (self._now, self._until(job))
         timeline.requester = self._requester(job)
         timeline.profiles.of_all(cluster.machines)  # with what is free before
-        parts = gang.take(self._place, closed)
+        parts = gang.take(self._place, closed, tasks)
         held = [part.held_on(cluster) for part in parts]
         for _, machine, wants in held:
             timeline.try_out(machine, span, wants, -1)

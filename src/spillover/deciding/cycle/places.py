@@ -189,13 +189,36 @@ class Places:
         if not self._suits(job, cluster, tasks) or not self._may_pay(job, cluster, tasks):
             return []
         closed = () if cluster.windows is None else self._closed(job, cluster)
-        if self.reservation is None or not cluster.owned:
-            parts = gang.take(self._policies.place, closed, tasks)
-        else:
-            parts = self.reservation.take_gang(job, lane, gang, closed, tasks)
+        if job.extra.unprepared and (parts := self._take_elsewhere(job, lane, gang, closed, tasks)):
+            return parts
+        parts = self._take_parts(job, lane, gang, closed, tasks)
         if closed and not parts:
             self._bar()
         return parts
+
+    def _take_elsewhere(
+        self, job: Job, lane: Lane, gang: GangCandidates, closed: Collection[int], tasks: int
+    ) -> list[Part]:
+        """Take capacity for a gang, but not on machines that could not prepare it before."""
+        cluster, reservation = gang.cluster, self.reservation
+        failed = [
+            each.index for each in cluster.machines if f"{cluster.name}/{each.name}" in job.extra.unprepared
+        ]
+        if not failed:
+            return []
+        blocked = False if reservation is None else reservation.blocked
+        parts = self._take_parts(job, lane, gang, {*closed, *failed}, tasks)
+        if reservation is not None:
+            reservation.blocked = blocked  # by these machines, if at all, which the gang may still use
+        return parts
+
+    def _take_parts(
+        self, job: Job, lane: Lane, gang: GangCandidates, closed: Collection[int], tasks: int
+    ) -> list[Part]:
+        """Take capacity for a gang on machines that are not closed, where it delays no job with a reservation."""
+        if self.reservation is None or not gang.cluster.owned:
+            return gang.take(self._policies.place, closed, tasks)
+        return self.reservation.take_gang(job, lane, gang, closed, tasks)
 
     def _take_most(self, job: Job, lane: Lane, gang: GangCandidates, parts: list[Part]) -> list[Part]:
         """Take capacity for the largest size of an elastic gang, of which the least size has just been taken."""
