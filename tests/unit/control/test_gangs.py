@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from random import Random
 
 import pytest
 from msgspec.structs import replace
@@ -12,17 +13,18 @@ from spillover.control.agents.lease_sender import LeaseSender
 from spillover.control.agents.requests import AgentRequests, Introduction
 from spillover.control.controllers.leases import Leases
 from spillover.core.events import Lease, Usage
-from spillover.core.proposals import Act, Change, Prepared, Result, StartEpoch
+from spillover.core.proposals import Act, Change, Prepared, Result, Started, StartEpoch
 from spillover.core.proposals import Outcome as TaskOutcome
-from spillover.core.records.jobs import Ended, Placed, Queued
+from spillover.core.records.jobs import Ended, Placed, Queued, Running
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import CouldNotStart
 from spillover.model.resources import Resources
-from spillover.model.units import DAY, MINUTE
+from spillover.model.units import DAY, MINUTE, SECOND
 from spillover.testing.world import OWNED
 from spillover.wire import agents_pb2 as pb
 from tests.support.inside import Inside
+from tests.support.tiers import few_of
 
 WITHIN = 5 * MINUTE
 POLICIES = PolicySet(wait=Choice("never"), place=Choice("first_fit"))
@@ -37,6 +39,8 @@ class Lab:
         self.requests = AgentRequests(control.loop, self.hub, DAY, prepare_within=WITHIN)
         self.sender = LeaseSender(control.loop, self.hub, control.specs)
         self.incarnations: dict[str, int] = {}
+        self.ready: dict[Lease, set[int]] = {}
+        """Ranks of the tasks that are prepared, by the lease of the first task of their gang."""
         self._streams: dict[str, AsyncIterator[pb.FromServer]] = {}
 
     async def agent(self, name: str, *held: Lease, cpus: int = 1, gangs: bool = True) -> None:
@@ -177,6 +181,55 @@ async def test_a_gang_that_is_not_prepared_in_time_is_given_back(lab: Lab) -> No
     assert isinstance(ended.why, CouldNotStart)
     assert ended.why.message == "not all of its nodes prepared their tasks in time"
     assert lab.requests.gangs.overdue() == []
+
+
+@pytest.mark.parametrize("seed", few_of(5, range(40)))
+async def test_no_gang_holds_room_in_part_for_longer_than_the_bound(lab: Lab, seed: int) -> None:
+    """Agents prepare and start tasks, or fail to do either, as dice say; they only obey the server at once."""
+    dice, look = Random(seed), MINUTE
+    leases = Leases(lab.control.loop, lab.hub, lab.requests)
+    await lab.agent("n3", cpus=3)
+    since: dict[Lease, int] = {}
+    given_back = 0
+    for _ in range(60):
+        if dice.random() < 0.5:
+            await lab.control.submit("g", tasks=dice.randint(2, 4), retry={"lost": 1000})
+        jobs = [
+            job for job in lab.control.loop.state.jobs.values() if isinstance(job.phase, Placed | Running)
+        ]
+        tasks = [(job, each) for job in jobs for each in job.tasks]
+        for job, each in dice.sample(tasks, len(tasks)):
+            lease, node = job.lease_of(each.rank), NodeKey(f"onprem/{each.node}")
+            ready = all(one.rank in lab.ready.get(job.lease, ()) for one in job.tasks)
+            if not ready and dice.random() < 0.4:
+                await lab.prepared(each.node, task(lease))
+                lab.ready.setdefault(job.lease, set()).add(each.rank)
+            elif ready and each.started is None and dice.random() < 0.7:
+                await lab.requests.report(lab.incarnations[each.node], [Started(node, lease, 0)], [], [])
+            elif each.started is not None and dice.random() < 0.3:
+                done = Result(node, lease, TaskOutcome.EXITED, 0, None, Usage(1), 0)
+                await lab.requests.report(lab.incarnations[each.node], [], [done], [])
+        lab.control.clock.pass_by(look // SECOND)
+        for name in ("n1", "n2", "n3"):
+            await lab.requests.heartbeat(lab.incarnations[name])
+        await leases.look()
+        for name in ("n1", "n2", "n3"):
+            stops = (await lab.requests.heartbeat(lab.incarnations[name])).stops
+            given_back += len(stops)
+            stopped = [
+                Result(NodeKey(f"onprem/{name}"), lease, TaskOutcome.STOPPED, None, None, Usage(), 0)
+                for lease in stops
+            ]
+            await lab.requests.report(lab.incarnations[name], [], stopped, [])
+        now = lab.control.loop.time.monotonic()
+        part = [
+            job
+            for job in lab.control.loop.state.jobs.values()
+            if isinstance(job.phase, Placed | Running) and any(each.state == "PLACED" for each in job.tasks)
+        ]
+        since = {job.lease: since.get(job.lease, now) for job in part}
+        assert all(now - at <= WITHIN + look for at in since.values())
+    assert given_back, "the story must have met such a gang"
 
 
 async def test_a_server_that_starts_counts_the_time_anew(lab: Lab) -> None:
