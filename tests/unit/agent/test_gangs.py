@@ -1,5 +1,7 @@
 """Tasks of gangs on an agent: it prepares them, says so, and starts them at the word of the server."""
 
+from pathlib import Path
+
 from msgspec.structs import replace
 
 from spillover.agent.leases.gangs import gang_environment, slurm_id
@@ -17,6 +19,7 @@ from spillover.agent.leases.values import (
     StartTask,
     Task,
 )
+from spillover.agent.tasks.gangs import GangFiles
 from spillover.core.events import Lease
 from spillover.core.proposals import Outcome, Verdict
 from spillover.model.ids import JobId
@@ -243,6 +246,14 @@ def test_each_task_knows_its_rank_its_node_and_the_others() -> None:
         }.items()
     )
     assert gang_environment(start, 2, GANG, {})["LOCAL_RANK"] == "0"
+
+
+def test_files_name_the_host_of_each_task_and_the_slots_of_each_node(tmp_path: Path) -> None:
+    start = replace(word(("n1", "n2", "n1")), shells=(5000, 5001, 5002))
+    names = GangFiles(tmp_path).write(rank(1), start)
+    assert Path(names["SPILL_HOSTS"]).read_text() == "10.0.0.1\n10.0.0.2\n10.0.0.1\n", "by rank"
+    assert Path(names["OMPI_MCA_orte_default_hostfile"]).read_text() == "n1 slots=2\nn2 slots=1\n"
+    assert Path(names["HYDRA_HOST_FILE"]).read_text() == "n1:2\nn2:1\n"
 
 
 def test_variables_of_the_job_win_but_for_ours() -> None:
