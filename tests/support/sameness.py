@@ -37,7 +37,7 @@ def indexed_by(index: SchedulingIndex) -> object:
     """Return everything in an index that can affect a plan or its time."""
     return (
         sorted(index.fresh),
-        sorted(index.patient),
+        sorted(index.waits.patient),
         sorted(index.alarms.heap),
         index.next_time(),
         index.gained,

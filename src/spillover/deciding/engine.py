@@ -430,4 +430,4 @@ def _fingerprint(index: SchedulingIndex) -> object:
         (dict(line.first), list(line.woken), sum(map(len, line.heaps.values())))
         for line in (index.queue, index.due)
     ]
-    return clusters, lines, list(index.fresh), list(index.patient), list(index.waits), index.gained
+    return clusters, lines, list(index.fresh), list(index.waits.patient), list(index.waits.heap), index.gained

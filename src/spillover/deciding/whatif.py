@@ -216,4 +216,4 @@ def _reset_wait(snapshot: Snapshot, job: Job) -> None:
     if job.extra.members is not None:
         job.extra.members.due = 0
     snapshot.state.partly_due.pop(job.id, None)
-    snapshot.index.patient.pop(job.id, None)
+    snapshot.index.waits.patient.pop(job.id, None)

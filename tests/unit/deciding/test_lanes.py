@@ -63,7 +63,7 @@ def test_jobs_that_ended_leave_nothing_behind() -> None:
     index = w.engine.index
     assert not w.state.jobs
     assert len(index.lanes) == 1  # of the shape that they all had, for the next one
-    assert max(len(index.alarms), len(index.waits), len(index.least)) <= 2000
+    assert max(len(index.alarms), len(index.waits.heap), len(index.least.heap)) <= 2000
     assert max(len(index.queue.heads or ()), len(index.due.heads or ())) <= 2000
 
 

@@ -64,8 +64,8 @@ def board_says(index: SchedulingIndex) -> object:
     """All of a index that is kept up with events."""
     return (
         sorted(index.fresh),
-        sorted(index.patient),
-        sorted({wait for wait in index.waits if index.waiting(wait) is not None}),
+        sorted(index.waits.patient),
+        sorted({wait for wait in index.waits.heap if index.waits.job_of(wait) is not None}),
         sorted(set(index.alarms.heap)),
         {lane.kind: list(index.queue.jobs(lane)) for lane in index.queue.first},
         {lane.kind: list(index.due.jobs(lane)) for lane in index.due.first},

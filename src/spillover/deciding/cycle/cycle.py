@@ -85,7 +85,7 @@ def run(
     placer = Placer(
         index, policies, draft, keep=keep, bounded=rules > 0, one_reservation=rules < RESERVES_FOR_SEVERAL
     )
-    if index.waits and index.waits[0][0] <= draft.steady:
+    if index.waits.heap and index.waits.heap[0][0] <= draft.steady:
         expire(draft, index, most)
     due = len(draft.expired)
     if index.queue.first:
@@ -99,7 +99,7 @@ def run(
             placer.passed = True
         if draft.expired or index.due.first:
             placer.rent()
-    if rules >= REVOKES and (index.prefetched or index.rentable_sooner):
+    if rules >= REVOKES and (index.prefetched.due or index.prefetched.rentable):
         revoke(draft, index, most)
     rents_at = index.rents_at
     if index.pooled and not placer.cut and (draft.expired or index.plans_machines(now)):
@@ -173,10 +173,10 @@ def _leave_reservations(draft: Draft, index: SchedulingIndex) -> bool:
 
 def expire(draft: Draft, index: SchedulingIndex, most: int) -> None:
     """Let jobs be rented whose wait is over, also those that hold a prefetched lease and have not started."""
-    for wait in in_order(index.waits):
+    for wait in in_order(index.waits.heap):
         if wait[0] > draft.steady or len(draft.expired) >= most:
             break
-        job = index.waiting(wait)
+        job = index.waits.job_of(wait)
         if job is not None:
             draft.expired[job.id] = Expiry(job.id, WaitOver(draft.steady - job.arrived))
 
@@ -188,7 +188,7 @@ def admit(draft: Draft, index: SchedulingIndex, policies: Policies, most: int) -
     """
     jobs, taken, ahead, steady = draft.state.jobs, draft.taken, draft.ahead, draft.steady
     fresh: list[Job] = []
-    for each in index.fresh if len(index.fresh) <= most else index.first_arrivals():
+    for each in index.fresh if len(index.fresh) <= most else index.fresh.first():
         job = jobs[each]
         if each not in taken or each in ahead or (job.extra is not NO_EXTRA and draft.left(job) > 0):
             fresh.append(job)
@@ -325,10 +325,10 @@ def revoke(draft: Draft, index: SchedulingIndex, most: int) -> None:
     Another machine may have room by now. A lease stays with its agent until the agent answers, because the task may
     have started.
     """
-    state, now = draft.state, draft.now
-    sooner = [job for each in index.rentable_sooner if (job := state.jobs.get(each)) is not None]
-    rented = [job for job in sooner if index.rents_sooner(job) and index.rentable_now(job, now)]
-    revoked = sorted([*index.stuck_leases(now), *rented], key=_NUMBER)[:most]
+    state, now, prefetched = draft.state, draft.now, index.prefetched
+    sooner = [job for each in prefetched.rentable if (job := state.jobs.get(each)) is not None]
+    rented = [job for job in sooner if prefetched.rents_sooner(job) and index.rentable_now(job, now)]
+    revoked = sorted([*prefetched.stuck(now), *rented], key=_NUMBER)[:most]
     draft.revoked = dict.fromkeys([job.id for job in revoked])  # a job may be in both lists
 
 
@@ -339,8 +339,8 @@ def cap_queue(draft: Draft, index: SchedulingIndex, limit: int, most: int) -> bo
         return False
     waiting = [
         job
-        for job in (jobs[each] for each in dict.fromkeys([*index.patient, *draft.admitted]))
-        if index.counts_waiting(job) and not draft.may_be_rented(job) and draft.patient(job) > 0
+        for job in (jobs[each] for each in dict.fromkeys([*index.waits.patient, *draft.admitted]))
+        if index.waits.counts(job) and not draft.may_be_rented(job) and draft.patient(job) > 0
     ]
     excess = sum(draft.patient(job) for job in waiting) - limit
     if excess <= 0:

@@ -9,6 +9,7 @@ from typing import Final
 
 from spillover.core.records.jobs import Ended, Job, Placed, Running, Waiting
 from spillover.core.state import State
+from spillover.deciding.queue.heaps import SPARE
 from spillover.model.ids import JobId
 from spillover.model.job import WALLTIME_SLACK
 from spillover.model.reservation import AdvanceReservation
@@ -20,8 +21,6 @@ MOVING: Final = frozenset({"walltime", "return"})
 """Alarms of an attempt. Each attempt sets them again, and clock jumps move them."""
 RESERVATION: Final = "reservation"
 """The alarm for the end of an advance reservation, with its name in place of a job."""
-SPARE: Final = 1024
-"""Void entries that are tolerated before the heap is cleaned."""
 
 Alarm = tuple[int, int, str, JobId]
 """Time, number of the job, kind of alarm, and job."""

@@ -43,6 +43,7 @@ from spillover.core.events import (
 from spillover.core.records.jobs import NO_EXTRA, Ended, Placed, Queued
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.queue.index import SchedulingIndex
+from spillover.deciding.queue.prefetched import is_ahead
 from spillover.model.ids import member_id
 
 
@@ -89,7 +90,7 @@ def _placed(index: SchedulingIndex, event: JobPlaced | GangPlaced) -> None:
     if index.ends is not None:
         index.ends.set(job)
     if job.due is not None:
-        index.note_rentable(job)
+        index.prefetched.note_rentable(job)
 
 
 def _ended(index: SchedulingIndex, event: JobEnded) -> None:
@@ -114,10 +115,10 @@ def _member_placed(index: SchedulingIndex, event: MemberPlaced) -> None:
     index.alarms.set(member)
     if index.ends is not None:
         index.ends.set(member)
-    if index.is_ahead(member):
-        index.wait(member)
+    if is_ahead(index.state, member):
+        index.waits.add(member)
         if member.due is not None:
-            index.note_rentable(member)
+            index.prefetched.note_rentable(member)
 
 
 def _started(index: SchedulingIndex, event: JobStarted) -> None:
@@ -137,27 +138,27 @@ def _moved(index: SchedulingIndex, event: LeaseMoved) -> None:
     job = index.state.jobs[event.job]
     if index.ends is not None:
         index.ends.set(job)
-    if not index.is_ahead(job):
+    if not is_ahead(index.state, job):
         return
-    index.note_prefetched(f"{event.cluster}/{event.thief}")  # it may be older than that agent's other leases
+    index.prefetched.note(f"{event.cluster}/{event.thief}")  # it may be older than that agent's other leases
     if job.due is None:
-        index.wait(job)
+        index.waits.add(job)
     else:
-        index.note_rentable(job)
+        index.prefetched.note_rentable(job)
 
 
 def _not_moved(index: SchedulingIndex, event: StealRefused) -> None:
     job = index.state.jobs[event.job]
-    if isinstance(job.phase, Placed) and index.is_ahead(job):  # it may be asked back from now on
-        index.note_prefetched(job.phase.key)
+    if isinstance(job.phase, Placed) and is_ahead(index.state, job):  # it may be asked back from now on
+        index.prefetched.note(job.phase.key)
         if job.due is not None:
-            index.note_rentable(job)
+            index.prefetched.note_rentable(job)
 
 
 def _registered(index: SchedulingIndex, event: AgentRegistered) -> None:
     key = f"{event.cluster}/{event.node}"
     if index.state.nodes[key].ahead:  # prefetched leases may have lost the room that they were to use
-        index.note_prefetched(key)
+        index.prefetched.note(key)
 
 
 def _bound(index: SchedulingIndex, event: TasksBound) -> None:
@@ -227,7 +228,7 @@ def _admitted(index: SchedulingIndex, event: JobsAdmitted) -> None:
         job = index.state.jobs[each]
         index.fresh.pop(each, None)
         if job.due is None:
-            index.wait(job)
+            index.waits.add(job)
         if index.wait_queue is not None and type(job.phase) is Queued:
             index.wait_queue.keep(job)
 
@@ -236,13 +237,13 @@ def _expired(index: SchedulingIndex, event: WaitsExpired) -> None:
     for each in event.jobs:
         job = index.state.jobs[each]
         if not job.partly_due:
-            index.patient.pop(each, None)
+            index.waits.patient.pop(each, None)
         if type(job.phase) is Queued:
             index.due.push(index.lane_of(job), index.entry(job))
             if index.wait_queue is not None:
                 index.wait_queue.keep(job)
         else:
-            index.note_rentable(job)
+            index.prefetched.note_rentable(job)
 
 
 def _reserved(

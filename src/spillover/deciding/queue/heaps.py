@@ -1,10 +1,13 @@
-"""Iterates over a binary heap in order without changing it."""
+"""Binary heaps with void entries: how many are tolerated, and how to iterate over one without changing it."""
 
 import heapq
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+SPARE: Final = 1024
+"""Void entries that are tolerated before a heap is cleaned."""
 
 
 def in_order(heap: Sequence[T]) -> Iterator[T]:

@@ -4,11 +4,9 @@ It follows every event, but contains no facts of its own. Following events gives
 state.
 """
 
-import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from spillover.core.holding import revoked_from
 from spillover.core.learned.estimates import estimate, likely
 from spillover.core.records.jobs import Job, Kind, Placed, Queued, Running
 from spillover.core.state import State
@@ -23,21 +21,21 @@ from spillover.deciding.capacity.windows import Requester
 from spillover.deciding.forecast.ends import Ends
 from spillover.deciding.forecast.estimates import late_on
 from spillover.deciding.protocols import Policies
-from spillover.deciding.queue.alarms import SPARE, Alarms
-from spillover.deciding.queue.heaps import in_order
-from spillover.deciding.queue.lanes import Entry, JobQueue, Lane
+from spillover.deciding.queue.alarms import Alarms
+from spillover.deciding.queue.lanes import Entry, JobQueue, Lane, LightestLanes
+from spillover.deciding.queue.newcomers import Newcomers
+from spillover.deciding.queue.prefetched import PrefetchedLeases, is_ahead
 from spillover.deciding.queue.ranking import RankedJobQueue, Ranking
 from spillover.deciding.queue.turns import Turn, Turns, next_turn
 from spillover.deciding.queue.waiting import WaitQueue
+from spillover.deciding.queue.waits import Waits
 from spillover.model.cluster import Role
-from spillover.model.ids import ClusterName, JobId, NodeName, job_of_task, task_key
+from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Burst
 from spillover.model.units import FOREVER
 
 SOME = 16
 """Up to this many lanes, checking each one is faster than starting a cycle."""
-FEW_FRESH = 1000
-"""Up to this many new jobs, sorting them is faster than keeping a heap."""
 IDLE = 1024
 """Lanes without jobs that are kept, because similar jobs are likely to follow."""
 
@@ -59,8 +57,7 @@ class SchedulingIndex:
         self.lanes: dict[Kind, Lane] = {}
         self.serial = 0
         """Number of lanes created so far."""
-        self.least: list[tuple[int, Lane]] = []
-        """Heap of lanes by the CPU that their jobs ask for. Lanes without jobs are void."""
+        self.least = LightestLanes()
         self.ranking = Ranking(state, policies) if hasattr(policies.order, "ranks") else None
         """The ranks of projects; None if the order policy ranks none."""
         self.queue = self.new_queue(self.is_queued)
@@ -69,14 +66,11 @@ class SchedulingIndex:
         """Queued jobs that may be rented."""
         self.capacity: dict[ClusterName, Capacity] = {}
         self.finder = Finder(self.capacity, near=policies.keeps_near)
-        self.waits: list[tuple[int, int, JobId]] = []
-        """Heap of (latest start in steady time, job number, job)."""
-        self.patient: dict[JobId, None] = {}
-        """Jobs that wait for owned capacity and could be rented instead; filled only if `max_queue` is set."""
-        self.fresh: dict[JobId, None] = {}
+        self.can_rent = state.can_rent()
+        self.waits = Waits(state, bounded=policies.max_queue is not None and self.can_rent)
+        """Until when jobs wait for owned capacity."""
+        self.fresh = Newcomers(state)
         """Queued jobs that no cycle has admitted yet."""
-        self.arrivals: list[tuple[int, JobId]] = []
-        """Heap of the same jobs by number, if they are many. Those not in `fresh` are void."""
         self.turns = Turns(state)
         self.turn: Turn | None = None
         """The turn of the last cycle, if it left out jobs of other turns; None if it tried all jobs."""
@@ -87,7 +81,6 @@ class SchedulingIndex:
         """Whether the wait policy returns jobs from rented capacity to the queue."""
         self.ends: Ends | None = None
         """Expected ends of running jobs; None if no policy looks ahead."""
-        self.can_rent = state.can_rent()
         self.wait_queue = WaitQueue(state, self.entry, self.runs, self.ranking) if policies.reviews else None
         """All jobs that wait for owned capacity; None unless the wait policy reviews them."""
         self.in_turn = policies.backfill.strict or policies.backfill.reservations > 0
@@ -116,14 +109,7 @@ class SchedulingIndex:
         """Machines with more free capacity than when `may_decide` was last called."""
         self.passed = False
         """Whether some jobs waited for others in the last cycle, so that a job that leaves could let them start."""
-        self.prefetched: list[tuple[int, str]] = []
-        """Heap of nodes with prefetched leases, by the earliest time at which one of them may be asked back."""
-        self.prefetching: dict[str, None] = {}
-        """The nodes with prefetched leases."""
-        self.rentable_sooner: dict[JobId, None] = {}
-        """Jobs with a prefetched lease on owned capacity that may be rented; some entries are out of date."""
-        self.sooner = True
-        """Whether such a job, or rented capacity for one, may have appeared since the last cycle."""
+        self.prefetched = PrefetchedLeases(state)
         self.holders = Holders(state)
         self.rest: list[Job] = []
         """Jobs that are not in the index yet, the first one last."""
@@ -145,7 +131,7 @@ class SchedulingIndex:
             if node.cluster in self.capacity:
                 self.capacity[node.cluster].refresh(node)
             if node.ahead:
-                self.note_prefetched(key)
+                self.prefetched.note(key)
         if self.policies.looks_ahead:
             self.ends = Ends(self.state, self.capacity, self.runs)
         self.rest = list(self.state.jobs.values())
@@ -178,7 +164,7 @@ class SchedulingIndex:
         self.alarms.set(job)
         self.holders.note(job)
         if job.due is not None:
-            self.note_rentable(job)
+            self.prefetched.note_rentable(job)
         if self.ends is not None:
             self.ends.set(job)
 
@@ -186,7 +172,7 @@ class SchedulingIndex:
         """Free a part of an unused index, because freeing all at once takes long; return whether nothing is left."""
         if self._scrap is None:
             heaps = (*self.queue.heaps.values(), *self.due.heaps.values())
-            self._scrap = [*heaps, self.waits, self.arrivals, self.alarms.heap, self.rest]
+            self._scrap = [*heaps, self.waits.heap, self.fresh.heap, self.alarms.heap, self.rest]
         while self._scrap and most > 0:
             last = self._scrap[-1]
             most -= max(1, len(last))
@@ -223,20 +209,7 @@ class SchedulingIndex:
 
     def least_cpu(self) -> int:
         """Return the smallest CPU request of any queued job, in thousandths; 0 if nothing is queued."""
-        heap = self.least
-        while heap and heap[0][1] not in self.queue.heaps:
-            heapq.heappop(heap)[1].weighed = False
-        return heap[0][0] if heap else 0
-
-    def _weigh(self, lane: Lane) -> None:
-        """Add a lane to the heap of CPU requests. It stays when empty, because similar jobs are likely to follow."""
-        if len(self.least) > 2 * len(self.queue.heaps) + SPARE:
-            for _, each in self.least:
-                each.weighed = each in self.queue.heaps
-            self.least = [one for one in self.least if one[1].weighed]
-            heapq.heapify(self.least)
-        lane.weighed = True
-        heapq.heappush(self.least, (lane.kind.shape.resources.cpu, lane))
+        return self.least.cpu(self.queue.heaps)
 
     def rentable_now(self, job: Job, now: int) -> bool:
         """Return whether rented capacity has room for a job right now and its caps allow renting it."""
@@ -276,15 +249,10 @@ class SchedulingIndex:
         unknown = self.policies.chosen.unknown_runtime
         return estimate(job, unknown).runtime if self.wait_queue is None else likely(job, unknown)
 
-    def counts_waiting(self, job: Job) -> bool:
-        """Return whether a job counts against `max_queue` while it waits."""
-        rentable = job.kind.shape.burst is not Burst.NEVER and self.can_rent
-        return rentable and self.policies.max_queue is not None and type(job.phase) is Queued
-
     def next_time(self) -> int:
         """Return when something falls due that no event announces; FOREVER if nothing will."""
         at = self.again if self.again < self.opens_at else self.opens_at
-        alarms, waits = self.alarms.heap, self.waits
+        alarms, waits, prefetched = self.alarms.heap, self.waits.heap, self.prefetched.due
         if alarms and alarms[0][0] < at:
             at = alarms[0][0]
         if waits and waits[0][0] + self.state.facts.jumped < at:
@@ -295,7 +263,7 @@ class SchedulingIndex:
             at = min(at, next_turn(self.turn))
         if self.ranking is not None and self.queue.first:
             at = min(at, self.ranking.next_time(passed=self.passed))
-        return min(at, self.prefetched[0][0]) if self.prefetched else at
+        return min(at, prefetched[0][0]) if prefetched else at
 
     def gains(self, now: int) -> bool:
         """Return whether to try all queued jobs again: capacity was gained, or the turn or the ranks changed."""
@@ -313,22 +281,24 @@ class SchedulingIndex:
         if self.opens_at <= now:
             self.opens_at, self.gained = self._next_opening(now), True
         if self.grown:
-            if self.rentable_sooner and not self.sooner:
-                self.sooner = any(not cluster.owned for cluster, _ in self.grown)
+            prefetched = self.prefetched
+            if prefetched.rentable and not prefetched.sooner:
+                prefetched.sooner = any(not cluster.owned for cluster, _ in self.grown)
             self.gained = self.gained or self._of_use()
             self.grown.clear()
         if self.fresh or self.queue.woken or self.due.woken:
             return True
         if self.pooled and (state.rented or self.rents_at <= now):
             return True
-        if (self.prefetched and self.prefetched[0][0] <= now) or (self.sooner and self.rentable_sooner):
+        if self.prefetched.may_decide(now):
             return True
         if self.gained or self.turn is not None or (self.ranking is not None and self.gains(now)):
             if not self.queue.first:
                 self.gained, self.turn = False, None  # no queued job could use it
             elif self.gained or self.gains(now):
                 return True
-        return bool(self.waits) and self.waits[0][0] <= now - state.facts.jumped
+        waits = self.waits.heap
+        return bool(waits) and waits[0][0] <= now - state.facts.jumped
 
     def plans_machines(self, now: int) -> bool:
         """Return whether a plan of machines could decide anything: for jobs, after a change, or because time passed."""
@@ -379,49 +349,12 @@ class SchedulingIndex:
             self.ranking.settle()
         self.queue.woken.clear()
         self.due.woken.clear()
-        if self.arrivals:
-            self._drop_arrivals()
-        if self.waits:
-            self.forget_waits()
-        if self.prefetched:
-            self._look_at_prefetched(now)
-        if self.rentable_sooner:
-            self._look_at_rentable(decided=decided)
-
-    def _drop_arrivals(self) -> None:
-        """Drop jobs that are no longer new from the front of the heap."""
-        if len(self.fresh) <= FEW_FRESH:
-            self.arrivals = []
-        while self.arrivals and self.arrivals[0][1] not in self.fresh:
-            heapq.heappop(self.arrivals)
-
-    def waiting(self, wait: tuple[int, int, JobId]) -> Job | None:
-        """Return the job of an entry of `waits`; None if it no longer waits that way."""
-        job = self.state.jobs.get(wait[2])
-        if job is None or job.latest != wait[0] or (job.due is not None and not job.partly_due):
-            return None
-        if type(job.phase) is Queued:
-            void = job.round != self.state.facts.rounds and self.state.latest(job) is None
-            return None if void else job
-        return job if self.is_ahead(job) else None
-
-    def is_ahead(self, job: Job) -> bool:
-        """Return whether a job holds a prefetched lease, so that its wait continues."""
-        if type(job.phase) is not Placed:
-            return False
-        node = self.state.nodes.get(f"{job.phase.cluster}/{job.phase.node}")
-        return node is not None and task_key(job.id, job.attempt) in node.ahead
-
-    def first_arrivals(self) -> Iterator[JobId]:
-        """Yield new jobs, each once, in the order of submission."""
-        if not self.arrivals:
-            yield from sorted(self.fresh, key=lambda job: (self.state.jobs[job].number, job))
-            return
-        previous: JobId | None = None
-        for _, job in in_order(self.arrivals):
-            if job != previous and job in self.fresh:
-                previous = job
-                yield job
+        if self.fresh.heap:
+            self.fresh.settle()
+        if self.waits.heap:
+            self.waits.settle()
+        if self.prefetched.due or self.prefetched.rentable:
+            self.prefetched.settle(now, decided=decided)
 
     # --- following events
 
@@ -434,8 +367,8 @@ class SchedulingIndex:
             if node is None:
                 gone.append(key)
                 continue
-            if node.ahead and key not in self.prefetching:
-                self.note_prefetched(key)
+            if node.ahead and key not in self.prefetched.nodes:
+                self.prefetched.note(key)
             cluster = clusters.get(node.cluster)
             if cluster is not None and cluster.refresh(node):
                 self.grown.append((cluster, cluster.by_name[node.name]))
@@ -443,7 +376,7 @@ class SchedulingIndex:
         if gone:
             self._drop(gone)
         if state.loosened:
-            state.loosened, self.gained, self.sooner = False, True, True
+            state.loosened, self.gained, self.prefetched.sooner = False, True, True
 
     def open_clusters(self) -> None:
         """Update which clusters may get work; their machines are refreshed separately."""
@@ -475,8 +408,8 @@ class SchedulingIndex:
     def add_job(self, job: Job) -> None:
         """Add a queued or prefetched job, unless it is set aside."""
         self.enter(job)
-        if job.due is None and job.id not in self.aside and self.is_ahead(job):
-            self.wait(job)
+        if job.due is None and job.id not in self.aside and is_ahead(self.state, job):
+            self.waits.add(job)
 
     def enter(self, job: Job) -> None:
         """Add a job that is queued, or whose place in the queue has changed."""
@@ -485,7 +418,7 @@ class SchedulingIndex:
         lane = self.lane_of(job)
         entry = (self._key(job), job.number, job.id)
         if not lane.weighed:
-            self._weigh(lane)
+            self.least.add(lane, self.queue.heaps)
         if job.extra.deadline is not None:
             lane.timed = True
         self.queue.push(lane, entry)
@@ -493,28 +426,17 @@ class SchedulingIndex:
             self.due.push(lane, entry)
         self.turns.enter(job)
         if job.latest is None or self.state.latest(job) is None:
-            self.fresh[job.id] = None
+            self.fresh.add(job)
             if entry < self._last:
                 self.reordered = True
             else:
                 self._last = entry
-            if len(self.fresh) > FEW_FRESH:
-                self._add_arrival(job)
         else:
             self.reordered = True
             if job.due is None or job.partly_due:
-                self.wait(job)
+                self.waits.add(job)
         if self.wait_queue is not None:
             self.wait_queue.keep(job)
-
-    def _add_arrival(self, job: Job) -> None:
-        """Add a job to the heap of new jobs, which is built if necessary."""
-        if not self.arrivals:
-            jobs = self.state.jobs
-            self.arrivals = [(jobs[each].number, each) for each in self.fresh]
-            heapq.heapify(self.arrivals)
-        else:
-            heapq.heappush(self.arrivals, (job.number, job.id))
 
     def change_lane(self, job: Job, before: Kind) -> None:
         """Move a job to its new lane after its kind has changed."""
@@ -544,7 +466,7 @@ class SchedulingIndex:
         """Update the queue after a job, or a part of it, has left it."""
         if type(job.phase) is not Queued:
             self.fresh.pop(job.id, None)
-            self.patient.pop(job.id, None)
+            self.waits.patient.pop(job.id, None)
             if self.wait_queue is not None:
                 self.wait_queue.drop(job.id)
         lane = self.lanes.get(job.kind)
@@ -554,90 +476,6 @@ class SchedulingIndex:
                 self.due.settle(lane)
             if self.passed:
                 self.gained = True
-
-    def wait(self, job: Job) -> None:
-        """Record until when a job waits for owned capacity."""
-        latest = job.latest
-        if latest is None or (job.round != self.state.facts.rounds and self.state.latest(job) is None):
-            return
-        if latest < FOREVER:
-            heapq.heappush(self.waits, (latest, job.number, job.id))
-            if len(self.waits) > 2 * len(self.state.jobs) + SPARE:
-                self.waits = [each for each in dict.fromkeys(self.waits) if self.waiting(each) is not None]
-                heapq.heapify(self.waits)
-        if self.counts_waiting(job):
-            self.patient[job.id] = None
-
-    def forget_waits(self) -> None:
-        """Drop void entries from the front of `waits`."""
-        while self.waits and self.waiting(self.waits[0]) is None:
-            heapq.heappop(self.waits)
-
-    # --- prefetched leases
-
-    def note_prefetched(self, key: str) -> None:
-        """Record when the first prefetched lease of a node may be asked back."""
-        self.prefetching[key] = None
-        first = min([at for _, at in self._revocable(key)], default=None)
-        if first is not None:
-            heapq.heappush(self.prefetched, (revoked_from(first, self.state.facts.ahead), key))
-
-    def stuck_leases(self, now: int) -> list[Job]:
-        """Return jobs whose prefetched leases should be asked back by now."""
-        keys: dict[str, None] = {}
-        for at, key in in_order(self.prefetched):
-            if at > now:
-                break
-            keys[key] = None
-        horizon = self.state.facts.ahead
-        return [job for key in keys for job, at in self._revocable(key) if revoked_from(at, horizon) <= now]
-
-    def _revocable(self, key: str) -> Iterator[tuple[Job, int]]:
-        """Yield jobs whose prefetched leases a node may be asked to return, each with the time of its placement."""
-        node = self.state.nodes.get(key)
-        for each in () if node is None else node.ahead:
-            job = self.state.jobs[job_of_task(each)]
-            phase = job.phase
-            if type(phase) is Placed and not phase.revoked and phase.stopping is None and phase.thief is None:
-                yield job, phase.at
-
-    def _look_at_prefetched(self, now: int) -> None:
-        """After a cycle has handled due leases, record when the next ones are due."""
-        looked: dict[str, None] = {}
-        while self.prefetched and self.prefetched[0][0] <= now:
-            looked[heapq.heappop(self.prefetched)[1]] = None
-        for key in looked:
-            node = self.state.nodes.get(key)
-            if node is not None and node.ahead:
-                self.note_prefetched(key)
-            else:
-                self.prefetching.pop(key, None)
-
-    def _look_at_rentable(self, *, decided: bool) -> None:
-        """After a cycle, drop jobs that could no longer be rented sooner."""
-        jobs = self.state.jobs
-        rentable = [job for each in self.rentable_sooner if (job := jobs.get(each)) is not None]
-        self.rentable_sooner = {job.id: None for job in rentable if self.rents_sooner(job)}
-        self.sooner = decided
-
-    def note_rentable(self, job: Job) -> None:
-        """Record a job that may be rented while it holds a prefetched lease."""
-        if self.rents_sooner(job):
-            self.rentable_sooner[job.id] = None
-            self.sooner = True
-
-    def rents_sooner(self, job: Job) -> bool:
-        """Return whether a job may be rented while it holds a revocable prefetched lease on owned capacity."""
-        phase = job.phase
-        return (
-            job.due is not None
-            and type(phase) is Placed
-            and not phase.revoked
-            and phase.stopping is None
-            and phase.thief is None
-            and not self.state.is_rented(phase.cluster)
-            and self.is_ahead(job)
-        )
 
     # --- the two queues
 

@@ -5,14 +5,14 @@ front of a heap.
 """
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from spillover.core.records.jobs import Kind
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.gangs import GangCandidates
 from spillover.deciding.capacity.spans import Ask
-from spillover.deciding.queue.heaps import in_order
+from spillover.deciding.queue.heaps import SPARE, in_order
 from spillover.model.ids import JobId
 
 FEW = 128
@@ -76,6 +76,33 @@ class Lane:
 
     def __lt__(self, other: "Lane") -> bool:
         return self.serial < other.serial
+
+
+class LightestLanes:
+    """Lanes by the CPU that their jobs ask for."""
+
+    __slots__ = ("heap",)
+
+    def __init__(self, heap: Iterable[tuple[int, Lane]] = ()) -> None:
+        self.heap = list(heap)
+        """Lanes without jobs are void."""
+
+    def add(self, lane: Lane, filled: Collection[Lane]) -> None:
+        """Add a lane. It stays when it is empty, because similar jobs are likely to follow; `filled` lanes are not."""
+        if len(self.heap) > 2 * len(filled) + SPARE:
+            for _, each in self.heap:
+                each.weighed = each in filled
+            self.heap = [one for one in self.heap if one[1].weighed]
+            heapq.heapify(self.heap)
+        lane.weighed = True
+        heapq.heappush(self.heap, (lane.kind.shape.resources.cpu, lane))
+
+    def cpu(self, filled: Collection[Lane]) -> int:
+        """Return the smallest CPU request in any filled lane, in thousandths; 0 if all are empty."""
+        heap = self.heap
+        while heap and heap[0][1] not in filled:
+            heapq.heappop(heap)[1].weighed = False
+        return heap[0][0] if heap else 0
 
 
 class JobQueue:

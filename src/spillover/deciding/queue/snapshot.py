@@ -7,7 +7,7 @@ from spillover.core.state import State
 from spillover.deciding.capacity.finding import Finder
 from spillover.deciding.forecast.ends import Ends
 from spillover.deciding.queue.index import SchedulingIndex
-from spillover.deciding.queue.lanes import Lane
+from spillover.deciding.queue.lanes import Lane, LightestLanes
 from spillover.deciding.queue.waiting import WaitQueue
 
 
@@ -76,7 +76,7 @@ def _due(own: IndexSnapshot, live: SchedulingIndex) -> Any:
 _PARTS: Final[dict[str, Callable[[IndexSnapshot, SchedulingIndex], Any]]] = {
     "aside": lambda _, live: live.aside.copy(),
     "lanes": lambda own, live: {kind: own.own_lane(lane) for kind, lane in live.lanes.items()},
-    "least": lambda own, live: [(cpu, own.own_lane(lane)) for cpu, lane in live.least],
+    "least": lambda own, live: LightestLanes([(cpu, own.own_lane(lane)) for cpu, lane in live.least.heap]),
     "ranking": lambda own, live: None if live.ranking is None else live.ranking.copy(own.state),
     "queue": _queue,
     "due": _due,
@@ -87,17 +87,13 @@ _PARTS: Final[dict[str, Callable[[IndexSnapshot, SchedulingIndex], Any]]] = {
         (cluster, cluster.slots[machine.index])
         for cluster, machine in ((own.capacity[each.name], machine) for each, machine in live.grown)
     ],
-    "waits": lambda _, live: live.waits.copy(),
-    "patient": lambda _, live: live.patient.copy(),
-    "fresh": lambda _, live: live.fresh.copy(),
-    "arrivals": lambda _, live: live.arrivals.copy(),
+    "waits": lambda own, live: live.waits.copy(own.state),
+    "fresh": lambda own, live: live.fresh.copy_for(own.state),
     "turns": lambda own, live: live.turns.copy(own.state),
     "alarms": lambda own, live: live.alarms.copy(own.state),
     "ends": _ends,
     "wait_queue": _wait_queue,
-    "prefetched": lambda _, live: live.prefetched.copy(),
-    "prefetching": lambda _, live: live.prefetching.copy(),
-    "rentable_sooner": lambda _, live: live.rentable_sooner.copy(),
+    "prefetched": lambda own, live: live.prefetched.copy(own.state),
     "holders": lambda own, live: live.holders.copy(own.state),
     "rest": lambda own, live: [
         own.state.jobs[job.id] for job in live.rest if live.state.jobs.get(job.id) is job
