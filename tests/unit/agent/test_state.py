@@ -473,7 +473,7 @@ def test_timers_of_tasks_that_ended_do_not_pile_up() -> None:
         life.gets(lease, task=a_task(walltime=60 * MINUTE))
         life.starts(lease)
         life.ends(lease)
-    assert len(life.state._timers) < 2_000
+    assert len(life.state.running.timers) < 2_000
 
 
 # --- reports

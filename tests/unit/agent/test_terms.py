@@ -2,7 +2,8 @@
 
 import pytest
 
-from spillover.agent.leases.terms import RunningTask, TaskTerms
+from spillover.agent.leases.running import RunningTask
+from spillover.agent.leases.terms import TaskTerms
 from spillover.agent.leases.values import Task
 from spillover.control.agents.lease_terms import lasting, lease_terms, least_lost_after
 from spillover.model.job import Shell

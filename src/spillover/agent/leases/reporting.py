@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final
 
-from spillover.agent.leases.terms import RunningTask
+from spillover.agent.leases.running import RunningTask
 from spillover.agent.leases.values import Answered, Readiness, Report, TaskResult
 from spillover.agent.leases.yielding import Yielding
 from spillover.core.events import Lease

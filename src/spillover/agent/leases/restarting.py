@@ -7,7 +7,7 @@ the variables, the GPUs and the ports that it had, and what is left of its wallt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spillover.agent.leases.terms import RunningTask
+from spillover.agent.leases.running import RunningTask
 from spillover.agent.leases.values import Exit, GangStart, Restart, Task
 from spillover.core.events import Lease
 

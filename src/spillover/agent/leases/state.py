@@ -14,8 +14,9 @@ from spillover.agent.leases.preparing import GangTasks
 from spillover.agent.leases.reporting import PendingReports
 from spillover.agent.leases.restarting import Restarts
 from spillover.agent.leases.room import Room
-from spillover.agent.leases.terms import RunningTask, TaskTerms
-from spillover.agent.leases.timers import Due, Timers
+from spillover.agent.leases.running import RunningTask, RunningTasks
+from spillover.agent.leases.terms import TaskTerms
+from spillover.agent.leases.unstarted import UnstartedTasks
 from spillover.agent.leases.values import (
     Answered,
     Exit,
@@ -25,14 +26,11 @@ from spillover.agent.leases.values import (
     Grant,
     Instruction,
     Phase,
-    Prefetch,
     Readiness,
     Recall,
     Reconnect,
     Renewal,
     Report,
-    Signal,
-    Source,
     StartTask,
     Task,
     TaskResult,
@@ -68,23 +66,21 @@ class AgentState:
         self.draining = False
         self.leaving = False
         """Whether the agent itself was asked to stop."""
-        self.waiting: dict[Lease, Task] = {}
-        """Unstarted tasks, in order of arrival."""
-        self.fetching: dict[Lease, Source] = {}
-        """Leases taken over from other agents, whose task has not arrived yet."""
         self._yielding = Yielding()
-        self.running: dict[Lease, RunningTask] = {}
+        self.running = RunningTasks()
         self._reports = PendingReports(unanswered, self._yielding)
         self.gangs = GangTasks(self._reports.prepared)
         self.preparing = self.gangs.preparing
         """Tasks of gangs that have capacity and wait until the whole gang is prepared."""
+        self._unstarted = UnstartedTasks(self.room, self.gangs, self._reports.released)
+        self.waiting, self.fetching = self._unstarted.waiting, self._unstarted.fetching
+        """Tasks that wait for room, in order of arrival, and leases whose task has not arrived yet."""
         self.restarts = Restarts()
         self.results = self._reports.results
         """Results without an answer, in order of arrival."""
         self._released = self._reports.released
         self._named: tuple[Lease, ...] = ()
         self._terms = TaskTerms()
-        self._timers = Timers()
         self._plenty = 0
         """Number of leases held when the last grants came."""
         self._vacant = False
@@ -114,7 +110,7 @@ class AgentState:
         out = self._renewable(now)
         self.incarnation = None
         self._yielding.forget()  # a registration does not list these leases, which gives them up
-        held = [(lease, Phase.WAITING) for lease in self._unstarted()]
+        held = [(lease, Phase.WAITING) for lease in self._unstarted]
         held += [(lease, Phase.RUNNING) for lease in self.running]
         held += [(lease, Phase.ENDED) for lease in self.results]
         self._named = tuple(lease for lease, _ in held)
@@ -135,10 +131,12 @@ class AgentState:
             if lease in welcome.keep:
                 continue
             # Another agent may run it by now, so it gets no grace. A result is still sent, and the server judges it.
-            self._drop(lease)
+            self._unstarted.drop(now, lease)
             self._let_go(lease)
             if lease in self.running:
-                out += self._stop(now, lease, Outcome.STOPPED, "the server gave up this lease", kill=True)
+                out += self.running.stop(
+                    now, lease, Outcome.STOPPED, "the server gave up this lease", kill=True
+                )
         self._named = ()
         self._reports.again()
         self.gangs.report_again()
@@ -152,21 +150,15 @@ class AgentState:
         void = not self._terms.begun or self._terms.over(now, self._terms.short)
         for grant in grants:
             lease = grant.lease
-            if (
-                lease in self.waiting
-                or lease in self.preparing
-                or lease in self.running
-                or lease in self.results
-                or lease in self.fetching
-            ):
+            if lease in self._unstarted or lease in self.running or lease in self.results:
                 continue
             if void or self.draining or self.leaving or self._yielding.refuses(lease):
                 self._released[lease] = None
                 continue
             # A new lease for a task means that the old one is void.
             older = self.room.holder(lease)
-            if older is not None and not self._drop(older) and not self._let_go(older):
-                out += self._stop(now, older, Outcome.LOST, "a newer lease replaced it", kill=True)
+            if older is not None and not self._unstarted.drop(now, older) and not self._let_go(older):
+                out += self.running.stop(now, older, Outcome.LOST, "a newer lease replaced it", kill=True)
             self._released.pop(lease, None)
             self._terms.add_term(self._terms.short)
             if grant.task is not None:
@@ -175,15 +167,7 @@ class AgentState:
                 self.fetching[lease] = grant.source
                 out.append(Fetch(lease, grant.source))
         self._plenty = len(self.waiting) + len(self.running)
-        return out + self._fill() + self._ahead(grants)
-
-    def _ahead(self, grants: Sequence[Grant]) -> list[Instruction]:
-        """Prefetch the inputs of tasks that must wait."""
-        return [
-            Prefetch(grant.task)
-            for grant in grants
-            if grant.task is not None and grant.task.inputs and grant.lease in self.waiting
-        ]
+        return out + self._fill() + self._unstarted.prefetched(grants)
 
     def _take(self, now: int, lease: Lease, task: Task) -> None:
         """Add a task to those waiting, or fail it if it can never fit here."""
@@ -205,13 +189,13 @@ class AgentState:
         self._terms.renew(sent, self.running.values())
         out = self._renewable(now)
         for lease, kill in renewal.stops:
-            if self._drop(lease):
+            if self._unstarted.drop(now, lease):
                 message = "stopped before it started"
                 self.results[lease] = TaskResult(lease, Outcome.STOPPED, now, message=message)
             elif (run := self.running.get(lease)) is not None:
                 overdue = lease in renewal.overdue
                 if not (overdue and run.exited):
-                    out += self._stop(
+                    out += self.running.stop(
                         now, lease, Outcome.STOPPED, "stopped on request", kill=kill, overdue=overdue
                     )
         self.draining = renewal.drain
@@ -219,22 +203,22 @@ class AgentState:
             started = lease in self.running or lease in self.results
             held = lease in self.waiting or lease in self.fetching or lease in self._released
             out += self._yielding.answer(lease, ticket, started=started, held=held)
-            self._drop(lease)
-        self._hand_back(renewal.revoked)
+            self._unstarted.drop(now, lease)
+        self._unstarted.hand_back(now, renewal.revoked)
         if renewal.drain:
-            self._hand_back(self._unstarted())
+            self._unstarted.hand_back(now, self._unstarted)
         self._reports.again()
         return out + self._fill()
 
     def fenced(self, now: int) -> list[Instruction]:
         """Kill all tasks, because a newer registration replaced this one and they run without a lease."""
         self.incarnation = None
-        self._hand_back(self._unstarted())
+        self._unstarted.hand_back(now, self._unstarted)
         out: list[Instruction] = []
         for lease in tuple(self.restarts.waiting):
             self._let_go(lease)
         for lease in self.running:
-            out += self._stop(now, lease, Outcome.LOST, "the agent was fenced", kill=True)
+            out += self.running.stop(now, lease, Outcome.LOST, "the agent was fenced", kill=True)
         return [*out, Reconnect("fenced by the server", fenced=True)]
 
     def _heard_on_stream(self, now: int, incarnation: int, epoch: int) -> tuple[list[Instruction], bool]:
@@ -280,7 +264,7 @@ class AgentState:
         """Give back a lease whose task cannot be fetched, so that another agent can run it."""
         out = self._renewable(now)
         if lease in self.fetching:
-            self._hand_back((lease,))
+            self._unstarted.hand_back(now, (lease,))
         return out
 
     # --- events of processes
@@ -294,21 +278,17 @@ class AgentState:
     def unprepared(self, now: int, lease: Lease, why: str) -> list[Instruction]:
         """Give back the capacity of a task that cannot be prepared. The server then gives back the whole gang."""
         out = self._renewable(now)
-        if lease in self.preparing and self._drop(lease):
+        if lease in self.preparing and self._unstarted.drop(now, lease):
             self.results[lease] = TaskResult(lease, Outcome.NOT_STARTED, now, message=plain(why))
         return out + self._fill()
 
     def started(self, now: int, lease: Lease, at: int) -> list[Instruction]:
         """Record that the process of a lease started at `at`."""
         out = self._renewable(now)
-        run = self.running.get(lease)
-        if run is None:
-            return out
-        run.started = at
-        self.restarts.started(lease, at)
-        self._reports.started(lease)
-        if run.task.walltime:
-            self._timers.set(at + run.task.walltime, lease, Due.WALLTIME, self.running)
+        if lease in self.running:
+            self.running.started(lease, at)
+            self.restarts.started(lease, at)
+            self._reports.started(lease)
         return out
 
     def ended(self, now: int, lease: Lease, end: Exit) -> list[Instruction]:
@@ -318,30 +298,17 @@ class AgentState:
             return self._renewable(now)
         free = self.room.free
         self._reports.ended(lease)
-        _spare(run, end)
+        run.spare(end)
         number = self.restarts.run(lease)
         if not self.restarts.wait(lease, run, end):
             self.restarts.forget(lease)
             self.room.leave(lease, run.task, now)
             self.gangs.ended(lease)
-        outcome = run.cause or _outcome_of(end)
-        message = plain(end.message) or run.why
-        if outcome is Outcome.LOST and not end.spawned:
+        result = run.result(lease, end, number)
+        if result.outcome is Outcome.LOST and not end.spawned:
             self._released[lease] = None  # it never started, so another agent can run it
             return self._renewable(now) + self._fill()
-        self.results[lease] = TaskResult(
-            lease,
-            outcome,
-            end.ended,
-            end.code,
-            end.signal,
-            end.usage,
-            message,
-            end.value,
-            end.value_digest,
-            end.outputs,
-            number,
-        )
+        self.results[lease] = result
         if end.spawned and end.usage.ran:
             self.room.chains.learn(run.task, end.usage.ran)
         out = self._renewable(now) + self._fill()
@@ -357,7 +324,7 @@ class AgentState:
         """Record that the process of a lease ended. `ended` follows when its outputs are uploaded."""
         if (run := self.running.get(lease)) is not None:
             run.exited = True
-            _spare(run, end)
+            run.spare(end)
 
     def returned(self, now: int, leases: Iterable[Lease]) -> list[Instruction]:
         """Put recalled tasks, which did not begin in their slot, back in front of the others."""
@@ -375,9 +342,9 @@ class AgentState:
                 self._released[lease] = None  # its gang has started without it
             else:
                 back[lease] = run.task
-        self.waiting = back | self.waiting
+        self._unstarted.put_first(back)
         if self.leaving or self.draining:
-            self._hand_back(tuple(back))
+            self._unstarted.hand_back(now, tuple(back))
         return out + self._fill()
 
     # --- reports to the server
@@ -388,8 +355,7 @@ class AgentState:
 
     def must_report_now(self) -> bool:
         """Return whether to report at once: little work is left, capacity is free, or a peer waits."""
-        few = 2 * (len(self.waiting) + len(self.running)) <= self._plenty
-        few = few or bool(self.restarts.waiting)
+        few = 2 * (len(self.waiting) + len(self.running)) <= self._plenty or bool(self.restarts.waiting)
         return few or self._vacant or bool(self._yielding.answers) or bool(self._reports.prepared)
 
     def report(self, now: int) -> tuple[Report | None, list[Instruction]]:
@@ -453,41 +419,27 @@ class AgentState:
     def tick(self, now: int) -> list[Instruction]:
         """Act on everything that is due."""
         out = self._renewable(now)
-        for lease, due in self._timers.ring(now):
-            if (run := self.running.get(lease)) is None:
-                continue
-            if due is Due.KILL:
-                if run.cause is not None:
-                    out += self._stop(now, lease, Outcome.STOPPED, "", kill=True, overdue=run.overdue)
-            elif run.cause is None and not run.moving:
-                out += self._stop(
-                    now, lease, Outcome.WALLTIME, "reached its walltime", kill=False, overdue=True
-                )
+        out += self.running.tick(now)
         out += [Recall(lease) for lease in self.room.chains.stuck(now) if lease in self.running]
         return out + self._fill()
 
     def wake(self) -> int | None:
         """Return when to call `tick` at the latest; None if nothing becomes due by itself."""
-        times = [self._timers.soonest(), self.room.chains.wake()]
-        unstarted = bool(self.waiting or self.fetching or self.preparing)
-        if unstarted or self.running:
-            times.append(self._terms.soonest(self.running.values(), unstarted=unstarted))
+        times = [self.running.timers.soonest(), self.room.chains.wake()]
+        if self._unstarted or self.running:
+            times.append(self._terms.soonest(self.running.values(), unstarted=bool(self._unstarted)))
         return min((time for time in times if time is not None), default=None)
 
     def drain(self, now: int) -> list[Instruction]:
         """Start nothing more, and let running tasks end, because the agent will stop after them."""
         out = self._renewable(now)
         self.leaving = True
-        self._hand_back(self._unstarted())
+        self._unstarted.hand_back(now, self._unstarted)
         return out
 
     def leave(self, now: int) -> list[Instruction]:
         """Start nothing more, and terminate running tasks, because the agent stops."""
-        out = self.drain(now)
-        for lease in self.running:
-            out += self._stop(now, lease, Outcome.STOPPED, "the agent was told to stop", kill=False)
-            self._timers.set(now + FAREWELL_GRACE, lease, Due.KILL, self.running)
-        return out
+        return self.drain(now) + self.running.stop_all(now, "the agent was told to stop", most=FAREWELL_GRACE)
 
     def interrupt(self, now: int, until: int, left: int) -> list[Instruction]:
         """Start nothing more, and terminate running tasks, because the machine is taken back in `left` nanoseconds.
@@ -496,10 +448,7 @@ class AgentState:
         """
         out = self.drain(now)
         self._reports.taken_back(until)
-        for lease in self.running:
-            out += self._stop(now, lease, Outcome.STOPPED, "its machine is taken back", kill=False)
-            self._timers.set(now + max(0, left - LAST_WORDS), lease, Due.KILL, self.running)
-        return out
+        return out + self.running.stop_all(now, "its machine is taken back", most=max(0, left - LAST_WORDS))
 
     def _renewable(self, now: int) -> list[Instruction]:
         """Drop and kill what was not renewed in time. Every method does this first."""
@@ -509,10 +458,10 @@ class AgentState:
             return []
         out: list[Instruction] = []
         if terms.over(now, terms.short):
-            self._hand_back(self._unstarted())
+            self._unstarted.hand_back(now, self._unstarted)
         for lease, run in self.running.items():
             if terms.over(now, terms.of(run)):
-                out += self._stop(
+                out += self.running.stop(
                     now, lease, Outcome.LOST, "its lease could not be renewed in time", kill=True
                 )
         terms.swept(now, self.running.values())
@@ -531,7 +480,8 @@ class AgentState:
             if self.room.holder(lease) is not None:
                 break
             if self._terms.over(self._now, self._terms.lasts(task)):
-                self._hand_back((lease,))  # it would be killed as soon as it runs, which costs an attempt
+                # It would be killed as soon as it runs, which costs an attempt.
+                self._unstarted.hand_back(self._now, (lease,))
                 continue
             if (entered := self.room.enter(lease, task, self._now)) is None:
                 break
@@ -548,58 +498,3 @@ class AgentState:
         self.running[lease] = RunningTask(task)
         self._terms.add_term(min(self._terms.lasts(task), self._terms.short))
         return StartTask(lease, task, slot)
-
-    def _hand_back(self, leases: Iterable[Lease]) -> None:
-        """Give back leases that have not started."""
-        for lease in leases:
-            if self._drop(lease):
-                self._released[lease] = None
-
-    def _unstarted(self) -> tuple[Lease, ...]:
-        """Return the leases that wait, whose task is being fetched, or that are prepared."""
-        return (*self.waiting, *self.fetching, *self.preparing)
-
-    def _drop(self, lease: Lease) -> bool:
-        """Remove a lease that has not started; return False if there is none."""
-        if (task := self.gangs.drop(lease)) is not None:
-            self.room.leave(lease, task, self._now)
-            return True
-        waited = self.waiting.pop(lease, None) is not None
-        return self.fetching.pop(lease, None) is not None or waited
-
-    def _stop(
-        self, now: int, lease: Lease, cause: Outcome, why: str, *, kill: bool, overdue: bool = False
-    ) -> list[Instruction]:
-        """Terminate or kill a running task. Its result names the first cause."""
-        run = self.running[lease]
-        if run.cause is None:
-            run.cause, run.why, run.stopped = cause, why, now
-            run.overdue = overdue
-        elif not overdue:
-            run.overdue = False  # the task itself must go, and not only its process
-        if run.killed or (run.terminated and not kill):
-            return []
-        if kill or not run.task.grace:
-            run.killed = True
-            return [Signal(lease, kill=True)]
-        run.terminated = True
-        self._timers.set(now + run.task.grace, lease, Due.KILL, self.running)
-        return [Signal(lease, kill=False)]
-
-
-def _spare(run: RunningTask, end: Exit) -> None:
-    """Cancel a stop for walltime or deadline if the process ended before it. Its exit then decides."""
-    if run.overdue and end.spawned and end.ended <= run.stopped:
-        run.cause, run.why, run.overdue = None, "", False
-        run.terminated = run.killed = False
-
-
-def _outcome_of(end: Exit) -> Outcome:
-    """Return the outcome of a task that nothing stopped."""
-    if end.lost:
-        return Outcome.LOST
-    if end.out_of_memory:
-        return Outcome.OUT_OF_MEMORY
-    if end.unkept:
-        return Outcome.UNKEPT
-    return Outcome.EXITED if end.spawned else Outcome.NOT_STARTED

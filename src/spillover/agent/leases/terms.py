@@ -6,36 +6,9 @@ The server measures terms on its own clock, and must not give a lease to another
 
 from collections.abc import Iterable
 
-from msgspec import Struct
-
+from spillover.agent.leases.running import RunningTask
 from spillover.agent.leases.values import Task
-from spillover.core.proposals import Outcome
 from spillover.model.units import FOREVER, SECOND
-
-
-class RunningTask(Struct):
-    """A lease with a process, or with one that is being created."""
-
-    task: Task
-    started: int | None = None
-    """Monotonic time at which its process was created; None before that."""
-    acknowledged: bool = False
-    """Whether its start is durable on the server, so that it outlasts the short term."""
-    cause: Outcome | None = None
-    """Why it is being stopped; None if it is not."""
-    stopped: int = 0
-    """Monotonic time at which `cause` was set."""
-    overdue: bool = False
-    """Whether its walltime or deadline is the reason of the stop. These limit the process, not the transfer of files.
-    """
-    terminated: bool = False
-    killed: bool = False
-    why: str = ""
-    """Message of the result; empty if the task ends by itself."""
-    moving: bool = False
-    """Whether its files are being fetched or uploaded, so that it has no process."""
-    exited: bool = False
-    """Whether its process has ended and its files are being uploaded."""
 
 
 class TaskTerms:

@@ -185,6 +185,17 @@ class Exit(Struct, frozen=True):
     unkept: bool = False
     """Whether it exited with 0 but not all of its outputs could be uploaded."""
 
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome of a task that nothing stopped."""
+        if self.lost:
+            return Outcome.LOST
+        if self.out_of_memory:
+            return Outcome.OUT_OF_MEMORY
+        if self.unkept:
+            return Outcome.UNKEPT
+        return Outcome.EXITED if self.spawned else Outcome.NOT_STARTED
+
 
 class TaskResult(Struct, frozen=True):
     """How a task ended. The agent keeps it until the server has answered."""

@@ -1,0 +1,113 @@
+"""Running tasks of an agent: what stops them, and when."""
+
+from msgspec import Struct
+
+from spillover.agent.leases.timers import Due, Timers
+from spillover.agent.leases.values import Exit, Instruction, Signal, Task, TaskResult
+from spillover.core.events import Lease
+from spillover.core.proposals import Outcome
+from spillover.model.bounds import plain
+
+
+class RunningTask(Struct):
+    """A lease with a process, or with one that is being created."""
+
+    task: Task
+    started: int | None = None
+    """Monotonic time at which its process was created; None before that."""
+    acknowledged: bool = False
+    """Whether its start is durable on the server, so that it outlasts the short term."""
+    cause: Outcome | None = None
+    """Why it is being stopped; None if it is not."""
+    stopped: int = 0
+    """Monotonic time at which `cause` was set."""
+    overdue: bool = False
+    """Whether its walltime or deadline is the reason of the stop. These limit the process, not the transfer of files.
+    """
+    terminated: bool = False
+    killed: bool = False
+    why: str = ""
+    """Message of the result; empty if the task ends by itself."""
+    moving: bool = False
+    """Whether its files are being fetched or uploaded, so that it has no process."""
+    exited: bool = False
+    """Whether its process has ended and its files are being uploaded."""
+
+    def spare(self, end: Exit) -> None:
+        """Cancel a stop for walltime or deadline if the process ended before it. Its exit then decides."""
+        if self.overdue and end.spawned and end.ended <= self.stopped:
+            self.cause, self.why, self.overdue = None, "", False
+            self.terminated = self.killed = False
+
+    def result(self, lease: Lease, end: Exit, number: int) -> TaskResult:
+        """Return the result of the task, of which this was the run of that number."""
+        return TaskResult(
+            lease,
+            self.cause or end.outcome,
+            end.ended,
+            end.code,
+            end.signal,
+            end.usage,
+            plain(end.message) or self.why,
+            end.value,
+            end.value_digest,
+            end.outputs,
+            number,
+        )
+
+
+class RunningTasks(dict[Lease, RunningTask]):
+    """The running tasks by lease, with timers for the end of their walltime and of their grace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timers = Timers()
+
+    def started(self, lease: Lease, at: int) -> None:
+        """Record that the process of a task started."""
+        run = self[lease]
+        run.started = at
+        if run.task.walltime:
+            self.timers.set(at + run.task.walltime, lease, Due.WALLTIME, self)
+
+    def stop(
+        self, now: int, lease: Lease, cause: Outcome, why: str, *, kill: bool, overdue: bool = False
+    ) -> list[Instruction]:
+        """Terminate or kill a running task. Its result names the first cause."""
+        run = self[lease]
+        if run.cause is None:
+            run.cause, run.why, run.stopped = cause, why, now
+            run.overdue = overdue
+        elif not overdue:
+            run.overdue = False  # the task itself must go, and not only its process
+        if run.killed or (run.terminated and not kill):
+            return []
+        if kill or not run.task.grace:
+            run.killed = True
+            return [Signal(lease, kill=True)]
+        run.terminated = True
+        self.timers.set(now + run.task.grace, lease, Due.KILL, self)
+        return [Signal(lease, kill=False)]
+
+    def stop_all(self, now: int, why: str, *, most: int) -> list[Instruction]:
+        """Terminate all tasks, and kill them after at most so many nanoseconds."""
+        out: list[Instruction] = []
+        for lease in self:
+            out += self.stop(now, lease, Outcome.STOPPED, why, kill=False)
+            self.timers.set(now + most, lease, Due.KILL, self)
+        return out
+
+    def tick(self, now: int) -> list[Instruction]:
+        """Stop what has reached its walltime, and kill what has used up its grace."""
+        out: list[Instruction] = []
+        for lease, due in self.timers.ring(now):
+            if (run := self.get(lease)) is None:
+                continue
+            if due is Due.KILL:
+                if run.cause is not None:
+                    out += self.stop(now, lease, Outcome.STOPPED, "", kill=True, overdue=run.overdue)
+            elif run.cause is None and not run.moving:
+                out += self.stop(
+                    now, lease, Outcome.WALLTIME, "reached its walltime", kill=False, overdue=True
+                )
+        return out
