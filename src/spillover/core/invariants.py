@@ -109,6 +109,8 @@ def breaches(state: State) -> list[str]:
 def _machines(state: State) -> list[str]:
     """Each wish is one machine, machines that are gone hold nothing, and only those that may work have an agent."""
     found = [f"machine {key} has the id {each.id}" for key, each in state.machines.items() if key != each.id]
+    grouped = [(group, each) for group, machines in state.groups.items() for each in machines]
+    found += [f"group {group} has machine {each}" for group, each in grouped if each not in state.machines]
     made: dict[tuple[str, str], MachineId] = {}
     for each in state.machines.values():
         if not each.is_live:
@@ -122,6 +124,8 @@ def _machines(state: State) -> list[str]:
             other = made.setdefault((each.cluster, each.provider_id), each.id)
             if other != each.id:
                 found.append(f"machines {other} and {each.id} are both {each.provider_id}")
+        if each.group and not each.is_cluster and each.id not in state.groups.get(each.group, {}):
+            found.append(f"machine {each.id} is not in its group {each.group}")
         if each.empty_since is not None and (node := state.agents.get(each.key)) is not None and node.held:
             found.append(f"machine {each.id} is empty, but its agent has {node.held}")
     return found

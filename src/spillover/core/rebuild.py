@@ -114,7 +114,8 @@ class Rebuilding:
         made = sorted(self._reservations, key=lambda each: (each.made, each.name))
         state.reservations = {each.name: each for each in made}
         rented = sorted(self._machines, key=lambda each: (each.wanted_at, machine_number(each.id)))
-        state.machines = {each.id: each for each in rented}
+        for machine in rented:
+            state.put_machine(machine)
         nodes = sorted(self._nodes, key=lambda node: (node.number, node.key))
         state.nodes = {node.key: node for node in nodes}
         state.agents = {node.key: node for node in nodes if node.is_agent}

@@ -174,6 +174,7 @@ class StateSnapshot(State):
         self.tokens = dict(live.tokens)
         self.reservations = dict(live.reservations)
         self.machines, self.pools, self.spends = dict(live.machines), dict(live.pools), dict(live.spends)
+        self.groups = {job: dict(machines) for job, machines in live.groups.items()}
         self.rented = live.rented
         self.loosened = live.loosened
         self.queued, self.granted_due, self.running = live.queued, live.granted_due, live.running

@@ -100,6 +100,8 @@ class State:
         """Advance reservations that have not ended, by name, in the order in which they were made."""
         self.machines: dict[MachineId, RentedMachine] = {}
         """Rented machines by id, in the order in which they were wanted, and some that are gone."""
+        self.groups: dict[str, dict[MachineId, None]] = {}
+        """For each job that machines were ordered for together, those machines, in the same order; no whole clusters."""
         self.pools: dict[ClusterName, PoolRecord] = {}
         """What is known about pools besides their configuration."""
         self.spends: dict[str, PoolSpend] = {}
@@ -250,6 +252,20 @@ class State:
         """Return the order of a whole cluster that a pool made; None for any other cluster."""
         found = self.machines.get(MachineId(cluster))
         return found if found is not None and found.is_cluster else None
+
+    def put_machine(self, machine: RentedMachine) -> None:
+        """Add or replace a rented machine."""
+        self.machines[machine.id] = machine
+        if machine.group and not machine.is_cluster:
+            self.groups.setdefault(machine.group, {})[machine.id] = None
+
+    def drop_machine(self, machine: RentedMachine) -> None:
+        """Remove a rented machine."""
+        del self.machines[machine.id]
+        if machine.group and not machine.is_cluster:
+            del self.groups[machine.group][machine.id]
+            if not self.groups[machine.group]:
+                del self.groups[machine.group]
 
     def live_machines(self, cluster: ClusterName) -> list[RentedMachine]:
         """Return the rented machines of a cluster that exist or may exist, in the order in which they were wanted."""

@@ -72,7 +72,7 @@ class _Thief:
     ) -> None:
         self.node = node
         self._barred = barred
-        """Returns whether an advance reservation keeps a job from it."""
+        """Returns whether it is closed to a job."""
         self.offers = frozenset(node.offers)
         self.room = free_capacity(node)
         for resources in coming:
@@ -152,8 +152,8 @@ def _has_room(node: Node) -> bool:
 
 
 def _is_barred(index: SchedulingIndex, node: Node, now: int, job: Job) -> bool:
-    """Return whether an advance reservation keeps an agent from a job that it would steal now."""
-    if job.kind.shape.reservation:
+    """Return whether an agent must not steal a job now: for an advance reservation, or because it is kept for a gang."""
+    if job.kind.shape.reservation or node.name in index.capacity[node.cluster].earmarks:
         return True
     windows = index.capacity[node.cluster].by_name[node.name].windows if index.windowed else ()
     until = revoked_from(now, index.state.facts.ahead) + index.length(job)

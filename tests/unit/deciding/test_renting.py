@@ -1,6 +1,5 @@
 """Stories of pools: which machines the plan orders, how long they stay, and what it does when a provider refuses."""
 
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -9,7 +8,6 @@ from spillover.core.events import (
     MachinesDraining,
     MachinesEnding,
     MachinesKept,
-    MachinesWanted,
     PoolPaused,
 )
 from spillover.core.pool_proposals import PausePool, ResumePool, SeeGone, SeeMade, SeeRefused
@@ -25,67 +23,34 @@ from spillover.core.proposals import (
     UpdateCluster,
 )
 from spillover.core.records.machines import PoolRecord
-from spillover.deciding.explain.explain import reason_of
 from spillover.deciding.explain.feasibility import too_large
 from spillover.deciding.forward import as_expected, run_forward
 from spillover.deciding.replay import Replay
 from spillover.deciding.whatif import Snapshot
 from spillover.model.budget import Per
-from spillover.model.cluster import Billing, ClusterSpec, Leave, Role, pool_price
-from spillover.model.ids import ClusterName, JobId, NodeKey
-from spillover.model.job import Burst
+from spillover.model.cluster import Billing, Leave
+from spillover.model.ids import JobId, NodeKey
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.pools import MachineId, MachineState, Offer, Pool, PoolBudget, RefusalCause, machine_id
+from spillover.model.pools import MachineState, Pool, PoolBudget, RefusalCause, machine_id
 from spillover.model.reasons import GangTooBig, TooBig
-from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE, SECOND
 from spillover.policies.loading import load
-from spillover.testing.builders import JobBuilder, a_job
+from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, World
-
-CLOUD = ClusterName("cloud")
-GIB = 2**30
-SMALL = Offer("small", Resources(4000, 16 * GIB), 400_000, "a")
-LARGE = Offer("large", Resources(16000, 64 * GIB), 1_500_000, "a")
-
-
-def cluster(*offers: Offer, billing: Billing | None = None, **pool: Any) -> ClusterSpec:
-    chosen = Pool("process", offers or (SMALL,), **{"max": 10, **pool})
-    spec = ClusterSpec(CLOUD, "agents", Role.RENTED, pool_price(chosen), billing or Billing(), gangs=True)
-    return replace(spec, pool=chosen)
-
-
-def world(*offers: Offer, **pool: Any) -> World:
-    return World(load, PolicySet(wait=Choice("zero")), (OWNED, cluster(*offers, **pool)))
-
-
-def rented(name: str, cpus: float = 4, minutes: float = 30) -> JobBuilder:
-    return a_job(name).cpus(cpus).burst(Burst.ALWAYS).expected(minutes=minutes)
-
-
-def wanted(w: World) -> list[str]:
-    """The offers of all machines that were ordered, in order."""
-    return [wish.offer.key for event in w.happened(MachinesWanted) for wish in event.wishes]
-
-
-def in_state(w: World, *states: MachineState) -> list[MachineId]:
-    return [each.id for each in w.state.machines.values() if each.state in states]
-
-
-def boot(w: World, seconds: float = 90, cpus: float = 4) -> None:
-    """Let all machines that were ordered be made now, and join after a time."""
-    ordered = in_state(w, MachineState.WANTED)
-    for machine in ordered:
-        w.propose(SeeMade(CLOUD, machine, f"i-{machine}", w.now))
-    w.wait(seconds=seconds)
-    for machine in ordered:
-        w.agent(machine, cpus=cpus, memory=16 * GIB, cluster="cloud")
-
-
-def end(w: World) -> None:
-    """Let the provider destroy what is ending."""
-    for machine in in_state(w, MachineState.ENDING):
-        w.propose(SeeGone(CLOUD, machine))
+from tests.support.pools.worlds import (
+    CLOUD,
+    GIB,
+    LARGE,
+    SMALL,
+    boot,
+    cluster,
+    end,
+    in_state,
+    rented,
+    wanted,
+    why,
+    world,
+)
 
 
 def test_a_job_that_may_be_rented_gets_a_machine_and_starts_when_it_is_ready() -> None:
@@ -213,8 +178,6 @@ def test_a_gang_gets_new_machines_when_one_of_its_machines_is_gone() -> None:
     first, second = in_state(w, MachineState.WANTED)
     w.propose(SeeMade(CLOUD, first, "i-1", w.now))
     w.agent(first, cpus=4, memory=16 * GIB, cluster="cloud")
-    w.submit(rented("a", minutes=600))
-    assert w.where("a") == f"cloud/{first}", "it is free until the gang starts"
     w.propose(SeeGone(CLOUD, second, "vanished"))
     boot(w)
     assert len(w.job("g").tasks) == 2
@@ -429,10 +392,6 @@ def test_the_expected_start_of_a_job_includes_the_boot_of_its_machine() -> None:
     starts = run_forward(ahead, other.now, [JobId("b")], as_expected(ahead), 1000)
     assert starts.at == {"b": other.now + 10 * MINUTE + 90 * SECOND}
     assert not other.state.machines
-
-
-def why(w: World, job: str) -> str:
-    return str(reason_of(w.engine, w.job(job)))
 
 
 def test_why_names_the_machine_that_a_job_waits_for() -> None:

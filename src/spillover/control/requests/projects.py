@@ -11,7 +11,15 @@ from spillover.core.records.jobs import Job
 from spillover.core.state import State
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.ids import JobId, split_member
-from spillover.model.reasons import AfterJobs, BehindOthers, KeptFor, OverBudget, Reason, Reserved
+from spillover.model.reasons import (
+    AfterJobs,
+    BehindOthers,
+    KeptFor,
+    KeptForGang,
+    OverBudget,
+    Reason,
+    Reserved,
+)
 from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire.api import BudgetView, FieldProblem, MachineView, PoolView
 
@@ -78,6 +86,8 @@ def reason_within(reason: Reason | None, state: State, project: str | None) -> R
             return BehindOthers(OTHER)
         case KeptFor(job) if _is_foreign(job, state, project):
             return KeptFor(OTHER)
+        case KeptForGang(job=job) if _is_foreign(job, state, project):
+            return structs.replace(reason, job=OTHER)
         case OverBudget(holder=job) if job and _is_foreign(JobId(job), state, project):
             return structs.replace(reason, holder=OTHER)
         case Reserved(project=owner) if project is not None and owner not in {"", project}:

@@ -371,7 +371,7 @@ def _move(state: State, machine: MachineId, event: Event, at: int) -> RentedMach
 
 
 def _set(state: State, machine: RentedMachine) -> None:
-    state.machines[machine.id] = machine
+    state.put_machine(machine)
     state.touch_machine(machine.id)
 
 
@@ -398,7 +398,7 @@ def _settled(state: State, machine: RentedMachine, paid: int) -> RentedMachine:
 
 def _forget_old(state: State, cluster: ClusterName) -> None:
     """Drop machines that are gone, but for the last ones."""
-    over = [each.id for each in state.machines.values() if each.cluster == cluster and not each.is_live]
+    over = [each for each in state.machines.values() if each.cluster == cluster and not each.is_live]
     for machine in over[:-KEPT]:
-        del state.machines[machine]
-        state.touch_machine(machine)
+        state.drop_machine(machine)
+        state.touch_machine(machine.id)

@@ -19,6 +19,8 @@ LIVE: Final = (
     MachineState.ENDING,
 )
 """States in which a machine exists or may exist, so that it may cost something."""
+COMING: Final = (MachineState.WANTED, MachineState.BOOTING)
+"""States in which a machine was ordered and its agent has not joined."""
 KEPT: Final = 100
 """How many machines that are gone or were refused the state keeps for each cluster, for people to see."""
 BOOTS: Final = 16
@@ -145,6 +147,11 @@ class RentedMachine(Struct, frozen=True, array_like=True):
     def is_live(self) -> bool:
         """Whether it exists or may exist."""
         return self.state in LIVE
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether it was ordered and is not ready."""
+        return self.state in COMING
 
     def bill(self, billing: Billing, until: int) -> int:
         """Return what it costs if it is gone by a time, in millionths, rounded up."""

@@ -26,7 +26,7 @@ from spillover.deciding.capacity.limits import ClusterLimits
 from spillover.deciding.capacity.machine import NOTHING_INSIDE, Before, Machine, nothing
 from spillover.deciding.capacity.windows import Windows
 from spillover.model.cluster import ClusterSpec, Role
-from spillover.model.ids import ClusterName, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.inside import Granted
 from spillover.model.job import Shape
 from spillover.model.reservation import AdvanceReservation
@@ -67,6 +67,10 @@ class Capacity:
         """Its zones, racks and the like; None for a flat cluster."""
         self.windows: Windows | None = None
         """The spans in which advance reservations have some of its machines; None if there are none."""
+        self.earmarks: dict[NodeName, JobId] = {}
+        """The gangs that machines are kept for, because they were ordered for them; nearly always none."""
+        self._earmarked: tuple[int, frozenset[int]] | None = None
+        """The indexes of those machines, as of `turns`; None until somebody asks."""
         self.changes: list[int] = []
         """Indexes of machines whose free capacity changed, oldest first."""
         self.forgotten = 0
@@ -91,6 +95,7 @@ class Capacity:
         own.by_name = {name: own.slots[machine.index] for name, machine in self.by_name.items()}
         if self.windows is not None:
             own.windows = self.windows.copy(own.by_name)
+        own.earmarks = self.earmarks  # never changed
         own.sum = self.sum.copy()
         own.levels = Levels(self.spec.levels, own.layout) if self.spec.levels else None
         if own.levels is not None:
@@ -165,6 +170,22 @@ class Capacity:
             self.levels.count_again()
         self.turns += 1
         self._look_again()
+
+    def earmark(self, earmarks: dict[NodeName, JobId]) -> None:
+        """Set which machines are kept for which gangs."""
+        if earmarks != self.earmarks:
+            self.earmarks, self._earmarked = earmarks, None
+
+    def earmarked(self, job: JobId) -> frozenset[int]:
+        """Return the indexes of machines that are kept for others than a job."""
+        if self._earmarked is None or self._earmarked[0] != self.turns:
+            self._earmarked = self.turns, frozenset(self._kept([*self.earmarks]))
+        kept = self._earmarked[1]
+        own = [name for name, gang in self.earmarks.items() if gang == job]
+        return kept.difference(self._kept(own)) if own else kept
+
+    def _kept(self, names: Iterable[NodeName]) -> list[int]:
+        return [self.by_name[name].index for name in names if name in self.by_name]
 
     def _free(self, machine: Machine, node: Node, left: Left) -> Vector:
         """Compute what is free on a node according to the state."""

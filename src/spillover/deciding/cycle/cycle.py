@@ -41,6 +41,8 @@ REVOKES: Final = 2
 """The first version of the rules in which plans revoke leases."""
 RESERVES_FOR_SEVERAL: Final = 3
 """The first version of the rules in which several jobs may have reservations."""
+EARMARKS: Final = 4
+"""The first version of the rules in which machines that were ordered for a gang are kept for it."""
 MOST_WAITS = 1000
 """The most jobs that one cycle admits, and the most whose wait it ends. The next cycle continues."""
 QUEUE_FULL = QueueFull()
@@ -80,6 +82,7 @@ def run(
     """Make a plan. With `keep`, trial placements stay, for a plan carried out at once. A replay passes old `rules`."""
     if index.ranking is not None:
         index.ranking.rank(now)
+    index.earmark(now if rules >= EARMARKS else None)
     most = MOST_WAITS if rules else FOREVER
     draft = Draft(state, now, seed)
     placer = Placer(

@@ -79,7 +79,7 @@ class Places:
         self._late = False
         """Whether the last job tried would miss its deadline on a cluster that has room."""
         self._barred = False
-        """Whether advance reservations kept the last job tried from some machines."""
+        """Whether machines were closed to the last job tried: by advance reservations, or for gangs."""
 
     def undo(self) -> None:
         """Undo all trial placements."""
@@ -127,7 +127,7 @@ class Places:
             if (timed or cluster.limits is not None) and not self._suits(job, cluster):
                 continue
             closed: Collection[int] = ()
-            if cluster.windows is not None and (closed := self._closed(job, cluster)):
+            if (cluster.windows is not None or cluster.earmarks) and (closed := self._closed(job, cluster)):
                 machine = each.best(self._policies.place, closed)
                 if machine is None:
                     self._bar()
@@ -150,7 +150,7 @@ class Places:
             candidates = self._index.finder.candidates(lane, OWNED) + candidates
         for each in candidates:
             closed: Collection[int] = ()
-            if each.cluster.windows is not None:
+            if each.cluster.windows is not None or each.cluster.earmarks:
                 closed = self._closed(job, each.cluster, ahead=True)
             machine = each.ahead(self._policies.route, mixed(draft.seed, len(draft.placements)), closed)
             if machine is not None and self._suits(job, each.cluster) and self._may_pay(job, each.cluster):
@@ -188,7 +188,7 @@ class Places:
         cluster = gang.cluster
         if not self._suits(job, cluster, tasks) or not self._may_pay(job, cluster, tasks):
             return []
-        closed = () if cluster.windows is None else self._closed(job, cluster)
+        closed = self._closed(job, cluster) if cluster.windows is not None or cluster.earmarks else ()
         if job.extra.unprepared and (parts := self._take_elsewhere(job, lane, gang, closed, tasks)):
             return parts
         parts = self._take_parts(job, lane, gang, closed, tasks)
@@ -240,13 +240,13 @@ class Places:
         return parts
 
     def _closed(self, job: Job, cluster: Capacity, *, ahead: bool = False) -> Collection[int]:
-        """Return the machines that advance reservations close to a job that starts now, or as a prefetched lease."""
+        """Return the machines that are closed to a job that starts now, or as a prefetched lease."""
         now = self._draft.now
         wait = revoked_from(now, self._state.facts.ahead) - now if ahead else 0
         return self._index.closed_on(cluster, job, now, wait)
 
     def _bar(self) -> None:
-        """Note that a job would have a place if it ended sooner, before an advance reservation begins."""
+        """Note that free machines are closed to a job. They may be open to the next one, which is shorter or a gang."""
         self._barred = True
         if self.reservation is not None:
             self.reservation.blocked = True

@@ -37,6 +37,7 @@ from spillover.model.reasons import (
     GangUnsupported,
     Held,
     KeptFor,
+    KeptForGang,
     MachineComing,
     NoEmptyNode,
     NoNodeReady,
@@ -150,7 +151,7 @@ def _verdict(engine: Decider, check: BudgetCheck, cluster: Capacity, job: Job) -
     """Return why a cluster does not take a job now; None if it does. A cap explains more than a lack of room."""
     if job.kind.shape.reservation and (closed := closed_reservation(engine.state, job, engine.now)):
         return closed
-    refusal = refusal_of(engine.state, cluster, job.kind.shape)
+    refusal = refusal_of(engine.state, cluster, job.kind.shape, job.id)
     if refusal is not None and refusal.never:
         return refusal
     if cluster.windows is not None and _takes_or_is_full(refusal):
@@ -309,7 +310,7 @@ def _why_it_does_not_fit(engine: Decider, job: Job, allowed: Sequence[ClusterAns
     return limited[0] if limited and not names else NoRoom(job.kind.shape.resources, names)
 
 
-RENTING: Final = (MachineComing, PoolAtMost, PoolOutOfMoney, NoOfferOpen, PoolIsPaused)
+RENTING: Final = (MachineComing, KeptForGang, PoolAtMost, PoolOutOfMoney, NoOfferOpen, PoolIsPaused)
 """Reasons why a pool has no machine for a job, the one that will change soonest first."""
 AWAY: Final = (BackingOff, AllDrained, NoNodeReady, ClusterDown, ClusterDrained, NotObserved)
 """Reasons why a cluster takes nothing now, whatever is free there. If clusters differ, the first one here is shown."""

@@ -1,15 +1,20 @@
 """Explains what a pool would do for a job: whether it could ever rent machines for it, and why it does not now."""
 
+from spillover.core.records.jobs import Queued
 from spillover.core.records.machines import PoolRecord, RentedMachine
 from spillover.core.state import State
+from spillover.deciding.capacity import matching
 from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.renting.earmarks import ordered_for
 from spillover.deciding.renting.money import PoolMoney
 from spillover.deciding.renting.offers import offers_for
 from spillover.deciding.renting.room import is_coming
 from spillover.model.cluster import ClusterSpec
+from spillover.model.ids import JobId
 from spillover.model.job import Shape
 from spillover.model.pools import MachineState
 from spillover.model.reasons import (
+    KeptForGang,
     MachineComing,
     NoOfferOpen,
     PoolAtMost,
@@ -19,7 +24,18 @@ from spillover.model.reasons import (
 )
 
 
-def why_not_rented(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
+def why_kept(cluster: Capacity, shape: Shape, job: JobId | None) -> KeptForGang | None:
+    """Return the gang for which free machines are kept that a job would need to start; None if it needs none of them."""
+    others = [gang for gang in cluster.earmarks.values() if gang != job]
+    closed = cluster.earmarked(job or JobId("")) if others else ()
+    if not closed or not cluster.fits(shape) or matching.fits_beside(cluster, shape, closed):
+        return None
+    machines = [each for each in cluster.machines if each.index in closed and each.fits(shape.least)]
+    kept = [cluster.earmarks[each.name] for each in machines] or others
+    return KeptForGang(cluster.name, kept[0], max(1, kept.count(kept[0])))
+
+
+def why_not_rented(state: State, cluster: Capacity, shape: Shape, job: JobId | None = None) -> Reason | None:
     """Return why a pool that could rent machines for a job has none ready; None if it only has to order one."""
     spec, pool, now = cluster.spec, cluster.spec.pool, state.facts.now
     if pool is None:
@@ -29,6 +45,9 @@ def why_not_rented(state: State, cluster: Capacity, shape: Shape) -> Reason | No
     live = [each for each in state.machines.values() if each.cluster == spec.name and each.is_live]
     keys = [each.offer.key for each in could]
     coming = [each for each in live if is_coming(each) and each.offer.key in keys]
+    own = {each.id for each in ordered_for(state, job)} if job is not None else set()
+    # A gang that has an order waits for that alone. Others do not get what comes for gangs.
+    coming = [each for each in coming if (each.id in own if own else not _comes_for(state, each))]
     if coming:
         return _coming(state, spec, record, min(coming, key=lambda each: each.wanted_at), len(coming))
     growing = [each for each in live if each.offer.key in keys and _grows(state, each)]
@@ -72,6 +91,12 @@ def _growing(state: State, spec: ClusterSpec, record: PoolRecord, machine: Rente
     boot = 0 if spec.pool is None else record.node_boot(spec.pool, machine.offer.key)
     ready = max(state.facts.now, machine.spans[-1].since + boot)
     return MachineComing(spec.name, machine.id, machine.offer.type, "growing", ready, 1, machine.nodes)
+
+
+def _comes_for(state: State, machine: RentedMachine) -> bool:
+    """Return whether a machine comes for a gang that still waits for it."""
+    gang = state.jobs.get(JobId(machine.group)) if machine.group else None
+    return gang is not None and type(gang.phase) is Queued and bool(ordered_for(state, gang.id))
 
 
 def _coming(

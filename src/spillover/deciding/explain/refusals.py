@@ -14,7 +14,7 @@ from spillover.deciding.capacity import matching
 from spillover.deciding.capacity.amounts import TASKS, count, fits
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import NO_RULES, Machine
-from spillover.deciding.explain.pools import why_not_rented
+from spillover.deciding.explain.pools import why_kept, why_not_rented
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.renting.offers import OpenOffer, offers_for
 from spillover.model.admission import (
@@ -27,6 +27,7 @@ from spillover.model.admission import (
     repelled_by,
 )
 from spillover.model.cluster import WITHOUT, ClusterHealth, ClusterLife, Role
+from spillover.model.ids import JobId
 from spillover.model.job import Burst, Shape
 from spillover.model.reasons import (
     AgentsOutdated,
@@ -119,9 +120,11 @@ def _because(state: State, missing: tuple[str, ...]) -> str:
     return ""
 
 
-def refusal_of(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
+def refusal_of(state: State, cluster: Capacity, shape: Shape, job: JobId | None = None) -> Reason | None:
     """Return why a cluster does not take a job of this shape now; None if it does. Permanent reasons come first."""
     found = _refusal_of_machines(state, cluster, shape)
+    if found is None and cluster.earmarks:
+        found = why_kept(cluster, shape, job)
     if found is None or cluster.spec.pool is None or never_suits(cluster, shape) is not None:
         return found
     if not offers_for(cluster.spec, shape, state.pool(cluster.name)):
@@ -130,7 +133,7 @@ def refusal_of(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
         return ClusterDrained(cluster.name, life.drained, leaving=life.leaving is not None)
     full = NoRoom(shape.resources, (cluster.name,))
     waits = full if found.never or isinstance(found, NotObserved | AllDrained) else found
-    return why_not_rented(state, cluster, shape) or waits
+    return why_not_rented(state, cluster, shape, job) or waits
 
 
 def never_rented(cluster: Capacity, shape: Shape) -> Reason:

@@ -29,6 +29,7 @@ from spillover.deciding.queue.ranking import RankedJobQueue, Ranking
 from spillover.deciding.queue.turns import Turn, Turns, next_turn
 from spillover.deciding.queue.waiting import WaitQueue
 from spillover.deciding.queue.waits import Waits
+from spillover.deciding.renting.earmarks import NO_EARMARKS, earmarks_at
 from spillover.model.cluster import Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Burst
@@ -93,6 +94,8 @@ class SchedulingIndex:
         """When the next of them begins, nanoseconds UTC; FOREVER if there is none."""
         self.pooled = any(spec.pool is not None for spec in state.facts.clusters)
         """Whether any cluster has a pool, so that cycles plan machines."""
+        self.earmarks = NO_EARMARKS
+        """Machines that are kept for gangs that they were ordered for."""
         self.rents_at = 0
         """When machines must be planned again although nothing happened, nanoseconds UTC."""
         self.gained = True
@@ -134,6 +137,7 @@ class SchedulingIndex:
                 self.prefetched.note(key)
         if self.policies.looks_ahead:
             self.ends = Ends(self.state, self.capacity, self.runs)
+        self.earmark(self.state.facts.now)
         self.rest = list(self.state.jobs.values())
         self.rest.reverse()
 
@@ -234,11 +238,18 @@ class SchedulingIndex:
         return self.runs(job) if walltime is None else walltime
 
     def closed_on(self, cluster: Capacity, job: Job, now: int, wait: int = 0) -> Collection[int]:
-        """Return the machines that advance reservations close to a job that starts now, or after at most `wait`."""
-        if cluster.windows is None:
-            return ()
-        until = now + wait + cluster.spec.startup + self.length(job)
-        return cluster.windows.barred(self.requester(job), now, until)
+        """Return the machines that are closed to a job that starts now, or after at most `wait`.
+
+        Advance reservations close machines, and so do earmarks for gangs.
+        """
+        closed: Collection[int] = ()
+        if cluster.windows is not None:
+            until = now + wait + cluster.spec.startup + self.length(job)
+            closed = cluster.windows.barred(self.requester(job), now, until)
+        if cluster.earmarks:
+            kept = cluster.earmarked(job.id)
+            closed = kept.union(closed) if closed else kept
+        return closed
 
     def requester(self, job: Job) -> Requester:
         """Return what decides which windows of machines are open to a job."""
@@ -280,6 +291,7 @@ class SchedulingIndex:
             self.again, self.gained = FOREVER, True
         if self.opens_at <= now:
             self.opens_at, self.gained = self._next_opening(now), True
+        self.gained = self.earmark(now) or self.gained
         if self.grown:
             prefetched = self.prefetched
             if prefetched.rentable and not prefetched.sooner:
@@ -390,6 +402,24 @@ class SchedulingIndex:
         self.opens_at = self._next_opening(now)
         for cluster in self.capacity.values():
             cluster.reserve(reservations.values())
+
+    def earmark(self, now: int | None) -> bool:
+        """Take over which machines are kept for gangs, or let go of all; return whether one is kept no longer."""
+        before, groups = self.earmarks.gangs, self.state.groups
+        if not before and not groups:
+            return False  # as in most cycles
+        self.earmarks = earmarks_at(self.state, now) if now is not None and groups else NO_EARMARKS
+        gangs = self.earmarks.gangs
+        machines = self.state.machines
+        for cluster in self.capacity.values():
+            cluster.earmark(
+                {
+                    NodeName(each): gang
+                    for each, gang in gangs.items()
+                    if machines[each].cluster == cluster.name
+                }
+            )
+        return any(gangs.get(machine) != gang for machine, gang in before.items())
 
     def _next_opening(self, now: int) -> int:
         starts = [each.start for each in self.state.reservations.values() if each.start > now]

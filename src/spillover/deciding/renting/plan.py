@@ -32,15 +32,16 @@ from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.renting.clusters import ClusterPlan, ClusterPlanner, has_nodes_for, shrink
 from spillover.deciding.renting.demand import Demand, demand_of
+from spillover.deciding.renting.earmarks import ordered_for
 from spillover.deciding.renting.giving_back import MOST_FAILED, GivenBack, give_back
 from spillover.deciding.renting.money import PoolMoney
 from spillover.deciding.renting.offers import OpenOffer, open_offers
 from spillover.deciding.renting.ordering import Choice, Limits, choose
-from spillover.deciding.renting.room import is_coming, room_of
+from spillover.deciding.renting.room import room_of
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName
 from spillover.model.pools import MachineId, MachineState, Pool, machine_id
-from spillover.model.units import FOREVER, MINUTE, format_duration
+from spillover.model.units import MINUTE, format_duration
 
 MOST_ORDERED = 256
 """The most machines that one plan orders. The next plan continues."""
@@ -66,8 +67,12 @@ class Renting:
                 self._live[each.cluster].append(each)
         self._numbers = self._state.facts.machines
         self._held: dict[ClusterName, list[MachineHeld]] = {}
+        self._earmarks = {
+            machine: gang for machine, gang in index.earmarks.gangs.items() if gang not in draft.taken
+        }
+        """The machines that are kept for gangs, without those of gangs that start with this plan."""
         self.events: list[AnyEvent] = []
-        self.again = FOREVER
+        self.again = index.earmarks.until
         """When to plan again although nothing happened, nanoseconds UTC."""
 
     def run(self) -> None:
@@ -75,9 +80,9 @@ class Renting:
         offers = [offer for spec, _ in self._pools for offer in open_offers(self._state, spec, self._now)]
         boot = min([offer.boot for offer in offers], default=0)
         demand = demand_of(self._draft, self._index, self._policies, boot)
-        needed = self._just_placed()
+        needed = self._just_placed() | dict.fromkeys(map(str, self._earmarks))
         if demand:
-            room = room_of(self._state, self._index, self._now)
+            room = room_of(self._state, self._index, self._now, self._earmarks)
             # A job that starts before a new machine were ready needs none. Others wait as long as that pays.
             room.take(demand, lambda each: max(self._now, each.limit) + boot)
             needed |= room.used
@@ -111,17 +116,7 @@ class Renting:
             return False
         if has_nodes_for(self._state, demand.job.id, offers, self._now):
             return True
-        group = [
-            each
-            for each in self._state.machines.values()
-            if each.group == demand.job.id and not each.is_cluster
-        ]
-        # Only those of its last order count. Without one of them, the others are of no use to it.
-        return bool(group) and all(
-            is_coming(each) or each.state is MachineState.READY
-            for each in group
-            if (each.wanted_at, each.offer.key) == (group[-1].wanted_at, group[-1].offer.key)
-        )
+        return bool(ordered_for(self._state, demand.job.id))
 
     def _keep(self, demand: Sequence[Demand]) -> None:
         """Keep drained machines that jobs could use, one machine for a job."""

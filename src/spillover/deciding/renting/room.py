@@ -6,7 +6,7 @@ jobs are placed when there is room, in whatever order the policies say then.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from spillover.core.records.machines import RentedMachine
@@ -18,14 +18,13 @@ from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.renting.demand import Demand
 from spillover.deciding.renting.offers import imagined
 from spillover.model.cluster import RENTED
-from spillover.model.ids import job_of_task
+from spillover.model.ids import JobId, job_of_task
 from spillover.model.job import Shape
-from spillover.model.pools import MachineState
+from spillover.model.pools import MachineId, MachineState
 from spillover.model.units import FOREVER
 
 MOST_STEPS: Final = 20_000
 """The most changes of free capacity that one projection follows."""
-_COMING: Final = (MachineState.WANTED, MachineState.BOOTING)
 
 
 class Room:
@@ -97,8 +96,14 @@ class Room:
         return took
 
 
-def room_of(state: State, index: SchedulingIndex, now: int) -> Room:
-    """Return what becomes free on rented machines: where tasks run, and on those that were ordered."""
+def room_of(
+    state: State, index: SchedulingIndex, now: int, earmarks: Mapping[MachineId, JobId] | None = None
+) -> Room:
+    """Return what becomes free on rented machines: where tasks run, and on those that were ordered.
+
+    Machines with earmarks are left out: they are kept for gangs.
+    """
+    earmarks = earmarks or {}
     room = Room(now)
     unknown, jumped = index.policies.chosen.unknown_runtime, state.facts.jumped
     for cluster in index.capacity.values():
@@ -107,7 +112,7 @@ def room_of(state: State, index: SchedulingIndex, now: int) -> Room:
         layout = cluster.layout.copy()
         for machine in cluster.machines:
             node = state.nodes.get(f"{cluster.name}/{machine.name}")
-            if node is None or not machine.ready:
+            if node is None or not machine.ready or machine.name in earmarks:
                 continue
             own = machine.copy(layout)
             room.add(now, own)
@@ -117,7 +122,12 @@ def room_of(state: State, index: SchedulingIndex, now: int) -> Room:
                 room.add(FOREVER if end is None else end, own, layout.wants(held))
     for each in state.machines.values():
         spec = state.clusters.get(each.cluster)
-        if spec is None or spec.pool is None or not (is_coming(each) or each.is_cluster):
+        if (
+            spec is None
+            or spec.pool is None
+            or not (each.is_coming or each.is_cluster)
+            or each.id in earmarks
+        ):
             continue
         record = state.pool(each.cluster)
         expected, count = each.wanted_at + record.boot(spec.pool, each.offer.key), each.nodes or 1
@@ -134,4 +144,4 @@ def room_of(state: State, index: SchedulingIndex, now: int) -> Room:
 
 def is_coming(machine: RentedMachine) -> bool:
     """Return whether a machine was ordered and is not ready."""
-    return machine.state in _COMING
+    return machine.is_coming

@@ -59,6 +59,7 @@ from spillover.model.reasons.refusing import (
     text_of_cluster,
 )
 from spillover.model.reasons.renting import (
+    KeptForGang,
     MachineComing,
     NoOfferOpen,
     PoolAtMost,
@@ -93,6 +94,7 @@ Reason: TypeAlias = (
     | Fresh
     | NoRoom
     | NoRoomTogether
+    | KeptForGang
     | MachineComing
     | NoOfferOpen
     | PoolAtMost
@@ -191,6 +193,7 @@ __all__ = [
     "GangUnsupported",
     "Held",
     "KeptFor",
+    "KeptForGang",
     "LostTooOften",
     "MachineComing",
     "MembersFailed",

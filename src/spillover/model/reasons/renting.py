@@ -1,6 +1,6 @@
 """Reasons why a pool has no machine for a job yet."""
 
-from spillover.model.ids import ClusterName
+from spillover.model.ids import ClusterName, JobId
 from spillover.model.reasons.base import NotNow
 from spillover.model.units import format_moment
 
@@ -33,6 +33,23 @@ class MachineComing(NotNow, frozen=True, tag="machine_coming"):
         return (
             f"waits for machine {self.machine} ({self.type}){more} of {self.cluster}, which {doing}; "
             f"expected to be ready at {format_moment(self.ready)}"
+        )
+
+
+class KeptForGang(NotNow, frozen=True, tag="kept_for_gang"):
+    """Free machines are kept for a gang that they were ordered for, until it starts."""
+
+    cluster: ClusterName
+    job: JobId
+    """The gang."""
+    machines: int
+    """How many machines are kept for it."""
+
+    def __str__(self) -> str:
+        if self.machines == 1:
+            return f"1 free machine of {self.cluster} is kept for {self.job}, which it was ordered for"
+        return (
+            f"{self.machines} machines of {self.cluster} are kept for {self.job}, which they were ordered for"
         )
 
 
