@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from spillover.core.events import MachinesWanted
 from spillover.core.pool_proposals import SeeGone, SeeMade
 from spillover.deciding.explain.explain import reason_of
+from spillover.deciding.replay import Replay
 from spillover.model.cluster import Billing, ClusterSpec, Role, pool_price
 from spillover.model.ids import ClusterName
 from spillover.model.job import Burst
@@ -69,3 +70,12 @@ def end(w: World) -> None:
 def why(w: World, job: str) -> str:
     """Return why a job waits, in words."""
     return str(reason_of(w.engine, w.job(job)))
+
+
+def replayed(w: World) -> Replay:
+    """Return a replay of all that has happened."""
+    again = Replay(load)
+    for revision, event in enumerate(w.events, 1):
+        again.take(revision, event)
+    again.end(len(w.events))
+    return again

@@ -14,13 +14,13 @@ from spillover.core.events import (
     Wish,
 )
 from spillover.core.pool_proposals import AdmitMachine, OpenPool, SeeGone, SeeMade, SeeRefused
-from spillover.core.proposals import Done, Refusal, Register, Registered, Reply
+from spillover.core.proposals import Done, Jump, Refusal, Register, Registered, Reply
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.pools import MachineState, Offer, Pool, RefusalCause, machine_id
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole, digest_of, is_join_token, join_token, machine_of, read_token
-from spillover.model.units import MINUTE
+from spillover.model.units import HOUR, MINUTE
 from spillover.policies.loading import load
 from spillover.testing.world import World
 from tests.support.sameness import said_by
@@ -160,3 +160,16 @@ def test_events_show_neither_secret_nor_process() -> None:
     assert str(created) == "the pool created token t1 with role agent, cluster cloud, machine cloud-1"
     assert str(admitted) == "machine cloud-1 was admitted with token t1"
     assert "life" in admitted.hidden
+
+
+def test_a_join_token_is_valid_for_longer_if_the_server_was_away_but_not_for_ever() -> None:
+    for away, says in ((9 * HOUR, ""), (72 * HOUR, "has expired")):
+        w = world()
+        w.propose(Jump(away))
+        w.now += away + MINUTE
+        reply = admit(w)
+        assert says in reply.message if isinstance(reply, Refusal) else not says
+    late = world()
+    late.propose(Jump(9 * HOUR))
+    late.now += 9 * HOUR + 10 * MINUTE
+    refused(admit(late), "has expired at")

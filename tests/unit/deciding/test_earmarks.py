@@ -5,15 +5,13 @@ from spillover.core.pool_proposals import PausePool, SeeGone, SeeMade
 from spillover.core.proposals import Act
 from spillover.deciding.explain.explain import reason_of
 from spillover.deciding.forward import as_expected, run_forward
-from spillover.deciding.replay import Replay
 from spillover.deciding.whatif import Snapshot
 from spillover.model.ids import JobId, NodeKey
 from spillover.model.pools import MachineId, MachineState
 from spillover.model.reasons import KeptForGang, MachineComing
 from spillover.model.units import MINUTE, SECOND
-from spillover.policies.loading import load
 from spillover.testing.world import World
-from tests.support.pools.worlds import CLOUD, GIB, boot, in_state, rented, wanted, why, world
+from tests.support.pools.worlds import CLOUD, GIB, boot, in_state, rented, replayed, wanted, why, world
 
 
 def join(w: World, machine: MachineId, *, queue: int = 0) -> None:
@@ -29,14 +27,6 @@ def a_half_ready_gang(**pool: int) -> tuple[World, MachineId, MachineId]:
     first, second = in_state(w, MachineState.WANTED)
     join(w, first)
     return w, first, second
-
-
-def replayed(w: World) -> Replay:
-    again = Replay(load)
-    for revision, event in enumerate(w.events, 1):
-        again.take(revision, event)
-    again.end(len(w.events))
-    return again
 
 
 def test_other_jobs_leave_a_ready_machine_to_the_gang_that_it_was_ordered_for() -> None:

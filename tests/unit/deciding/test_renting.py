@@ -1,6 +1,5 @@
 """Stories of pools: which machines the plan orders, how long they stay, and what it does when a provider refuses."""
 
-
 import pytest
 from msgspec.structs import replace
 
@@ -16,6 +15,7 @@ from spillover.core.proposals import (
     ClearedCluster,
     Done,
     DrainCluster,
+    Jump,
     Reclaim,
     Refusal,
     RemoveCluster,
@@ -47,6 +47,7 @@ from tests.support.pools.worlds import (
     end,
     in_state,
     rented,
+    replayed,
     wanted,
     why,
     world,
@@ -241,6 +242,50 @@ def test_three_boots_that_never_join_pause_the_pool() -> None:
     assert paused.why == "3 machines in a row did not join within 5m"
     w.wait(seconds=7200)
     assert len(wanted(w)) == 3
+
+
+def jump(w: World, hours: float) -> None:
+    """Let the clock jump, as after an outage of the server."""
+    w.propose(Jump(int(hours * HOUR)))
+    w.now += int(hours * HOUR)
+    w.step()
+
+
+def test_machines_that_boot_while_the_server_is_away_for_a_night_have_time_to_join() -> None:
+    w = world(join_within=5 * MINUTE)
+    w.submit(*[rented(f"a{number}") for number in range(3)])
+    for machine in in_state(w, MachineState.WANTED):
+        w.propose(SeeMade(CLOUD, machine, f"i-{machine}", w.now))
+    w.wait(seconds=60)
+    jump(w, 9)
+    assert not list(w.happened(MachinesEnding))
+    assert not list(w.happened(PoolPaused))
+    w.wait(seconds=200)
+    w.agent("cloud-1", cpus=4, memory=16 * GIB, cluster="cloud")
+    assert w.where("a0") == "cloud/cloud-1"
+    assert w.state.pools[CLOUD].boots == {}, "nobody knows how long it booted"
+    w.wait(seconds=41)
+    assert len(in_state(w, MachineState.ENDING)) == 2, "their five minutes are over"
+    assert w.state.pools[CLOUD].failed_boots == 2
+    assert replayed(w).difference is None
+
+
+def test_machines_do_not_wait_for_ever_for_a_server_that_was_away() -> None:
+    w = world(join_within=5 * MINUTE)
+    w.submit(*[rented(f"a{number}") for number in range(3)])
+    jump(w, 72)
+    assert len(in_state(w, MachineState.ENDING)) == 3
+    assert not list(w.happened(PoolPaused)), "which says nothing about machines"
+    assert len(in_state(w, MachineState.WANTED)) == 3
+
+
+def test_a_clock_jump_ended_machines_in_plans_of_earlier_releases() -> None:
+    w = world(join_within=5 * MINUTE)
+    w.engine.rules = 3
+    w.submit(rented("a"))
+    jump(w, 1)
+    assert len(list(w.happened(MachinesEnding))) == 1
+    assert replayed(w).difference is None
 
 
 def test_a_gang_gets_all_its_machines_in_one_zone_or_none() -> None:

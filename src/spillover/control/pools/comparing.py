@@ -167,7 +167,8 @@ class Comparison:
     def _is_held_back(self, machine: RentedMachine) -> bool:
         """Return whether an order is not repeated because its pool is paused, or its time to join is over."""
         pool = self._state.pools.get(self._cluster)
-        return bool(pool is not None and pool.paused) or machine.join_by <= self._state.facts.now
+        facts = self._state.facts
+        return bool(pool is not None and pool.paused) or machine.joins_until(facts.jumped) <= facts.now
 
     def _never_seen(self, machine: RentedMachine) -> Seen:
         """Return what it means that a machine is in no listing."""

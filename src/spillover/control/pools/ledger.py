@@ -403,7 +403,7 @@ def may_order(state: State, machine: RentedMachine, now: int) -> bool:
         and bool(pool.key)
         and bool(machine.terms.server)
         and not pool.paused
-        and now < machine.join_by
+        and now < machine.joins_until(state.facts.jumped)
     )
 
 

@@ -78,6 +78,7 @@ def wanted(state: State, event: MachinesWanted) -> None:
             wish.group,
             terms=terms,
             spans=(NodeSpan(event.at, wish.nodes, wish.job if wish.group else None),) if wish.nodes else (),
+            jumped=state.facts.jumped,
         )
         _set(state, machine)
     state.facts.machines += len(event.wishes)
@@ -164,14 +165,16 @@ def joined(state: State, event: MachineJoined) -> None:
     _set(state, replace(machine, made_at=began, joined_at=event.at, empty_since=event.at))
     pool = state.pool(event.cluster)
     key = machine.offer.key
-    seen = (*pool.boots.get(key, ()), max(0, event.at - machine.wanted_at))[-BOOTS:]
+    boots = pool.boots
+    if event.timed:
+        boots = {**boots, key: (*boots.get(key, ()), max(0, event.at - machine.wanted_at))[-BOOTS:]}
     known = pool.seen
     if (node := state.nodes.get(machine.key)) is not None:
         known = {**known, key: SeenOffer(node.capacity, node.offers, node.labels)}
     elif (first := next(iter(state.nodes_of(machine.cluster_made)), None)) is not None:
         free = first.capacity if first.foreign is None else first.capacity - first.foreign
         known = {**known, key: SeenOffer(free, first.offers, first.labels)}
-    _set_pool(state, replace(pool, failed_boots=0, boots={**pool.boots, key: seen}, seen=known))
+    _set_pool(state, replace(pool, failed_boots=0, boots=boots, seen=known))
     state.moved[machine.key] = None
 
 

@@ -112,7 +112,8 @@ def _joins(state: State, proposal: Register, now: int) -> list[AnyEvent] | Refus
         return []
     match machine.state:
         case MachineState.WANTED | MachineState.BOOTING:
-            return [MachineJoined(machine.id, now, machine.cluster)]
+            timed = state.facts.jumped == machine.jumped
+            return [MachineJoined(machine.id, now, machine.cluster, timed)]
         case MachineState.READY | MachineState.DRAINING:
             return []
         case MachineState.ENDING | MachineState.GONE | MachineState.REFUSED:

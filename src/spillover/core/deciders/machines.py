@@ -175,8 +175,9 @@ def admit(state: State, proposal: AdmitMachine, now: int) -> tuple[list[AnyEvent
     if machine.token and machine.life != proposal.life:
         told = f"the join token of machine {machine.id} was used already, and works once"
         return [], Refusal(RefusalKind.CONFLICT, told)
-    if not machine.token and now >= machine.join_by:
-        told = f"the join token of machine {machine.id} has expired at {format_moment(machine.join_by)}"
+    until = machine.joins_until(state.facts.jumped)
+    if not machine.token and now >= until:
+        told = f"the join token of machine {machine.id} has expired at {format_moment(until)}"
         return [], Refusal(RefusalKind.CONFLICT, told)
     created = TokenCreated(
         proposal.token,

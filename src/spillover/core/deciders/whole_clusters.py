@@ -51,7 +51,8 @@ def joins(
         return []
     healthy = (health or state.health(cluster)) is ClusterHealth.READY
     usable = nodes or any(node.status == "ready" for node in state.nodes_of(cluster))
-    return [MachineJoined(machine.id, now, machine.cluster)] if healthy and usable else []
+    timed = state.facts.jumped == machine.jumped
+    return [MachineJoined(machine.id, now, machine.cluster, timed)] if healthy and usable else []
 
 
 def drain(state: State, machine: RentedMachine, now: int, leaving: Leave | None = None) -> list[AnyEvent]:

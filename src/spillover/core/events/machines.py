@@ -161,6 +161,8 @@ class MachineJoined(Event, frozen=True, tag="machine_joined"):
     machine: MachineId
     at: int
     cluster: ClusterName
+    timed: bool = True
+    """Whether the time since its order is how long it booted. It is not if the server was away, or its clock jumped."""
 
     def __str__(self) -> str:
         return f"machine {self.machine} is ready"

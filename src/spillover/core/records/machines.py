@@ -10,6 +10,7 @@ from spillover.model.cluster import PER_RATE, Billing, billed
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
 from spillover.model.pools import JoinTerms, MachineId, MachineState, Offer, OfferKey, Pool, RefusalCause
 from spillover.model.resources import Resources
+from spillover.model.units import DAY
 
 LIVE: Final = (
     MachineState.WANTED,
@@ -21,6 +22,8 @@ LIVE: Final = (
 """States in which a machine exists or may exist, so that it may cost something."""
 COMING: Final = (MachineState.WANTED, MachineState.BOOTING)
 """States in which a machine was ordered and its agent has not joined."""
+LONGEST_AWAY: Final = DAY
+"""The most nanoseconds that a machine may join later because of clock jumps, such as an outage of the server."""
 KEPT: Final = 100
 """How many machines that are gone or were refused the state keeps for each cluster, for people to see."""
 BOOTS: Final = 16
@@ -117,6 +120,8 @@ class RentedMachine(Struct, frozen=True, array_like=True):
     """Millionths for nodes that a whole cluster does not have any more."""
     emptied: dict[NodeName, int] = {}
     """Since when nodes of a whole cluster have no tasks, nanoseconds UTC; those that had none yet are left out."""
+    jumped: int = 0
+    """Nanoseconds of all clock jumps before its order, as `Facts.jumped` had them."""
 
     @property
     def is_cluster(self) -> bool:
@@ -152,6 +157,14 @@ class RentedMachine(Struct, frozen=True, array_like=True):
     def is_coming(self) -> bool:
         """Whether it was ordered and is not ready."""
         return self.state in COMING
+
+    def joins_until(self, jumped: int) -> int:
+        """Return until when its agent may join, nanoseconds UTC: `join_by`, later by the clock jumps since its order.
+
+        `jumped` is the sum of all jumps so far. Nobody can join while the server is away, so that time does not count.
+        However, a join token is not valid for ever.
+        """
+        return self.join_by + min(jumped - self.jumped, LONGEST_AWAY)
 
     def bill(self, billing: Billing, until: int) -> int:
         """Return what it costs if it is gone by a time, in millionths, rounded up."""

@@ -42,7 +42,8 @@ REVOKES: Final = 2
 RESERVES_FOR_SEVERAL: Final = 3
 """The first version of the rules in which several jobs may have reservations."""
 EARMARKS: Final = 4
-"""The first version of the rules in which machines that were ordered for a gang are kept for it."""
+"""The first version of the rules in which machines that were ordered for a gang are kept for it, and clock jumps are no
+time in which a machine could join."""
 MOST_WAITS = 1000
 """The most jobs that one cycle admits, and the most whose wait it ends. The next cycle continues."""
 QUEUE_FULL = QueueFull()
@@ -106,7 +107,7 @@ def run(
         revoke(draft, index, most)
     rents_at = index.rents_at
     if index.pooled and not placer.cut and (draft.expired or index.plans_machines(now)):
-        draft.machines, rents_at = rent(draft, index, policies)
+        draft.machines, rents_at = rent(draft, index, policies, steady=rules >= EARMARKS)
     if not keep:
         placer.undo()
     waits = placer.passed or placer.budgets is not None or placer.reservation is not None

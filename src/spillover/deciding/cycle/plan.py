@@ -35,7 +35,7 @@ RULES: Final = 4
 1: A plan is bounded. Jobs beyond a bounded look get their turn.
 2: A plan also asks back prefetched leases that wait too long, or whose jobs can be rented sooner.
 3: As many jobs as the backfill policy says have a reservation. Before, at most one had.
-4: Machines that were ordered for a gang are kept for it until it starts.
+4: Machines that were ordered for a gang are kept for it until it starts. Clock jumps are no time to join.
 """
 
 

@@ -41,7 +41,11 @@ def earmarks_at(state: State, now: int) -> Earmarks:
         if job is None or type(job.phase) is not Queued or job.due is None:
             continue
         machines = ordered_for(state, job.id)
-        if machines and machines[0].cluster not in job.kind.backing_off and (until := _until(machines)) > now:
+        if (
+            machines
+            and machines[0].cluster not in job.kind.backing_off
+            and (until := _until(machines, state)) > now
+        ):
             gangs |= dict.fromkeys([each.id for each in machines], job.id)
             first = min(first, until)
     return Earmarks(gangs, first)
@@ -58,8 +62,11 @@ def _order_of(machine: RentedMachine) -> tuple[int, str]:
     return machine.wanted_at, machine.offer.key
 
 
-def _until(machines: list[RentedMachine]) -> int:
+def _until(machines: list[RentedMachine], state: State) -> int:
     """Return until when the machines of an order are kept, nanoseconds UTC."""
     if all(each.joined_at is not None for each in machines):
         return max([each.joined_at or 0 for each in machines]) + KEPT_FOR
-    return max([each.join_by for each in machines]) + KEPT_FOR  # one that is late by then was given up
+    jumped = state.facts.jumped
+    return (
+        max([each.joins_until(jumped) for each in machines]) + KEPT_FOR
+    )  # one that is late by then was given up

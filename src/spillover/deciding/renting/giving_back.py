@@ -40,13 +40,22 @@ class GivenBack(Struct):
 
 
 def give_back(
-    state: State, spec: ClusterSpec, machines: Sequence[RentedMachine], needed: dict[str, None], now: int
+    state: State,
+    spec: ClusterSpec,
+    machines: Sequence[RentedMachine],
+    needed: dict[str, None],
+    now: int,
+    *,
+    steady: bool = True,
 ) -> GivenBack:
-    """Return what becomes of the live machines of a pool; those that jobs are about to take are needed."""
+    """Return what becomes of the live machines of a pool; those that jobs are about to take are needed.
+
+    Without `steady`, clock jumps count as time in which machines could join, as they did in earlier rules.
+    """
     found, pool = GivenBack({}, {}, []), spec.pool
     if pool is None:
         return found
-    closed = not state.is_open(spec.name)
+    closed, jumped = not state.is_open(spec.name), state.facts.jumped
     spare = sum(each.state is not MachineState.ENDING for each in machines) - pool.min
     for machine in machines:
         use = _use_of(state, machine)
@@ -54,11 +63,8 @@ def give_back(
             case MachineState.WANTED | MachineState.BOOTING:
                 if closed:
                     found.ended.setdefault(CLOSED, []).append(machine)
-                elif machine.join_by <= now:
-                    found.unjoined.append(machine)
-                    spare -= 1
                 else:
-                    found.again = min(found.again, machine.join_by)
+                    spare -= _give_up(found, machine, now, jumped if steady else machine.jumped)
             case MachineState.READY:
                 why, at = (
                     (CLOSED, now) if closed and not use.held else _leaves(state, spec, pool, machine, use)
@@ -86,6 +92,20 @@ EMPTY: Final = "it was empty for as long as it pays"
 LOST: Final = "its agent does not answer"
 LOST_CLUSTER: Final = "it has failed"
 CLOSED: Final = "its cluster is drained"
+TOO_LATE: Final = "its agent did not join, and the server was away for too long"
+
+
+def _give_up(found: GivenBack, machine: RentedMachine, now: int, jumped: int) -> bool:
+    """End a machine whose agent did not join in time, or note when that is; return whether it is ended."""
+    until = machine.joins_until(jumped)
+    if until > now:
+        found.again = min(found.again, until)
+        return False
+    if machine.join_by + jumped - machine.jumped > now:
+        found.ended.setdefault(TOO_LATE, []).append(machine)  # no failed boot: the server was away
+    else:
+        found.unjoined.append(machine)
+    return True
 
 
 class _Use(Struct, frozen=True):

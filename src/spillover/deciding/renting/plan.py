@@ -50,10 +50,14 @@ MOST_ORDERED = 256
 class Renting:
     """The plan of machines of one cycle."""
 
-    def __init__(self, draft: Draft, index: SchedulingIndex, policies: Policies) -> None:
+    def __init__(
+        self, draft: Draft, index: SchedulingIndex, policies: Policies, *, steady: bool = True
+    ) -> None:
         self._draft = draft
         self._index = index
         self._policies = policies
+        self._steady = steady
+        """Whether machines have to join in steady time, which leaves out clock jumps."""
         self._state: State = draft.state
         self._now = draft.now
         self._pools: list[tuple[ClusterSpec, Pool]] = [
@@ -90,7 +94,8 @@ class Renting:
         self._keep(demand)
         self._order(demand, offers)
         for spec, _ in self._pools:
-            self._give_back(spec, give_back(self._state, spec, self._live[spec.name], needed, self._now))
+            live = self._live[spec.name]
+            self._give_back(spec, give_back(self._state, spec, live, needed, self._now, steady=self._steady))
             self._shrink(spec, needed)
             self._extend_holds(spec)
             if self._held.get(spec.name):
@@ -317,8 +322,10 @@ def _ids(machines: Sequence[RentedMachine]) -> tuple[MachineId, ...]:
     return tuple([each.id for each in machines])
 
 
-def rent(draft: Draft, index: SchedulingIndex, policies: Policies) -> tuple[tuple[AnyEvent, ...], int]:
+def rent(
+    draft: Draft, index: SchedulingIndex, policies: Policies, *, steady: bool = True
+) -> tuple[tuple[AnyEvent, ...], int]:
     """Plan the machines of all pools; return events, and when to plan again although nothing happened."""
-    renting = Renting(draft, index, policies)
+    renting = Renting(draft, index, policies, steady=steady)
     renting.run()
     return tuple(renting.events), renting.again
