@@ -24,6 +24,7 @@ from spillover.core.deciders import (
 from spillover.core.events import AnyEvent
 from spillover.core.pool_proposals import (
     AdmitMachine,
+    DropMachineCosts,
     OpenPool,
     PausePool,
     ResumePool,
@@ -129,6 +130,7 @@ DECIDERS: Final[dict[type, Callable[[State, Any, int], tuple[list[AnyEvent], Rep
     SeePrices: machines.prices,
     PausePool: machines.pause,
     ResumePool: machines.resume,
+    DropMachineCosts: machines.drop_costs,
     StartEpoch: engine.start_epoch,
     Jump: engine.jump,
     SetPolicies: engine.set_policies,

@@ -109,6 +109,13 @@ class PausePool(Struct, frozen=True):
     """Whether to end all machines at once. Their tasks return to the queue."""
 
 
+class DropMachineCosts(Struct, frozen=True):
+    """Drop what machines cost by day, of days that are past their retention."""
+
+    before: int
+    """Nanoseconds UTC."""
+
+
 class ResumePool(Struct, frozen=True):
     """Order machines again, of all offers."""
 

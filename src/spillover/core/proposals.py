@@ -9,6 +9,7 @@ from spillover.core.events import Lease, SeenNode, TaskEnd, Usage
 from spillover.core.events import Outcome as Outcome  # noqa: PLC0414 - re-exported for callers that propose results
 from spillover.core.pool_proposals import (
     AdmitMachine,
+    DropMachineCosts,
     OpenPool,
     PausePool,
     ResumePool,
@@ -547,6 +548,7 @@ Proposal: TypeAlias = (
     | SeePrices
     | PausePool
     | ResumePool
+    | DropMachineCosts
     | StartEpoch
     | Jump
     | SetPolicies

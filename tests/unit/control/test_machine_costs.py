@@ -1,20 +1,23 @@
 """What rented machines cost, and for what: machines are billed, tasks pay their shares, and the rest is shown."""
 
+from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.views.costs import cost_report
 from spillover.control.views.machine_costs import machine_costs, paid_for_machines
 from spillover.core.pool_proposals import SeeGone, SeeMade
-from spillover.core.proposals import StartEpoch
+from spillover.core.proposals import Act, Change, StartEpoch
 from spillover.model.cluster import Billing, ClusterSpec, Role, pool_price
-from spillover.model.ids import ClusterName
+from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.pools import Offer, Pool, machine_id
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, HOUR, SECOND
 from spillover.policies.loading import load
+from spillover.server.metrics import Metrics
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, World
 from spillover.wire.api import MachineCostView
+from spillover.wire.journal import load_state
 from tests.support.inside import Inside
 
 CLOUD = ClusterName("cloud")
@@ -111,6 +114,44 @@ def test_without_pools_there_is_no_cost_of_machines() -> None:
     w = World(load, PolicySet(wait=Choice("zero")), (OWNED,))
     assert paid_for_machines(w.state, None, w.now) is None
     assert paid_for_machines(world().state, None, w.now) == 0.0
+
+
+async def test_costs_of_machines_are_kept_as_long_as_those_of_jobs_and_the_counter_never_decreases(
+    control: Inside,
+) -> None:
+    specs = (OWNED, rented(BY_THE_SECOND))
+    keeping = Keeping(control.loop, control.store.journal, control.store.archive, Retention(30 * DAY))
+    await control.propose(StartEpoch(control.loop.epoch, specs, PolicySet(wait=Choice("zero")), 0))
+    for number in range(1, 51):
+        (job,) = await control.submit(f"job{number}", burst="always")
+        await control.propose(SeeMade(CLOUD, machine_id("cloud", number), f"i-{number}", control.loop.now()))
+        control.clock.pass_by(20)
+        await control.propose(Change(Act.CANCEL, (JobId(job),), "ada"))
+        await control.propose(SeeGone(CLOUD, machine_id("cloud", number)))
+        control.clock.pass_by(DAY // SECOND - 20)
+    before = counted(control)
+    await keeping.sweep()
+    state = control.loop.state
+    assert len(state.spends) == 30 + 1, "and one sum of all days before"
+    assert machine_costs(state, "pool", None, control.loop.now(), "USD").total.paid == 30 * 0.02
+    assert before == counted(control) == 50 * 0.02
+    applied = control.loop.applied
+    await keeping.sweep()
+    assert control.loop.applied == applied, "there is nothing more to drop"
+    await control.loop.checkpoints.write()
+    journal = control.store.journal
+    pages = [page async for page in journal.records((await journal.load()).checkpoint)]
+    assert load_state([record for page in pages for record in page]).spends == state.spends
+
+
+def counted(control: Inside) -> float:
+    """Return what the counter of all costs of machines shows."""
+    registry = Metrics(control.loop).registry
+    parts = [
+        registry.get_sample_value("spill_machine_cost_total", {"pool": "cloud", "what": what})
+        for what in ("useful", "boot", "idle", "interrupted")
+    ]
+    return round(sum([part or 0.0 for part in parts]), 6)
 
 
 async def test_costs_of_tasks_say_what_the_machines_cost_and_do_not_count_it_again(control: Inside) -> None:

@@ -7,6 +7,7 @@ import structlog
 from msgspec import Struct
 
 from spillover.control.live.loop import Loop
+from spillover.core.pool_proposals import DropMachineCosts
 from spillover.model.units import DAY, SECOND
 from spillover.ports.archive import Archive
 from spillover.ports.commands import CommandError
@@ -63,8 +64,10 @@ class Keeping:
             await self.sweep()
 
     async def sweep(self) -> None:
-        """Delete jobs, events and blobs past their retention."""
+        """Delete jobs, events and blobs past their retention, and what machines cost on days before that."""
         now, epoch = self._loop.now(), self._loop.epoch
+        if self._loop.state.spends:
+            await self._loop.propose(DropMachineCosts(now - self._retention.jobs))
         jobs = await self._archive.forget(now - self._retention.jobs, epoch)
         events = await self._journal.compact(await self._last_before(now - self._retention.events), epoch)
         blobs = await self._loop.checkpoints.forget_blobs()

@@ -1,7 +1,6 @@
 """Reports what rented machines cost and for what: all of their time, while tasks pay only for their shares."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from spillover.control.views.jobs import money, when
 from spillover.core.deciders.endings import attempt_cost, elapsed
@@ -11,7 +10,7 @@ from spillover.core.state import State
 from spillover.model.budget import MachinesBy, Per, period_of
 from spillover.model.cluster import Billing
 from spillover.model.ids import ClusterName
-from spillover.model.units import DAY, time_of
+from spillover.model.units import DAY
 from spillover.wire.api import MachineCosts, MachineCostView
 
 
@@ -68,10 +67,8 @@ def paid_for_machines(state: State, since: int | None, now: int) -> float | None
 def _items(state: State, now: int) -> Iterator[tuple[ClusterName, int, int, MachineBill, bool]]:
     """Yield cluster, time, number and bill of machines, and whether they exist: by day of those that are gone, and each that exists."""
     for spend in state.spends.values():
-        cluster, day = spend.key.rsplit("/", 1)
-        bill = MachineBill(spend.paid, spend.boot, spend.useful, spend.interrupted, spend.idle)
-        at = time_of(datetime.fromisoformat(day).replace(tzinfo=UTC))
-        yield ClusterName(cluster), at, spend.machines, bill, False
+        if (day := spend.day) is not None:
+            yield spend.cluster, day, spend.machines, spend.bill, False
     for machine in state.machines.values():
         if machine.is_live and machine.made_at is not None:
             yield machine.cluster, now, 1, so_far(state, machine, now), True

@@ -9,6 +9,7 @@ from spillover.core.events import (
     ClusterSized,
     Event,
     MachineAdmitted,
+    MachineCostsDropped,
     MachineFound,
     MachineGone,
     MachineJoined,
@@ -28,9 +29,11 @@ from spillover.core.events import (
 from spillover.core.records.jobs import NO_EXTRA, Extra, Job, Placed, Running
 from spillover.core.records.machines import (
     BOOTS,
+    EARLIER,
     KEPT,
     POOL,
     ClosedOffer,
+    MachineBill,
     MachineHold,
     NodeSpan,
     PoolRecord,
@@ -212,18 +215,23 @@ def gone(state: State, event: MachineGone) -> None:
     )
     _set(state, _settled(state, machine, event.paid))
     key = f"{event.cluster}/{period_of(Per.DAY, event.at).label}"
-    before = state.spends.get(key, PoolSpend(key))
-    state.spends[key] = PoolSpend(
-        key,
-        before.machines + 1,
-        before.paid + event.paid,
-        before.boot + event.boot,
-        before.useful + event.useful,
-        before.interrupted + event.interrupted,
-        before.idle + event.idle,
-    )
-    state.dirty["spend"][key] = None
+    bill = MachineBill(event.paid, event.boot, event.useful, event.interrupted, event.idle)
+    _add_spend(state, key, 1, bill)
     _forget_old(state, event.cluster)
+
+
+def costs_dropped(state: State, event: MachineCostsDropped) -> None:
+    """Sum up what machines cost on days that are past their retention."""
+    for spend in list(state.spends.values()):
+        if spend.day is not None and spend.day < event.before:
+            _add_spend(state, f"{spend.cluster}/{EARLIER}", spend.machines, spend.bill)
+            del state.spends[spend.key]
+            state.dirty["spend"][spend.key] = None
+
+
+def _add_spend(state: State, key: str, machines: int, bill: MachineBill) -> None:
+    state.spends[key] = state.spends.get(key, PoolSpend(key)).with_others(machines, bill)
+    state.dirty["spend"][key] = None
 
 
 def found(state: State, event: MachineFound) -> None:

@@ -18,6 +18,7 @@ from spillover.core.events import (
     JobEnded,
     JobRequeued,
     MachineAdmitted,
+    MachineCostsDropped,
     MachineFound,
     MachineGone,
     MachineMade,
@@ -34,6 +35,7 @@ from spillover.core.events import (
 )
 from spillover.core.pool_proposals import (
     AdmitMachine,
+    DropMachineCosts,
     OpenPool,
     PausePool,
     ResumePool,
@@ -52,7 +54,7 @@ from spillover.model.ids import ClusterName
 from spillover.model.pools import MachineId, MachineState, Offer, OfferKey, RefusalCause
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
-from spillover.model.units import MINUTE, format_moment
+from spillover.model.units import DAY, MINUTE, format_moment
 
 CLOSED_FOR: Final = 3 * MINUTE
 """How long an offer is closed after its first refusal; twice as long after each further one in a row."""
@@ -249,6 +251,13 @@ def resume(state: State, proposal: ResumePool, now: int) -> tuple[list[AnyEvent]
     if pool is None or not (pool.paused or pool.closed or pool.failed_boots):
         return [], Done()
     return [PoolResumed(proposal.cluster, now, proposal.who)], Done()
+
+
+def drop_costs(state: State, proposal: DropMachineCosts, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Keep what machines cost by day only for days that are not past their retention."""
+    before = proposal.before // DAY * DAY
+    old = any(each.day is not None and each.day < before for each in state.spends.values())
+    return [MachineCostsDropped(now, before)] if old else [], Done()
 
 
 def end(

@@ -72,6 +72,7 @@ from spillover.core.events.leases import (
 from spillover.core.events.machines import (
     ClusterSized,
     MachineAdmitted,
+    MachineCostsDropped,
     MachineFound,
     MachineGone,
     MachineHeld,
@@ -153,6 +154,7 @@ __all__ = [
     "LeaseMoved",
     "LeasesRevoked",
     "MachineAdmitted",
+    "MachineCostsDropped",
     "MachineFound",
     "MachineGone",
     "MachineHeld",
@@ -255,6 +257,7 @@ AnyEvent: TypeAlias = (
     | PolicyDisabled
     | Decided
     | MachineAdmitted
+    | MachineCostsDropped
     | MachineFound
     | MachineGone
     | MachineJoined

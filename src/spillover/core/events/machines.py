@@ -284,6 +284,17 @@ class PoolResumed(Event, frozen=True, tag="pool_resumed"):
         return f"the pool of {self.cluster} was resumed by {self.who}"
 
 
+class MachineCostsDropped(Event, frozen=True, tag="machine_costs_dropped"):
+    """What machines cost is no longer kept by day for days that are past the retention of jobs."""
+
+    at: int
+    before: int
+    """The beginning of the first day that is kept, nanoseconds UTC."""
+
+    def __str__(self) -> str:
+        return f"the costs of machines before {format_moment(self.before)} were dropped"
+
+
 class SpotPriced(Event, frozen=True, tag="spot_priced"):
     """Present prices of spot offers, for machines that are ordered from now on."""
 

@@ -1,5 +1,6 @@
 """Records of pools: their machines, what is closed or paused, what was learned, and what was paid."""
 
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -10,7 +11,7 @@ from spillover.model.cluster import PER_RATE, Billing, billed
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
 from spillover.model.pools import JoinTerms, MachineId, MachineState, Offer, OfferKey, Pool, RefusalCause
 from spillover.model.resources import Resources
-from spillover.model.units import DAY
+from spillover.model.units import DAY, time_of
 
 LIVE: Final = (
     MachineState.WANTED,
@@ -278,11 +279,15 @@ class PoolRecord(Struct, frozen=True, array_like=True):
         return found is not None and found.until > now
 
 
+EARLIER: Final = "earlier"
+"""Stands for the date of all days that are not kept one by one any longer."""
+
+
 class PoolSpend(Struct, frozen=True, array_like=True):
     """What machines of a pool cost that were gone on one day."""
 
     key: str
-    """CLUSTER/DATE."""
+    """CLUSTER/DATE, or CLUSTER/earlier: counters of costs must not decrease when days are dropped."""
     machines: int = 0
     paid: int = 0
     """Millionths for all of their time, which is the sum of the following."""
@@ -294,6 +299,34 @@ class PoolSpend(Struct, frozen=True, array_like=True):
     """For attempts that the end of their machine interrupted."""
     idle: int = 0
     """The rest."""
+
+    @property
+    def cluster(self) -> ClusterName:
+        """The cluster of the pool."""
+        return ClusterName(self.key.rpartition("/")[0])
+
+    @property
+    def day(self) -> int | None:
+        """The beginning of the day, nanoseconds UTC; None for all earlier ones."""
+        date = self.key.rpartition("/")[2]
+        return None if date == EARLIER else time_of(datetime.fromisoformat(date).replace(tzinfo=UTC))
+
+    def with_others(self, machines: int, bill: MachineBill) -> "PoolSpend":
+        """Return the sum with what other machines cost."""
+        return PoolSpend(
+            self.key,
+            self.machines + machines,
+            self.paid + bill.paid,
+            self.boot + bill.boot,
+            self.useful + bill.useful,
+            self.interrupted + bill.interrupted,
+            self.idle + bill.idle,
+        )
+
+    @property
+    def bill(self) -> MachineBill:
+        """What they cost together, and for what."""
+        return MachineBill(self.paid, self.boot, self.useful, self.interrupted, self.idle)
 
 
 def machine_cost(offer: Offer, billing: Billing, time: int) -> int:
