@@ -326,7 +326,7 @@ def test_a_socket_is_booked_when_a_naive_calendar_first_has_room(
 
     def span(start: int, end: int, cores: int, inner: Wants) -> Span:
         taken = dict(inner)
-        own = tuple(taken.get(position, 0) for position in cluster.layout.pools[:2])
+        own = tuple(taken.get(position, 0) for position in cluster.layout.localities[:2])
         return Span(start, end, (own[0], own[1]), cores - sum(own))
 
     for cores, end, pinned in running:

@@ -22,8 +22,8 @@ from spillover.agent.nursery.procfs import birth_of
 from spillover.agent.runners import frames
 from spillover.agent.runners.bounding import Bounding
 from spillover.agent.runners.contexts import Contexts
-from spillover.agent.runners.pool import Pool
 from spillover.agent.runners.port import Returned, RunnerContext, RunnerOffer, Sight
+from spillover.agent.runners.warm import WarmWorkers
 from spillover.agent.runners.workers import WorkerCall, WorkerProcess
 from spillover.agent.tasks.process import ProcessEnded, Seen, Spawned, stem_of
 from spillover.core.events import Lease, Usage
@@ -53,7 +53,7 @@ class PythonCalls:
         self._python = (shutil.which(named) or named) if named else sys.executable
         self._output = context.folder / "output"
         self._stems = str(self._output)
-        self._pool = Pool(context, self._python, self._process)
+        self._warm = WarmWorkers(context, self._python, self._process)
         self._contexts = Contexts(context.files)
         self._calls: dict[Lease, WorkerCall] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -72,7 +72,7 @@ class PythonCalls:
     async def open(self) -> None:
         """Listen for workers."""
         (self._output / "spool").mkdir(mode=0o700, parents=True, exist_ok=True)
-        await self._pool.open(self._results, self._answers)
+        await self._warm.open(self._results, self._answers)
 
     async def close(self) -> None:
         """End all workers."""
@@ -83,7 +83,7 @@ class PythonCalls:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._pool.close()
+        self._warm.close()
         self._calls.clear()
         await self._contexts.close()
 
@@ -149,7 +149,7 @@ class PythonCalls:
 
     def _place(self, call: WorkerCall, slot: int) -> None:
         """Send a call to the worker of its slot."""
-        self._pool.take(call.task, slot).send(call)
+        self._warm.take(call.task, slot).send(call)
         if self._looking is None:
             self._look_later()
 
@@ -184,7 +184,7 @@ class PythonCalls:
                 self._calls.pop(call.lease, None)
                 sights.append(_ended(call, record))
         if not calls:
-            self._pool.rest(each)
+            self._warm.rest(each)
         if sights:
             self._context.seen(sights)
         if calls and self._looking is None:
@@ -203,12 +203,12 @@ class PythonCalls:
             if call.stop is not None and each.now()[0] == call.key and not each.ending:
                 self._stop(each, call)  # it began before it could be dropped
         if not each.calls:
-            self._pool.rest(each)
+            self._warm.rest(each)
         self._tell(sights)
 
     def _process(self, each: WorkerProcess, seen: Seen) -> None:
         """Handle the end of a worker's process, and settle its calls."""
-        if isinstance(seen, Spawned) or not self._pool.gone(each):
+        if isinstance(seen, Spawned) or not self._warm.gone(each):
             return
         each.ending = True
         each.read_rest()
@@ -330,7 +330,7 @@ class PythonCalls:
         self._looking = None
         sights: list[Sight] = []
         again = False
-        for each in self._pool.all():
+        for each in self._warm.all():
             if not each.calls:
                 continue
             key, began = each.now()

@@ -35,15 +35,15 @@ MOST_KNOWN: Final = 10_000
 class Layout:
     """The position of each named resource in the vectors of one cluster. It only grows."""
 
-    __slots__ = ("_counts_tasks", "_known", "_positions", "pools", "size")
+    __slots__ = ("_counts_tasks", "_known", "_positions", "localities", "size")
 
     def __init__(self, *, counts_tasks: bool) -> None:
         self._counts_tasks = counts_tasks
         """Whether machines of the cluster can have a limit on tasks; if not, tasks are not counted."""
         self._positions: dict[str, int] = {}
         self._known: dict[Resources, Wants] = {}
-        self.pools: tuple[int, ...] = ()
-        """Positions of the pools inside of machines, see `inside`. Each machine says what its pools are."""
+        self.localities: tuple[int, ...] = ()
+        """Positions of the localities inside of machines, see `inside`. Each machine says what its localities are."""
         self.size = NAMED
         """The number of positions."""
 
@@ -51,7 +51,7 @@ class Layout:
         """Return an independent copy."""
         own = Layout(counts_tasks=self._counts_tasks)
         own._positions, own.size = self._positions.copy(), self.size
-        own.pools = self.pools
+        own.localities = self.localities
         return own
 
     def add(self, resources: Resources) -> bool:
@@ -66,10 +66,10 @@ class Layout:
         self._known.clear()
         return True
 
-    def add_pools(self, count: int) -> bool:
-        """Add positions until there are so many pools; return whether any are new."""
-        new = range(self.size, self.size + max(0, count - len(self.pools)))
-        self.pools += tuple(new)
+    def add_localities(self, count: int) -> bool:
+        """Add positions until there are so many localities; return whether any are new."""
+        new = range(self.size, self.size + max(0, count - len(self.localities)))
+        self.localities += tuple(new)
         self.size += len(new)
         return bool(new)
 

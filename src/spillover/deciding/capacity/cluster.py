@@ -209,7 +209,7 @@ class Capacity:
             if node.used.gpu > sum([len(each.gpus) for each in node.granted.values()]) and left[1]:
                 left = (left[0], 0)
                 free[GPU] = 0
-            for position, amount in zip(self.layout.pools, machine.inside.amounts(left), strict=False):
+            for position, amount in zip(self.layout.localities, machine.inside.amounts(left), strict=False):
                 free[position] = amount
         return free
 
@@ -234,9 +234,9 @@ class Capacity:
         machine.total = node.capacity
         machine.inside = None if node.inside is None else structure_of(node.inside)
         machine.left = NOTHING_INSIDE
-        pools = 0 if machine.inside is None else len(machine.inside.pools)
+        localities = 0 if machine.inside is None else len(machine.inside.localities)
         wider = bool(node.capacity.other) and self.layout.add(node.capacity)
-        if self.layout.add_pools(pools) or wider:
+        if self.layout.add_localities(localities) or wider:
             self._widen()
         changed = machine.learn(node)
         limit = node.tasks if node.foreign is not None and node.tasks >= 0 else ANY
@@ -244,7 +244,7 @@ class Capacity:
         machine.idle += self.layout.named(node.capacity)
         if machine.inside is not None:
             whole = machine.inside.amounts((machine.inside.cpus, machine.inside.gpus))
-            for position, amount in zip(self.layout.pools, whole, strict=False):
+            for position, amount in zip(self.layout.localities, whole, strict=False):
                 machine.idle[position] = amount
         if self.levels is not None:
             self.levels.put(machine)
@@ -336,7 +336,7 @@ class Capacity:
             return None
         machine.left = (machine.left[0] & ~chosen[0], machine.left[1] & ~chosen[1])
         if shape.topology is None or not shape.topology.exclusive:  # else the machine is closed as a whole
-            self.take(machine, tuple(inside.taken(chosen, self.layout.pools)))
+            self.take(machine, tuple(inside.taken(chosen, self.layout.localities)))
         return inside.granted(chosen)
 
     def take_whole(self, machine: Machine) -> None:

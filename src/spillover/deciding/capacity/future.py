@@ -227,7 +227,7 @@ class Future:
     ) -> list[Group] | None:
         """Place all tasks of a gang; return None if they do not fit. See `fitting`."""
         wants = cluster.layout.wants(shape.resources)
-        inside = bool(cluster.layout.pools) and shape.resources.gpu > 0
+        inside = bool(cluster.layout.localities) and shape.resources.gpu > 0
         if shape.topology is None and len(shape.parts) == 1 and not inside:
             if sum(fitting.values()) < shape.tasks:
                 return None

@@ -97,7 +97,7 @@ def runs_anywhere(request: GangRequest) -> bool:
         and not shape.runs
         and bool(each.wants)
         and cluster.windows is None
-        and not (shape.resources.gpu and cluster.layout.pools)
+        and not (shape.resources.gpu and cluster.layout.localities)
     )
 
 

@@ -1,11 +1,11 @@
 """The inside of a machine as placement sees it: how many tasks fit into its sockets, and which cores and GPUs they get.
 
-The vector of a machine has a position for each *pool*: the free CPUs of a socket or NUMA node, the free GPUs of one or
-of a link. A pool that is the whole machine needs none. So whether a task fits inside is read from a vector, and is
+The vector of a machine has a position for each *locality*: the free CPUs of a socket or NUMA node, the free GPUs of one or
+of a link. A locality that is the whole machine needs none. So whether a task fits inside is read from a vector, and is
 answered alike for now, for later, and for an empty machine. Which cores and GPUs a task gets is decided when it is
 placed.
 
-Only tasks that ask for cores of their own, and tasks with GPUs, take something from a pool. All others share the CPUs
+Only tasks that ask for cores of their own, and tasks with GPUs, take something from a locality. All others share the CPUs
 that nobody has for himself. The CPU of the machine counts both, so together they never exceed it.
 """
 
@@ -21,7 +21,7 @@ from spillover.model.topology import Topology
 Left: TypeAlias = tuple[int, int]
 """Free CPUs and free GPUs of a machine, each as bits."""
 _WHOLE: Final = -1
-"""The pool that is the whole machine."""
+"""The locality that is the whole machine."""
 _LEVELS: Final = {
     "": ("numa", "socket", "core"),
     "core": ("numa", "socket", "core"),
@@ -39,12 +39,12 @@ class _Area(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """An area that can hold tasks, by pools."""
+    """An area that can hold tasks, by localities."""
 
     cpus: int
-    """The pool of its CPUs."""
+    """The locality of its CPUs."""
     gpus: tuple[int, ...]
-    """The pools of its GPUs; one of them must hold all GPUs of a task."""
+    """The localities of its GPUs; one of them must hold all GPUs of a task."""
 
 
 class Structure:
@@ -60,7 +60,7 @@ class Structure:
         "_ways",
         "cpus",
         "gpus",
-        "pools",
+        "localities",
         "threads",
     )
 
@@ -92,10 +92,10 @@ class Structure:
             self._groups[link.kind] = (*self._groups.get(link.kind, ()), self._mask(link.gpus))
         if self._groups:
             self._groups[ANY_LINK] = next(iter(self._groups.values()))
-        self.pools: list[tuple[bool, int]] = []
-        """Whether a pool is one of GPUs, and its CPUs or GPUs as bits."""
+        self.localities: list[tuple[bool, int]] = []
+        """Whether a locality is one of GPUs, and its CPUs or GPUs as bits."""
         self._cells: tuple[list[int], list[int]] = ([], [])
-        """Pools that do not overlap, of CPUs and of GPUs. Every other pool consists of some of them."""
+        """Localities that do not overlap, of CPUs and of GPUs. Every other locality consists of some of them."""
         self._find_pools((*numas, *sockets.values()))
         self._ways: dict[tuple[str, str, bool], tuple[_Way, ...]] = {}
 
@@ -103,7 +103,7 @@ class Structure:
         return sum([self._bits[gpu] for gpu in dict.fromkeys(gpus) if gpu in self._bits])
 
     def _find_pools(self, areas: Iterable[_Area]) -> None:
-        """List the pools, and the cells that they consist of."""
+        """List the localities, and the cells that they consist of."""
         parts: tuple[dict[int, None], dict[int, None]] = ({}, {})
         groups = [group for kind in self._groups.values() for group in kind]
         for area in areas:
@@ -115,14 +115,14 @@ class Structure:
             cells = _split(everything, some)
             for mask in dict.fromkeys((*some, *cells)):
                 if mask != everything:
-                    self.pools.append((bool(of_gpus), mask))
+                    self.localities.append((bool(of_gpus), mask))
             self._cells[of_gpus].extend(cells)
 
-    def _pool(self, of_gpus: bool, mask: int) -> int:
-        """Return the number of a pool."""
+    def _locality(self, of_gpus: bool, mask: int) -> int:
+        """Return the number of a locality."""
         if mask == (self.gpus if of_gpus else self.cpus):
             return _WHOLE
-        return self.pools.index((of_gpus, mask))
+        return self.localities.index((of_gpus, mask))
 
     # --- what fits
 
@@ -160,14 +160,14 @@ class Structure:
                 if topology.pin and not area.cpus:
                     continue
                 gpus = [area.gpus & group for group in self._groups.get(topology.link, (self.gpus,))]
-                pools = tuple([self._pool(True, mask) for mask in gpus if mask]) if with_gpus else ()
-                if pools or not with_gpus:
-                    found.append(_Way(self._pool(False, area.cpus), pools))
+                localities = tuple([self._locality(True, mask) for mask in gpus if mask]) if with_gpus else ()
+                if localities or not with_gpus:
+                    found.append(_Way(self._locality(False, area.cpus), localities))
             ways = self._ways[key] = tuple(found)
         return ways
 
     def count(self, topology: Topology, asked: Resources, free: Sequence[int], at: Sequence[int]) -> int:
-        """Return how many tasks fit into the areas, each into one; `at` are the positions of pools in `free`."""
+        """Return how many tasks fit into the areas, each into one; `at` are the positions of localities in `free`."""
         if not topology.pin and not (topology.link and asked.gpu):
             return ANY
         cpus = self.rounded(topology, asked.cpu) // 1000
@@ -178,7 +178,7 @@ class Structure:
             if topology.pin and way.cpus != _WHOLE and cpus:
                 many = max(0, free[at[way.cpus]]) // cpus
             if gpus and _WHOLE not in way.gpus:
-                many = min(many, sum([max(0, free[at[pool]]) // gpus for pool in way.gpus]))
+                many = min(many, sum([max(0, free[at[locality]]) // gpus for locality in way.gpus]))
             total += many
         return min(total, ANY)
 
@@ -246,19 +246,19 @@ class Structure:
                 gpus &= ~self._mask(each.gpus)
         return cpus, gpus
 
-    # --- pools
+    # --- localities
 
     def amounts(self, left: Left) -> list[int]:
-        """Return what is free in each pool."""
-        return [(mask & left[of_gpus]).bit_count() for of_gpus, mask in self.pools]
+        """Return what is free in each locality."""
+        return [(mask & left[of_gpus]).bit_count() for of_gpus, mask in self.localities]
 
     def held(self, granted: Granted, at: Sequence[int]) -> list[tuple[int, int]]:
-        """Return what a task takes from each pool, by position."""
+        """Return what a task takes from each locality, by position."""
         taken = cpu_mask(granted.cpus), self._mask(granted.gpus)
         return self.taken(taken, at)
 
     def taken(self, mask: Left, at: Sequence[int]) -> list[tuple[int, int]]:
-        """Return what these CPUs and GPUs take from each pool, by position."""
+        """Return what these CPUs and GPUs take from each locality, by position."""
         amounts = zip(at, self.amounts(mask), strict=False)
         return [(position, amount) for position, amount in amounts if amount]
 
@@ -270,44 +270,53 @@ class Structure:
         free: Sequence[int],
         at: Sequence[int],
     ) -> list[tuple[int, int]]:
-        """Return what tasks would take from each pool if so much is free: as `choose`, but by amounts."""
+        """Return what tasks would take from each locality if so much is free: as `choose`, but by amounts."""
         topology = topology or _LOOSE
         cpus = self.rounded(topology, asked.cpu) // 1000 if topology.pin else 0
         gpus = asked.gpu if self._gpus else 0
-        if not self.pools or not (cpus or gpus):
+        if not self.localities or not (cpus or gpus):
             return []
-        now = [max(0, free[at[number]]) for number in range(len(self.pools))]
+        now = [max(0, free[at[number]]) for number in range(len(self.localities))]
         before = now.copy()
         for _ in range(tasks):
             way = self._roomiest(topology, cpus, gpus, now)
-            for amount, pool, kind in ((cpus, way.cpus, 0), (gpus, way.gpus[0] if way.gpus else _WHOLE, 1)):
+            for amount, locality, kind in (
+                (cpus, way.cpus, 0),
+                (gpus, way.gpus[0] if way.gpus else _WHOLE, 1),
+            ):
                 if amount:
-                    self._take(now, kind, pool, amount)
-        return [(at[pool], before[pool] - each) for pool, each in enumerate(now) if before[pool] != each]
+                    self._take(now, kind, locality, amount)
+        return [
+            (at[locality], before[locality] - each)
+            for locality, each in enumerate(now)
+            if before[locality] != each
+        ]
 
     def _roomiest(self, topology: Topology, cpus: int, gpus: int, now: Vector) -> _Way:
-        """Return the fullest area that holds a task, with the pool of its GPUs; the first area if none does."""
+        """Return the fullest area that holds a task, with the locality of its GPUs; the first area if none does."""
         ways = self.ways(topology, with_gpus=gpus > 0)
         best: tuple[tuple[int, int], _Way] | None = None
         for way in ways:
             near = ANY if way.cpus == _WHOLE else now[way.cpus]
-            for pool in way.gpus or (_WHOLE,):
-                some = ANY if pool == _WHOLE else now[pool]
+            for locality in way.gpus or (_WHOLE,):
+                some = ANY if locality == _WHOLE else now[locality]
                 if near >= cpus and some >= gpus and (best is None or (some, near) < best[0]):
-                    best = (some, near), _Way(way.cpus, (pool,))
+                    best = (some, near), _Way(way.cpus, (locality,))
         return best[1] if best is not None else ways[0] if ways else _Way(_WHOLE, ())
 
-    def _take(self, now: Vector, kind: int, pool: int, amount: int) -> None:
-        """Take an amount from the cells of a pool, the fullest first, and from all pools that they are in."""
+    def _take(self, now: Vector, kind: int, locality: int, amount: int) -> None:
+        """Take an amount from the cells of a locality, the fullest first, and from all localities that they are in."""
         everything = self.gpus if kind else self.cpus
-        whole = everything if pool == _WHOLE else self.pools[pool][1]
+        whole = everything if locality == _WHOLE else self.localities[locality][1]
         cells = [cell for cell in self._cells[kind] if cell & whole and cell != everything]
-        numbers = sorted([self._pool(bool(kind), cell) for cell in cells], key=lambda each: (now[each], each))
+        numbers = sorted(
+            [self._locality(bool(kind), cell) for cell in cells], key=lambda each: (now[each], each)
+        )
         fitting = [each for each in numbers if now[each] >= amount]
         for number in fitting[:1] or numbers:
             some = min(amount, now[number])
-            mask = self.pools[number][1]
-            for each, (of_gpus, other) in enumerate(self.pools):
+            mask = self.localities[number][1]
+            for each, (of_gpus, other) in enumerate(self.localities):
                 if of_gpus == bool(kind) and other & mask:
                     now[each] -= some
             amount -= some

@@ -181,7 +181,7 @@ class Machine(FreeAmounts):
         if topology is None or inside is None or not inside.suits(topology):
             return 0
         many = count(inside.asks(topology, wants), free)
-        return min(many, inside.count(topology, shape.resources, free, self.layout.pools))
+        return min(many, inside.count(topology, shape.resources, free, self.layout.localities))
 
     def tasks_of(self, shape: Shape, wants: Wants, free: Sequence[int]) -> int:
         """Return how many tasks of a gang fit if this much is free there; it must admit them."""
@@ -236,8 +236,8 @@ class Machine(FreeAmounts):
         inside = self.inside
         if inside is None or not (shape.resources.gpu or (topology is not None and topology.pin)):
             return times(wants, tasks)
-        pools = inside.share(topology, shape.resources, tasks, free, self.layout.pools)
-        return (*times(inside.asks(topology, wants), tasks), *pools)
+        localities = inside.share(topology, shape.resources, tasks, free, self.layout.localities)
+        return (*times(inside.asks(topology, wants), tasks), *localities)
 
     def held_now(self, shape: Shape, wants: Wants) -> Wants:
         """Return what a task holds that starts there now, with what it would be granted."""
@@ -248,15 +248,17 @@ class Machine(FreeAmounts):
             return wants
         chosen = inside.choose(topology, shape.resources, self.left)
         own = inside.asks(topology, wants)
-        return own if chosen is None else (*own, *inside.taken(chosen, self.layout.pools))
+        return own if chosen is None else (*own, *inside.taken(chosen, self.layout.localities))
 
     def with_granted(self, held: Wants, granted: Iterable[Granted | None]) -> Wants:
         """Return what tasks hold, with their share of what is inside."""
         inside = self.inside
         if inside is None:
             return held
-        pools = [each for one in granted if one is not None for each in inside.held(one, self.layout.pools)]
-        return (*held, *pools) if pools else held
+        localities = [
+            each for one in granted if one is not None for each in inside.held(one, self.layout.localities)
+        ]
+        return (*held, *localities) if localities else held
 
     def grants(self, shape: Shape) -> bool:
         """Return whether tasks of a shape are granted cores or GPUs there by name."""

@@ -169,7 +169,7 @@ def _leave_reservations(draft: Draft, index: SchedulingIndex) -> bool:
     starting = [each.job for each in draft.placements if each.cluster in names]
     if not starting:
         return True
-    if len(owned) > 1 or len(owned[0].machines) != 1 or owned[0].layout.pools:
+    if len(owned) > 1 or len(owned[0].machines) != 1 or owned[0].layout.localities:
         return False
     # A job that is expected to end at once is overdue in the next cycle.
     return all(index.runs(draft.state.jobs[each]) > 0 for each in starting)

@@ -33,7 +33,7 @@ _RUN: Final = f"import sys; sys.path.append({_HOME!r}); from spillover.agent.run
 """Code with which an interpreter without our packages becomes a worker."""
 
 
-class Pool:
+class WarmWorkers:
     """The workers of an agent."""
 
     def __init__(
