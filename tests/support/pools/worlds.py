@@ -8,7 +8,7 @@ from spillover.core.events import MachinesWanted
 from spillover.core.pool_proposals import SeeGone, SeeMade
 from spillover.deciding.explain.explain import reason_of
 from spillover.deciding.replay import Replay
-from spillover.model.cluster import Billing, ClusterSpec, Role, pool_price
+from spillover.model.cluster import Billing, ClusterSpec, Level, Role, pool_price
 from spillover.model.ids import ClusterName
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
@@ -24,11 +24,13 @@ SMALL = Offer("small", Resources(4000, 16 * GIB), 400_000, "a")
 LARGE = Offer("large", Resources(16000, 64 * GIB), 1_500_000, "a")
 
 
-def cluster(*offers: Offer, billing: Billing | None = None, **pool: Any) -> ClusterSpec:
+def cluster(
+    *offers: Offer, billing: Billing | None = None, levels: tuple[Level, ...] = (), **pool: Any
+) -> ClusterSpec:
     """Return a rented cluster with a pool."""
     chosen = Pool("process", offers or (SMALL,), **{"max": 10, **pool})
     spec = ClusterSpec(CLOUD, "agents", Role.RENTED, pool_price(chosen), billing or Billing(), gangs=True)
-    return replace(spec, pool=chosen)
+    return replace(spec, pool=chosen, levels=levels)
 
 
 def world(*offers: Offer, **pool: Any) -> World:

@@ -103,10 +103,11 @@ def refused(state: State, proposal: SeeRefused, now: int) -> tuple[list[AnyEvent
     closed, until = _closed_by(state, pool, machine.offer, cause, now)
     events: list[AnyEvent] = [MachineRefused(machine.id, now, cluster, cause, proposal.why, closed, until)]
     events += _revoked(state, machine, now)
+    group = [state.machines[each] for each in state.groups.get(machine.group, ()) if each != machine.id]
     others = [
         each
-        for each in state.machines.values()
-        if machine.group and each.group == machine.group and each.id != machine.id
+        for each in group
+        if each.cluster == cluster  # it may have machines of an earlier order in another pool
         if each.state in _YOUNG or (each.state is MachineState.READY and _is_empty(state, each))
     ]
     if others:

@@ -228,6 +228,13 @@ class Machine(FreeAmounts):
         """Return what one task takes: its request, with whole cores if it has some for itself."""
         return wants if self.inside is None else self.inside.asks(shape.topology, wants)
 
+    def takes(self, shape: Shape) -> Wants:
+        """Return what one task takes of it: as `asks`, or all of it."""
+        topology = shape.topology
+        if topology is not None and topology.exclusive:
+            return self.whole
+        return self.asks(shape, self.layout.wants(shape.resources))
+
     def share(self, shape: Shape, wants: Wants, tasks: int, free: Sequence[int]) -> Wants:
         """Return what tasks hold together if they start when this much is free: their requests, or all of it."""
         topology = shape.topology

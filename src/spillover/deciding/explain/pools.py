@@ -7,7 +7,7 @@ from spillover.deciding.capacity import matching
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.renting.earmarks import ordered_for
 from spillover.deciding.renting.money import PoolMoney
-from spillover.deciding.renting.offers import offers_for
+from spillover.deciding.renting.offers import OpenOffer, offers_for
 from spillover.deciding.renting.room import is_coming
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import JobId
@@ -58,18 +58,19 @@ def why_not_rented(state: State, cluster: Capacity, shape: Shape, job: JobId | N
     if all(record.is_closed(key, now) for key in keys):
         first = min([record.closed[key] for key in keys], key=lambda each: each.until)
         return NoOfferOpen(spec.name, len(keys), first.cause, first.why, first.until)
-    if len(live) >= pool.max and not any(_could_grow(each) for each in live):
+    needs = min([_needed(each, shape) for each in could], default=1)
+    if len(live) + needs > pool.max and not any(_could_grow(each) for each in live):
         ending = sum(each.state is MachineState.ENDING for each in live)
-        return PoolAtMost(spec.name, pool.max, ending)
+        return PoolAtMost(spec.name, pool.max, ending, needs, len(live))
     money = PoolMoney(state, spec, now)
     opened = [each for each in could if not record.is_closed(each.offer.key, now)]
     if (
         money.period is not None
         and pool.budget is not None
-        and not any(money.pays(each, 1, 0) for each in opened)
+        and not any(money.pays(each, _needed(each, shape), 0) for each in opened)
     ):
         return PoolOutOfMoney(
-            spec.name, pool.budget.per, pool.budget.limit, max(0, money.left), money.period.until
+            spec.name, pool.budget.per, pool.budget.limit, max(0, money.left), money.period.until, needs
         )
     return None
 
@@ -91,6 +92,11 @@ def _growing(state: State, spec: ClusterSpec, record: PoolRecord, machine: Rente
     boot = 0 if spec.pool is None else record.node_boot(spec.pool, machine.offer.key)
     ready = max(state.facts.now, machine.spans[-1].since + boot)
     return MachineComing(spec.name, machine.id, machine.offer.type, "growing", ready, 1, machine.nodes)
+
+
+def _needed(offer: OpenOffer, shape: Shape) -> int:
+    """Return how many machines of an offer a job needs; a whole cluster grows."""
+    return offer.machines_for(shape) if shape.is_gang and not offer.offer.nodes else 1
 
 
 def _comes_for(state: State, machine: RentedMachine) -> bool:

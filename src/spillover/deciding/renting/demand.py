@@ -55,8 +55,8 @@ def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies, boot: in
     left = MOST
     for job in _due(draft, index):
         count = min(left, draft.left(job, RENTED))
-        if count <= 0 or job.id in draft.ahead:
-            continue
+        if count <= 0 or job.id in draft.ahead or (job.extra.members is not None and job.kind.shape.is_gang):
+            continue  # no cluster runs an array of gangs
         runs = max(1, index.runs(job))
         if check.concerns(job) and not any(check.allows(job, spec, runs) for spec in specs):
             continue  # `why` says so

@@ -22,6 +22,8 @@ NEEDED_FOR: Final = 10 * SECOND
 """How long an empty machine stays that is new, was kept, or that jobs are about to take, beyond its time."""
 TO_END: Final = 60 * SECOND
 """How long before the end of a paid step a machine is drained, so that it is gone by then; less if steps are short."""
+LEAVING: Final = (MachineState.DRAINING, MachineState.ENDING)
+"""States of machines that do not count among those that are always there."""
 MOST_FAILED: Final = 3
 """Boots in a row that do not join, after which the pool is paused."""
 
@@ -56,7 +58,7 @@ def give_back(
     if pool is None:
         return found
     closed, jumped = not state.is_open(spec.name), state.facts.jumped
-    spare = sum(each.state is not MachineState.ENDING for each in machines) - pool.min
+    spare = sum(each.state not in LEAVING for each in machines) - pool.min
     for machine in machines:
         use = _use_of(state, machine)
         match machine.state:

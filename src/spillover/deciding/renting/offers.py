@@ -30,7 +30,7 @@ ASSUMED: Final = ("container", "python")
 class OpenOffer:
     """An offer that may be ordered now, with what was learned about it."""
 
-    __slots__ = ("_admits", "_imagined", "_seen", "boot", "offer", "pool", "spec")
+    __slots__ = ("_admits", "_imagined", "_needed", "_seen", "boot", "offer", "pool", "spec")
 
     def __init__(self, spec: ClusterSpec, pool: Pool, record: PoolRecord, offer: Offer) -> None:
         self.spec = spec
@@ -43,6 +43,8 @@ class OpenOffer:
         self._seen = record.seen.get(offer.key)
         self._imagined: Capacity | None = None
         self._admits: dict[Shape, bool] = {}
+        self._needed: dict[Shape, int] = {}
+        """How many machines gangs need, by shape."""
 
     @property
     def _cluster(self) -> Capacity:
@@ -86,7 +88,24 @@ class OpenOffer:
         return all(machine.could_fit(part) for _, part in shape.parts)
 
     def machines_for(self, shape: Shape) -> int:
-        """Return how many machines of this offer the tasks of a gang need; 0 if some fit on none."""
+        """Return how many machines of this offer a gang needs to start; 0 if it cannot start on any number of them."""
+        known = self._needed.get(shape)
+        if known is None:
+            known = self._needed[shape] = self._machines_for(shape)
+        return known
+
+    def _machines_for(self, shape: Shape) -> int:
+        least, parts = self._least_machines(shape), len(shape.parts)
+        if not least or (shape.topology is None and parts == 1):
+            return least
+        # Where tasks must be relative to each other, and how parts are packed, only the real placement knows.
+        for count in range(least, least + parts):
+            if imagined(self.spec, self.offer, self._seen, count).fits(shape):
+                return count
+        return 0
+
+    def _least_machines(self, shape: Shape) -> int:
+        """Return how many machines the tasks of a gang fill, wherever they must be; 0 if some fit on none."""
         tasks = [(part, part.tasks) for _, part in shape.parts]
         machines = 0
         while any(count for _, count in tasks):
@@ -132,17 +151,18 @@ def offers_for(spec: ClusterSpec, shape: Shape, record: PoolRecord | None = None
     ]
 
 
-def imagined(spec: ClusterSpec, offer: Offer, seen: SeenOffer | None) -> Capacity:
-    """Return a cluster with one empty machine of an offer."""
+def imagined(spec: ClusterSpec, offer: Offer, seen: SeenOffer | None, count: int = 1) -> Capacity:
+    """Return a cluster with one empty machine of an offer, or several."""
     cluster = Capacity(spec, 0)
-    node = Node(
-        spec.name,
-        NodeName(offer.key),
-        1,
-        offer.resources if seen is None else seen.resources,
-        tuple(sorted({*offer.words, *ASSUMED})) if seen is None else seen.words,
-        offer.agent_labels if seen is None else seen.labels,
-        0,
-    )
-    cluster.refresh(node)
+    for number in range(1, count + 1):
+        node = Node(
+            spec.name,
+            NodeName(offer.key if count == 1 else f"{offer.key}-{number}"),
+            number,
+            offer.resources if seen is None else seen.resources,
+            tuple(sorted({*offer.words, *ASSUMED})) if seen is None else seen.words,
+            offer.agent_labels if seen is None else seen.labels,
+            0,
+        )
+        cluster.refresh(node)
     return cluster

@@ -38,14 +38,24 @@ class Choice(Struct, frozen=True):
 class Limits:
     """How many more machines each pool may order."""
 
-    def __init__(self, left: dict[ClusterName, int], money: dict[ClusterName, PoolMoney]) -> None:
+    def __init__(
+        self,
+        left: dict[ClusterName, int],
+        money: dict[ClusterName, PoolMoney],
+        together: dict[ClusterName, int] | None = None,
+    ) -> None:
         self._left = left
         self._money = money
+        self._together = together or {}
+        """The most machines for one gang, of pools that ordered nothing lately: a rate must not keep it for ever."""
 
-    def allow(self, offer: OpenOffer, machines: int, stays: int) -> bool:
+    def allow(self, offer: OpenOffer, machines: int, stays: int, *, gang: bool = False) -> bool:
         """Return whether a pool has room and money for this many machines."""
         name = offer.spec.name
-        return self._left.get(name, 0) >= machines and self._money[name].pays(offer, machines, stays)
+        left = self._left.get(name, 0)
+        if gang and left > 0:
+            left = max(left, self._together.get(name, 0))
+        return left >= machines and self._money[name].pays(offer, machines, stays)
 
     def has_room(self) -> bool:
         """Return whether any pool may order a machine."""
@@ -55,6 +65,7 @@ class Limits:
         """Count machines that are to be ordered."""
         name = choice.offer.spec.name
         self._left[name] -= choice.machines
+        self._together.pop(name, None)
         self._money[name].take(choice.offer, choice.machines, choice.stays)
 
 
@@ -154,7 +165,7 @@ def _fill(offer: OpenOffer, jobs: Sequence[Demand], least: int) -> _Filled:
             continue
         count, most = 0, min(each.count, MOST_FILLED)
         while count < most and machine.fits(shape):
-            wants = machine.asks(shape, machine.layout.wants(shape.resources))
+            wants = machine.takes(shape)
             change(machine.free, wants, -1)
             room.add(each.runs, machine, wants)
             count += 1
@@ -198,7 +209,7 @@ def _for_gang(demand: Demand, offers: Sequence[OpenOffer], limits: Limits) -> Ch
         machines = (
             offer.machines_for(demand.job.kind.shape) if offer.admits(demand.job, safe=demand.safe) else 0
         )
-        if not machines or not limits.allow(offer, machines, demand.runs):
+        if not machines or not limits.allow(offer, machines, demand.runs, gang=True):
             continue
         cost = machines * offer.cost(demand.runs)
         if best is None or (cost, number) < best[:2]:

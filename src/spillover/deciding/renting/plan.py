@@ -33,7 +33,7 @@ from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.renting.clusters import ClusterPlan, ClusterPlanner, has_nodes_for, shrink
 from spillover.deciding.renting.demand import Demand, demand_of
 from spillover.deciding.renting.earmarks import ordered_for
-from spillover.deciding.renting.giving_back import MOST_FAILED, GivenBack, give_back
+from spillover.deciding.renting.giving_back import LEAVING, MOST_FAILED, GivenBack, give_back
 from spillover.deciding.renting.money import PoolMoney
 from spillover.deciding.renting.offers import OpenOffer, open_offers
 from spillover.deciding.renting.ordering import Choice, Limits, choose
@@ -75,6 +75,10 @@ class Renting:
             machine: gang for machine, gang in index.earmarks.gangs.items() if gang not in draft.taken
         }
         """The machines that are kept for gangs, without those of gangs that start with this plan."""
+        self._kept: dict[MachineId, None] = {}
+        """Machines whose drain this plan undoes."""
+        self._leaving: dict[MachineId, None] = {}
+        """Machines that this plan drains or ends."""
         self.events: list[AnyEvent] = []
         self.again = index.earmarks.until
         """When to plan again although nothing happened, nanoseconds UTC."""
@@ -94,7 +98,7 @@ class Renting:
         self._keep(demand)
         self._order(demand, offers)
         for spec, _ in self._pools:
-            live = self._live[spec.name]
+            live = [each for each in self._live[spec.name] if each.id not in self._kept]
             self._give_back(spec, give_back(self._state, spec, live, needed, self._now, steady=self._steady))
             self._shrink(spec, needed)
             self._extend_holds(spec)
@@ -140,6 +144,7 @@ class Renting:
                     kept.setdefault(machine.cluster, []).append(machine)
                     user.count -= 1
         for name, machines in kept.items():
+            self._kept |= dict.fromkeys(_ids(machines))
             self.events.append(MachinesKept(name, self._now, _ids(machines)))
             agents = [self._state.agents[each.key].name for each in machines]
             self.events += [AgentResumed(name, agent, self._now, POOL) for agent in agents]
@@ -154,6 +159,7 @@ class Renting:
             return
         offer = OpenOffer(spec, spec.pool, self._state.pool(spec.name), machine.offer)
         if any(each.count and offer.admits(each.job, safe=each.safe) for each in demand):
+            self._kept[machine.id] = None
             self.events.append(MachinesKept(spec.name, self._now, (machine.id,)))
             self.events += whole_clusters.resume(self._state, machine, self._now)
 
@@ -164,27 +170,28 @@ class Renting:
             return None
         if node.status == "lost" or not self._state.is_open(machine.cluster):
             return None  # it would be drained for the same reason at once
-        return None if self._state.pool(cluster.spec.name).paused else cluster.by_name.get(node.name)
+        if self._state.pool(cluster.spec.name).paused or self._money[machine.cluster].runs_out(machine):
+            return None
+        return cluster.by_name.get(node.name)
 
     # --- ordering
 
     def _order(self, demand: Sequence[Demand], offers: Sequence[OpenOffer]) -> None:
         """Order machines for jobs, and those that are always there."""
         left: dict[ClusterName, int] = {}
+        together: dict[ClusterName, int] = {}
         chosen: list[Choice] = []
         for spec, pool in self._pools:
-            most = pool.max - len(self._live[spec.name])
-            left[spec.name] = min(MOST_ORDERED, most, self._rate_left(spec, pool))
+            most, rate = pool.max - len(self._live[spec.name]), self._rate_left(spec, pool)
+            left[spec.name] = min(MOST_ORDERED, most, rate)
+            if rate >= (pool.rate or MOST_ORDERED):
+                together[spec.name] = most
         whole = [each for each in offers if each.offer.nodes]
         offers = [each for each in offers if not each.offer.nodes]
-        limits = Limits(left, self._money)
+        limits = Limits(left, self._money, together)
         missing: dict[ClusterName, int] = {}
         for spec, pool in self._pools:
-            there = (
-                sum(each.state is not MachineState.ENDING for each in self._live[spec.name])
-                if pool.min
-                else 0
-            )
+            there = sum(each.state not in LEAVING for each in self._live[spec.name]) if pool.min else 0
             if not spec.is_template:
                 chosen += _always(spec, pool.min - there, offers, limits)
             elif pool.min > there:
@@ -234,6 +241,8 @@ class Renting:
 
     def _give_back(self, spec: ClusterSpec, found: GivenBack) -> None:
         """Drain and end machines."""
+        parts = [*found.drained.values(), *found.ended.values(), found.unjoined]
+        self._leaving |= dict.fromkeys([each.id for machines in parts for each in machines])
         for why, machines in found.drained.items():
             self.events.append(MachinesDraining(spec.name, self._now, _ids(machines), why))
             for each in machines:
@@ -274,7 +283,7 @@ class Renting:
         ending: list[RentedMachine] = []
         held = {each.machine for each in self._held.get(spec.name, ())}
         for machine in self._live[spec.name]:
-            if machine.state is MachineState.ENDING or machine.id in held:
+            if machine.state is MachineState.ENDING or machine.id in held or machine.id in self._leaving:
                 continue
             more = money.extend(machine)
             if more is not None:

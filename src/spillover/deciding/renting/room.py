@@ -83,7 +83,7 @@ class Room:
             if shape is None or (freed and at > until):
                 continue
             while each.count and machine.fits(shape):
-                wants = machine.asks(shape, machine.layout.wants(shape.resources))
+                wants = machine.takes(shape)
                 change(machine.free, wants, -1)
                 each.count -= 1
                 self.used[machine.name] = None
@@ -116,10 +116,16 @@ def room_of(
                 continue
             own = machine.copy(layout)
             room.add(now, own)
-            for key, held in node.holding.items():
-                job = state.jobs[job_of_task(key)]
-                end = expected_end(job, now, unknown, jumped)
-                room.add(FOREVER if end is None else end, own, layout.wants(held))
+            ends = [
+                expected_end(state.jobs[job_of_task(key)], now, unknown, jumped) or FOREVER
+                for key in node.holding
+            ]
+            if node.alone and ends:  # all of it becomes free at once
+                own.free = [0] * len(own.free)
+                room.add(max(ends), own, own.whole)
+                continue
+            for held, end in zip(node.holding.values(), ends, strict=True):
+                room.add(end, own, layout.wants(held))
     for each in state.machines.values():
         spec = state.clusters.get(each.cluster)
         if (

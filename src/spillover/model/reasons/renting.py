@@ -93,9 +93,18 @@ class PoolAtMost(NotNow, frozen=True, tag="pool_at_most"):
     most: int
     ending: int = 0
     """How many of them are being ended."""
+    needs: int = 1
+    """How many machines it needs at a time."""
+    has: int = 0
+    """How many machines the pool has, if it needs several."""
 
     def __str__(self) -> str:
         ending = f", of which {self.ending} are ending" if self.ending else ""
+        if self.needs > 1:
+            return (
+                f"it needs {self.needs} machines, and the pool of {self.cluster} has {self.has} of the {self.most} that it "
+                f"may have{ending}; raise `max`, or wait"
+            )
         machines = "1 machine" if self.most == 1 else f"{self.most} machines"
         return f"the pool of {self.cluster} has {machines}{ending}, the most that it may have; raise `max`, or wait for one"
 
@@ -111,8 +120,11 @@ class PoolOutOfMoney(NotNow, frozen=True, tag="pool_out_of_money"):
     """Millionths."""
     until: int
     """When the budget renews, nanoseconds UTC."""
+    needs: int = 1
+    """How many machines it needs at a time."""
 
     def __str__(self) -> str:
         left = f"{self.left / 1_000_000:.2f} of {self.limit / 1_000_000:.2f}"
         renews = "" if self.per == "ever" else f"; it renews at {format_moment(self.until)}"
-        return f"the budget of the pool of {self.cluster} has {left} left, too little for another machine{renews}"
+        few = "another machine" if self.needs == 1 else f"the {self.needs} machines that it needs"
+        return f"the budget of the pool of {self.cluster} has {left} left, too little for {few}{renews}"
