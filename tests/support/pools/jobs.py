@@ -102,10 +102,11 @@ class JobsStory(Story):
 
     def _work(self) -> None:
         """Let agents start tasks and report those that have ended."""
-        for id_, (name, _) in list(self._agents.items()):
-            machine = self.account.machines[id_]
-            if machine.ended is not None:
+        for id_ in list(self._agents):
+            if self.account.machines[id_].ended is not None or self._is_fenced(id_):
                 self._runs.pop(id_, None)
+        for id_, (name, _) in list(self._agents.items()):
+            if self.account.machines[id_].ended is not None or self._is_fenced(id_):
                 continue
             key, runs = node_key(CLOUD, name), self._runs.setdefault(id_, {})
             for lease, on in self._leases():
@@ -116,6 +117,12 @@ class JobsStory(Story):
                 if lease.job in stopping or end <= self._now:
                     del runs[lease]
                     self._report(key, lease, stopped=end > self._now)
+
+    def _is_fenced(self, id_: str) -> bool:
+        """Return whether the server has forgotten the agent of a machine, so that the agent stops its tasks."""
+        name, incarnation = self._agents[id_]
+        node = self._engine.state.agents.get(node_key(CLOUD, name))
+        return node is None or node.incarnation != incarnation
 
     def _start(self, key: NodeKey, lease: Lease, runs: dict[Lease, int]) -> None:
         if lease.job in self._done:
