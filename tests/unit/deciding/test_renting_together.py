@@ -4,13 +4,27 @@ from msgspec.structs import replace
 
 from spillover.core.events import AgentDraining, MachinesDraining, MachinesEnding, MachinesKept
 from spillover.core.pool_proposals import SeeMade
+from spillover.core.proposals import StartEpoch
 from spillover.model.budget import Per
 from spillover.model.cluster import Billing, Level
+from spillover.model.policy import Choice, PolicySet
 from spillover.model.pools import MachineState, PoolBudget
 from spillover.model.topology import Topology
 from spillover.model.units import HOUR, MINUTE, SECOND
-from spillover.testing.world import World
-from tests.support.pools.worlds import CLOUD, SMALL, boot, end, in_state, rented, replayed, wanted, why, world
+from spillover.testing.world import OWNED, World
+from tests.support.pools.worlds import (
+    CLOUD,
+    SMALL,
+    boot,
+    cluster,
+    end,
+    in_state,
+    rented,
+    replayed,
+    wanted,
+    why,
+    world,
+)
 
 
 def drained(**pool: object) -> World:
@@ -34,6 +48,14 @@ def test_a_machine_that_a_job_undoes_the_drain_of_is_not_ended_at_the_same_momen
     assert not list(w.happened(MachinesEnding))
     assert w.where("b") == "cloud/cloud-1"
     assert len(wanted(w)) == 1
+
+
+def test_a_drain_is_not_undone_for_a_machine_that_the_server_has_not_heard_of_since_it_started() -> None:
+    w = drained()
+    w.propose(StartEpoch(2, (OWNED, cluster()), PolicySet(wait=Choice("zero"))))
+    w.submit(rented("b"))
+    assert not list(w.happened(MachinesKept))
+    assert len(wanted(w)) == 2
 
 
 def test_a_machine_is_ended_once_although_its_budget_is_used_up_too() -> None:

@@ -168,8 +168,8 @@ class Renting:
         cluster, node = self._index.capacity.get(machine.cluster), self._state.agents.get(machine.key)
         if cluster is None or node is None or node.drained != POOL:
             return None
-        if node.status == "lost" or not self._state.is_open(machine.cluster):
-            return None  # it would be drained for the same reason at once
+        if node.status != "draining" or not self._state.is_open(machine.cluster):
+            return None  # no job could start there, so it would be drained again and again
         if self._state.pool(cluster.spec.name).paused or self._money[machine.cluster].runs_out(machine):
             return None
         return cluster.by_name.get(node.name)
