@@ -103,14 +103,13 @@ def breaches(state: State) -> list[str]:
         *_budgets(state),
         *_reservations(state),
         *_machines(state),
+        *_machine_indexes(state),
     ]
 
 
 def _machines(state: State) -> list[str]:
     """Each wish is one machine, machines that are gone hold nothing, and only those that may work have an agent."""
     found = [f"machine {key} has the id {each.id}" for key, each in state.machines.items() if key != each.id]
-    grouped = [(group, each) for group, machines in state.groups.items() for each in machines]
-    found += [f"group {group} has machine {each}" for group, each in grouped if each not in state.machines]
     made: dict[tuple[str, str], MachineId] = {}
     for each in state.machines.values():
         if not each.is_live:
@@ -124,10 +123,28 @@ def _machines(state: State) -> list[str]:
             other = made.setdefault((each.cluster, each.provider_id), each.id)
             if other != each.id:
                 found.append(f"machines {other} and {each.id} are both {each.provider_id}")
-        if each.group and not each.is_cluster and each.id not in state.groups.get(each.group, {}):
-            found.append(f"machine {each.id} is not in its group {each.group}")
         if each.empty_since is not None and (node := state.agents.get(each.key)) is not None and node.held:
             found.append(f"machine {each.id} is empty, but its agent has {node.held}")
+        if each.is_busy and (node := state.agents.get(each.key)) is not None and not node.held:
+            found.append(f"machine {each.id} is not empty, but its agent has nothing")
+    return found
+
+
+def _machine_indexes(state: State) -> list[str]:
+    """The state knows which machines are live, which of them plans must look at, and which belong together."""
+    found: list[str] = []
+    live = [each for each in state.machines.values() if each.is_live]
+    known = [each for machines in state.live_rented.values() for each in machines]
+    if sorted(known) != sorted([each.id for each in live]):
+        found.append(f"machines {known} are known as live, but {[each.id for each in live]} are")
+    open_ = [each for machines in state.unsettled.values() for each in machines]
+    if sorted(open_) != sorted([each.id for each in live if not each.is_busy]):
+        found.append(f"machines {open_} are known as not settled, which others are")
+    grouped = [(group, each) for group, machines in state.groups.items() for each in machines]
+    found += [f"group {group} has machine {each}" for group, each in grouped if each not in state.machines]
+    for each in state.machines.values():
+        if each.group and not each.is_cluster and each.id not in state.groups.get(each.group, {}):
+            found.append(f"machine {each.id} is not in its group {each.group}")
     return found
 
 

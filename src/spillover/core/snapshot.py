@@ -175,6 +175,8 @@ class StateSnapshot(State):
         self.reservations = dict(live.reservations)
         self.machines, self.pools, self.spends = dict(live.machines), dict(live.pools), dict(live.spends)
         self.groups = {job: dict(machines) for job, machines in live.groups.items()}
+        self.live_rented = {cluster: dict(machines) for cluster, machines in live.live_rented.items()}
+        self.unsettled = {cluster: dict(machines) for cluster, machines in live.unsettled.items()}
         self.rented = live.rented
         self.loosened = live.loosened
         self.queued, self.granted_due, self.running = live.queued, live.granted_due, live.running

@@ -100,6 +100,10 @@ class State:
         """Advance reservations that have not ended, by name, in the order in which they were made."""
         self.machines: dict[MachineId, RentedMachine] = {}
         """Rented machines by id, in the order in which they were wanted, and some that are gone."""
+        self.live_rented: dict[ClusterName, dict[MachineId, None]] = {}
+        """The machines of each cluster that exist or may exist."""
+        self.unsettled: dict[ClusterName, dict[MachineId, None]] = {}
+        """Of those, all but ready ones that have tasks: a plan must look at them, and their order is not kept."""
         self.groups: dict[str, dict[MachineId, None]] = {}
         """For each job that machines were ordered for together, those machines, in the same order; no whole clusters."""
         self.pools: dict[ClusterName, PoolRecord] = {}
@@ -255,13 +259,26 @@ class State:
 
     def put_machine(self, machine: RentedMachine) -> None:
         """Add or replace a rented machine."""
-        self.machines[machine.id] = machine
+        id_ = machine.id
+        self.machines[id_] = machine
         if machine.group and not machine.is_cluster:
-            self.groups.setdefault(machine.group, {})[machine.id] = None
+            self.groups.setdefault(machine.group, {})[id_] = None
+        live = self.live_rented.setdefault(machine.cluster, {})
+        unsettled = self.unsettled.setdefault(machine.cluster, {})
+        if machine.is_live:
+            live[id_] = None
+        else:
+            live.pop(id_, None)
+        if machine.is_live and not machine.is_busy:
+            unsettled[id_] = None
+        else:
+            unsettled.pop(id_, None)
 
     def drop_machine(self, machine: RentedMachine) -> None:
         """Remove a rented machine."""
         del self.machines[machine.id]
+        self.live_rented.get(machine.cluster, {}).pop(machine.id, None)
+        self.unsettled.get(machine.cluster, {}).pop(machine.id, None)
         if machine.group and not machine.is_cluster:
             del self.groups[machine.group][machine.id]
             if not self.groups[machine.group]:
@@ -269,7 +286,15 @@ class State:
 
     def live_machines(self, cluster: ClusterName) -> list[RentedMachine]:
         """Return the rented machines of a cluster that exist or may exist, in the order in which they were wanted."""
-        return [each for each in self.machines.values() if each.cluster == cluster and each.is_live]
+        return [self.machines[each] for each in self.live_rented.get(cluster, ())]
+
+    def unsettled_machines(self, cluster: ClusterName) -> list[RentedMachine]:
+        """Return those of them that are not ready or have no tasks, in the same order."""
+        found = [self.machines[each] for each in self.unsettled.get(cluster, ())]
+        found.sort(
+            key=lambda each: (each.wanted_at, len(each.id), each.id)
+        )  # by number, without reading numbers
+        return found
 
     def nodes_of(self, cluster: ClusterName) -> list[Node]:
         """Return the nodes of a cluster, but for those that are gone and still have tasks."""

@@ -254,7 +254,7 @@ def test_a_sweep_shows_what_is_unwanted_and_changes_nothing() -> None:
         rig.order(M1)
         await asyncio.sleep(1)
         (machine,) = rig.cloud.machines.values()
-        del rig.loop.state.machines[M1]  # as if the state had been lost
+        rig.loop.state.drop_machine(rig.loop.state.machines[M1])  # as if the state had been lost
         found = await rig.control.sweep()
         assert [*found.strangers] == [machine.id]
         assert not rig.control.ledger.unwanted
@@ -277,7 +277,7 @@ def test_people_see_what_a_sweep_would_end_and_then_let_it_end_that() -> None:
         rig.order(M1, M2)
         await asyncio.sleep(1)
         lost, _ = rig.cloud.machines.values()
-        del rig.loop.state.machines[M1]  # as if the state had been lost
+        rig.loop.state.drop_machine(rig.loop.state.machines[M1])  # as if the state had been lost
         for dry_run in (True, False):
             (pool,) = await _swept(rig, dry_run=dry_run)
             assert [(each.id, each.state, each.machine) for each in pool.machines] == [

@@ -120,7 +120,7 @@ class PoolLedger:
 
     def _adopt(self, state: State) -> list[RentedMachine]:
         """Return the machines that exist or may exist; note new ones, and forget those that are gone."""
-        machines = [each for each in state.machines.values() if each.cluster == self.cluster and each.is_live]
+        machines = state.live_machines(self.cluster)
         live = {each.id: None for each in machines}
         for gone in [id_ for id_, known in self._known.items() if id_ not in live and not known.asking]:
             del self._known[gone]

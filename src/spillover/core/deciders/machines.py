@@ -235,9 +235,7 @@ def pause(state: State, proposal: PausePool, now: int) -> tuple[list[AnyEvent], 
         events.append(PoolPaused(proposal.cluster, now, proposal.who, proposal.why))
     if proposal.end:
         live = [
-            each
-            for each in state.machines.values()
-            if each.cluster == proposal.cluster and each.is_live and each.state is not MachineState.ENDING
+            each for each in state.live_machines(proposal.cluster) if each.state is not MachineState.ENDING
         ]
         if live:
             events += end_at_once(state, proposal.cluster, live, f"{proposal.who} ended all machines", now)

@@ -155,6 +155,11 @@ class RentedMachine(Struct, frozen=True, array_like=True):
         return self.state in LIVE
 
     @property
+    def is_busy(self) -> bool:
+        """Whether it is ready and has tasks; a whole cluster never counts as busy, because its nodes come and go."""
+        return self.state is MachineState.READY and self.empty_since is None and not self.is_cluster
+
+    @property
     def is_coming(self) -> bool:
         """Whether it was ordered and is not ready."""
         return self.state in COMING

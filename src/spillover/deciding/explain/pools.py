@@ -42,7 +42,7 @@ def why_not_rented(state: State, cluster: Capacity, shape: Shape, job: JobId | N
         return None
     record = state.pool(spec.name)
     could = offers_for(spec, shape, record)
-    live = [each for each in state.machines.values() if each.cluster == spec.name and each.is_live]
+    live = state.live_machines(spec.name)
     keys = [each.offer.key for each in could]
     coming = [each for each in live if is_coming(each) and each.offer.key in keys]
     own = {each.id for each in ordered_for(state, job)} if job is not None else set()

@@ -30,6 +30,7 @@ from spillover.deciding.queue.turns import Turn, Turns, next_turn
 from spillover.deciding.queue.waiting import WaitQueue
 from spillover.deciding.queue.waits import Waits
 from spillover.deciding.renting.earmarks import NO_EARMARKS, earmarks_at
+from spillover.deciding.renting.offers import Imagined
 from spillover.model.cluster import Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Burst
@@ -96,6 +97,8 @@ class SchedulingIndex:
         """Whether any cluster has a pool, so that cycles plan machines."""
         self.earmarks = NO_EARMARKS
         """Machines that are kept for gangs that they were ordered for."""
+        self.imagined: Imagined = {}
+        """Machines that pools could rent, as the last plans imagined them."""
         self.rents_at = 0
         """When machines must be planned again although nothing happened, nanoseconds UTC."""
         self.gained = True

@@ -21,6 +21,7 @@ class IndexSnapshot(SchedulingIndex):
                 setattr(self, name, value)
         self.state = state
         self.kept = None  # it is about the machines of the live index
+        self.imagined = {}  # another thread may use the snapshot
         # After the others, because `live` may be a snapshot too and has these as well.
         self._live = live
         self._own_lanes: dict[Lane, Lane] = {}

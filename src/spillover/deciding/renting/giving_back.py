@@ -48,17 +48,21 @@ def give_back(
     needed: dict[str, None],
     now: int,
     *,
+    busy: int = 0,
     steady: bool = True,
 ) -> GivenBack:
-    """Return what becomes of the live machines of a pool; those that jobs are about to take are needed.
+    """Return what becomes of live machines of a pool; those that jobs are about to take are needed.
 
+    Ready machines with tasks may be left out if their cluster is open, because they stay; `busy` is how many were.
     Without `steady`, clock jumps count as time in which machines could join, as they did in earlier rules.
     """
     found, pool = GivenBack({}, {}, []), spec.pool
     if pool is None:
         return found
     closed, jumped = not state.is_open(spec.name), state.facts.jumped
-    spare = sum(each.state not in LEAVING for each in machines) - pool.min
+    boots: dict[int, int] = {}
+    """Boot times by the identity of the offer."""
+    spare = busy + sum(each.state not in LEAVING for each in machines) - pool.min
     for machine in machines:
         use = _use_of(state, machine)
         match machine.state:
@@ -69,7 +73,9 @@ def give_back(
                     spare -= _give_up(found, machine, now, jumped if steady else machine.jumped)
             case MachineState.READY:
                 why, at = (
-                    (CLOSED, now) if closed and not use.held else _leaves(state, spec, pool, machine, use)
+                    (CLOSED, now)
+                    if closed and not use.held
+                    else _leaves(state, spec, pool, machine, use, boots)
                 )
                 at = _kept_until(why, at, now, spare=spare, needed=machine.id in needed)
                 if at > now:
@@ -156,7 +162,12 @@ def _kept_until(why: str, at: int, now: int, *, spare: int, needed: bool) -> int
 
 
 def _leaves(
-    state: State, spec: ClusterSpec, pool: Pool, machine: RentedMachine, use: _Use
+    state: State,
+    spec: ClusterSpec,
+    pool: Pool,
+    machine: RentedMachine,
+    use: _Use,
+    boots: dict[int, int],
 ) -> tuple[str, int]:
     """Return why and when a ready machine is given back; FOREVER while it has tasks."""
     if use.lost is not None and (not use.held or _is_failed(machine, use)):
@@ -167,14 +178,26 @@ def _leaves(
     if use.drained:
         return f"{use.drained} drained it", empty
     # If it was drained, and kept for a job that did not take it, it is not drained again at once.
-    return EMPTY, max(machine.since + NEEDED_FOR, leaves_at(state, spec, pool, machine, empty))
+    return EMPTY, max(machine.since + NEEDED_FOR, leaves_at(state, spec, pool, machine, empty, boots))
 
 
-def leaves_at(state: State, spec: ClusterSpec, pool: Pool, machine: RentedMachine, empty: int) -> int:
-    """Return when a machine that is empty since a time is drained, nanoseconds UTC."""
+def leaves_at(
+    state: State,
+    spec: ClusterSpec,
+    pool: Pool,
+    machine: RentedMachine,
+    empty: int,
+    boots: dict[int, int] | None = None,
+) -> int:
+    """Return when a machine that is empty since a time is drained, nanoseconds UTC; `boots` saves lookups."""
     if pool.idle is not None:
         return empty + pool.idle
-    boot = state.pool(spec.name).boot(pool, machine.offer.key)
+    # Machines that were ordered together share the offer, and so its boot time.
+    boot = None if boots is None else boots.get(id(machine.offer))
+    if boot is None:
+        boot = state.pool(spec.name).boot(pool, machine.offer.key)
+        if boots is not None:
+            boots[id(machine.offer)] = boot
     if machine.made_at is None or spec.billing.step <= boot:
         stays = empty + boot
         if machine.made_at is not None:  # the shortest time that is paid

@@ -5,7 +5,7 @@ Once a machine of an offer has joined, the next one is imagined like that one. S
 offer, or lacks a word, is not ordered again and again for a job that does not fit on it.
 """
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -18,21 +18,46 @@ from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import Machine
 from spillover.model.admission import may_run
 from spillover.model.cluster import ClusterSpec
-from spillover.model.ids import NodeName
+from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Burst, Shape
-from spillover.model.pools import Offer, Pool
+from spillover.model.pools import Offer, OfferKey, Pool
 from spillover.model.resources import Resources
 
 ASSUMED: Final = ("container", "python")
 """Words that agents offer by themselves where they can run such work. Until one has joined, they are assumed to."""
 
 
+Imagined: TypeAlias = dict[
+    tuple[ClusterName, OfferKey], tuple[ClusterSpec, Offer, SeenOffer | None, Capacity]
+]
+"""Clusters with one empty machine of an offer, which nobody changes, with what they were made from. Making them takes
+most of the time of a plan that orders few machines of many offers."""
+
+
 class OpenOffer:
     """An offer that may be ordered now, with what was learned about it."""
 
-    __slots__ = ("_admits", "_imagined", "_needed", "_seen", "boot", "offer", "pool", "spec")
+    __slots__ = (
+        "_admits",
+        "_configured",
+        "_imagined",
+        "_known",
+        "_needed",
+        "_seen",
+        "boot",
+        "offer",
+        "pool",
+        "spec",
+    )
 
-    def __init__(self, spec: ClusterSpec, pool: Pool, record: PoolRecord, offer: Offer) -> None:
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        pool: Pool,
+        record: PoolRecord,
+        offer: Offer,
+        known: "Imagined | None" = None,
+    ) -> None:
         self.spec = spec
         """The cluster of its pool."""
         self.pool = pool
@@ -41,6 +66,8 @@ class OpenOffer:
         self.boot = record.boot(pool, offer.key)
         """Expected nanoseconds from order to ready."""
         self._seen = record.seen.get(offer.key)
+        self._configured = offer
+        self._known: Imagined = {} if known is None else known
         self._imagined: Capacity | None = None
         self._admits: dict[Shape, bool] = {}
         self._needed: dict[Shape, int] = {}
@@ -50,7 +77,18 @@ class OpenOffer:
     def _cluster(self) -> Capacity:
         """A cluster with an empty machine. Most plans order nothing, and do not imagine any."""
         if self._imagined is None:
-            self._imagined = imagined(self.spec, self.offer, self._seen)
+            key = self.spec.name, self.offer.key
+            known = self._known.get(key)
+            # The price does not matter.
+            if (
+                known is None
+                or known[0] is not self.spec
+                or known[1] is not self._configured
+                or known[2] != self._seen
+            ):
+                cluster = imagined(self.spec, self.offer, self._seen)
+                known = self._known[key] = self.spec, self._configured, self._seen, cluster
+            self._imagined = known[3]
         return self._imagined
 
     def machine(self) -> tuple[Capacity, Machine]:
@@ -126,13 +164,15 @@ class OpenOffer:
         return machine_cost(self.offer, self.spec.billing, self.boot + time)
 
 
-def open_offers(state: State, spec: ClusterSpec, now: int) -> list[OpenOffer]:
+def open_offers(state: State, spec: ClusterSpec, now: int, known: Imagined | None = None) -> list[OpenOffer]:
     """Return the offers of a pool that may be ordered now; none while it is paused."""
     pool, record = spec.pool, state.pool(spec.name)
     if pool is None or record.paused or not state.is_open(spec.name):
         return []
     return [
-        OpenOffer(spec, pool, record, each) for each in pool.offers if not record.is_closed(each.key, now)
+        OpenOffer(spec, pool, record, each, known)
+        for each in pool.offers
+        if not record.is_closed(each.key, now)
     ]
 
 

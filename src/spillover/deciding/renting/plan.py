@@ -7,6 +7,7 @@ events too, and the time at which it must run again although nothing happened.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from spillover.core.deciders import machines as deciders
 from spillover.core.deciders import whole_clusters
@@ -40,6 +41,7 @@ from spillover.deciding.renting.ordering import Choice, Limits, choose
 from spillover.deciding.renting.room import room_of
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName
+from spillover.model.job import Shape
 from spillover.model.pools import MachineId, MachineState, Pool, machine_id
 from spillover.model.units import MINUTE, format_duration
 
@@ -64,11 +66,8 @@ class Renting:
             (each.spec, each.spec.pool) for each in index.capacity.values() if each.spec.pool is not None
         ]
         self._money = {spec.name: PoolMoney(self._state, spec, self._now) for spec, _ in self._pools}
-        self._live: dict[ClusterName, list[RentedMachine]] = {spec.name: [] for spec, _ in self._pools}
-        """The machines of each pool that exist or may exist."""
-        for each in self._state.machines.values():
-            if each.cluster in self._live and each.is_live:
-                self._live[each.cluster].append(each)
+        self._unsettled = {spec.name: self._state.unsettled_machines(spec.name) for spec, _ in self._pools}
+        """The machines of each pool that a plan must look at: not those that are ready and have tasks."""
         self._numbers = self._state.facts.machines
         self._held: dict[ClusterName, list[MachineHeld]] = {}
         self._earmarks = {
@@ -85,21 +84,11 @@ class Renting:
 
     def run(self) -> None:
         """Plan the machines of all pools."""
-        offers = [offer for spec, _ in self._pools for offer in open_offers(self._state, spec, self._now)]
-        boot = min([offer.boot for offer in offers], default=0)
-        demand = demand_of(self._draft, self._index, self._policies, boot)
-        needed = self._just_placed() | dict.fromkeys(map(str, self._earmarks))
-        if demand:
-            room = room_of(self._state, self._index, self._now, self._earmarks)
-            # A job that starts before a new machine were ready needs none. Others wait as long as that pays.
-            room.take(demand, lambda each: max(self._now, each.limit) + boot)
-            needed |= room.used
-        demand = [each for each in demand if each.count and not self._has_group(each, offers)]
+        demand, needed = self._demand()
         self._keep(demand)
-        self._order(demand, offers)
+        self._order(demand)
         for spec, _ in self._pools:
-            live = [each for each in self._live[spec.name] if each.id not in self._kept]
-            self._give_back(spec, give_back(self._state, spec, live, needed, self._now, steady=self._steady))
+            self._give_back(spec, needed)
             self._shrink(spec, needed)
             self._extend_holds(spec)
             if self._held.get(spec.name):
@@ -108,6 +97,36 @@ class Renting:
 
     # --- jobs
 
+    def _demand(self) -> tuple[list[Demand], dict[str, None]]:
+        """Return the jobs that no machine takes which is there or coming, and the machines that jobs are about to take."""
+        needed = self._just_placed() | dict.fromkeys(map(str, self._earmarks))
+        if not self._index.due.first and not self._draft.expired:
+            return [], needed  # as in most plans
+        boot = min([offer.boot for offer in self._offers], default=0)
+        demand = demand_of(self._draft, self._index, self._policies, boot)
+        alone = [each for each in demand if not each.job.kind.shape.is_gang]
+        if alone:
+            # A job that starts before a new machine were ready needs none. Others wait as long as that pays.
+            wanted: dict[int, tuple[Shape, int]] = {}
+            for each in alone:
+                until = max(self._now, each.limit) + boot
+                before = wanted.get(each.alike)
+                wanted[each.alike] = each.job.kind.shape, until if before is None else max(until, before[1])
+            room = room_of(self._state, self._index, self._now, self._earmarks, list(wanted.values()))
+            room.take(alone, lambda each: max(self._now, each.limit) + boot)
+            needed |= room.used
+        return [each for each in demand if each.count and not self._has_group(each, self._offers)], needed
+
+    @cached_property
+    def _offers(self) -> list[OpenOffer]:
+        """The open offers of all pools."""
+        state, known = self._state, self._index.imagined
+        return [each for spec, _ in self._pools for each in open_offers(state, spec, self._now, known)]
+
+    def _live(self, spec: ClusterSpec) -> int:
+        """Return how many machines of a pool exist or may exist."""
+        return len(self._state.live_rented.get(spec.name, ()))
+
     def _just_placed(self) -> dict[str, None]:
         """Return the machines that get a job with this plan, and so are not empty any more."""
         found: dict[str, None] = {}
@@ -115,7 +134,7 @@ class Renting:
             whole = bool(self._state.machines) and self._state.made(each.cluster) is not None
             if whole:
                 found[each.cluster] = None
-            if whole or each.cluster in self._live:
+            if whole or each.cluster in self._money:
                 found |= dict.fromkeys((each.node,) if isinstance(each, Placement) else each.nodes)
         return found
 
@@ -130,7 +149,7 @@ class Renting:
     def _keep(self, demand: Sequence[Demand]) -> None:
         """Keep drained machines that jobs could use, one machine for a job."""
         kept: dict[ClusterName, list[RentedMachine]] = {}
-        for machine in [each for live in self._live.values() for each in live] if demand else ():
+        for machine in [each for some in self._unsettled.values() for each in some] if demand else ():
             if machine.is_cluster:
                 self._keep_cluster(machine, demand)
             elif machine.state is MachineState.DRAINING and machine.notice is None:
@@ -176,26 +195,29 @@ class Renting:
 
     # --- ordering
 
-    def _order(self, demand: Sequence[Demand], offers: Sequence[OpenOffer]) -> None:
+    def _order(self, demand: Sequence[Demand]) -> None:
         """Order machines for jobs, and those that are always there."""
         left: dict[ClusterName, int] = {}
         together: dict[ClusterName, int] = {}
         chosen: list[Choice] = []
         for spec, pool in self._pools:
-            most, rate = pool.max - len(self._live[spec.name]), self._rate_left(spec, pool)
+            most, rate = pool.max - self._live(spec), self._rate_left(spec, pool)
             left[spec.name] = min(MOST_ORDERED, most, rate)
             if rate >= (pool.rate or MOST_ORDERED):
                 together[spec.name] = most
-        whole = [each for each in offers if each.offer.nodes]
-        offers = [each for each in offers if not each.offer.nodes]
         limits = Limits(left, self._money, together)
         missing: dict[ClusterName, int] = {}
         for spec, pool in self._pools:
-            there = sum(each.state not in LEAVING for each in self._live[spec.name]) if pool.min else 0
-            if not spec.is_template:
-                chosen += _always(spec, pool.min - there, offers, limits)
-            elif pool.min > there:
-                missing[spec.name] = pool.min - there
+            leaving = sum(each.state in LEAVING for each in self._unsettled[spec.name])
+            if (least := pool.min - (self._live(spec) - leaving)) > 0:
+                missing[spec.name] = least
+        if not missing and not demand:
+            return
+        whole = [each for each in self._offers if each.offer.nodes]
+        offers = [each for each in self._offers if not each.offer.nodes]
+        for spec, _ in self._pools:
+            if spec.name in missing and not spec.is_template:
+                chosen += _always(spec, missing.pop(spec.name), offers, limits)
         chosen += choose(demand, offers, limits)
         for name in dict.fromkeys([each.offer.spec.name for each in chosen]):
             own = [each for each in chosen if each.offer.spec.name == name]
@@ -239,8 +261,9 @@ class Renting:
 
     # --- giving back
 
-    def _give_back(self, spec: ClusterSpec, found: GivenBack) -> None:
+    def _give_back(self, spec: ClusterSpec, needed: dict[str, None]) -> None:
         """Drain and end machines."""
+        found = self._given_back(spec, needed)
         parts = [*found.drained.values(), *found.ended.values(), found.unjoined]
         self._leaving |= dict.fromkeys([each.id for machines in parts for each in machines])
         for why, machines in found.drained.items():
@@ -257,11 +280,22 @@ class Renting:
     def _shrink(self, spec: ClusterSpec, needed: dict[str, None]) -> None:
         """Drop nodes of whole clusters that nothing needs, unless this plan changes the cluster anyway."""
         sized = {each.machine for each in self.events if isinstance(each, ClusterSized)}
-        whole = [each for each in self._live[spec.name] if each.is_cluster and each.id not in sized]
+        whole = [each for each in self._unsettled[spec.name] if each.is_cluster and each.id not in sized]
         if whole and spec.pool is not None:
             events, again = shrink(self._state, spec, spec.pool, whole, needed, self._now)
             self.events += events
             self.again = min(self.again, again)
+
+    def _given_back(self, spec: ClusterSpec, needed: dict[str, None]) -> GivenBack:
+        """Return what becomes of the machines of a pool."""
+        name, busy = spec.name, 0
+        machines = self._unsettled[name]
+        if self._state.is_open(name):  # else those with tasks must be looked at too
+            busy = self._live(spec) - len(machines)
+        else:
+            machines = self._state.live_machines(name)
+        left = [each for each in machines if each.id not in self._kept]
+        return give_back(self._state, spec, left, needed, self._now, busy=busy, steady=self._steady)
 
     def _fail_boots(self, spec: ClusterSpec, machines: list[RentedMachine]) -> None:
         """End machines that did not join, and pause the pool if that happens again and again."""
@@ -282,7 +316,7 @@ class Renting:
             return
         ending: list[RentedMachine] = []
         held = {each.machine for each in self._held.get(spec.name, ())}
-        for machine in self._live[spec.name]:
+        for machine in self._state.live_machines(spec.name):
             if machine.state is MachineState.ENDING or machine.id in held or machine.id in self._leaving:
                 continue
             more = money.extend(machine)

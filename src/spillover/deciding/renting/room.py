@@ -12,6 +12,7 @@ from typing import Final
 from spillover.core.records.machines import RentedMachine
 from spillover.core.state import State
 from spillover.deciding.capacity.amounts import CPU, Wants, change
+from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.forecast.estimates import expected_end
 from spillover.deciding.queue.index import SchedulingIndex
@@ -20,7 +21,7 @@ from spillover.deciding.renting.offers import imagined
 from spillover.model.cluster import RENTED
 from spillover.model.ids import JobId, job_of_task
 from spillover.model.job import Shape
-from spillover.model.pools import MachineId, MachineState
+from spillover.model.pools import MachineId, MachineState, machine_number
 from spillover.model.units import FOREVER
 
 MOST_STEPS: Final = 20_000
@@ -97,55 +98,110 @@ class Room:
 
 
 def room_of(
-    state: State, index: SchedulingIndex, now: int, earmarks: Mapping[MachineId, JobId] | None = None
+    state: State,
+    index: SchedulingIndex,
+    now: int,
+    earmarks: Mapping[MachineId, JobId] | None = None,
+    wanted: Sequence[tuple[Shape, int]] | None = None,
 ) -> Room:
     """Return what becomes free on rented machines: where tasks run, and on those that were ordered.
 
-    Machines with earmarks are left out: they are kept for gangs.
+    Machines with earmarks are left out: they are kept for gangs. If it is known which shapes are `wanted`, and until
+    when each, so are machines and ends of tasks that no such job could use. That saves most of the work.
     """
     earmarks = earmarks or {}
     room = Room(now)
-    unknown, jumped = index.policies.chosen.unknown_runtime, state.facts.jumped
+    coming = _coming(state, index, earmarks)
+    last = (
+        FOREVER
+        if wanted is None
+        else max([at for at, _, _ in coming] + [until for _, until in wanted], default=0)
+    )
     for cluster in index.capacity.values():
-        if cluster.spec.role is not RENTED or (cluster.spec.external and not cluster.spec.made_by):
-            continue
-        layout = cluster.layout.copy()
-        for machine in cluster.machines:
-            node = state.nodes.get(f"{cluster.name}/{machine.name}")
-            if node is None or not machine.ready or machine.name in earmarks:
-                continue
-            own = machine.copy(layout)
-            room.add(now, own)
-            ends = [
-                expected_end(state.jobs[job_of_task(key)], now, unknown, jumped) or FOREVER
-                for key in node.holding
-            ]
-            if node.alone and ends:  # all of it becomes free at once
-                own.free = [0] * len(own.free)
-                room.add(max(ends), own, own.whole)
-                continue
-            for held, end in zip(node.holding.values(), ends, strict=True):
-                room.add(end, own, layout.wants(held))
-    for each in state.machines.values():
-        spec = state.clusters.get(each.cluster)
-        if (
-            spec is None
-            or spec.pool is None
-            or not (each.is_coming or each.is_cluster)
-            or each.id in earmarks
-        ):
-            continue
-        record = state.pool(each.cluster)
-        expected, count = each.wanted_at + record.boot(spec.pool, each.offer.key), each.nodes or 1
-        if not is_coming(each):  # nodes that a whole cluster grows by
-            expected = each.spans[-1].since + record.node_boot(spec.pool, each.offer.key) if each.spans else 0
-            ready = each.state is MachineState.READY
-            count = each.nodes - len(state.nodes_of(each.cluster_made)) if ready else 0
+        if cluster.spec.role is RENTED and (cluster.spec.made_by or not cluster.spec.external):
+            _add_present(
+                room,
+                state,
+                index,
+                cluster,
+                now,
+                last,
+                earmarks,
+                None if wanted is None else [shape for shape, _ in wanted],
+            )
+    for ready, count, each in coming:
+        spec, record = state.clusters[each.cluster], state.pool(each.cluster)
         for _ in range(count):
             (machine,) = imagined(spec, each.offer, record.seen.get(each.offer.key)).machines
             machine.name = each.key.partition("/")[2]  # type: ignore[assignment]
-            room.add_ready(expected, machine)
+            room.add_ready(ready, machine)
     return room
+
+
+def _coming(
+    state: State, index: SchedulingIndex, earmarks: Mapping[MachineId, JobId]
+) -> list[tuple[int, int, RentedMachine]]:
+    """Return when machines and nodes that were ordered are expected to be ready, and how many, in order of their orders."""
+    found: list[RentedMachine] = []
+    for cluster in index.capacity.values():
+        if cluster.spec.pool is not None:
+            unsettled = [state.machines[each] for each in state.unsettled.get(cluster.name, ())]
+            found += [each for each in unsettled if each.is_coming or each.is_cluster]
+    found.sort(key=lambda each: (each.wanted_at, machine_number(each.id)))
+    coming = []
+    for each in found:
+        pool, record = state.clusters[each.cluster].pool, state.pool(each.cluster)
+        if pool is None or each.id in earmarks:
+            continue
+        expected, count = each.wanted_at + record.boot(pool, each.offer.key), each.nodes or 1
+        if not each.is_coming:  # nodes that a whole cluster grows by
+            expected = each.spans[-1].since + record.node_boot(pool, each.offer.key) if each.spans else 0
+            ready = each.state is MachineState.READY
+            count = each.nodes - len(state.nodes_of(each.cluster_made)) if ready else 0
+        if count > 0:
+            coming.append((expected, count, each))
+    return coming
+
+
+def _add_present(
+    room: Room,
+    state: State,
+    index: SchedulingIndex,
+    cluster: Capacity,
+    now: int,
+    last: int,
+    earmarks: Mapping[MachineId, JobId],
+    shapes: Sequence[Shape] | None,
+) -> None:
+    """Add what is free on the machines of a cluster, and becomes free until a time."""
+    unknown, jumped = index.policies.chosen.unknown_runtime, state.facts.jumped
+    least = 0 if shapes is None else min([shape.resources.cpu for shape in shapes], default=FOREVER)
+    layout = cluster.layout.copy()
+    for machine in cluster.machines:
+        if not machine.ready or machine.total.cpu < least or machine.name in earmarks:
+            continue
+        node = state.nodes.get(f"{cluster.name}/{machine.name}")
+        if node is None:
+            continue
+        ends = [
+            (held, end)
+            for key, held in node.holding.items()
+            if (end := expected_end(state.jobs[job_of_task(key)], now, unknown, jumped) or FOREVER) <= last
+        ]
+        fits = shapes is None or (machine.free[CPU] >= least and any(machine.fits(shape) for shape in shapes))
+        if node.alone and len(ends) < len(node.holding):
+            ends = []  # it becomes free only when the last task ends
+        if not ends and not fits:
+            continue
+        own = machine.copy(layout)
+        if fits:
+            room.add(now, own)
+        if node.alone and ends:
+            own.free = [0] * len(own.free)
+            room.add(max([end for _, end in ends]), own, own.whole)
+            continue
+        for held, end in ends:
+            room.add(end, own, layout.wants(held))
 
 
 def is_coming(machine: RentedMachine) -> bool:
