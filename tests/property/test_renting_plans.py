@@ -109,11 +109,11 @@ def happen(w: World, dice: Random, number: int) -> None:
             offer = w.state.machines[machine].offer
             cpus, memory = offer.resources.cpu / 1000, offer.resources.memory
             w.agent(machine, cpus=cpus, memory=memory, cluster="cloud", labels=offer.agent_labels)
-    for job in w.placed():
+    for name in w.placed():
         if dice.random() < 0.5:
-            w.start(job)
+            w.start(name)
             if dice.random() < 0.3:
-                w.finish(job)
+                w.finish(name)
     ready = in_state(w, MachineState.READY)
     if ready and dice.random() < 0.1:
         w.propose(SeeGone(CLOUD, dice.choice(ready), "vanished"))

@@ -162,7 +162,7 @@ def _of_pools(state: State, now: int) -> Iterator[Metric]:
     spent: dict[tuple[str, str], int] = {}
     for spend in state.spends.values():
         for what in ("useful", "boot", "idle", "interrupted"):
-            key = spend.cluster, what
+            key = str(spend.cluster), what
             spent[key] = spent.get(key, 0) + getattr(spend, what)
     for key, amount in spent.items():
         cost.add_metric(key, amount / MONEY)

@@ -8,12 +8,13 @@ from spillover.core.events import MachinesWanted
 from spillover.core.pool_proposals import SeeGone, SeeMade
 from spillover.deciding.explain.explain import reason_of
 from spillover.deciding.replay import Replay
-from spillover.model.cluster import Billing, ClusterSpec, Level, Role, pool_price
+from spillover.model.cluster import Billing, ClusterSpec, Role, pool_price
 from spillover.model.ids import ClusterName
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.pools import MachineId, MachineState, Offer, Pool
 from spillover.model.resources import Resources
+from spillover.model.topology import Level
 from spillover.policies.loading import load
 from spillover.testing.builders import JobBuilder, a_job
 from spillover.testing.world import OWNED, World

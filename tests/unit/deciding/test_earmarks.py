@@ -29,6 +29,11 @@ def a_half_ready_gang(**pool: int) -> tuple[World, MachineId, MachineId]:
     return w, first, second
 
 
+def on(w: World, gang: str) -> set[str]:
+    """Return the machines that a gang runs on."""
+    return {task.node for task in w.job(gang).tasks}
+
+
 def test_other_jobs_leave_a_ready_machine_to_the_gang_that_it_was_ordered_for() -> None:
     w, _, second = a_half_ready_gang()
     w.submit(rented("a", 1), rented("b", 1, minutes=0.1))
@@ -60,9 +65,9 @@ def test_two_gangs_do_not_take_machines_of_each_other() -> None:
     join(w, ours[2])
     assert w.placed() == []
     join(w, ours[3])
-    assert {task.node for task in w.job("two").tasks} == {*ours[2:]}
+    assert on(w, "two") == {*ours[2:]}
     join(w, ours[1])
-    assert {task.node for task in w.job("one").tasks} == {*ours[:2]}
+    assert on(w, "one") == {*ours[:2]}
 
 
 def test_a_ready_machine_is_not_given_back_while_the_gang_waits_for_the_others() -> None:
@@ -70,15 +75,15 @@ def test_a_ready_machine_is_not_given_back_while_the_gang_waits_for_the_others()
     w.wait(seconds=300)
     assert not list(w.happened(MachinesDraining)), "it is empty for longer than a boot time"
     join(w, second)
-    assert {task.node for task in w.job("g").tasks} == {first, second}
+    assert on(w, "g") == {first, second}
 
 
 def test_machines_are_free_for_others_when_the_gang_leaves_the_queue() -> None:
-    for leave in (lambda w: w.cancel("g"), lambda w: w.act(Act.HOLD, "g")):
+    for act in (Act.CANCEL, Act.HOLD):
         w, first, _ = a_half_ready_gang(max=2)
         w.submit(rented("a"))
         assert w.where("a") is None
-        leave(w)
+        w.act(act, "g")
         assert w.where("a") == f"cloud/{first}"
 
 

@@ -6,10 +6,10 @@ from spillover.core.events import AgentDraining, MachinesDraining, MachinesEndin
 from spillover.core.pool_proposals import SeeMade
 from spillover.core.proposals import StartEpoch
 from spillover.model.budget import Per
-from spillover.model.cluster import Billing, Level
+from spillover.model.cluster import Billing
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.pools import MachineState, PoolBudget
-from spillover.model.topology import Topology
+from spillover.model.topology import Level, Topology
 from spillover.model.units import HOUR, MINUTE, SECOND
 from spillover.testing.world import OWNED, World
 from tests.support.pools.worlds import (

@@ -178,7 +178,7 @@ def _add_present(
     least = 0 if shapes is None else min([shape.resources.cpu for shape in shapes], default=FOREVER)
     layout = cluster.layout.copy()
     for machine in cluster.machines:
-        if not machine.ready or machine.total.cpu < least or machine.name in earmarks:
+        if not machine.ready or machine.total.cpu < least or MachineId(machine.name) in earmarks:
             continue
         node = state.nodes.get(f"{cluster.name}/{machine.name}")
         if node is None:
