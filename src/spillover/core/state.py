@@ -291,9 +291,8 @@ class State:
     def unsettled_machines(self, cluster: ClusterName) -> list[RentedMachine]:
         """Return those of them that are not ready or have no tasks, in the same order."""
         found = [self.machines[each] for each in self.unsettled.get(cluster, ())]
-        found.sort(
-            key=lambda each: (each.wanted_at, len(each.id), each.id)
-        )  # by number, without reading numbers
+        # By number, without reading numbers: ids of one cluster differ in them alone.
+        found.sort(key=lambda each: (each.wanted_at, len(each.id), each.id))
         return found
 
     def nodes_of(self, cluster: ClusterName) -> list[Node]:
