@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -26,9 +27,8 @@ def opened(folder: Path, owner: str = OWNER) -> CommandMaker:
     """Open the provider with the five programs, whose clusters are in this folder."""
     names = ("create", "list", "destroy", "kubeconfig", "resize")
     program = [sys.executable, "-I", "-S", programs.__file__]
-    form = CommandForm(
-        **{each: [*program, each] for each in names}, env={"CLUSTERS": str(folder / "clusters")}
-    )
+    words: dict[str, Any] = {each: [*program, each] for each in names}
+    form = CommandForm(**words, env={"CLUSTERS": str(folder / "clusters")})
     assert not CommandKind().check(form, [])
     found = CommandKind().open(form, an_opening(folder / "data", owner))
     assert isinstance(found, CommandMaker)

@@ -53,7 +53,7 @@ def test_an_example_fits_the_schema(path: Path) -> None:
             jsonschema.Draft202012Validator(job_schema()).validate(document.value)
 
 
-@pytest.mark.parametrize("folder", [".", "providers"])
+@pytest.mark.parametrize("folder", [".", "providers", "providers/k3d"])
 def test_the_example_of_a_configuration_is_one(folder: str) -> None:
     text = (EXAMPLES / folder / "spill.yaml").read_bytes()
     (document,) = read_documents(text, "spill.yaml")

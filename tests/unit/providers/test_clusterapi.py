@@ -17,7 +17,7 @@ from spillover.testing.provider_suite import an_opening
 
 KIND = ClusterApiKind()
 SMALL = MakerSuite.offer
-GIVEN = {"cluster_class": "quick", "version": "v1.33.1"}
+GIVEN: dict[str, Any] = {"cluster_class": "quick", "version": "v1.33.1"}
 NEW, OLD = "cluster.x-k8s.io/v1beta2", "cluster.x-k8s.io/v1beta1"
 
 
@@ -95,7 +95,7 @@ def test_without_a_kubeconfig_it_says_where_it_looked(tmp_path: Path) -> None:
 def test_a_cluster_runs_once_its_control_plane_has_answered(
     status: dict[str, Any], presence: Presence
 ) -> None:
-    document = {"metadata": {"name": "x"}, "status": status}
+    document: dict[str, Any] = {"metadata": {"name": "x"}, "status": status}
     assert listed(CLUSTERS.decode(json.dumps(document)), "batch/x").presence is presence
     document["metadata"]["deletionTimestamp"] = "2027-01-01T00:00:00Z"
     assert listed(CLUSTERS.decode(json.dumps(document)), "batch/x").presence is Presence.STOPPING

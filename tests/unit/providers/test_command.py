@@ -277,7 +277,8 @@ MAKING = MakerSuite()
 def maker(folder: Path, script: str) -> CommandMaker:
     """A maker whose five programs are one shell script; $1 is which."""
     names = ("create", "list", "destroy", "kubeconfig", "resize")
-    form = CommandForm(**{each: ["sh", "-c", script, "sh", each] for each in names})
+    words: dict[str, Any] = {each: ["sh", "-c", script, "sh", each] for each in names}
+    form = CommandForm(**words)
     assert CommandKind().makes_clusters(form)
     found = CommandKind().open(form, an_opening(folder))
     assert isinstance(found, CommandMaker)
@@ -302,7 +303,7 @@ def test_create_gets_the_size_of_a_cluster_and_the_labels_of_its_nodes(folder: P
 def test_a_listing_tells_the_nodes_of_clusters(folder: Path) -> None:
     folder.mkdir()
     tags = {"spillover-owner": OWNER}
-    machines = [
+    machines: list[dict[str, Any]] = [
         {"id": "c-1", "state": "running", "tags": tags, "nodes": 3},
         {"id": "c-2", "state": "pending", "tags": tags},
     ]
