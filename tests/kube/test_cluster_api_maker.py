@@ -439,6 +439,21 @@ def machines(there: Management) -> dict[str, bool]:
     }
 
 
+async def test_the_kubeconfig_may_be_in_another_secret(management: Management) -> None:
+    """Such as for EKS, where that of Cluster API itself has a token for minutes."""
+    maker = management.make(kubeconfig_secret="user-kubeconfig")
+    id_ = await running(management, maker, an_order())
+    with pytest.raises(ProviderError, match='"spill-5d1f0c7a-cloud-1-user-kubeconfig" not found'):
+        await maker.kubeconfig(id_)
+    value = base64.b64encode(b"kind: Config").decode()
+    secret = {"metadata": {"name": f"{an_order().name}-user-kubeconfig"}, "data": {"value": value}}
+    management.cluster.admin.post(
+        f"/api/v1/namespaces/{management.namespace}/secrets", json=secret
+    ).raise_for_status()
+    assert await maker.kubeconfig(id_) == "kind: Config"
+    await maker.close()
+
+
 async def test_a_secret_without_a_kubeconfig_is_told(management: Management) -> None:
     maker = management.make()
     id_ = await running(management, maker, an_order())
@@ -470,7 +485,7 @@ async def test_an_odd_object_is_still_listed(management: Management) -> None:
 async def test_the_role_on_the_page_is_enough(management: Management) -> None:
     page = (Path(__file__).parents[2] / "docs" / "pools.md").read_text()
     section = page.partition("\n## clusterapi\n")[2].partition("\n## ")[0]
-    (text,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    (text,) = [each for each in re.findall(r"```yaml\n(.*?)```", section, re.DOTALL) if "kind: Role" in each]
     role = yaml.safe_load(text)
     space = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{management.namespace}"
     admin = management.cluster.admin

@@ -45,6 +45,10 @@ class ClusterApiForm(AccessForm, frozen=True, forbid_unknown_fields=True):
     network: Annotated[dict[str, Any], Meta(description="The field clusterNetwork of new clusters.")] = field(
         default_factory=dict
     )
+    kubeconfig_secret: Annotated[
+        str,
+        Meta(pattern=r"^[a-z0-9-]+$", description="The kubeconfig of a cluster is in the Secret NAME-this."),
+    ] = "kubeconfig"  # noqa: S105 - the end of a name
     labels: Annotated[
         dict[str, str], Meta(description="More labels of new clusters, such as those that add-ons select.")
     ] = field(default_factory=dict)

@@ -142,13 +142,13 @@ class Clusters(ClusterMaker):
     async def kubeconfig(self, id_: str) -> str:
         """See ClusterMaker."""
         namespace, name = _names(id_)
+        from_ = f"{name}-{self._form.kubeconfig_secret}"
         try:
             await self._running(namespace, name)
-            path = f"/api/v1/namespaces/{namespace}/secrets/{name}-kubeconfig"
-            secret = await self._api.read(_SECRETS, "GET", path)
+            secret = await self._api.read(_SECRETS, "GET", f"/api/v1/namespaces/{namespace}/secrets/{from_}")
             return base64.b64decode(secret.data["value"], validate=True).decode()
         except (KeyError, binascii.Error, UnicodeDecodeError):
-            raise ProviderError(f"the Secret {name}-kubeconfig has no kubeconfig under `value`") from None
+            raise ProviderError(f"the Secret {from_} has no kubeconfig under `value`") from None
         except Trouble as error:
             raise ProviderError(one_line(f"the kubeconfig of {id_} cannot be read: {error}")) from None
 
