@@ -327,6 +327,18 @@ async def test_the_older_version_is_used_where_it_is_the_preferred_one(old_manag
     await maker.close()
 
 
+async def test_a_version_that_is_not_served_any_more_is_left_after_a_listing(management: Management) -> None:
+    """Cluster API was upgraded while the server ran."""
+    old = Reply(200, {"preferredVersion": {"groupVersion": f"{GROUP}/v1alpha4"}})
+    management.proxy.before.append(lambda request: old if request.path == f"/apis/{GROUP}" else None)
+    maker = management.make()
+    with pytest.raises(ProviderError):
+        await maker.list()
+    management.proxy.mend()
+    assert (await maker.list()).whole
+    await maker.close()
+
+
 async def test_a_cluster_is_pending_until_its_control_plane_answers(management: Management) -> None:
     management.controllers.answers = False
     maker = management.make()

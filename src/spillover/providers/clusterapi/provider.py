@@ -71,8 +71,6 @@ NEEDS: Final = (
 """All permissions that the provider uses in the namespace of its clusters, besides `CLASS`."""
 CLASS: Final = (Need("get", "clusterclasses", GROUP),)
 """The one that it uses in the namespace of the ClusterClass."""
-
-
 FORBIDDEN: Final = (401, 403)
 
 
@@ -130,6 +128,7 @@ class Clusters(ClusterMaker):
                 any_page = True
         except Trouble as error:
             why = one_line(str(error))
+            self._served.forget()  # an upgrade of Cluster API may have ended the version that was asked for
             if not any_page:
                 raise ProviderError(why) from None
         clusters = [listed(each, f"{self._namespace}/{each.metadata.name}") for each in found]

@@ -88,6 +88,10 @@ class Served:
             self._version = group.preferred_version.group_version
         return self._version
 
+    def forget(self) -> None:
+        """Ask for the version again when it is next needed."""
+        self._version = ""
+
     async def path(self, namespace: str, what: str) -> str:
         """Return the path of something in a namespace; raise Trouble."""
         return f"/apis/{await self.version()}/namespaces/{namespace}/{what}"
