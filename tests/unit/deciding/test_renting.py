@@ -145,6 +145,32 @@ def test_an_empty_machine_stays_for_a_boot_time_or_to_the_end_of_what_is_paid(st
     assert not list(w.state.agents)
 
 
+def test_a_machine_that_boots_fast_and_had_a_job_stays_for_its_short_boot_time() -> None:
+    w = world(boot=2 * SECOND)
+    w.submit(rented("a", minutes=1 / 60))
+    boot(w, seconds=2)
+    w.start("a")
+    w.wait(seconds=1)
+    w.finish("a", ran=1)
+    w.wait(seconds=1)
+    assert in_state(w, MachineState.READY) == ["cloud-1"]
+    w.wait(seconds=1)
+    assert in_state(w, MachineState.DRAINING) == ["cloud-1"]
+
+
+def test_a_new_machine_that_no_job_took_is_not_drained_at_once() -> None:
+    w = world(idle=SECOND)
+    w.submit(rented("a"))
+    (machine,) = in_state(w, MachineState.WANTED)
+    w.propose(SeeMade(CLOUD, machine, "i-1", w.now))
+    w.cancel("a")
+    w.agent(machine, cpus=4, memory=16 * GIB, cluster="cloud")
+    w.wait(seconds=9)
+    assert in_state(w, MachineState.READY) == [machine]
+    w.wait(seconds=1)
+    assert in_state(w, MachineState.DRAINING) == [machine]
+
+
 def test_a_new_job_undoes_a_drain() -> None:
     w = world()
     w.submit(rented("a", minutes=1))

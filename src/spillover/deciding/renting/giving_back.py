@@ -19,7 +19,7 @@ from spillover.model.units import FOREVER, SECOND
 DRAINED_FOR: Final = 2 * SECOND
 """How long a machine is drained before it is ended, in which a new job may undo that."""
 NEEDED_FOR: Final = 10 * SECOND
-"""How long an empty machine stays that is new, was kept, or that jobs are about to take, beyond its time."""
+"""How long an empty machine stays that jobs are about to take, or that is new or was kept and had no job yet, beyond its time."""
 TO_END: Final = 60 * SECOND
 """How long before the end of a paid step a machine is drained, so that it is gone by then; less if steps are short."""
 LEAVING: Final = (MachineState.DRAINING, MachineState.ENDING)
@@ -177,8 +177,9 @@ def _leaves(
         return EMPTY, FOREVER
     if use.drained:
         return f"{use.drained} drained it", empty
-    # If it was drained, and kept for a job that did not take it, it is not drained again at once.
-    return EMPTY, max(machine.since + NEEDED_FOR, leaves_at(state, spec, pool, machine, empty, boots))
+    at = leaves_at(state, spec, pool, machine, empty, boots)
+    # If it is new, or was drained and kept, and no job has taken it, it is not drained at once.
+    return EMPTY, at if empty > machine.since else max(machine.since + NEEDED_FOR, at)
 
 
 def leaves_at(
