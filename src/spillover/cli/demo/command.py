@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, UsageError
-from spillover.cli.demo.plan import CONFIG, OWNED, OWNED_CPUS, RENTED, RENTED_CPUS, Wave, waves
+from spillover.cli.demo.machines import follow, moved
+from spillover.cli.demo.plan import (
+    CONFIG,
+    MACHINE_CPUS,
+    MOST_MACHINES,
+    OWNED,
+    OWNED_CPUS,
+    RENTED,
+    SECOND_PRICE,
+    Wave,
+    waves,
+)
 from spillover.cli.demo.report import report
 from spillover.cli.demo.server import running
 from spillover.cli.demo.story import DemoLook, happened
@@ -19,7 +30,9 @@ if TYPE_CHECKING:
 
 _EVERY: Final = 0.2
 """Seconds between two looks at the server."""
-_MOST: Final = 45.0
+_START: Final = 10.0
+"""Seconds for the owned machine to become ready; the demo begins without it after that."""
+_MOST: Final = 60.0
 """Seconds after which the demo gives up."""
 
 
@@ -32,38 +45,53 @@ def _run(args: Namespace, context: Context) -> int:
 
     del args
     out = context.out
+    out.line(f"{OWNED} has {OWNED_CPUS} CPUs, which are paid for anyway. {RENTED} has none: the server rents")
     out.line(
-        f"{OWNED} has {OWNED_CPUS} owned CPUs; {RENTED} has {RENTED_CPUS} rented CPUs, at one cent per CPU-second."
+        f"up to {MOST_MACHINES} machines of {MACHINE_CPUS} CPUs while jobs need them, at {SECOND_PRICE * 100:g} cents a second each."
     )
-    out.line("A job waits for owned CPUs, longer if renting would cost more, then spills over.")
+    out.line(f"A job waits for {OWNED}, longer if renting would cost more, then spills over.")
     out.line()
     out.flush()
     with running(CONFIG) as server, Client(server=server.url, token=server.token) as client:
         with DemoView(out) as view:
-            jobs = play(client, view)
-        report(out, jobs)
+            seen = play(client, view)
+        report(out, seen, client.machine_costs().total)
         out.flush()
     return codes.OK
 
 
-def play(client: "Client", view: DemoView) -> "list[JobView]":
-    """Submit each wave at its time, and watch until all jobs have ended."""
+def play(client: "Client", view: DemoView) -> DemoLook:
+    """Submit each wave at its time, and watch until all jobs have ended and all machines were given back."""
+    _await_owned(client)
     coming = sorted(waves(), key=lambda wave: wave.at)
     total = sum(_size(document) for wave in coming for document in wave.documents)
     start, seen = time.monotonic(), DemoLook(0.0, {}, [], total)
     while not seen.done():
         elapsed = time.monotonic() - start
+        if elapsed > _MOST and seen.ended():
+            break  # the machines end with the server
         if elapsed > _MOST:
             raise UsageError(
                 f"the jobs of the demo have not ended after {_MOST:g} seconds; is this machine busy?"
             )
         coming = _submit_due(client, coming, elapsed)
         look = DemoLook(elapsed, _jobs(client), client.clusters(), total)
+        rented = [machine for pool in client.pools() for machine in pool.machines]
+        look = look._replace(machines=follow(seen.machines, rented, elapsed))
         look = look._replace(heads=[(job, client.why(job.id)) for job in look.waiting()[:HEADS]])
-        view.show(look, happened(seen.jobs, look.jobs))
+        view.show(look, [*moved(seen.machines, look.machines, look.jobs), *happened(seen.jobs, look.jobs)])
         seen = look
         time.sleep(_EVERY)
-    return list(seen.jobs.values())
+    return seen
+
+
+def _await_owned(client: "Client") -> None:
+    """Wait until the owned machine is there. Otherwise the first jobs would rent one for the time that its agent starts."""
+    until = time.monotonic() + _START
+    while time.monotonic() < until:
+        if any(each.name == OWNED and each.capacity.get("cpu") for each in client.clusters()):
+            return
+        time.sleep(_EVERY)
 
 
 def _submit_due(client: "Client", coming: list[Wave], elapsed: float) -> list[Wave]:
@@ -97,8 +125,9 @@ def _size(document: dict[str, Any]) -> int:
 
 COMMANDS = {
     "demo": Command(
-        f"Start a server in a temporary folder with two CPUs on `{OWNED}` (owned) and four on `{RENTED}` (rented), run about 40"
-        " short jobs, and show\nwhere each job runs and why. Takes about twenty seconds and leaves nothing behind.",
+        f"Start a server in a temporary folder with two CPUs on `{OWNED}` (owned), run about 40 short jobs, and rent machines for\n"
+        f"`{RENTED}` while jobs need them. Show where each job runs and why, and what the machines cost. Takes about 20 seconds\n"
+        "and leaves nothing behind.",
         _configure,
         _run,
         "spill demo\nspill demo | tee demo.txt",

@@ -1,7 +1,8 @@
 """Defines the spill.yaml and the jobs of the demo, and when each job is submitted.
 
-Seconds stand for hours here. A rented CPU costs a cent per second, so that these short jobs have readable costs. The
-wait lets some jobs start on owned capacity and makes others spill over.
+Seconds stand for hours here. A rented machine costs ten cents a second, so that these short jobs have readable costs.
+The wait lets some jobs start on owned capacity and makes others spill over. The cloud has no machine when the demo
+begins: its pool rents processes of this machine while jobs need them, and gives them back.
 """
 
 from collections.abc import Iterator
@@ -11,7 +12,12 @@ CURRENCY: Final = "USD"
 OWNED: Final = "onprem"
 RENTED: Final = "cloud"
 OWNED_CPUS: Final = 2
-RENTED_CPUS: Final = 4
+MACHINE_CPUS: Final = 2
+MOST_MACHINES: Final = 2
+SECOND_PRICE: Final = 0.1
+"""What a machine costs a second."""
+BOOT: Final = 1.0
+"""Seconds before the agent of a machine starts. The agent then needs about another second to join."""
 PATIENCE: Final = 1.6
 """Coefficient of the wait: a job of C CPUs with an estimate of r seconds waits at most this times C times r."""
 
@@ -32,9 +38,12 @@ clusters:
 - name: {RENTED}
   kind: agents
   role: rented
-  local: [{{name: v1, cpu: {RENTED_CPUS}, memory: 8Gi}}]
-  price: {{cpu_hour: 36}}
-  billing: {{step: 1s}}
+  pool:
+    provider: {{process: {{boot: {BOOT:g}s}}}}
+    offers: [{{type: small, cpu: {MACHINE_CPUS}, memory: 4Gi, hour: {SECOND_PRICE * 3600:g}}}]
+    billing: {{step: 1s}}
+    max: {MOST_MACHINES}
+    boot: 2s
 agents: {{on_shutdown: stop}}
 """
 
@@ -48,13 +57,15 @@ class Wave(NamedTuple):
 
 
 def waves() -> Iterator[Wave]:
-    """Yield all submissions: 40 jobs over some ten seconds. Not sorted by time."""
+    """Yield all submissions: more than the owned CPUs can run for five seconds, then less. Not sorted by time."""
     yield Wave(0.0, [_job("prepare", 0.8), _job("report", 0.4, after=[{"job": "prepare", "on": "success"}])])
     yield Wave(0.3, [_job("sweep", 0.7, array="1-4")])
-    for number in range(8):
-        yield Wave(0.8 + number * 1.2, list(_mixed(number)))
+    for number in range(6):
+        yield Wave(0.8 + number * 0.9, list(_mixed(number)))
     yield Wave(4.0, [_job("urgent", 1.0, cpu=2, burst="always"), _job("private", 1.5, burst="never")])
     yield Wave(4.5, [_job("broken", 0.5, code=3)])
+    for number in range(4):
+        yield Wave(8.5 + number, [_job(f"late-{number + 1}", 1.0), _job(f"check-{number + 1}", 0.5)])
 
 
 def _mixed(number: int) -> Iterator[dict[str, Any]]:

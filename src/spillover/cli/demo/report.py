@@ -1,4 +1,4 @@
-"""Prints the report of the demo: where each job ran and why, totals, and commands to try next."""
+"""Prints the report of the demo: where each job ran and why, what machines cost, totals, and commands to try next."""
 
 import os
 import shutil
@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from spillover.cli.demo.machines import Rented, jobs_on
 from spillover.cli.demo.plan import CURRENCY, OWNED, RENTED
-from spillover.cli.demo.story import called, cents, mean_wait, ran, tenths, waited
+from spillover.cli.demo.story import DemoLook, called, cents, mean_wait, ran, tenths, waited
 from spillover.cli.printing.output import Cell, Column, Output, Row
 from spillover.cli.printing.shown import NOTHING, STYLES
 
 if TYPE_CHECKING:
-    from spillover.wire.api import JobView
+    from spillover.wire.api import JobView, MachineCostView
 
 COLUMNS: Final = (
     Column("JOB"),
@@ -24,30 +25,46 @@ COLUMNS: Final = (
     Column("WHY THERE", gives=True),
 )
 
+MACHINE_COLUMNS: Final = (
+    Column("MACHINE"),
+    Column("ORDERED", right=True),
+    Column("READY", right=True),
+    Column("GONE", right=True),
+    Column("JOBS", right=True),
+    Column("COST", right=True),
+)
 
-def report(out: Output, jobs: "Sequence[JobView]") -> None:
-    """Print the table, the totals and the next commands."""
+
+def report(out: Output, seen: DemoLook, paid: "MachineCostView") -> None:
+    """Print the tables, the totals and the next commands."""
+    jobs = list(seen.jobs.values())
     if not out.terminal:
         out.line()  # separate the table from the events above; on a terminal they have disappeared
     out.table(COLUMNS, [_row(job) for job in jobs])
     out.line()
-    out.sheet(totals(jobs))
+    if seen.machines:
+        out.table(MACHINE_COLUMNS, [_machine_row(each, jobs) for each in seen.machines.values()])
+        out.line()
+    out.sheet(totals(jobs, paid))
     out.line()
     out.line("next:")
     for command in next_commands():
         out.line(f"  {command}")
 
 
-def totals(jobs: "Sequence[JobView]") -> list[tuple[str, str]]:
+def totals(jobs: "Sequence[JobView]", paid: "MachineCostView") -> list[tuple[str, str]]:
     """Return the totals as named facts."""
     succeeded = sum(job.state == "SUCCEEDED" for job in jobs)
     owned, rented = ([job for job in jobs if job.cluster == name] for name in (OWNED, RENTED))
+    machines = f"{paid.machines} machine{'' if paid.machines == 1 else 's'}"
+    back = "all given back" if not paid.live else f"{paid.live} not given back yet"
     return [
         ("jobs", f"{len(jobs)}, of which {succeeded} succeeded"),
         (OWNED, f"{len(owned)} jobs on owned capacity, waited {tenths(mean_wait(owned))} on average"),
         (RENTED, f"{len(rented)} jobs spilled over, after {tenths(mean_wait(rented))} on average"),
-        ("rent", f"{cents(sum(job.cost for job in rented))} {CURRENCY}"),
         ("mean wait", tenths(mean_wait(jobs))),
+        ("rent", f"{cents(paid.paid)} {CURRENCY} for {machines}, {back}"),
+        ("of that", f"{cents(paid.useful)} useful, {cents(paid.boot)} boot, {cents(paid.idle)} idle"),
     ]
 
 
@@ -82,4 +99,15 @@ def _row(job: "JobView") -> Row:
         tenths(ran(job)),
         cents(job.cost) if job.cost else NOTHING,
         because,
+    )
+
+
+def _machine_row(rented: Rented, jobs: "Sequence[JobView]") -> Row:
+    return (
+        Cell(rented.machine.id, "magenta"),
+        tenths(rented.ordered),
+        tenths(rented.ready),
+        tenths(rented.gone),
+        str(jobs_on(rented, jobs)),
+        cents(rented.machine.cost),
     )

@@ -109,12 +109,16 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Kill what a crashed server left behind: every process with the unique name of the folder in its arguments."""
+    """Kill what a crashed server left behind: every process with the unique name of the folder in its arguments.
+
+    A rented machine that boots, and a task, have it only in their environment.
+    """
     name = os.fsencode(folder)
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if name in (process / "cmdline").read_bytes():
-                os.kill(int(process.name), signal.SIGKILL)
+        for told in ("cmdline", "environ"):  # agents hide the second
+            with contextlib.suppress(OSError):
+                if name in (process / told).read_bytes() and int(process.name) != os.getpid():
+                    os.kill(int(process.name), signal.SIGKILL)
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:

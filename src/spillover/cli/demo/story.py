@@ -1,12 +1,14 @@
 """Finds what happened to the jobs of the demo between two looks, as lines to show. Pure functions."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spillover.cli.demo.plan import CURRENCY, RENTED
 from spillover.cli.printing.shown import ENDED, NOTHING, between
 
 if TYPE_CHECKING:
+    from spillover.cli.demo.machines import Rented
     from spillover.wire.api import ClusterView, JobView, WhyView
 
 _UNSTARTED: Final = frozenset({"HELD", "QUEUED", "PLACED"})
@@ -15,8 +17,8 @@ _UNSTARTED: Final = frozenset({"HELD", "QUEUED", "PLACED"})
 class Happening(NamedTuple):
     """One event that is worth a line."""
 
-    job: str
-    """Name of the job."""
+    subject: str
+    """Name of the job or the machine."""
     text: str
     style: str
     """Style on a terminal."""
@@ -32,6 +34,8 @@ class DemoLook(NamedTuple):
     clusters: "list[ClusterView]"
     total: int
     """Number of jobs that the demo submits in total."""
+    machines: "Mapping[str, Rented]" = MappingProxyType({})
+    """All rented machines by id, in the order in which they were ordered."""
     heads: "Sequence[tuple[JobView, WhyView]]" = ()
     """The first waiting jobs, with their reasons."""
 
@@ -43,13 +47,21 @@ class DemoLook(NamedTuple):
         """Return the jobs that have not started, the oldest first."""
         return [job for job in self.jobs.values() if job.state in _UNSTARTED]
 
-    def done(self) -> bool:
+    def ended(self) -> bool:
         """Tell whether all jobs were submitted and have ended."""
         return self.count(*ENDED) == self.total
 
+    def done(self) -> bool:
+        """Tell whether all jobs have ended, and all machines were given back."""
+        return self.ended() and not self.live()
+
+    def live(self) -> "list[Rented]":
+        """Return the machines that may cost something."""
+        return [each for each in self.machines.values() if each.gone is None]
+
     def rent(self) -> float:
-        """Return the cost of rented capacity so far."""
-        return sum(job.cost for job in self.jobs.values() if job.cluster == RENTED)
+        """Return what machines cost so far."""
+        return sum(each.machine.cost for each in self.machines.values())
 
 
 def happened(before: "Mapping[str, JobView]", after: "Mapping[str, JobView]") -> list[Happening]:

@@ -4,6 +4,7 @@ from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from spillover.cli.demo.machines import state_of
 from spillover.cli.demo.plan import CURRENCY, RENTED
 from spillover.cli.demo.story import DemoLook, Happening, called, cents, waits_for
 from spillover.cli.printing.output import Output, clean
@@ -53,7 +54,7 @@ class DemoView:
             self._live.update(picture(look, list(self._recent)), refresh=True)
             return
         for one in news:
-            self._out.line(f"{look.elapsed:5.1f}s  {one.job:<10}  {one.text}")
+            self._out.line(f"{look.elapsed:5.1f}s  {one.subject:<10}  {one.text}")
         self._out.flush()
 
 
@@ -64,10 +65,10 @@ def picture(look: DemoLook, recent: list[tuple[float, Happening]]) -> "Renderabl
 
     lines = [_headline(look), Text(), *_queue(look), Text()]
     lines += [_cluster(cluster, look.rent()) for cluster in look.clusters]
-    lines += [Text(), Text("what just happened, and why", style="bold")]
+    lines += [_machines(look), Text(), Text("what just happened, and why", style="bold")]
     for at, one in recent:
         line = Text(f"{at:5.1f}s  ", style="bright_black")
-        line.append(f"{one.job:<10}  ", style="bold").append(clean(one.text), style=one.style)
+        line.append(f"{one.subject:<10}  ", style="bold").append(clean(one.text), style=one.style)
         lines.append(line)
     lines += [Text() for _ in range(_RECENT - len(recent))]
     for line in lines:
@@ -117,5 +118,17 @@ def _cluster(cluster: "ClusterView", rent: float) -> "Text":
     line.append("█" * full, style="not bold yellow" if rented else "not bold cyan").append(
         "░" * (_BAR - full), style="not bold bright_black"
     )
-    line.append(f"  {number(used)} of {number(has)} CPUs, {cluster.role}", style="not bold")
+    cpus = f"{number(used)} of {number(has)} CPUs" if has else "no machine now"
+    line.append(f"  {cpus}, {cluster.role}", style="not bold")
     return line.append(f", {cents(rent)} {CURRENCY} so far" if rented else "", style="not bold")
+
+
+def _machines(look: DemoLook) -> "Text":
+    """Return what each rented machine does now, and how many were given back."""
+    from rich.text import Text  # noqa: PLC0415 - heavy
+
+    live = look.live()
+    parts = [f"{each.machine.id} {state_of(each)}" for each in live]
+    back = len(look.machines) - len(live)
+    parts += [f"{back} given back"] if back else []
+    return Text(f"{'':8}{', '.join(parts)}", style="magenta")
