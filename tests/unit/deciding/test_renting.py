@@ -171,6 +171,17 @@ def test_a_new_machine_that_no_job_took_is_not_drained_at_once() -> None:
     assert in_state(w, MachineState.DRAINING) == [machine]
 
 
+def test_machines_that_boot_count_as_they_were_ordered_when_their_offer_has_changed_since() -> None:
+    w = world()
+    w.submit(rented("a", 4))
+    bigger = replace(SMALL, resources=Resources(8000, 16 * GIB))
+    w.propose(UpdateCluster(cluster(bigger), "ada"))
+    w.submit(rented("b", 8))
+    assert len(wanted(w)) == 2, "the first machine is too small for it"
+    w.wait(seconds=10)
+    assert len(wanted(w)) == 2, "the second one is large enough"
+
+
 def test_a_new_job_undoes_a_drain() -> None:
     w = world()
     w.submit(rented("a", minutes=1))

@@ -19,9 +19,9 @@ from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.renting.demand import Demand
 from spillover.deciding.renting.offers import imagined
 from spillover.model.cluster import RENTED
-from spillover.model.ids import JobId, job_of_task
+from spillover.model.ids import ClusterName, JobId, job_of_task
 from spillover.model.job import Shape
-from spillover.model.pools import MachineId, MachineState, machine_number
+from spillover.model.pools import MachineId, MachineState, Offer, OfferKey, machine_number
 from spillover.model.units import FOREVER
 
 MOST_STEPS: Final = 20_000
@@ -129,10 +129,17 @@ def room_of(
                 earmarks,
                 None if wanted is None else [shape for shape, _ in wanted],
             )
+    alike: dict[tuple[ClusterName, OfferKey], tuple[Offer, Capacity]] = {}
     for ready, count, each in coming:
-        spec, record = state.clusters[each.cluster], state.pool(each.cluster)
+        # A copy takes less time than imagining each, and every plan looks at all of the hundreds that may boot.
+        known = alike.get((each.cluster, each.offer.key))
+        if known is None or known[0] != each.offer:
+            spec, record = state.clusters[each.cluster], state.pool(each.cluster)
+            known = each.offer, imagined(spec, each.offer, record.seen.get(each.offer.key))
+            alike[each.cluster, each.offer.key] = known
+        like = known[1]
         for _ in range(count):
-            (machine,) = imagined(spec, each.offer, record.seen.get(each.offer.key)).machines
+            machine = like.machines[0].copy(like.layout)
             machine.name = each.key.partition("/")[2]  # type: ignore[assignment]
             room.add_ready(ready, machine)
     return room
