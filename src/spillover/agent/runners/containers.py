@@ -76,8 +76,8 @@ class Containers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._shared = ""
         """The CPUs that no task has for itself; empty if none has any."""
-        self._limits_cpus = False
-        """Whether the engine can keep containers on some CPUs."""
+        self._limits_cpus: bool | None = None
+        """Whether the engine can keep containers on some CPUs; None until the first container."""
         self._loose: dict[Lease, str] = {}
         """The CPUs that containers without CPUs of their own were last given."""
         self._pulls: dict[str, asyncio.Task[str]] = {}
@@ -91,9 +91,6 @@ class Containers:
         """Check whether the engine works, and remove what an earlier run left."""
         if self._engine:
             self._why = await self._sweep()
-            able = "{{.CPUSet}}" if self._is_docker else "{{.Host.CgroupControllers}}"
-            code, said = await self._ask("info", "--format", able)
-            self._limits_cpus = code == 0 and ("true" in said if self._is_docker else "cpuset" in said)
 
     async def close(self) -> None:
         """Remove what is left."""
@@ -116,9 +113,12 @@ class Containers:
         name = f"spill-{lease.job}-{lease.attempt}-{lease.task}-{lease.seq}"
         self._names[lease] = name
         own = task.cpus
-        if not own and self._limits_cpus:
-            self._loose[lease] = self._shared
-            task = replace(task, cpus=self._shared)
+        if self._limits_cpus is None:
+            self._limits_cpus = False
+            self._in_background(self._learn_limits())
+        if not own:
+            self._loose[lease] = self._shared if self._limits_cpus else ""
+            task = replace(task, cpus=self._loose[lease])
         env = self._variables(lease, task)
         words = self._words(name, env, task, plan)
         workdir = task.workdir if plan.own_folder else "/"
@@ -195,8 +195,16 @@ class Containers:
     def share(self, cpus: str) -> None:
         """Keep containers without CPUs of their own on these CPUs."""
         self._shared = cpus
-        if self._loose:
+        if self._loose and self._limits_cpus:
             self._in_background(self._move())
+
+    async def _learn_limits(self) -> None:
+        """Learn whether the engine can keep containers on some CPUs. It looks at the whole system, which takes a while."""
+        able = "{{.CPUSet}}" if self._is_docker else "{{.Host.CgroupControllers}}"
+        code, said = await self._ask("info", "--format", able)
+        self._limits_cpus = code == 0 and ("true" in said if self._is_docker else "cpuset" in said)
+        if self._limits_cpus:
+            await self._move()
 
     async def _move(self) -> None:
         """Tell the engine which CPUs containers share; try again for some seconds if one is not created yet."""
