@@ -31,7 +31,9 @@ OFFER = Offer("small", Resources(1000, 2**30), 100_000, labels={"zone": "a"})
 def provider(tmp_path: Path) -> Iterator[ProcessProvider]:
     folder = tmp_path / "machines"
     opening = ProviderOpening(CLUSTER, OWNER, folder, dict(os.environ), agent_options=("--isolation", "none"))
-    yield ProcessKind().open(ProcessForm(), opening)
+    provider = ProcessKind().open(ProcessForm(), opening)
+    yield provider
+    asyncio.run(provider.close())
     machines = Machines(folder)
     with machines.alone():
         names = [each.name for each in machines.found()]

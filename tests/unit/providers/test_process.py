@@ -15,10 +15,11 @@ from spillover.model.pools import Offer, RefusalCause
 from spillover.model.units import SECOND
 from spillover.ports.provider import Created, Made, Order, Presence, ProviderOpening, Refused, Unknown
 from spillover.providers.process import machines as process_machines
-from spillover.providers.process.machines import JOIN, LOG, Machines, Record, Started, marked
+from spillover.providers.process.machines import JOIN, LOG, Machines, Record, marked
 from spillover.providers.process.provider import ProcessForm, ProcessKind, ProcessProvider
+from spillover.providers.process.starting import Started
 from spillover.testing.provider_suite import OTHER, OWNER, ProviderSuite, an_opening
-from tests.support.processes import wait_until
+from tests.support.processes import alive, wait_until
 
 run = asyncio.run
 SUITE = ProviderSuite()
@@ -58,6 +59,57 @@ def test_a_machine_that_was_recorded_and_not_started_is_listed_and_started_by_it
     assert running(folder)
     assert not run(provider.destroy([order.name]))
     assert not running(folder)
+
+
+def forker(pid: int) -> int:
+    """The process from which the agent of a machine was forked."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    assert b"spillover.agent.forks" in words, "it was not forked"
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def leader(folder: Path, number: int) -> int:
+    return int((folder / an_order(number).name / "pid").read_text())
+
+
+def test_agents_are_forked_from_one_process_which_belongs_to_no_machine(folder: Path) -> None:
+    provider = opened(folder)
+    for number in (1, 2):
+        assert isinstance(run(provider.create(an_order(number))), Made)
+    first, second = leader(folder, 1), leader(folder, 2)
+    assert running(folder) == [first, second]
+    assert forker(first) == forker(second)
+    assert not run(provider.destroy([an_order(1).name]))
+    assert running(folder) == [second]
+    assert isinstance(run(provider.create(an_order(3))), Made)
+    assert forker(leader(folder, 3)) == forker(second), "the end of a machine ended what forks the others"
+    assert not run(provider.destroy([an_order(number).name for number in (2, 3)]))
+    run(provider.close())
+
+
+def test_machines_go_on_without_the_process_that_forked_them_and_others_can_be_ordered(folder: Path) -> None:
+    provider = opened(folder)
+    run(provider.create(an_order(1)))
+    before = forker(leader(folder, 1))
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: not alive(before), "its end")
+    assert isinstance(run(provider.create(an_order(2))), Made)
+    after = forker(leader(folder, 2))
+    assert running(folder) == [leader(folder, 1), leader(folder, 2)]
+    run(provider.close())
+    wait_until(lambda: not alive(after), "the end of what forks, with its provider")
+    assert running(folder) == [leader(folder, 1), leader(folder, 2)]
+    assert not run(provider.destroy([an_order(number).name for number in (1, 2)]))
+
+
+def test_a_forked_agent_that_cannot_start_says_why_in_the_log_of_its_machine(folder: Path) -> None:
+    provider = ProcessKind().open(ProcessForm(), replace(an_opening(folder), agent_options=("--wrong",)))
+    run(provider.create(an_order()))
+    log = folder / an_order().name / LOG
+    wait_until(lambda: "unrecognized arguments: --wrong" in log.read_text(), "the agent's complaint")
+    wait_until(lambda: run(provider.list()).machines[0].presence is Presence.GONE, "its end")
+    assert not run(provider.destroy([an_order().name]))
+    run(provider.close())
 
 
 def test_a_machine_that_was_recorded_and_not_started_can_be_destroyed(folder: Path) -> None:
@@ -249,7 +301,5 @@ def test_an_agent_gets_what_its_offer_says(folder: Path) -> None:
     offer = replace(SUITE.offer, words=("gpu:a100",), labels={"rack": "r1"})
     opening = ProviderOpening(an_order().join.cluster, OWNER, folder, agent_options=("--isolation", "none"))
     words = ProcessProvider(ProcessForm(), opening)._how(an_order(offer=offer)).words
-    line = subprocess.list2cmdline(words[1:])
-    assert line == (
-        "-m spillover.agent --isolation none --cpu 1 --memory 1Gi --gpu 0 --offer gpu:a100 --label rack=r1"
-    )
+    line = subprocess.list2cmdline(words)
+    assert line == "--isolation none --cpu 1 --memory 1Gi --gpu 0 --offer gpu:a100 --label rack=r1"

@@ -58,7 +58,8 @@ from spillover.providers.fluxburst.plugins import (
     why_unknown,
     words,
 )
-from spillover.providers.process.machines import LOG, MARK, Machines, Record, locked, marked
+from spillover.providers.process.machines import LOG, Machines, Record, locked, marked
+from spillover.providers.process.starting import MARK
 from spillover.providers.rest import one_line
 
 MOST_CLUSTER: Final = 40

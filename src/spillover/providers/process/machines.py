@@ -13,15 +13,18 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spillover.model.units import SECOND
 from spillover.ports.provider import Join, Presence
+from spillover.providers.process.forks import PROGRAM, AgentForks
+from spillover.providers.process.starting import MARK, Started
 
 RECORD: Final = "machine.json"
 JOIN: Final = "join.json"
@@ -32,8 +35,6 @@ _ENDING: Final = "ending"
 _TAKEN: Final = "taken"
 _ENDED: Final = "ended"
 """Folder beside the machines: a log for each machine that is gone, by its name."""
-MARK: Final = "SPILL_MACHINE"
-"""Environment variable of all processes of a machine: its folder."""
 PATIENCE: Final = 4.0
 """Seconds that machines have to stop before they are killed, and then to disappear."""
 MORE: Final = 0.05
@@ -60,20 +61,6 @@ class Record(Struct, frozen=True):
     spot: bool = False
 
 
-class Started(Struct, frozen=True):
-    """How the process of a machine is started."""
-
-    words: tuple[str, ...]
-    """Its command line, without what it needs to join; empty for a machine on which nothing ever starts."""
-    boot: float = 0.0
-    """Seconds before it starts."""
-    environ: Mapping[str, str] = {}
-    umask: int = -1
-    """For files of tasks; -1 for that of the server."""
-    files: int | None = None
-    """Most open files; None leaves the limit unchanged."""
-
-
 class Found(Struct, frozen=True):
     """A machine as its folder and its process show it."""
 
@@ -91,6 +78,8 @@ class Machines:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.forks = AgentForks(folder)
+        """Starts agents."""
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -139,26 +128,15 @@ class Machines:
         held = locked(folder)
         if held is None:
             return
+        joins = ("--join", str(folder / JOIN), "--data", str(folder)) if how.words else _NOTHING
+        environ = {**how.environ, MARK: str(folder)}
+        how = replace(how, words=(*how.words, *joins), environ=environ, folder=str(folder))
         try:
-            words = _NOTHING
-            if how.words:
-                words = (*how.words, "--join", str(folder / JOIN), "--data", str(folder))
-            limit = "" if how.files is None else f"ulimit -S -n {how.files}; "
             with (folder / LOG).open("ab") as log:
-                launched = subprocess.run(
-                    ["/bin/sh", "-c", limit + _START, str(how.boot), *words],
-                    cwd=folder,
-                    env={**how.environ, MARK: str(folder)},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=(held,),
-                    start_new_session=True,
-                    umask=how.umask,
-                    check=False,
-                )
-            if launched.returncode:
-                raise OSError(f"sh ended with {launched.returncode}; see {folder / LOG}")
+                if how.agent:
+                    self.forks.start(how, log.fileno(), held)
+                else:
+                    _launch(how, log.fileno(), held)
         finally:
             os.close(held)
 
@@ -292,6 +270,25 @@ class Machines:
             shutil.rmtree(folder)
 
 
+def _launch(how: Started, log: int, lock: int) -> None:
+    """Start the process of a machine, which keeps the lock; raise OSError."""
+    limit = "" if how.files is None else f"ulimit -S -n {how.files}; "
+    launched = subprocess.run(
+        ["/bin/sh", "-c", limit + _START, str(how.boot), *how.words],
+        cwd=how.folder,
+        env=how.environ,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=(lock,),
+        start_new_session=True,
+        umask=how.umask,
+        check=False,
+    )
+    if launched.returncode:
+        raise OSError(f"sh ended with {launched.returncode}; see {how.folder}/{LOG}")
+
+
 def _is_machine(entry: "os.DirEntry[str]") -> bool:
     """Return whether an entry is the folder of a machine."""
     return entry.name != _ENDED and not entry.name.startswith(".") and entry.is_dir()
@@ -318,17 +315,32 @@ def marked(folders: Sequence[Path]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {str(folder): [] for folder in folders}
     if not found:
         return found
+    by_path = {os.path.realpath(folder): folder for folder in found}
     for pid in [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]:
         with contextlib.suppress(OSError):
-            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            for each in variables:
-                key, _, value = each.decode(errors="replace").partition("=")
-                # The agent's own folder is that of its machine, /agents/NAME.
-                folder = value if key == MARK else value.rpartition("/agents/")[0]
-                if key in {MARK, "SPILL_AGENT"} and folder in found and pid != os.getpid():
-                    found[folder].append(pid)
-                    break
+            folder = _folder_of(pid, found) or by_path.get(_forked_in(pid))
+            if folder is not None and pid != os.getpid():
+                found[folder].append(pid)
     return found
+
+
+def _folder_of(pid: int, folders: Container[str]) -> str | None:
+    """Return to which of some machines a process belongs by its environment; raise OSError."""
+    for each in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+        key, _, value = each.decode(errors="replace").partition("=")
+        # The agent's own folder is that of its machine, /agents/NAME.
+        folder = value if key == MARK else value.rpartition("/agents/")[0]
+        if key in {MARK, "SPILL_AGENT"} and folder in folders:
+            return folder
+    return None
+
+
+def _forked_in(pid: int) -> str:
+    """Return the folder of an agent that was forked, whose environment in /proc is not its own; empty for others."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    if PROGRAM.encode() not in words:
+        return ""
+    return str(Path(f"/proc/{pid}/cwd").readlink()).removesuffix(" (deleted)")
 
 
 def _write(path: Path, data: bytes) -> None:

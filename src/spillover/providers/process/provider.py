@@ -6,7 +6,6 @@ machines do; which of them fail follows from a seed and the name of the machine,
 
 import asyncio
 import random
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -36,7 +35,8 @@ from spillover.ports.provider import (
     Unknown,
     name_prefix,
 )
-from spillover.providers.process.machines import Found, Machines, Record, Started
+from spillover.providers.process.machines import Found, Machines, Record
+from spillover.providers.process.starting import Started
 from spillover.providers.userdata import offer_options
 from spillover.wire.jobfile import Quantity
 
@@ -148,6 +148,7 @@ class ProcessProvider(Provider):
 
     async def close(self) -> None:
         """See Provider."""
+        await asyncio.to_thread(self._machines.forks.close)
 
     def _create(self, order: Order) -> Created:
         """Create a machine, or find the one of this order; raise OSError."""
@@ -183,13 +184,14 @@ class ProcessProvider(Provider):
     def _how(self, order: Order) -> Started:
         """Return how the agent of a machine is started."""
         opening = self._opening
-        words = [sys.executable, "-m", "spillover.agent", *opening.agent_options, *offer_options(order.offer)]
+        fails = self._hit("fail", order.machine)
         return Started(
-            () if self._hit("fail", order.machine) else tuple(words),
+            () if fails else (*opening.agent_options, *offer_options(order.offer)),
             _times(self.form, Findings())[0] / SECOND,
             opening.environ,
             opening.umask,
             opening.files,
+            agent=not fails,
         )
 
     def _hit(self, option: str, machine: str) -> bool:
