@@ -2,7 +2,7 @@
 
 The plan of machines is measured alone, on a virtual clock, with offers and machines as a large site has them. What
 machines cost is simulated: a day of a real trace, on a pool, beside capacity that is there at once and costs nothing
-while it is idle, and beside pools under fixed rules.
+while it is idle, and beside pools under fixed rules. Then real servers rent processes: `bench.rented_machines`.
 """
 
 import statistics
@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from bench.rented_machines import measure_fleet, measure_starts
 from bench.reporting import Options, Report, Table, main, tell
 from spillover.core.events import MachinesWanted
 from spillover.core.pool_proposals import PausePool, SeeMade
@@ -53,6 +54,7 @@ TYPES: Final = (
 ZONES: Final = "abcde"
 NODE: Final = Resources(4000, 16 * GIB)
 """The machines that are there are of the first type."""
+BOOTING, EMPTY, BUSY = "booting", "empty", "busy"
 DUE: Final = (0, 1, 100, 2000)
 SHAPES: Final = 20
 """Different requests of the due jobs, none of which fits on machines that are there."""
@@ -79,15 +81,15 @@ RENTED: Final = {
 
 
 class Site:
-    """An engine with a pool of many offers, whose machines have joined and have one job each, or are empty."""
+    """An engine with a pool of many offers, whose machines are booting, empty, or have one job each."""
 
-    def __init__(self, machines: int, due: int, *, busy: bool) -> None:
+    def __init__(self, machines: int, due: int, kind: str) -> None:
         self._jobs = self._agents = 0
         self.engine = Engine(State(), load, now=START)
         policies = PolicySet(wait=Choice("zero"), depth=max(DUE))
         self._step(StartEpoch(1, (_cloud(machines, least=machines),), policies))
-        self._boot(machines)
-        if busy:
+        self._boot(machines, join=kind != BOOTING)
+        if kind == BUSY:
             self._submit([_job(NODE, HOUR * (number + 1) // machines) for number in range(machines)])
         self._step(UpdateCluster(_cloud(machines), "ada"))
         self._step(PausePool(CLOUD, "ada"))
@@ -99,13 +101,13 @@ class Site:
         self.engine.step(START, proposals)
         self.engine.state.dirty.clear()
 
-    def _boot(self, machines: int) -> None:
-        """Let all machines be ordered, and let them join."""
+    def _boot(self, machines: int, *, join: bool) -> None:
+        """Let all machines be ordered and made, and let them join."""
         state = self.engine.state
         while len(state.machines) < machines:
             self._step()
         self._step(*[SeeMade(CLOUD, each, f"i-{each}", START) for each in state.machines])
-        for number, each in enumerate(state.machines.values()):
+        for number, each in enumerate(state.machines.values() if join else ()):
             offer, name = each.offer, NodeName(each.id)
             self._step(
                 Register(CLOUD, name, number + 1, offer.resources, offer.words, offer.agent_labels, 0, ())
@@ -166,28 +168,28 @@ def _due(number: int) -> JobSpec:
 
 
 def measure(options: Options) -> Report:
-    """Measure plans, then costs."""
+    """Measure plans, then costs, then real machines."""
     report = Report("Pools")
     _plans(report, options)
     _costs(report, options)
+    measure_fleet(report, options, measure_starts(report, options))
     return report
 
 
 def _plans(report: Report, options: Options) -> None:
-    """Measure plans of machines for any number of due jobs, on empty and on busy machines."""
+    """Measure plans of machines for any number of due jobs, while machines boot, are empty, or are busy."""
     machines, rounds = (100, 10) if options.quick else (1000, 50)
     table = Table(
         f"One plan of machines: {len(tuple(_offers()))} offers, {machines:,} machines; {rounds} plans each",
         ("machines", "due jobs", "p50 ms", "p99 ms", "ordered", "floor ms"),
     )
-    for busy in (False, True):
+    for name in (BOOTING, EMPTY, BUSY):
         for due in DUE:
-            site = Site(machines, due, busy=busy)
+            site = Site(machines, due, name)
             found = [site.plan() for _ in range(rounds)]
             took = sorted([each for each, _ in found])
             p50, p99 = statistics.median(took), took[rounds * 99 // 100]
             floor = statistics.median([site.floor() for _ in range(rounds)])
-            name = "busy" if busy else "empty"
             table.add(name, due, p50, p99, found[-1][1], floor)
             report.figures[f"plan {name} {due} p50 ms"] = p50
             report.figures[f"plan {name} {due} p99 ms"] = p99
