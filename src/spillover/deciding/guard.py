@@ -85,6 +85,9 @@ class GuardedOrder(PolicyGuard):
 class GuardedWait(PolicyGuard):
     """Guards a wait policy: a job without a valid wait is not rented."""
 
+    compares = True
+    """See Policies.compares."""
+
     def __init__(self, name: str, policy: Any) -> None:
         super().__init__("wait", name, policy)
         back_after = getattr(policy, "back_after", None)

@@ -49,6 +49,22 @@ class Backfill(Protocol):
     """How many jobs that do not fit get a reservation, so that jobs behind them do not delay them."""
 
 
+class Rental(Struct, frozen=True, gc=False):
+    """What renting a job now would mean on the machines of pools."""
+
+    boot: int
+    """Nanoseconds until it would start, in half of all cases; 0 if there is room on a machine that is ready."""
+    boot_p90: int
+    """The same, in nine of ten cases."""
+    price: int
+    """What it would add to the bill, in millionths: nothing for a slot that is paid anyway, else its share of the time
+    that is not, else its share of another machine, with boot and whole billing steps."""
+    usual: int
+    """Its share of the cheapest machine for its runtime alone, in millionths, to compare the price with."""
+    idle: bool = False
+    """Whether that is on a machine that is ready, has no tasks, and is paid until the job ends."""
+
+
 class Case(Struct, frozen=True):
     """What a wait policy knows about a job."""
 
@@ -63,6 +79,8 @@ class Case(Struct, frozen=True):
     """Likely runtime in nanoseconds: the expected one, or that of similar jobs if the job only sets a limit."""
     known: bool
     """Whether anything is known about the runtime; otherwise `expected` is an assumption."""
+    rental: Rental | None = None
+    """What renting it now would mean; None if no pool could rent it, or if the question is not whether to rent it now."""
 
 
 class Wait(Protocol):
@@ -233,15 +251,20 @@ class Policies(Struct, frozen=True):
         """Nanoseconds on rented capacity after which a job returns to the queue, once; None if it never does."""
         return getattr(self.wait, "back_after", None)
 
-    def case_of(self, job: Job, tally: Tally) -> Case:
+    @property
+    def compares(self) -> bool:
+        """Whether the wait policy may use what renting a job now would mean."""
+        return getattr(self.wait, "compares", False)
+
+    def case_of(self, job: Job, tally: Tally, rental: Rental | None = None) -> Case:
         """Collect what the wait policy may know about a job."""
         shape, returned, told = job.kind.shape, job.extra.returned, job.terms.estimate
         if told is not None:
-            return Case(shape, told, returned, tally, told, known=True)
+            return Case(shape, told, returned, tally, told, known=True, rental=rental)
         unknown = self.chosen.unknown_runtime
         expected = estimate(job, unknown)
         known = expected.source != "default"
-        return Case(shape, expected.runtime, returned, tally, likely(job, unknown), known)
+        return Case(shape, expected.runtime, returned, tally, likely(job, unknown), known, rental)
 
     def wait_of(self, case: Case) -> int:
         """Return how long a job waits, within the minimum and maximum."""

@@ -1,5 +1,6 @@
 """Rents a job at once if it would be rented in the end anyway, and otherwise waits only while that is worth it."""
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Final
 
@@ -7,13 +8,21 @@ from msgspec.structs import replace
 
 from spillover.core.learned.tally import size_of
 from spillover.deciding.forecast.booked import booked_latecomers
-from spillover.deciding.forecast.starts import Late, Outlook, Waiter, first_end, latecomers
-from spillover.deciding.protocols import Case
+from spillover.deciding.forecast.starts import Late, Outlook, Renting, Waiter, first_end, latecomers
+from spillover.deciding.protocols import Case, Rental
+from spillover.model.ids import JobId
 from spillover.model.job import Shape
 from spillover.model.units import FOREVER
 
 SUNK: Final = 3
 """One part in this many of the time already waited counts against the patience; the rest is lost either way."""
+DEAR: Final = 2
+"""How many times the usual patience a job has at most, however much more than usual renting it now costs."""
+CHEAP: Final = 2
+"""One part in this many of its usual patience a job has at least, however cheap renting it now is.
+
+A slot that costs nothing beside tasks that run longer is still of use to jobs that will be late.
+"""
 MOST: Final = 200
 """How many expected ends one look-ahead simulates."""
 JOBS_AN_END: Final = 5
@@ -27,7 +36,13 @@ class BreakEven:
     policy simulates the expected ends of running jobs. It rents every waiting job that would not start within its
     patience. No job waits longer than three times its patience. A job with an unknown runtime waits no longer than the
     patience of a mean job.
+
+    With pools, the patience also grows and shrinks with what renting the job now would add to the bill, and a job for
+    which a machine must boot is compared with its start on that machine.
     """
+
+    compares = True
+    """See Policies.compares."""
 
     def __init__(self, coefficient: float, most_ends: int = MOST) -> None:
         exact = Fraction(str(coefficient)) / 1000
@@ -37,36 +52,77 @@ class BreakEven:
 
     def wait(self, case: Case) -> int:
         """Return the longest wait whatever is predicted: a bound for wrong predictions."""
+        boot = 0 if case.rental is None else case.rental.boot
         if not case.known and case.tally.jobs:
             mean = case.tally.expected // case.tally.jobs
-            return self._worth(case.shape, mean)
+            return boot + self._worth(case.shape, mean)
         patience = self._worth(case.shape, case.likely)
-        return SUNK * patience if case.known else patience
+        return boot + (SUNK * patience if case.known else patience)
 
     def review(self, outlook: Outlook) -> list[Late]:
         """Return the jobs that would not start within the rest of their patience."""
+        if outlook.rentals is not None:
+            return self._review_rentals(outlook, outlook.rentals)
         now, steady, left = outlook.now, outlook.steady, self._left
         limits = {each.job: now + left(each, steady) if each.rentable else FOREVER for each in outlook.queue}
+        return self._late(outlook, limits, outlook.fresh)
+
+    def _review_rentals(self, outlook: Outlook, rentals: Renting) -> list[Late]:
+        """Return the same, if machines of pools are rented.
+
+        Those jobs are late that would be if others share each machine that must be ordered, and also if only late ones
+        do.
+        """
+        found = rentals.in_order(outlook.queue)
+        limits = self._limits(outlook, found)
+        waiting = {each.job: each for each in outlook.queue}
+        late = self._late(outlook, limits, waiting)
+        dear = rentals.together([waiting[each.job] for each in late])
+        alone = self._limits(outlook, dear) if dear else {}
+        if any(alone[each] > limits[each] for each in dear):
+            likely = {each.job: None for each in late}
+            limits = {each: alone[each] if each in dear else limit for each, limit in limits.items()}
+            late = [each for each in self._late(outlook, limits, waiting) if each.job in likely]
+        slots = {each for each, rental in found.items() if not rental.price and not rental.boot}
+        return [replace(each, paid=each.job in slots) for each in late]
+
+    def _limits(self, outlook: Outlook, rentals: Mapping[JobId, Rental]) -> dict[JobId, int]:
+        """Return by when each job must start for its wait to be worth it, nanoseconds UTC."""
+        now, steady, left = outlook.now, outlook.steady, self._left
+        return {
+            each.job: now + left(each, steady, rentals.get(each.job)) if each.rentable else FOREVER
+            for each in outlook.queue
+        }
+
+    def _late(self, outlook: Outlook, limits: dict[JobId, int], tried: Mapping[JobId, object]) -> list[Late]:
+        """Return the jobs that would not start by their limits; first those `tried` ones for which nothing ends in time."""
         soonest = first_end(outlook)
         hopeless = [
             Late(each.job, each.many, limits[each.job])
             for each in outlook.queue
-            if each.job in outlook.fresh and limits[each.job] <= soonest
+            if each.job in tried and limits[each.job] <= soonest
         ]
-        if len(hopeless) == len(outlook.fresh):
-            return hopeless  # nothing has changed for jobs that waited before
         gone = {each.job: None for each in hopeless}
+        if all(each in gone for each in outlook.fresh):
+            return hopeless  # nothing has changed for jobs that waited before
         others = [each for each in outlook.queue if each.job not in gone]
         forecast = booked_latecomers if outlook.reservations else latecomers
         return hopeless + forecast(replace(outlook, queue=others), limits, self._most)
 
-    def _left(self, waiter: Waiter, now: int) -> int:
+    def _left(self, waiter: Waiter, now: int, rental: Rental | None = None) -> int:
         """Return within how many nanoseconds a job must start for its wait to be worth it."""
         granted = waiter.latest - waiter.arrived
+        boot = 0
+        if rental is not None:  # its bound has the boot in it
+            boot = min(rental.boot, granted)
+            granted -= boot
         patience = granted
         if waiter.known:  # a maximum wait shortens the bound first; a minimum wait lengthens both
             patience = max(granted // SUNK, min(granted, self._worth(waiter.shape, waiter.expected)))
-        return min(waiter.latest - now, patience - (now - waiter.arrived) // SUNK)
+        if rental is not None and rental.usual:
+            price = max(rental.usual // CHEAP, min(rental.price, DEAR * rental.usual))
+            patience = 0 if rental.idle else patience * price // rental.usual
+        return min(waiter.latest - now, boot + patience - (now - waiter.arrived) // SUNK)
 
     def _worth(self, shape: Shape, runtime: int) -> int:
         """Return the nanoseconds of waiting that renting such a job is worth."""

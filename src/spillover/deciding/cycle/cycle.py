@@ -32,9 +32,10 @@ from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.turns import Turn
 from spillover.deciding.queue.waiting import WaitQueue
 from spillover.deciding.renting.plan import rent
+from spillover.deciding.renting.rentals import Rentals
 from spillover.model.ids import JobId
 from spillover.model.job import ALWAYS, NEVER, Shape
-from spillover.model.reasons import AlwaysRented, NotInTime, OnlyRented, QueueFull, WaitOver
+from spillover.model.reasons import AlwaysRented, NotInTime, OnlyRented, QueueFull, RoomPaid, WaitOver
 from spillover.model.units import FOREVER
 
 REVOKES: Final = 2
@@ -44,6 +45,8 @@ RESERVES_FOR_SEVERAL: Final = 3
 EARMARKS: Final = 4
 """The first version of the rules in which machines that were ordered for a gang are kept for it, and clock jumps are no
 time in which a machine could join."""
+COMPARES: Final = 5
+"""The first version of the rules in which plans compare what jobs add to the bills of rented machines."""
 MOST_WAITS = 1000
 """The most jobs that one cycle admits, and the most whose wait it ends. The next cycle continues."""
 QUEUE_FULL = QueueFull()
@@ -87,7 +90,13 @@ def run(
     most = MOST_WAITS if rules else FOREVER
     draft = Draft(state, now, seed)
     placer = Placer(
-        index, policies, draft, keep=keep, bounded=rules > 0, one_reservation=rules < RESERVES_FOR_SEVERAL
+        index,
+        policies,
+        draft,
+        keep=keep,
+        bounded=rules > 0,
+        one_reservation=rules < RESERVES_FOR_SEVERAL,
+        compares=rules >= COMPARES,
     )
     if index.waits.heap and index.waits.heap[0][0] <= draft.steady:
         expire(draft, index, most)
@@ -96,9 +105,10 @@ def run(
         placer.place()
     if not placer.cut:  # otherwise jobs that still have a place could be rented or told to wait
         if index.fresh:
-            admit(draft, index, policies, most)
+            rentals = _rentals(draft, index, policies) if index.pooled and rules >= COMPARES else None
+            admit(draft, index, policies, most, rentals)
             if index.wait_queue is not None and placer.reservation is not None:
-                review(draft, index, index.wait_queue, policies, placer.reservation, rules)
+                review(draft, index, index.wait_queue, policies, placer.reservation, rules, rentals)
         if policies.max_queue is not None and cap_queue(draft, index, policies.max_queue, most):
             placer.passed = True
         if draft.expired or index.due.first:
@@ -185,7 +195,9 @@ def expire(draft: Draft, index: SchedulingIndex, most: int) -> None:
             draft.expired[job.id] = Expiry(job.id, WaitOver(draft.steady - job.arrived))
 
 
-def admit(draft: Draft, index: SchedulingIndex, policies: Policies, most: int) -> None:
+def admit(
+    draft: Draft, index: SchedulingIndex, policies: Policies, most: int, rentals: Rentals | None = None
+) -> None:
     """Set how long new jobs that did not fit wait for owned capacity, in the order of submission.
 
     A job whose wait is over at once may be rented in this cycle, because owned capacity was already tried.
@@ -202,9 +214,16 @@ def admit(draft: Draft, index: SchedulingIndex, policies: Policies, most: int) -
         fresh.sort(key=_NUMBER)
     for job in fresh:
         index.looking_at = job.id
-        latest = draft.admitted[job.id] = _latest(job, steady, index, policies)
+        latest = draft.admitted[job.id] = _latest(job, steady, index, policies, rentals)
         if latest <= steady and job.id not in draft.expired and job.due is None:
             draft.expired[job.id] = Expiry(job.id, _why_at_once(job.kind.shape, steady - job.arrived, index))
+            if rentals is not None:
+                rentals.take(job)  # the next one does not get the same room
+
+
+def _rentals(draft: Draft, index: SchedulingIndex, policies: Policies) -> Rentals | None:
+    """Return what renting jobs now would mean, if the wait policy may use that."""
+    return Rentals(draft, index, policies) if policies.compares else None
 
 
 def _why_at_once(shape: Shape, waited: int, index: SchedulingIndex) -> AlwaysRented | OnlyRented | WaitOver:
@@ -214,7 +233,9 @@ def _why_at_once(shape: Shape, waited: int, index: SchedulingIndex) -> AlwaysRen
     return OnlyRented() if index.finder.only_rented(shape) else WaitOver(waited)
 
 
-def _latest(job: Job, steady: int, index: SchedulingIndex, policies: Policies) -> int:
+def _latest(
+    job: Job, steady: int, index: SchedulingIndex, policies: Policies, rentals: Rentals | None
+) -> int:
     """Return until when a job waits for owned capacity, in steady time."""
     shape = job.kind.shape
     if job.due is not None or shape.burst is ALWAYS:
@@ -223,7 +244,8 @@ def _latest(job: Job, steady: int, index: SchedulingIndex, policies: Policies) -
         return FOREVER
     if shape.where is not None and index.finder.only_rented(shape):
         return steady
-    case = policies.case_of(job, index.state.facts.tally)
+    rental = None if rentals is None else rentals.of(job, index.runs(job))
+    case = policies.case_of(job, index.state.facts.tally, rental)
     return min(FOREVER, job.arrived + policies.wait_of(case))
 
 
@@ -234,6 +256,7 @@ def review(
     policies: Policies,
     reservation: Reservation,
     rules: int,
+    rentals: Rentals | None = None,
 ) -> None:
     """Let jobs be rented that will not start in time on owned capacity, as the wait policy forecasts."""
     newcomers = {each: latest for each, latest in draft.admitted.items() if each not in draft.expired}
@@ -262,12 +285,15 @@ def review(
         barred,
         policies.backfill.reservations if rules >= RESERVES_FOR_SEVERAL else 0,
         lambda each: _asked(draft.state.jobs[each], index),
+        rentals,
     )
     for late in reviewer.review(outlook):
         job = draft.state.jobs[late.job]
         patient, left = draft.patient(job), draft.left(job)
         members = left - patient + late.many if late.many < patient else 0
-        draft.expired[late.job] = Expiry(late.job, NotInTime(max(0, late.limit - draft.now)), members)
+        within = max(0, late.limit - draft.now)
+        why = RoomPaid(within) if late.paid else NotInTime(within)
+        draft.expired[late.job] = Expiry(late.job, why, members)
 
 
 def _windows(draft: Draft, index: SchedulingIndex) -> tuple[list[tuple[int, Group]], Barred]:

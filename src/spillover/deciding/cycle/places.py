@@ -20,6 +20,7 @@ from spillover.deciding.forecast.estimates import late_on
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Lane
+from spillover.deciding.renting.slots import Slots
 from spillover.model import ranges
 from spillover.model.cluster import OWNED, RENTED, Role
 from spillover.model.ids import JobId, member_id
@@ -37,6 +38,7 @@ class Places:
         "_keep",
         "_late",
         "_policies",
+        "_slots",
         "_state",
         "_trials",
         "_turns",
@@ -53,6 +55,7 @@ class Places:
         *,
         keep: bool,
         one_reservation: bool = False,
+        compares: bool = False,
     ) -> None:
         self._state = draft.state
         self._index = index
@@ -80,6 +83,8 @@ class Places:
         """Whether the last job tried would miss its deadline on a cluster that has room."""
         self._barred = False
         """Whether machines were closed to the last job tried: by advance reservations, or for gangs."""
+        self._slots = Slots(draft, index) if index.pooled and compares else None
+        """What jobs add to the bills of rented machines; None without pools."""
 
     def undo(self) -> None:
         """Undo all trial placements."""
@@ -134,12 +139,27 @@ class Places:
                     continue
             if reservation is not None and reservation.keeps:
                 machine = reservation.best(job, each, machine, closed)
+            elif self._slots is not None and not owned and cluster.spec.pool is not None:
+                machine = self._cheapest(job, each, closed, self._slots)
             if machine is not None and (owned or self._may_pay(job, cluster)):
                 self._take(job, each, machine, ahead=False)
                 return True
-        if not self._index.finder.eager() or (reservation is not None and reservation.keeps):
-            return False
-        return self._place_ahead(job, lane, role)
+        kept = reservation is not None and reservation.keeps
+        return self._index.finder.eager() and not kept and self._place_ahead(job, lane, role)
+
+    def _cheapest(
+        self, job: Job, candidates: Candidates, closed: Collection[int], slots: Slots
+    ) -> Machine | None:
+        """Return the machine of a pool to whose bill a job adds least; the place policy decides between equals."""
+        spec, shape, runs = candidates.cluster.spec, job.kind.shape, max(1, self._index.runs(job))
+        fitting = [each for each in candidates.fitting(self._policies.place) if each.index not in closed]
+        if len(fitting) == 1:
+            return fitting[0]
+        found = [
+            (slots.of(spec, each).adds(shape, runs), candidates.scores[each.index], each.index)
+            for each in fitting
+        ]
+        return candidates.cluster.slots[min(found)[2]] if found else None
 
     def _place_ahead(self, job: Job, lane: Lane, role: Role) -> bool:
         """Give a job to an agent as a prefetched lease, if one takes it; return whether one does."""
@@ -283,6 +303,8 @@ class Places:
             if self.reservation is not None and cluster.owned:
                 held = candidates.wants if plain else candidates.held(machine)
                 self.reservation.took(job, (HeldCapacity(cluster, machine, held),))
+            if self._slots is not None and not cluster.owned:
+                self._slots.of(cluster.spec, machine).extend(max(1, self._index.runs(job)))
             if plain:
                 cluster.take(machine, candidates.wants)
             elif candidates.alone:

@@ -54,8 +54,11 @@ class Placer(Places):
         keep: bool,
         bounded: bool = True,
         one_reservation: bool = False,
+        compares: bool = False,
     ) -> None:
-        super().__init__(index, policies, draft, keep=keep, one_reservation=one_reservation)
+        super().__init__(
+            index, policies, draft, keep=keep, one_reservation=one_reservation, compares=compares
+        )
         self.passed = False
         """Whether some jobs were left out, or kept waiting, because of others."""
         self._looks = LOOKS

@@ -28,7 +28,7 @@ from spillover.model.reasons import Reason
 if TYPE_CHECKING:
     import hashlib
 
-RULES: Final = 4
+RULES: Final = 5
 """The version of the planning rules. Journals record it, so that a replay makes old plans by the rules of their time.
 
 0: A plan is unbounded. Jobs beyond a bounded look wait.
@@ -36,6 +36,7 @@ RULES: Final = 4
 2: A plan also asks back prefetched leases that wait too long, or whose jobs can be rented sooner.
 3: As many jobs as the backfill policy says have a reservation. Before, at most one had.
 4: Machines that were ordered for a gang are kept for it until it starts. Clock jumps are no time to join.
+5: On machines of pools, jobs go where they add least to the bill, and wait policies see what renting a job now would mean.
 """
 
 

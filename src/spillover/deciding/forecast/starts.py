@@ -18,7 +18,7 @@ from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.capacity.spans import Ask
 from spillover.deciding.capacity.windows import Requester
 from spillover.deciding.forecast.ends import End, overdue_among
-from spillover.deciding.protocols import Place
+from spillover.deciding.protocols import Place, Rental
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
@@ -70,6 +70,24 @@ class Outlook(Struct, frozen=True):
     """How many waiting jobs have a reservation."""
     asked: "Callable[[JobId], Asked] | None" = None
     """Returns what a waiting job asks for over time; not None if jobs have reservations."""
+    rentals: "Renting | None" = None
+    """What renting waiting jobs now would mean; None if no cluster has a pool."""
+
+
+class Renting(Protocol):
+    """What renting waiting jobs now would mean, on machines of pools."""
+
+    def in_order(self, waiters: Sequence[Waiter]) -> Mapping[JobId, Rental]:
+        """Return what renting each of these jobs would mean: each takes the room that those before it leave.
+
+        If a machine must be ordered for a job, others share what the job leaves of it. Jobs that cannot be rented are
+        missing.
+        """
+        ...
+
+    def together(self, waiters: Sequence[Waiter]) -> Mapping[JobId, Rental]:
+        """Return the same for those of these jobs for which machines must be ordered, if nobody else shares them."""
+        ...
 
 
 class Asked(NamedTuple):
@@ -95,6 +113,8 @@ class Late(Struct, frozen=True, gc=False):
     """Number of late members of an array; 1 for other jobs."""
     limit: int
     """The time by which it should have started, nanoseconds UTC."""
+    paid: bool = False
+    """Whether it would start at once if it is rented, and add nothing to the bill."""
 
 
 class Reviewing(Protocol):

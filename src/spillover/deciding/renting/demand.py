@@ -53,7 +53,7 @@ def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies, boot: in
     found: list[Demand] = []
     shapes: dict[Shape, int] = {}
     left = MOST
-    for job in _due(draft, index):
+    for job in due_jobs(draft, index):
         count = min(left, draft.left(job, RENTED))
         if count <= 0 or job.id in draft.ahead or (job.extra.members is not None and job.kind.shape.is_gang):
             continue  # no cluster runs an array of gangs
@@ -64,8 +64,7 @@ def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies, boot: in
         deadline = job.extra.deadline
         if deadline is not None and draft.now + boot + foreseen(job) > deadline:
             continue
-        safe = job.extra.interrupted >= MOST_INTERRUPTIONS
-        safe = safe or (deadline is not None and deadline < draft.now + AGAIN * runs)
+        safe = is_safe(draft, job, runs)
         alike = shapes.setdefault(job.kind.shape, len(shapes))
         found.append(Demand(job, count, runs, _due_since(draft, job) + patience, patience, safe, alike))
         left -= count
@@ -74,7 +73,14 @@ def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies, boot: in
     return found
 
 
-def _due(draft: Draft, index: SchedulingIndex) -> Iterator[Job]:
+def is_safe(draft: Draft, job: Job, runs: int) -> bool:
+    """Return whether a job gets no spot machine: it was interrupted too often, or could not run again in time."""
+    deadline = job.extra.deadline
+    late = deadline is not None and deadline < draft.now + AGAIN * runs
+    return late or job.extra.interrupted >= MOST_INTERRUPTIONS
+
+
+def due_jobs(draft: Draft, index: SchedulingIndex) -> Iterator[Job]:
     """Yield the queued jobs that may be rented, including those whose wait ends with this plan, in order."""
     jobs = draft.state.jobs
     entries: dict[Entry, Job] = {}

@@ -73,7 +73,7 @@ def choose(demand: Sequence[Demand], offers: Sequence[OpenOffer], limits: Limits
     """Return the machines to order for jobs, in the order of the jobs."""
     chosen: list[Choice] = []
     left = [each for each in demand if each.count]
-    groups = _groups(left, offers) if left else []
+    groups = grouped(left, offers) if left else []
     while left and limits.has_room():
         gang = left[0].job.kind.shape.is_gang
         choice = _for_gang(left[0], offers, limits) if gang else _for_tasks(left, groups, limits)
@@ -91,7 +91,7 @@ _Group: TypeAlias = list[tuple[int, OpenOffer]]
 """Offers with their numbers, whose machines take over the same jobs; the cheapest first."""
 
 
-def _groups(demand: Sequence[Demand], offers: Sequence[OpenOffer]) -> list[_Group]:
+def grouped(demand: Sequence[Demand], offers: Sequence[OpenOffer]) -> list[_Group]:
     """Return offers in groups that differ in price alone, as far as these jobs can tell."""
     shapes = {each.alike: each.job.kind.shape for each in demand}
     labelled = any(shape.rules is not None or shape.topology is not None for shape in shapes.values())
@@ -111,7 +111,7 @@ def _price(numbered: tuple[int, OpenOffer]) -> tuple[int, int]:
     return offer.offer.hour, number
 
 
-class _Filled(Struct):
+class Filled(Struct):
     """What an imagined machine takes over."""
 
     taken: dict[int, int]
@@ -124,7 +124,21 @@ class _Filled(Struct):
 
 def _for_tasks(left: Sequence[Demand], groups: Sequence[_Group], limits: Limits) -> Choice | None:
     """Choose a machine for the first job, and take over what it takes; None if there is none."""
-    best: tuple[float, int, OpenOffer, _Filled] | None = None
+    best = best_machine(left, groups, limits)
+    if best is None:
+        return None
+    offer, filled = best
+    job = left[0].job.id
+    for at, count in filled.taken.items():
+        left[at].count -= count
+    return Choice(offer, 1, job, filled.stays)
+
+
+def best_machine(
+    left: Sequence[Demand], groups: Sequence[_Group], limits: Limits
+) -> tuple[OpenOffer, Filled] | None:
+    """Return the cheapest machine for the first job by what it takes over, and what that is; None if there is none."""
+    best: tuple[float, int, OpenOffer, Filled] | None = None
     jobs = left[:MOST_FILLED]
     least = min([each.job.kind.shape.resources.cpu for each in jobs if not each.job.kind.shape.is_gang])
     for group in groups:
@@ -142,16 +156,10 @@ def _for_tasks(left: Sequence[Demand], groups: Sequence[_Group], limits: Limits)
             dear = cost / filled.work
             if best is None or (dear, number) < best[:2]:
                 best = (dear, number, offer, filled)
-    if best is None:
-        return None
-    _, _, offer, filled = best
-    job = left[0].job.id
-    for at, count in filled.taken.items():
-        left[at].count -= count
-    return Choice(offer, 1, job, filled.stays)
+    return None if best is None else best[2:]
 
 
-def _fill(offer: OpenOffer, jobs: Sequence[Demand], least: int) -> _Filled:
+def _fill(offer: OpenOffer, jobs: Sequence[Demand], least: int) -> Filled:
     """Fill an imagined machine with the first jobs that fit, and then with others while its time is paid anyway.
 
     No job asks for less CPU than `least`.
@@ -180,7 +188,7 @@ def _fill(offer: OpenOffer, jobs: Sequence[Demand], least: int) -> _Filled:
     if taken and paid > stays:
         _fill_paid(offer, jobs, taken, room, paid)
     work = sum([count * weight_of(jobs[at].job, jobs[at].runs, offer.spec) for at, count in taken.items()])
-    return _Filled(taken, stays, work)
+    return Filled(taken, stays, work)
 
 
 def _fill_paid(

@@ -38,6 +38,7 @@ from spillover.model.reasons.placing import (
     OnlyRented,
     QueueFull,
     RoomOwned,
+    RoomPaid,
     RoomSoon,
     WaitOver,
 )
@@ -139,6 +140,7 @@ Reason: TypeAlias = (
     | RoomSoon
     | WaitOver
     | NotInTime
+    | RoomPaid
     | QueueFull
     | AlwaysRented
     | OnlyRented
@@ -234,6 +236,7 @@ __all__ = [
     "ReservationClosed",
     "Reserved",
     "RoomOwned",
+    "RoomPaid",
     "RoomSoon",
     "Stopping",
     "Tainted",

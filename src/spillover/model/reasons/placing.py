@@ -40,6 +40,16 @@ class NotInTime(NotNow, frozen=True, tag="not_in_time"):
         return f"owned capacity was not expected to have room within {format_duration(self.within)}, the longest worthwhile wait"
 
 
+class RoomPaid(NotNow, frozen=True, tag="room_paid"):
+    """It was rented because a rented machine that is paid for anyway had room, and owned capacity was not expected to have any soon."""
+
+    within: int
+    """Nanoseconds within which it should have started on owned capacity."""
+
+    def __str__(self) -> str:
+        return f"a rented machine that is paid for anyway had room, and owned capacity was not expected to have any within {format_duration(self.within)}"
+
+
 class QueueFull(NotNow, frozen=True, tag="queue_full"):
     """It was rented because its position in the queue was beyond `max_queue`."""
 
