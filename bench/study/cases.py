@@ -22,7 +22,7 @@ class Case(Struct, frozen=True):
     """One simulation."""
 
     trace: str
-    """Name of a file without its ending, or a recipe."""
+    """Name of a file without its ending, perhaps with a range of its jobs, as in `philly_2017[40000:55000]`; or a recipe."""
     owned: str
     rented: str
     policy: str
@@ -47,7 +47,13 @@ class Case(Struct, frozen=True):
         if self.trace.startswith(SYNTHETIC):
             return None
         folder = LISTS if self.trace.startswith("table4") else TRACES
-        return folder / f"{self.trace}.csv.gz"
+        return folder / f"{self.trace.partition('[')[0]}.csv.gz"
+
+    @property
+    def part(self) -> slice:
+        """The range of its jobs; all of them if it names none."""
+        first, _, last = self.trace.partition("[")[2].removesuffix("]").partition(":")
+        return slice(int(first), int(last)) if last and self.path is not None else slice(None)
 
     @property
     def missing(self) -> bool:

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from bench.study.cases import Case
 from bench.study.curves import Gain, gain
 from bench.study.simulating import Results
-from bench.study.variants import A_MINUTE, ALL_COUNTS, NEITHER
+from bench.study.variants import A_MINUTE, ALL_COUNTS, NEITHER, UNSEEN
+from spillover.sim.reports.statistics import Statistics
 
 OOO: Final = "backfill=out_of_order"
 PHILLY: Final = Case("philly_2017", "64x8gpu", "gpu=1", "", warmup=5000)
@@ -183,6 +184,85 @@ def _replicas(results: Results) -> str:
         mean = sum(waits) / len(waits) if waits else None
         rows.append([str(nodes), *(percent(one.wait, 0) for one in gains), percent(mean, 0)])
     return markdown(["nodes", *(f"replica {seed}" for seed in REPLICAS), "mean"], rows)
+
+
+# --- real machines
+
+IDEAL: Final = "ideal"
+MACHINES: Final = {
+    IDEAL: "gpu=1",
+    "90 s, by the second": "pool:8gpu,hour=8,boot=90s",
+    "5 min, by the second": "pool:8gpu,hour=8,boot=5m",
+    "90 s, by the hour": "pool:8gpu,hour=8,boot=90s,step=1h",
+    "5 min, by the hour": "pool:8gpu,hour=8,boot=5m,step=1h",
+}
+"""By boot time and billing, machines of 8 GPUs at the price of the ideal for a GPU."""
+PART: Final = "philly_2017[40000:55000]"
+"""Jobs of 13 days with much renting. All of Philly on a pool takes some minutes for each case."""
+SAME: Final = 0.08
+"""The coefficient of break_even that is shown; others only give its curve."""
+_POOLS: Final = {
+    # All machines are paid for, also those of the first jobs, so there is no warm-up to leave out.
+    machines: contest(
+        replace(PHILLY, trace=PART, rented=rented, warmup=0),
+        0.076,
+        (0.03, SAME, 0.24) if machines == IDEAL else (SAME, 0.24),
+    )
+    for machines, rented in MACHINES.items()
+}
+_POOLS_ZERO: Final = {
+    machines: replace(one.compute, policy=POLICIES["zero"]) for machines, one in _POOLS.items()
+}
+
+
+def _same(machines: str) -> Case:
+    return next(case for case in _POOLS[machines].curve if f"({SAME})" in case.policy)
+
+
+_UNSEEN: Final = {
+    machines: replace(_same(machines), variant=UNSEEN) for machines in MACHINES if machines != IDEAL
+}
+
+
+def _pools(results: Results) -> str:
+    """Write costs of zero wait, of compute and of break_even, on ideal and on real machines."""
+    ideal = results[_POOLS_ZERO[IDEAL]].statistics.rented_cost
+    rows = []
+    for machines, one in _POOLS.items():
+        zero, compute = results[_POOLS_ZERO[machines]].statistics, results[one.compute].statistics
+        same, unseen = results[_same(machines)].statistics, _UNSEEN.get(machines)
+        rows.append(
+            [
+                machines,
+                f"{zero.rented_cost / ideal:.2f}",
+                _cell(zero, compute),
+                _cell(zero, same),
+                "" if unseen is None else _cell(zero, results[unseen].statistics),
+                both(one.gain(results)),
+                " · ".join(_useful(each) for each in (zero, compute, same) if each.pool is not None),
+            ]
+        )
+    columns = [
+        "machines",
+        "zero wait: cost ÷ ideal",
+        "compute(0.076)",
+        f"break_even({SAME})",
+        "the same without seeing machines",
+        "break_even against compute",
+        "useful, %",
+    ]
+    return markdown(columns, rows)
+
+
+def _cell(zero: Statistics, found: Statistics) -> str:
+    """Format the cost saved / the change of completion time, compared with zero wait."""
+    saved = 1 - found.rented_cost / zero.rented_cost
+    return f"{percent(saved)} / {100 * (found.mean_completion_s / zero.mean_completion_s - 1):+.1f}"
+
+
+def _useful(found: Statistics) -> str:
+    """Format the share of the paid machine hours that completed jobs used."""
+    return "" if found.pool is None else percent(found.pool.useful_hours / found.pool.paid_hours, 0)
 
 
 # --- other traces
@@ -376,6 +456,7 @@ CHAPTERS: Final[Mapping[str, Chapter]] = {
     "philly": Chapter(list(_PHILLY.values()), _philly),
     "budget": Chapter([_PHILLY["budget", nodes] for nodes in SIZES], _budget),
     "break-even": Chapter(_all(_CONTESTS.values()), _contests),
+    "pools": Chapter([*_POOLS_ZERO.values(), *_all(_POOLS.values()), *_UNSEEN.values()], _pools),
     "others": Chapter(_of(_LIGHT), _others(_LIGHT)),
     "steps": Chapter(_all(one for found in _STEPS.values() for one in found), _steps),
     "errors": Chapter(list(_ERRORS.values()), _errors),

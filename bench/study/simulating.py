@@ -50,7 +50,7 @@ def simulate(case: Case) -> Found:
         told=Told(case.told),
         lognormal=case.lognormal,
     )
-    jobs = _jobs(case.source, case.owned, case.jitter)
+    jobs = _jobs(case.source, case.owned, case.jitter)[case.part]
     with as_variant(case.variant):
         result, outcomes = run(study, jobs, read_policies(case.policy, study=True))
     later = [one for one in outcomes if one.job >= case.warmup]

@@ -5,8 +5,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 from unittest.mock import patch
 
+from spillover.deciding.cycle import cycle
 from spillover.deciding.forecast import starts as lookahead
-from spillover.model.units import MINUTE
+from spillover.model.units import FOREVER, MINUTE
 from spillover.policies import break_even
 
 ALL_COUNTS: Final = "all waiting counts"
@@ -14,6 +15,8 @@ ALL_COUNTS: Final = "all waiting counts"
 A_MINUTE: Final = "late ends in a minute"
 """A job that outran its estimate is expected to end a minute from now, however long it ran."""
 NEITHER: Final = "neither"
+UNSEEN: Final = "machines unseen"
+"""It does not see what renting would mean on machines of pools, as if rented capacity were there at once and paid by use."""
 
 
 @contextmanager
@@ -24,6 +27,8 @@ def as_variant(name: str) -> Iterator[None]:
             stack.enter_context(patch.object(break_even, "SUNK", 1))
         if name in {A_MINUTE, NEITHER}:
             stack.enter_context(patch.object(lookahead, "overdue", _in_a_minute))
+        if name == UNSEEN:
+            stack.enter_context(patch.object(cycle, "COMPARES", FOREVER))
         yield
 
 
