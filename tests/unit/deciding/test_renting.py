@@ -33,6 +33,7 @@ from spillover.model.ids import JobId, NodeKey
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.pools import MachineState, Pool, PoolBudget, RefusalCause, machine_id
 from spillover.model.reasons import GangTooBig, TooBig
+from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE, SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
