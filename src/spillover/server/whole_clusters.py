@@ -1,6 +1,7 @@
 """Connects the server to whole clusters that pools make: keeps their kubeconfigs, and turns the template into a cluster."""
 
 import asyncio
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -40,16 +41,24 @@ class ClusterKeeper:
         """The template in spill.yaml, as JSON."""
         self._kinds = kinds
 
-    def knows(self, machine: RentedMachine) -> bool:
+    def knows(self, form: str) -> bool:
         """See MadeClusters."""
-        return self._path(machine.id).exists()
+        entry = msgspec.json.decode(form)
+        kind = self._kinds()[entry["kind"]]
+        section = entry if kind.section is None else entry.get(section_of(kind), {})
+        return Path(section.get(kind.kubeconfig, "")).is_file()
 
     def keep(self, machine: RentedMachine, kubeconfig: str) -> tuple[ClusterSpec, str]:
         """See MadeClusters."""
-        path = self._path(machine.id)
+        # Named by what is in it, so that other credentials are another entry, and the cluster is opened with them.
+        digest = hashlib.blake2s(kubeconfig.encode(), digest_size=6).hexdigest()
+        path = self._folder / f"{machine.id}.{digest}.kubeconfig"
         spec, form = self._cluster(machine, path)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for old in self._kept(machine.id):
+                if old != path:
+                    old.unlink(missing_ok=True)
             new = path.with_suffix(".new")
             new.unlink(missing_ok=True)
             with os.fdopen(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
@@ -61,10 +70,12 @@ class ClusterKeeper:
 
     def forget(self, machine: MachineId) -> None:
         """See MadeClusters."""
-        self._path(machine).unlink(missing_ok=True)
+        for old in self._kept(machine):
+            old.unlink(missing_ok=True)
 
-    def _path(self, machine: MachineId) -> Path:
-        return self._folder / f"{machine}.kubeconfig"
+    def _kept(self, machine: MachineId) -> list[Path]:
+        """Return the kubeconfigs of a cluster."""
+        return [each for each in self._folder.glob("*.kubeconfig") if each.name.split(".")[0] == machine]
 
     def _cluster(self, machine: RentedMachine, path: Path) -> tuple[ClusterSpec, str]:
         """Return the cluster that a template becomes, and its entry in spill.yaml; raise CannotOpen."""

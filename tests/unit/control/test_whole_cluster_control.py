@@ -59,14 +59,14 @@ class _Keeper:
         self.kept: dict[MachineId, str] = {}
         self.full = False
 
-    def knows(self, machine: RentedMachine) -> bool:
-        return machine.id in self.kept
+    def knows(self, form: str) -> bool:
+        return form in self.kept.values()
 
     def keep(self, machine: RentedMachine, kubeconfig: str) -> tuple[ClusterSpec, str]:
         if self.full:
             raise CannotOpen("no space left")
         self.kept[machine.id] = kubeconfig
-        return replace(SPEC, name=machine.cluster_made, pool=None, made_by=BURST), "{}"
+        return replace(SPEC, name=machine.cluster_made, pool=None, made_by=BURST), kubeconfig
 
     def forget(self, machine: MachineId) -> None:
         self.kept.pop(machine, None)
@@ -79,6 +79,10 @@ class _Watched(FakeMaker):
         super().__init__(cloud, OWNER)
         self.told: list[tuple[int, tuple[str, ...]]] = []
         self.fails = 0
+        self.credentials = ""
+
+    async def kubeconfig(self, id_: str) -> str:
+        return await super().kubeconfig(id_) + self.credentials
 
     async def resize(self, id_: str, nodes: int, drop: Sequence[str]) -> None:
         self.told.append((nodes, tuple(drop)))
@@ -245,6 +249,21 @@ def test_a_server_that_lost_its_files_asks_again_how_to_connect() -> None:
         assert M1 in rig.keeper.kept
         assert rig.state is MachineState.READY
         assert rig.maker.told == []
+
+    play(story)
+
+
+def test_a_cluster_that_does_not_answer_is_asked_for_other_credentials() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.up()
+        before = rig.loop.state.lives[FIRST].form
+        await asyncio.sleep(120)
+        assert rig.loop.state.lives[FIRST].form == before
+        rig.maker.credentials = "renewed"
+        await rig.loop.propose(SeeCluster(FIRST, ClusterHealth.DEGRADED, "401"))
+        await asyncio.sleep(60)
+        assert "renewed" in rig.loop.state.lives[FIRST].form
+        assert rig.keeper.kept[M1] == rig.loop.state.lives[FIRST].form
 
     play(story)
 

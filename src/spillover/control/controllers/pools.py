@@ -62,8 +62,8 @@ LONGEST_CALL: Final = 300.0
 class MadeClusters(Protocol):
     """Keeps what the server needs to connect to whole clusters that a pool made."""
 
-    def knows(self, machine: RentedMachine) -> bool:
-        """Return whether the server can open a cluster."""
+    def knows(self, form: str) -> bool:
+        """Return whether the server can open a cluster with this entry in spill.yaml."""
         ...
 
     def keep(self, machine: RentedMachine, kubeconfig: str) -> tuple[ClusterSpec, str]:

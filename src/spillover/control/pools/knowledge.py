@@ -81,7 +81,7 @@ class Knowledge(Struct):
     def opened(self, monotonic: int, *, well: bool) -> None:
         """Record whether a whole cluster said how to connect to it."""
         self.opening, self.opens = False, 0 if well else self.opens + 1
-        self.open_after = monotonic + (0 if well else pause_after(self.opens))
+        self.open_after = monotonic + (ASK_AGAIN if well else pause_after(self.opens))
 
     def told(self, size: Size, monotonic: int, *, well: bool) -> None:
         """Record whether a whole cluster was told to have so many nodes."""

@@ -19,6 +19,7 @@ from spillover.core.records.machines import RentedMachine
 from spillover.core.state import State
 from spillover.deciding.renting.clusters import dropping
 from spillover.model.backoff import pause_after
+from spillover.model.cluster import ClusterHealth
 from spillover.model.ids import ClusterName
 from spillover.model.pools import MachineId, MachineState
 from spillover.model.units import FOREVER, MINUTE, SECOND
@@ -62,12 +63,12 @@ class PoolLedger:
     """Tracks the calls for one pool. All its times are on the monotonic clock."""
 
     def __init__(
-        self, cluster: ClusterName, owner: str, can_open: Callable[[RentedMachine], bool] | None = None
+        self, cluster: ClusterName, owner: str, can_open: Callable[[str], bool] | None = None
     ) -> None:
         self.cluster = cluster
         self.owner = owner
         self._can_open = can_open
-        """Returns whether this server knows how to connect to a whole cluster; None if the pool has machines."""
+        """Returns whether this server can open a cluster with an entry in spill.yaml; None if the pool has machines."""
         self.creating = Pace(AT_ONCE)
         self.listing = Pace(1)
         self.destroying = Pace(1)
@@ -114,9 +115,12 @@ class PoolLedger:
             self._at(calls, max(due, self.pricing.after), monotonic)
         return calls
 
-    def is_open(self, state: State, machine: RentedMachine) -> bool:
-        """Return whether a whole cluster was added to the server, which knows how to connect to it."""
-        return machine.cluster_made in state.lives and (self._can_open is None or self._can_open(machine))
+    def _is_connected(self, state: State, machine: RentedMachine) -> bool:
+        """Return whether the server knows how to connect to a whole cluster. If it does not answer, that may have changed."""
+        record = state.lives.get(machine.cluster_made)
+        if record is None or (self._can_open is not None and not self._can_open(record.form)):
+            return False
+        return state.health(machine.cluster_made) not in {ClusterHealth.DEGRADED, ClusterHealth.FAILED}
 
     def _adopt(self, state: State) -> list[RentedMachine]:
         """Return the machines that exist or may exist; note new ones, and forget those that are gone."""
@@ -167,7 +171,7 @@ class PoolLedger:
             known = self._known[machine.id]
             if not machine.is_cluster or machine.state is MachineState.ENDING or not known.answers:
                 continue
-            if not known.opening and not self.is_open(state, machine):
+            if not known.opening and not self._is_connected(state, machine):
                 if known.open_after > monotonic:
                     self._at(calls, known.open_after, monotonic)
                 else:

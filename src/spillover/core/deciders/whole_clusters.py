@@ -20,7 +20,7 @@ from spillover.core.events import (
     Stop,
 )
 from spillover.core.pool_proposals import SeeRunning
-from spillover.core.proposals import AddCluster, Done, Reply
+from spillover.core.proposals import AddCluster, Done, Reply, UpdateCluster
 from spillover.core.records.jobs import Placed, Running
 from spillover.core.records.machines import POOL, RentedMachine
 from spillover.core.state import State
@@ -33,12 +33,15 @@ _THERE = (*_COMING, MachineState.READY, MachineState.DRAINING)
 
 
 def running(state: State, proposal: SeeRunning, now: int) -> tuple[list[AnyEvent], Reply]:
-    """Add a cluster that answers and is still wanted."""
+    """Add a cluster that answers and is still wanted, or connect to it in another way."""
     machine = state.machines.get(proposal.machine)
     if machine is None or machine.cluster != proposal.cluster or machine.state not in _THERE:
         return [], Done()
-    if machine.cluster_made in state.lives:
-        return [], Done()
+    known = state.lives.get(machine.cluster_made)
+    if known is not None:
+        if known.form == proposal.form or known.leaving is not None:
+            return [], Done()
+        return clusters.update(state, UpdateCluster(proposal.spec, POOL, proposal.form), now)
     return clusters.add(state, AddCluster(proposal.spec, POOL, proposal.form), now)
 
 
