@@ -56,7 +56,7 @@ def _put_provider(pool: dict[str, Any], word: Piece, right: Piece, line: OneLine
     if inside is None or kind is None:
         pool["provider"] = name.text
         return
-    options = _inside(inside, words_of(kind.form), f"the provider {name.text}", line)
+    options = _inside(inside, words_of(kind.form, several=True), f"the provider {name.text}", line)
     pool["provider"] = {name.text: options}
 
 
@@ -79,7 +79,7 @@ def _inside(
 ) -> dict[str, Any]:
     """Read the words within parentheses; `zones` collects values of `zone`."""
     read: dict[str, Any] = {}
-    for word in words.words():
+    for word in words.words(pairs="()[]{}"):
         name, right = word.pair()
         key = name.text
         if key not in known:

@@ -121,7 +121,7 @@ class PoolReader:
     def _told(self, kind: ProviderKind, cluster: str) -> dict[str, tuple[str, object]]:
         """Return options of a provider that environment variables set, by variable."""
         told: dict[str, tuple[str, object]] = {}
-        for option, word in words_of(kind.form).items():
+        for option, word in words_of(kind.form, several=True).items():
             name = variable_of(cluster, option)
             if name in self._environ:
                 told[name] = option, meant(self._environ[name], word)

@@ -38,9 +38,12 @@ class Piece(NamedTuple):
             at += len(text) + len(mark)
         return pieces
 
-    def parts(self, mark: str = ",") -> "list[Piece]":
-        """Split at separators outside parentheses; an unbalanced parenthesis counts as an ordinary character."""
-        ends = _partners(self.text)[0]
+    def parts(self, mark: str = ",", pairs: str = "()") -> "list[Piece]":
+        """Split at separators outside parentheses; an unbalanced parenthesis counts as an ordinary character.
+
+        `pairs` names what counts as parentheses, such as `()[]{}`.
+        """
+        ends = _partners(self.text, pairs)[0]
         pieces, start, at = [], 0, 0
         while at < len(self.text):
             if self.text[at] == mark:
@@ -49,9 +52,9 @@ class Piece(NamedTuple):
             at = ends.get(at, at) + 1
         return [*pieces, self.cut(start)]
 
-    def words(self, mark: str = ",") -> "list[Piece]":
+    def words(self, mark: str = ",", pairs: str = "()") -> "list[Piece]":
         """Return the parts that are not blank, without surrounding spaces."""
-        return [word for part in self.parts(mark) if (word := part.strip()).text]
+        return [word for part in self.parts(mark, pairs) if (word := part.strip()).text]
 
     def call(self) -> "tuple[Piece, Piece | None] | None":
         """Split `name(...)` into name and arguments; arguments are None for a bare name. None if it is neither."""
@@ -118,17 +121,18 @@ def character(at: int | None) -> str:
     return "" if at is None else f" (at character {at + 1})"
 
 
-def _partners(text: str) -> tuple[dict[int, int], int | None]:
+def _partners(text: str, pairs: str = "()") -> tuple[dict[int, int], int | None]:
     """Return the closing parenthesis of each opening one, and the first unbalanced one."""
     ends: dict[int, int] = {}
     opened: list[int] = []
     stray: list[int] = []
-    if "(" in text or ")" in text:  # most lines have none
+    if any(each in text for each in pairs):  # most lines have none
+        begins, closes = pairs[::2], pairs[1::2]
         for at, letter in enumerate(text):
-            if letter == "(":
+            if letter in begins:
                 opened.append(at)
-            elif letter == ")" and opened:
+            elif letter in closes and opened and text[opened[-1]] == begins[closes.index(letter)]:
                 ends[opened.pop()] = at
-            elif letter == ")":
+            elif letter in closes:
                 stray.append(at)
     return ends, min((*opened[:1], *stray[:1]), default=None)
