@@ -9,13 +9,14 @@ import msgspec
 from msgspec import Struct
 
 from spillover.config.prices import read_billing
+from spillover.deciding.renting.money import first_held
 from spillover.forms.checking import check
 from spillover.forms.problems import Findings, Path, shown
 from spillover.forms.quantities import MOST_LOST_AFTER, duration, money, read_cpu, read_memory, read_words
 from spillover.forms.words import meant, words_of
 from spillover.model.backoff import reason_of
 from spillover.model.budget import Per
-from spillover.model.cluster import AGENTS, Billing, Role, billed
+from spillover.model.cluster import AGENTS, Billing, Role
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.pools import Offer, Pool, PoolBudget, machine_id
 from spillover.model.resources import Resources
@@ -265,7 +266,7 @@ def _pool(
         boot,
         join,
         None if doc.idle == AUTO else duration(doc.idle, (*path, "idle"), found, most=31 * DAY),
-        _budget(doc, offers, billed(billing, boot), path, found),
+        _budget(doc, offers, first_held(billing, boot), path, found),
         doc.rate,
         duration(doc.alone_for, (*path, "alone_for"), found, most=MOST_LOST_AFTER) or 0,
     )
@@ -282,9 +283,10 @@ def _budget(doc: PoolDoc, offers: list[Offer], least: int, path: Path, found: Fi
     costs = {offer.key: -(-_first_hour(offer) * least // HOUR) for offer in offers}
     if costs and limit < min(costs.values()):
         key = min(costs, key=lambda each: costs[each])
+        what = "cluster" if offers[0].nodes else "machine"
         told = (
-            f"{shown(doc.budget.limit)} cannot pay for one {'cluster' if offers[0].nodes else 'machine'}: {key} costs {format_money(costs[key])} "
-            f"for {format_duration(least)}, its boot time as it is billed; raise the limit"
+            f"{shown(doc.budget.limit)} cannot pay for one {what}: {key} costs {format_money(costs[key])} "
+            f"for {format_duration(least)}, the least that is held for a {what}; raise the limit"
         )
         found.add(place, told)
     return PoolBudget(Per(doc.budget.per), limit)

@@ -136,8 +136,8 @@ def test_machines_are_billed_as_the_cluster_says_unless_the_pool_does() -> None:
             "pool.max: 1 is below min, 2; raise max or lower min",
         ),
         (
-            f"provider: process, offers: [{SMALL}], boot: 90s, budget: {{per: day, limit: 0.004}}",
-            "pool.budget.limit: 0.004 cannot pay for one machine: small//on-demand costs 0.0050 for 1m30s, its boot time",
+            f"provider: process, offers: [{SMALL}], boot: 90s, budget: {{per: day, limit: 0.04}}",
+            "pool.budget.limit: 0.04 cannot pay for one machine: small//on-demand costs 0.0433 for 13m, the least that is held",
         ),
         (
             f"provider: process, offers: [{SMALL}], billing: {{step: 1h}}, budget: {{per: day, limit: 0.1}}",

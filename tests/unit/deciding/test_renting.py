@@ -22,9 +22,10 @@ from spillover.core.proposals import (
     ResumeCluster,
     UpdateCluster,
 )
-from spillover.core.records.machines import PoolRecord
+from spillover.core.records.machines import PoolRecord, machine_cost
 from spillover.deciding.explain.feasibility import too_large
 from spillover.deciding.forward import as_expected, run_forward
+from spillover.deciding.renting.money import first_held
 from spillover.deciding.replay import Replay
 from spillover.deciding.whatif import Snapshot
 from spillover.model.budget import Per
@@ -387,6 +388,14 @@ def test_the_budget_of_a_pool_bounds_what_is_ordered() -> None:
     assert len(wanted(w)) == 2
     (period,) = w.state.budget_periods.values()
     assert (period.held, period.spent) == (800_000, 0)
+
+
+def test_the_least_budget_that_a_configuration_may_have_pays_for_one_machine() -> None:
+    least = machine_cost(SMALL, Billing(), first_held(Billing(), 90 * SECOND))
+    for limit, machines in ((least, 1), (least - 1, 0)):
+        w = world(min=1, boot=90 * SECOND, budget=PoolBudget(Per.DAY, limit))
+        w.step()
+        assert len(wanted(w)) == machines
 
 
 def test_a_machine_ends_before_the_budget_is_exceeded() -> None:

@@ -88,7 +88,7 @@ class PoolMoney:
         """Return what must be held for a whole cluster, in millionths, and until when that pays, nanoseconds UTC."""
         if machine.holds:
             return self._further(machine)
-        until = self._now + billed(self._billing, 2 * offer.boot + AHEAD)
+        until = self._now + first_held(self._billing, offer.boot)
         return machine.bill_since(self._now, self._billing, until), until
 
     def _further(self, machine: RentedMachine) -> tuple[int, int]:
@@ -112,7 +112,7 @@ class PoolMoney:
 
     def _first(self, offer: OpenOffer, stays: int) -> tuple[int, int]:
         """Return what a new machine holds, in millionths, and for how many nanoseconds that pays."""
-        time = billed(self._billing, 2 * offer.boot + stays + AHEAD)
+        time = first_held(self._billing, offer.boot, stays)
         return self._cost(offer.offer, time), time
 
     def _cost(self, offer: Offer, time: int) -> int:
@@ -121,3 +121,8 @@ class PoolMoney:
 
 def _amount(hold: MachineHeld | None) -> int:
     return 0 if hold is None else hold.amount
+
+
+def first_held(billing: Billing, boot: int, stays: int = 0) -> int:
+    """Return for how long a pool holds money when it orders a machine that works for a time, as that is billed."""
+    return billed(billing, 2 * boot + stays + AHEAD)
