@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from spillover.core.events import (
+    MachineGone,
     MachinesDraining,
     MachinesEnding,
     MachinesKept,
@@ -29,7 +30,7 @@ from spillover.deciding.renting.money import first_held
 from spillover.deciding.replay import Replay
 from spillover.deciding.whatif import Snapshot
 from spillover.model.budget import Per
-from spillover.model.cluster import Billing, Leave
+from spillover.model.cluster import Billing, Leave, billed
 from spillover.model.ids import JobId, NodeKey
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.pools import MachineState, Pool, PoolBudget, RefusalCause, machine_id
@@ -182,6 +183,51 @@ def test_machines_that_boot_count_as_they_were_ordered_when_their_offer_has_chan
     assert len(wanted(w)) == 2, "the first machine is too small for it"
     w.wait(seconds=10)
     assert len(wanted(w)) == 2, "the second one is large enough"
+
+
+@pytest.mark.parametrize("minutes", [10, 30, 70])
+def test_a_machine_whose_paid_step_ended_in_a_jump_of_the_clock_stays_to_the_end_of_the_next(
+    minutes: int,
+) -> None:
+    """Whether the clock was wrong before, or the server stood still: the hour that has begun is paid."""
+    w = world(billing=Billing(HOUR))
+    w.submit(rented("a", minutes=1))
+    boot(w)
+    w.start("a")
+    w.wait(seconds=60)
+    w.finish("a", ran=60)
+    w.wait(seconds=52 * 60)
+    made = w.state.machines[machine_id("cloud", 1)].made_at
+    assert made is not None
+    w.now += minutes * MINUTE
+    w.propose(Jump(minutes * MINUTE))
+    end_of_step = made + billed(Billing(HOUR), w.now - made)
+    assert end_of_step > made + HOUR
+    assert in_state(w, MachineState.READY) == ["cloud-1"]
+    w.wait(seconds=(end_of_step - w.now) / SECOND - 61)
+    assert in_state(w, MachineState.READY) == ["cloud-1"]
+    w.wait(seconds=1)
+    assert in_state(w, MachineState.DRAINING) == ["cloud-1"]
+    w.wait(seconds=2)
+    end(w)
+    (gone,) = w.happened(MachineGone)
+    assert gone.paid == (end_of_step - made) // HOUR * SMALL.hour
+    assert len(wanted(w)) == 1
+
+
+def test_a_jump_of_the_clock_beyond_what_is_held_ends_machines_that_the_budget_does_not_pay_for() -> None:
+    w = world(budget=PoolBudget(Per.EVER, 800_000), billing=Billing(HOUR))
+    w.submit(rented("a"), rented("b"))
+    boot(w)
+    w.start("a")
+    w.start("b")
+    w.now += 70 * MINUTE
+    w.propose(Jump(70 * MINUTE))
+    assert len(in_state(w, MachineState.ENDING)) == 2
+    assert [each.why for each in w.happened(MachinesEnding)] == ["the budget of the pool is used up"]
+    end(w)
+    w.wait(seconds=3600)
+    assert len(wanted(w)) == 2, "it orders again, although it has spent more than its budget"
 
 
 def test_a_new_job_undoes_a_drain() -> None:
@@ -346,6 +392,35 @@ def test_a_refusal_in_the_middle_of_a_gang_moves_all_of_it_to_another_zone() -> 
     w.propose(SeeRefused(CLOUD, first[1], RefusalCause.CAPACITY, "none left"))
     assert wanted(w)[3:] == ["small/b/on-demand"] * 3
     assert sorted(in_state(w, MachineState.ENDING)) == sorted([first[0], first[2]])
+
+
+def test_a_quota_in_the_middle_of_a_gang_ends_all_of_it_and_later_tries_all_of_it_again() -> None:
+    w = world(SMALL, replace(SMALL, zone="b"), max=8)
+    w.submit(rented("g", 4).tasks(3))
+    first = in_state(w, MachineState.WANTED)
+    w.propose(SeeMade(CLOUD, first[0], "i-1"))
+    w.agent(first[0], cpus=4, memory=16 * GIB, cluster="cloud")
+    w.propose(SeeRefused(CLOUD, first[1], RefusalCause.QUOTA, "VcpuLimitExceeded"))
+    assert sorted(in_state(w, MachineState.ENDING)) == sorted([first[0], first[2]])
+    assert len(wanted(w)) == 3, "no zone of the family has a quota left"
+    assert "VcpuLimitExceeded" in why(w, "g")
+    end(w)
+    w.wait(seconds=3 * 60 - 1)
+    assert len(wanted(w)) == 3
+    w.wait(seconds=1)
+    assert wanted(w)[3:] == ["small/a/on-demand"] * 3
+    boot(w)
+    assert {task.node for task in w.job("g").tasks} == {*in_state(w, MachineState.READY)}
+    assert len(in_state(w, MachineState.READY)) == 3
+
+
+def test_a_quota_in_the_middle_of_a_gang_moves_all_of_it_to_another_family() -> None:
+    w = world(SMALL, replace(SMALL, type="other", hour=500_000), max=8)
+    w.submit(rented("g", 4).tasks(3))
+    first = in_state(w, MachineState.WANTED)
+    w.propose(SeeRefused(CLOUD, first[2], RefusalCause.QUOTA, "VcpuLimitExceeded"))
+    assert wanted(w)[3:] == ["other/a/on-demand"] * 3
+    assert sorted(in_state(w, MachineState.ENDING)) == sorted(first[:2])
 
 
 def test_a_job_that_was_interrupted_twice_gets_no_spot_machine() -> None:

@@ -121,7 +121,7 @@ def _machine(
     ready = max(now, machine.wanted_at + record.boot(pool, offer.key)) if machine.state in _COMING else None
     leaves = None
     if machine.state is MachineState.READY and machine.empty_since is not None:
-        leaves = leaves_at(state, spec, pool, machine, machine.empty_since)
+        leaves = leaves_at(state, spec, pool, machine, machine.empty_since, now)
     return MachineView(
         id=machine.id,
         type=offer.type,

@@ -75,7 +75,7 @@ def give_back(
                 why, at = (
                     (CLOSED, now)
                     if closed and not use.held
-                    else _leaves(state, spec, pool, machine, use, boots)
+                    else _leaves(state, spec, pool, machine, use, now, boots)
                 )
                 at = _kept_until(why, at, now, spare=spare, needed=machine.id in needed)
                 if at > now:
@@ -167,6 +167,7 @@ def _leaves(
     pool: Pool,
     machine: RentedMachine,
     use: _Use,
+    now: int,
     boots: dict[int, int],
 ) -> tuple[str, int]:
     """Return why and when a ready machine is given back; FOREVER while it has tasks."""
@@ -177,7 +178,7 @@ def _leaves(
         return EMPTY, FOREVER
     if use.drained:
         return f"{use.drained} drained it", empty
-    at = leaves_at(state, spec, pool, machine, empty, boots)
+    at = leaves_at(state, spec, pool, machine, empty, now, boots)
     # If it is new, or was drained and kept, and no job has taken it, it is not drained at once.
     return EMPTY, at if empty > machine.since else max(machine.since + NEEDED_FOR, at)
 
@@ -188,6 +189,7 @@ def leaves_at(
     pool: Pool,
     machine: RentedMachine,
     empty: int,
+    now: int,
     boots: dict[int, int] | None = None,
 ) -> int:
     """Return when a machine that is empty since a time is drained, nanoseconds UTC; `boots` saves lookups."""
@@ -208,4 +210,6 @@ def leaves_at(
         return stays
     margin = min(TO_END, spec.billing.step // 10)
     paid = machine.made_at + billed(spec.billing, empty - machine.made_at + margin)
+    # Another step has begun if the clock jumped, or nobody planned, while the last one ended. It is paid too.
+    paid = max(paid, machine.made_at + billed(spec.billing, now - machine.made_at))
     return paid - margin
