@@ -21,7 +21,7 @@ from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE
 from spillover.policies.loading import load
 from spillover.ports.commands import CommandError
-from spillover.ports.provider import Created, Order, PriceSeen
+from spillover.ports.provider import Created, Listing, Order, PriceSeen
 from spillover.stores.memory import open_memory
 from spillover.testing.fake_cloud import FakeCloud, FakeProvider
 from spillover.testing.world import START
@@ -91,12 +91,20 @@ class _Watched(FakeProvider):
         self.orders: list[Order] = []
         self.hangs = False
         self.prices_asked = 0
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
+        """What happens while machines are listed."""
 
     async def create(self, order: Order) -> Created:
         self.orders.append(order)
         if self.hangs:
             await asyncio.Event().wait()
         return await super().create(order)
+
+    async def list(self) -> Listing:
+        if self.meanwhile is not None:
+            happens, self.meanwhile = self.meanwhile, None
+            await happens()
+        return await super().list()
 
     async def prices(self, offers: Sequence[Offer]) -> Sequence[PriceSeen]:
         self.prices_asked += 1
@@ -292,6 +300,25 @@ def test_people_see_what_a_sweep_would_end_and_then_let_it_end_that() -> None:
         assert lost.presence == "gone"
         assert rig.state(M2) is MachineState.BOOTING
         assert [pool.machines for pool in await _swept(rig)] == [[]]
+
+    play(story)
+
+
+def test_a_machine_that_is_made_while_machines_are_listed_is_no_stranger() -> None:
+    """The state is read after the listing; before it, nothing wanted the machine."""
+
+    async def story(rig: Rig) -> None:
+        await asyncio.sleep(1)
+
+        async def ordered() -> None:
+            rig.order(M1)
+            await asyncio.sleep(5)
+
+        rig.provider.meanwhile = ordered
+        found = await rig.control.sweep()
+        assert len(rig.cloud.machines) == 1
+        assert not found.strangers
+        assert rig.state() is MachineState.BOOTING
 
     play(story)
 
