@@ -1,6 +1,6 @@
 """An account at a provider, on a virtual clock: its machines, and what goes wrong with requests."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from random import Random
 
 from msgspec import Struct
@@ -31,6 +31,7 @@ class Machine(Struct):
     stays: bool = False
     """Whether it is listed as stopping from then on, until somebody destroys it."""
     tagged: bool = True
+    named: bool = True
     interrupted: bool = False
     nodes: int | None = None
     """How many nodes a whole cluster has; None for a machine."""
@@ -103,8 +104,9 @@ class Account:
             order = each.order
             tag = (order.machine, order.owner) if each.tagged else ("", "")
             reason = "taken back" if each.interrupted else ""
+            name = order.name if each.named else ""
             shown.append(
-                Listed(each.id, presence, *tag, order.name, each.at, reason, each.interrupted, each.nodes)
+                Listed(each.id, presence, *tag, name, each.at, reason, each.interrupted, each.nodes)
             )
         self._dice.shuffle(shown)
         return Listing(now, not partial, tuple(shown), "a zone is missing" if partial else "")
@@ -124,21 +126,21 @@ class Account:
             each.stays = False
         return left
 
-    def interfere(self, owner: str, now: int) -> None:
-        """Let something happen to a machine of an owner."""
+    def interfere(self, owner: str, now: int, known: Collection[str] = ()) -> None:
+        """Let something happen to a machine of an owner, who knows the ids of some."""
         machines = self.running(owner)
         if not machines:
             return
         each = self._dice.choice(machines)
         match self._dice.randrange(4):
             case 0:
-                each.tagged = False
+                each.tagged, each.named = False, each.named and each.id not in known
             case 1:
                 each.ended, each.interrupted = each.ended or now, True
             case 2:
                 each.ended, each.stays = each.ended or now, True
             case _:
-                pass
+                each.ended = each.ended or now  # it vanishes, and nobody says why
 
     def _happens(self, part: float) -> bool:
         return self.troubled and self._dice.random() < part

@@ -246,6 +246,7 @@ class JobsStory(Story):
                     self._ordered = self._now
                     if self._paused:
                         raise Wrong(f"seed {self._seed}: a paused pool orders {event.wishes}")
+                    self._check_gangs(event)
                 case PoolPaused() | PoolResumed():
                     self._paused = isinstance(event, PoolPaused)
                 case MachineGone():
@@ -265,6 +266,18 @@ class JobsStory(Story):
                 self._late[each.id] = None
         if self._dead and self._now < START + TROUBLED and self.told.calls > MOST_CALLS:
             raise Wrong(f"seed {self._seed}: {self.told.calls} calls to a provider that does not answer")
+
+    def _check_gangs(self, event: MachinesWanted) -> None:
+        """All machines of a gang are ordered at once, of one offer in one zone."""
+        ordered: dict[str, list[str]] = {}
+        for wish in event.wishes:
+            if wish.group:
+                ordered.setdefault(wish.group, []).append(wish.offer.key)
+        for job, keys in ordered.items():
+            shape = self._engine.state.jobs[JobId(job)].shape
+            on_each = SMALL.resources.cpu // shape.resources.cpu
+            if len(set(keys)) > 1 or len(keys) != -(-shape.tasks // on_each):
+                raise Wrong(f"seed {self._seed}: {job} of {shape.tasks} tasks gets {keys}")
 
     def _check_paid(self, event: MachineGone) -> None:
         """What a machine cost was held for it, unless it lived on after the server tried to end it."""

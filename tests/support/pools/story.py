@@ -280,7 +280,8 @@ class Story:
 
     def _interfere(self) -> None:
         if self._dice.random() < 0.02:
-            self.account.interfere(OWNER, self._now)
+            known = [each.provider_id for each in self._live() if each.provider_id]
+            self.account.interfere(OWNER, self._now, known)
         if self._dice.random() < 0.01:
             self.account.down = not self.account.down
         if self._dice.random() < 0.01:

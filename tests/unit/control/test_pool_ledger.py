@@ -519,6 +519,21 @@ def test_a_machine_of_ours_without_tags_is_known_by_its_name() -> None:
     assert p.destroy() == ["i-cloud-1"]
 
 
+def test_a_machine_without_tags_and_name_is_known_by_its_id() -> None:
+    nameless = listed(owner="", machine="", name="")
+    p = Pooled(M1)
+    p.ready()
+    p.lists_twice(nameless)
+    assert p.state() is MachineState.READY
+    p.end(M1)
+    p.destroy()
+    p.wait(1)
+    p.lists()
+    assert p.state() is MachineState.GONE
+    p.lists_twice(nameless)
+    assert p.destroy() == ["i-cloud-1"], "it was not destroyed after all"
+
+
 def test_a_second_machine_for_one_wish_is_ended() -> None:
     p = Pooled(M1)
     p.made()
