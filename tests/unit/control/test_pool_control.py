@@ -12,16 +12,16 @@ from spillover.control.pools.controls import PoolControls
 from spillover.control.requests.pools import swept
 from spillover.core.events import AnyEvent, MachinesEnding, MachinesWanted, Wish
 from spillover.core.pool_proposals import PausePool
-from spillover.core.proposals import StartEpoch
+from spillover.core.proposals import AgentGone, Register, StartEpoch
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
-from spillover.model.ids import ClusterName
+from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.pools import JoinTerms, MachineId, MachineState, Offer, Pool, RefusalCause, machine_id
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE
 from spillover.policies.loading import load
 from spillover.ports.commands import CommandError
-from spillover.ports.provider import Created, Listing, Order, PriceSeen
+from spillover.ports.provider import Created, Listing, Order, Presence, PriceSeen
 from spillover.stores.memory import open_memory
 from spillover.testing.fake_cloud import FakeCloud, FakeProvider
 from spillover.testing.world import START
@@ -149,6 +149,22 @@ def test_a_machine_is_rented_and_given_back() -> None:
         assert rig.state() is MachineState.GONE
         assert [each.presence for each in rig.cloud.machines.values()] == ["gone"]
         assert rig.control.calls["create", "made"] == 1
+
+    play(story)
+
+
+def test_a_machine_whose_agent_is_lost_is_looked_for_at_once() -> None:
+    async def story(rig: Rig) -> None:
+        await asyncio.sleep(1)
+        rig.order(M1)
+        await asyncio.sleep(1)
+        await rig.loop.propose(Register(CLOUD, NodeName(M1), 1, SMALL.resources, (), {}, 0, ()))
+        await asyncio.sleep(100)
+        (machine,) = rig.cloud.machines.values()
+        machine.presence = Presence.GONE
+        await rig.loop.propose(AgentGone(CLOUD, NodeName(M1), 1))
+        await asyncio.sleep(15)
+        assert rig.state() is MachineState.GONE
 
     play(story)
 

@@ -433,6 +433,21 @@ def test_listings_are_due_at_once_and_then_regularly() -> None:
     assert p.due().again < p.monotonic + CALM
 
 
+def test_a_listing_is_due_soon_after_an_agent_was_lost_but_not_again_and_again() -> None:
+    p = Pooled(M1)
+    p.ready()
+    p.lists(listed())
+    listings = 0
+    for _ in range(60):
+        p.wait(1)
+        p.ledger.doubt()
+        if p.due().lists:
+            listings += 1
+            p.lists(listed())
+            assert listings > 1 or p.monotonic <= APART + SECOND
+    assert listings == 6
+
+
 def test_a_machine_that_two_whole_listings_do_not_show_is_gone() -> None:
     p = Pooled(M1)
     p.made()

@@ -15,6 +15,7 @@ from spillover.control.pools.knowledge import Size
 from spillover.control.pools.ledger import PoolCalls, PoolLedger, may_order
 from spillover.control.pools.orders import order_of
 from spillover.core.events import (
+    AgentLost,
     AnyEvent,
     ClusterSized,
     MachineFound,
@@ -33,7 +34,7 @@ from spillover.core.records.machines import RentedMachine
 from spillover.model.backoff import reason_of
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName
-from spillover.model.pools import JoinTerms, MachineId, OfferKey
+from spillover.model.pools import JoinTerms, MachineId, MachineState, OfferKey
 from spillover.model.units import FOREVER, SECOND
 from spillover.ports.commands import CommandError
 from spillover.ports.kinds import CannotOpen
@@ -57,6 +58,7 @@ AGAIN: Final = 1.0
 """Seconds until the next pass while this server does not lead, or the store cannot be written."""
 LONGEST_CALL: Final = 300.0
 """Seconds after which a call counts as not answered."""
+_RUNNING: Final = (MachineState.READY, MachineState.DRAINING)
 
 
 class MadeClusters(Protocol):
@@ -389,6 +391,9 @@ class PoolControl:
                     if self._made is not None:
                         self._made.forget(event.machine)
                     self._news.set()
+                case AgentLost() if event.cluster == self.cluster and self._runs(MachineId(event.node)):
+                    self.ledger.doubt()
+                    self._news.set()
                 case (
                     MachinesWanted()
                     | MachinesEnding()
@@ -401,6 +406,11 @@ class PoolControl:
                     self._news.set()
                 case _:
                     pass
+
+    def _runs(self, machine: MachineId) -> bool:
+        """Return whether a machine should run."""
+        known = self._loop.state.machines.get(machine)
+        return known is not None and known.cluster == self.cluster and known.state in _RUNNING
 
 
 def _word(answer: Created) -> str:

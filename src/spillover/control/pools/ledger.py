@@ -90,6 +90,8 @@ class PoolLedger:
         """Whether it was whole."""
         self._listed = False
         """Whether there was a listing."""
+        self._doubted = False
+        """Whether an agent was lost since the last listing began."""
         self._priced: int | None = None
         """When spot prices were last asked for."""
 
@@ -217,7 +219,7 @@ class PoolLedger:
         soon = min([self._confirm_at(each, last) for each in machines], default=FOREVER)
         if any(each.is_cluster and each.state is MachineState.BOOTING for each in machines):
             soon = min(soon, last + APART)  # only a listing tells that a cluster answers
-        if self.unwanted:
+        if self.unwanted or self._doubted:
             soon = min(soon, last + APART)
         if not self._whole:  # another one so soon would hardly be
             soon = max(soon, last + BUSY)
@@ -267,6 +269,10 @@ class PoolLedger:
         """List as soon as possible."""
         self._began = None
 
+    def doubt(self) -> None:
+        """List soon, because an agent does not answer any more: its machine may be gone."""
+        self._doubted = True
+
     def asking(self, machine: MachineId) -> None:
         """Record that an order is being sent."""
         self._known[machine].asking = True
@@ -299,7 +305,7 @@ class PoolLedger:
 
     def listing_began(self, monotonic: int) -> None:
         """Record that a listing is asked for."""
-        self._began = monotonic
+        self._began, self._doubted = monotonic, False
         self.listing.began()
 
     def listing_failed(self, why: str, monotonic: int) -> None:
