@@ -15,6 +15,7 @@ from spillover.model.pools import MachineId, Offer, RefusalCause
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR
 from spillover.ports.provider import Join, Made, Order, Presence, ProviderOpening, Refused, order_token
+from spillover.providers.fluxburst.plugins import CREDENTIALS
 from spillover.providers.fluxburst.provider import FluxburstForm, FluxburstKind
 from spillover.testing.provider_suite import OWNER
 from tests.support.fluxburst import put_stand_ins, real_plugins
@@ -63,9 +64,9 @@ def test_a_machine_of_a_real_plugin_joins_runs_a_job_and_goes(
         python=sys.executable,
     )
     kind = FluxburstKind()
-    assert not kind.check(form, [OFFER])
-    assert not kind.missing(form, os.environ, Path())
     environ = {**os.environ, **KEYS, "CLOUD": str(cloud)}
+    assert not kind.check(form, [OFFER])
+    assert not kind.missing(form, environ, Path())
     provider = kind.open(form, ProviderOpening(CLUSTER, OWNER, tmp_path / "machines", environ))
 
     def ready() -> list[str]:
@@ -88,6 +89,54 @@ def test_a_machine_of_a_real_plugin_joins_runs_a_job_and_goes(
     wait_until(lambda: not run(provider.list()).machines, "the plugin having removed the machine")
     assert not (cloud / order.name).exists()
     wait_until(lambda: not ready(), "the machine having left")
+
+
+@pytest.mark.parametrize("plugin", ["gke", "eks"])
+def test_a_pool_of_a_real_plugin_rents_a_machine_for_a_job_and_gives_it_back(
+    servers: Callable[..., ServerProcess],
+    cloud: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plugin: str,
+) -> None:
+    for name, value in {**KEYS, "CLOUD": str(cloud), "PYTHONPATH": os.pathsep.join(sys.path)}.items():
+        monkeypatch.setenv(name, value)
+    operator = tmp_path / "operator.yaml"
+    operator.touch()
+    params = {"image": "registry/spillover", "flux_operator_yaml": str(operator)}
+    params |= {"project": "physics"} if plugin == "gke" else {}
+    options = {"plugin": plugin, "params": params, "python": sys.executable}
+    offers = [{"type": "n2-standard-2", "cpu": 1, "memory": "1Gi", "hour": 0.1}]
+    pool = {"provider": {"fluxburst": options}, "offers": offers, "max": 2, "idle": "0s", "alone_for": "0s"}
+    clusters = [{"name": "cloud", "role": "rented", "pool": pool}]
+    server = servers(clusters=clusters, policy={"wait": "zero"}).up()
+    ran = server.spill("run", "--wait", "--cpu", "1", "--", "echo", "rented", timeout=90)
+    assert (ran.returncode, ran.stdout) == (0, "rented\n"), f"{ran} {server.last_words()}"
+    wait_until(lambda: not made_by(cloud), "the plugin having removed the machine", 60)
+
+    def gone() -> list[str]:
+        with server.client() as client:
+            return [each.state for each in client.pools()[0].machines]
+
+    wait_until(lambda: gone() == ["gone"], "the server knowing that", 60)
+    assert server.stop() == 0
+
+
+def made_by(cloud: Path) -> list[str]:
+    """Return the clusters that the plugin has made and not removed."""
+    return [each.name for each in cloud.iterdir() if not each.suffix]
+
+
+@pytest.mark.parametrize("plugin", ["gke", "eks"])
+def test_credentials_that_a_real_plugin_lacks_are_told_before_the_server_starts(
+    cloud: Path, plugin: str
+) -> None:
+    params = {"project": "physics"} if plugin == "gke" else {}
+    without = {key: value for key, value in os.environ.items() if key not in KEYS}
+    lines = FluxburstKind().missing(FluxburstForm(plugin, params), without, Path())
+    lacks = CREDENTIALS[plugin]
+    assert [line.split(" is not set in the environment of the server")[0] for line in lines] == [*lacks]
+    assert not FluxburstKind().missing(FluxburstForm(plugin, params), without | KEYS, Path())
 
 
 def test_what_a_real_plugin_lacks_is_told(cloud: Path, tmp_path: Path) -> None:

@@ -23,6 +23,11 @@ NEED_FLUX: Final = {
     "use the provider gce",
 }
 """Plugins whose machines cannot start an agent, and what to use in place of them."""
+CREDENTIALS: Final[Mapping[str, tuple[str, ...]]] = {
+    "gke": ("GOOGLE_APPLICATION_CREDENTIALS",),
+    "eks": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+}
+"""Environment variables without which plugins refuse every job."""
 PATIENCE: Final = 60.0
 """Seconds to import a plugin with its libraries."""
 _TYPES: Final[Mapping[str, type]] = {"str": str, "int": int, "float": float, "bool": bool}
@@ -76,6 +81,15 @@ def why_unknown(plugin: str) -> str:
         f"{shown(plugin)} is not an installed plugin of flux-burst; there are {names}; "
         f"run: pip install flux-burst-{known.replace('_', '-')}"
     )
+
+
+def missing_credentials(plugin: str, environ: Mapping[str, str]) -> list[str]:
+    """Return the variables that a plugin reads its credentials from and that are not set, one line each."""
+    return [
+        f"{name} is not set in the environment of the server, where {PREFIX}{plugin} looks for its credentials; set it"
+        for name in CREDENTIALS.get(plugin, ())
+        if not environ.get(name)
+    ]
 
 
 def param_flaws(params: Mapping[str, Any], plugin: str, found: Described) -> Iterator[Flaw]:

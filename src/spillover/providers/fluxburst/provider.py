@@ -52,6 +52,7 @@ from spillover.providers.fluxburst.machine import command
 from spillover.providers.fluxburst.plugins import (
     NEED_FLUX,
     describe,
+    missing_credentials,
     param_flaws,
     there,
     variables,
@@ -113,13 +114,13 @@ class FluxburstKind(ProviderKind):
         return found
 
     def missing(self, form: FluxburstForm, environ: Mapping[str, str], home: Path) -> Sequence[str]:
-        """Return a plugin that is not installed, or cannot be imported."""
+        """Return a plugin that is not installed or cannot be imported, and credentials that it lacks."""
         del home
         if form.plugin not in there():
             return [why_unknown(form.plugin)]
         problem = describe(form.plugin, environ).problem
         if not problem:
-            return ()
+            return missing_credentials(form.plugin, environ)
         package = f"flux-burst-{form.plugin.replace('_', '-')}"
         return [
             f"{PREFIX}{form.plugin} cannot be used: {problem}; install it with what it needs: pip install {package}"
