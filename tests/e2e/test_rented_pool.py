@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pytest
 import yaml
 
 from spillover.core.events import ClusterRemoved, MachineGone, MachineJoined, MachinesWanted
@@ -71,6 +72,30 @@ def test_a_server_that_was_killed_finds_its_machine_again(servers: Callable[...,
     assert machines(server, "ready") == [machine]
     assert server.stop() == 0
     wait_until(lambda: not processes_of(server.data), "the machine ending with its server")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"refuse": {"*": "auth"}}, "the provider refused (auth): the option `refuse` has *: auth"),
+        ({"refuse": {"*": "invalid"}}, "the provider refused (invalid): the option `refuse` has *: invalid"),
+        ({"fail": 1.0}, "3 machines in a row did not join within 1s"),
+    ],
+)
+def test_a_pool_that_cannot_rent_is_paused_and_everybody_is_told(
+    servers: Callable[..., ServerProcess], options: dict[str, Any], why: str
+) -> None:
+    server = servers(**a_pool(provider={"process": options}, join_within="1s")).up()
+    job = server.spill("run", "--detach", "--cpu", "1", "--", "true").stdout.strip()
+    wait_until(lambda: 'spill_pool_paused{pool="cloud"} 1.0' in figures(server), "the pool being paused", 40)
+    paused = f"the pool of cloud is paused: {why}; resume it with `spill pools resume cloud`"
+    assert paused in server.spill("why", job).stdout
+    assert why in server.spill("pools").stdout
+    assert "a pool is paused" in server.log.read_text()
+    assert why in server.log.read_text()
+    before = len(machines(server, "refused", "gone", "ending"))
+    assert server.spill("pools", "resume", "cloud").returncode == 0
+    wait_until(lambda: len(machines(server, "refused", "gone", "ending")) > before, "another try", 40)
 
 
 def test_a_pool_that_is_added_works_and_its_cluster_is_removed_after_its_machines(
