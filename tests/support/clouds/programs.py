@@ -1,0 +1,125 @@
+"""Machines of the programs in examples/providers, which fail in the ways that a test asks for.
+
+The server runs this file: `python programs.py create|list|destroy`. It notes the call, and then calls the example, perhaps
+late, twice, or without telling its answer. So a real server meets the faults of a cloud, with agents as real processes.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+EXAMPLES: Final = Path(__file__).parents[3] / "examples" / "providers"
+FAULTS: Final = {
+    "create": ("lost request", "lost answer", "late", "twice", "not now", "no capacity", "lost tags"),
+    "list": ("lost request", "late", "partial"),
+    "destroy": ("lost request", "lost answer", "late", "twice", "refused"),
+}
+LATE: Final = 3.0
+"""Most seconds by which a call is late."""
+
+
+class FaultyPrograms:
+    """What a test knows of such a cloud."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.machines = folder / "machines"
+        self.machines.mkdir(parents=True)
+        self.mend()
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of the provider `command`."""
+        spill = Path(sys.executable).with_name("spill")
+        env = {"CLOUD": str(self.folder), "MACHINES": str(self.machines), "SPILL": str(spill)}
+        calls = {each: [sys.executable, "-I", "-S", __file__, each] for each in FAULTS}
+        return {**calls, "env": env, "timeout": "30s"}
+
+    def fail(self, chance: float = 0.0, *, down: bool = False, hold: str = "") -> None:
+        """Let calls fail by chance, or all of them, or let calls of one kind wait until `go`."""
+        self._write({"chance": chance, "down": down, "hold": hold})
+
+    def mend(self) -> None:
+        """End all faults, but those of calls that wait already."""
+        self._write({})
+
+    def go(self) -> None:
+        """Let the calls go on that wait."""
+        (self.folder / "go").touch()
+
+    def calls(self, what: str = "") -> int:
+        """Return how many calls arrived, of one kind or of all."""
+        path = self.folder / "calls"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return sum(not what or line == what for line in lines)
+
+    def there(self) -> list[str]:
+        """Return the machines that exist."""
+        return sorted(each.name for each in self.machines.glob("[!.]*"))
+
+    def _write(self, faults: dict[str, Any]) -> None:
+        new = self.folder / "faults.new"
+        new.write_text(json.dumps(faults))
+        new.rename(self.folder / "faults.json")
+
+
+def main(what: str) -> int:
+    """Carry out a call with the fault that it meets; return its exit code."""
+    cloud, asked = Path(os.environ["CLOUD"]), sys.stdin.read()
+    with (cloud / "calls").open("a") as calls:
+        calls.write(f"{what}\n")
+    faults = json.loads((cloud / "faults.json").read_text())
+    if faults.get("down"):
+        return 1
+    if faults.get("hold") == what:
+        while not (cloud / "go").exists():
+            time.sleep(0.02)
+    dice = random.SystemRandom()
+    fault = dice.choice(FAULTS[what]) if dice.random() < faults.get("chance", 0) else ""
+    match fault:
+        case "lost request":
+            return 1
+        case "not now":
+            return 75
+        case "no capacity":
+            known = (Path(os.environ["MACHINES"]) / json.loads(asked)["name"]).exists()
+            return 1 if known else 10
+        case "refused":
+            sys.stdout.write(json.dumps({"failed": dict.fromkeys(json.loads(asked)["ids"], "protected")}))
+            return 0
+        case "late":
+            time.sleep(dice.uniform(0, LATE))
+        case "twice":
+            call(what, asked)
+        case _:
+            pass
+    code, answer = call(what, asked)
+    if fault == "lost tags":
+        (Path(os.environ["MACHINES"]) / json.loads(asked)["name"] / "tags.json").unlink(missing_ok=True)
+    if fault == "partial":
+        shown = json.loads(answer)["machines"]
+        answer = json.dumps({"machines": shown[::2], "whole": False, "why": "a zone did not answer"})
+    if fault == "lost answer":
+        return 1
+    sys.stdout.write(answer)
+    return code
+
+
+def call(what: str, asked: str) -> tuple[int, str]:
+    """Call the example; return its exit code and what it says."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", EXAMPLES / f"{what}.py"],
+        input=asked,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
