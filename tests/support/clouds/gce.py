@@ -30,8 +30,8 @@ _MOST_METADATA = 256 * 1024
 
 @cache
 def private_key() -> rsa.RSAPrivateKey:
-    """Return the key of the service account."""
-    return rsa.generate_private_key(65537, 2048)
+    """Return the key of the service account, which is short: whoever loads it checks that its factors are prime."""
+    return rsa.generate_private_key(65537, 1024)
 
 
 class FakeGce(FakeApi):

@@ -13,6 +13,7 @@ from spillover.model.pools import Offer
 from spillover.model.resources import Resources
 from spillover.ports.kinds import CannotOpen
 from spillover.ports.provider import Refused
+from spillover.providers.aws.calls import ACTIONS
 from spillover.providers.aws.kind import AwsKind
 from spillover.providers.aws.options import AwsForm
 from spillover.testing.provider_suite import ProviderSuite, an_opening
@@ -260,3 +261,4 @@ def test_the_policy_on_the_page_allows_all_that_the_provider_does() -> None:
     done = set(re.findall(r'"((?:describe|run|terminate)_\w+)"', source))
     actions = {f"ec2:{name.title().replace('_', '')}" for name in done}
     assert allowed == actions | {"ec2:CreateTags"}
+    assert actions == {f"ec2:{name}" for name in ACTIONS}

@@ -22,6 +22,23 @@ from spillover.providers.aws.options import AwsForm
 PAGE: Final = 500
 """Machines in an answer."""
 MOST_PAGES: Final = 1000
+ACTIONS: Final = frozenset(
+    (
+        "DescribeAvailabilityZones",
+        "DescribeImages",
+        "DescribeInstanceTypeOfferings",
+        "DescribeInstanceTypes",
+        "DescribeInstances",
+        "DescribeKeyPairs",
+        "DescribeLaunchTemplateVersions",
+        "DescribeSecurityGroups",
+        "DescribeSpotPriceHistory",
+        "DescribeSubnets",
+        "RunInstances",
+        "TerminateInstances",
+    )
+)
+"""All calls of EC2 that the provider makes."""
 
 
 class Limits(Struct, frozen=True):
@@ -193,7 +210,39 @@ class Calls:
 
 @cache
 def _loader() -> Any:
-    """Return what boto3 knows of EC2: many megabytes, which all pools share."""
+    """Return what boto3 knows of the calls above, which all pools share. Of all of EC2 it would be many megabytes."""
     from botocore.loaders import create_loader  # noqa: PLC0415 - an optional dependency
 
-    return create_loader()
+    loader = create_loader()
+    load = loader.load_service_model
+
+    def load_few(service: str, kind: str, api_version: str | None = None) -> Any:
+        model = load(service, kind, api_version=api_version)
+        if service == "ec2" and "operations" in model:
+            _prune(model)
+        return model
+
+    loader.load_service_model = load_few
+    return loader
+
+
+def _prune(model: dict[str, Any]) -> None:
+    """Forget all calls of a service but ours, and the forms that only those have."""
+    calls, forms = model["operations"], model["shapes"]
+    for name in [each for each in calls if each not in ACTIONS]:
+        del calls[name]
+    kept: set[str] = set()
+    names = _named(calls)
+    while names:
+        kept |= names
+        names = _named([forms[each] for each in names]) - kept
+    for name in [each for each in forms if each not in kept]:
+        del forms[name]
+
+
+def _named(value: Any) -> set[str]:
+    """Return the forms that a part of a service model names."""
+    if isinstance(value, dict):
+        own = {value["shape"]} if isinstance(value.get("shape"), str) else set()
+        return own.union(*map(_named, value.values()))
+    return set().union(*map(_named, value)) if isinstance(value, list) else set()
