@@ -14,6 +14,7 @@ Access: `url`, `ca`, `token` (full access), `admin_certificate`, `kubeconfig` (i
 writes a file with several contexts.
 
 `serving.Serving` is a server above such clusters, with its own namespace on each. `witness.Witness` counts what really ran.
+`kubelet.Kubelet` runs pods of a namespace as real processes.
 
 The programs are `etcd`, `apiserver`, `controllers`, `scheduler` and `kwok`. Each has `kill()` (SIGKILL), `start()`, `restart()`,
 `pause()`, `resume()`, `pid` and `log`. Without KWOK, nodes are lost after 50 s. Calls block; a coroutine uses

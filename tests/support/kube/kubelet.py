@@ -104,9 +104,8 @@ class Kubelet:
         """Compare what should run with what runs."""
         pods = client.get(self._pods).raise_for_status().json()["items"]
         there = {pod["metadata"]["uid"] for pod in pods}
-        for uid, run in self._runs.items():
-            if uid not in there:  # deleted without waiting for its end, as when a node is lost
-                _end(run, signal.SIGKILL)
+        for uid in self._runs.keys() - there:  # deleted without waiting for its end, as when a node is lost
+            _end(self._runs[uid], signal.SIGKILL)
         for pod in pods:
             run = self._runs.get(pod["metadata"]["uid"])
             if run is None:
