@@ -88,7 +88,8 @@ def _value(line: OneLine, kinds: Kinds) -> dict[str, Any]:
         return value
     own = _own(kinds[kind.text])
     told: dict[str, str] = {}
-    pools, whole = POOL_OPTIONS if kind.text == AGENTS else (), True
+    pooled, whole = kind.text == AGENTS or bool(kinds[kind.text].kubeconfig), True
+    pools = POOL_OPTIONS if pooled else ()
     for word in words.parts() if words and words.text else ():
         key = word.pair()[0].text
         what = "role" if key in _ROLES else word.text if key == OFFER else key

@@ -14,6 +14,8 @@ from msgspec import inspect
 
 from spillover.forms.problems import MOST_SHOWN, Findings, Path, either, shown
 
+MOST_NAMED: Final = 40
+"""Most known words that a message lists."""
 _WRONG: Final = object()
 """Marks a value without any valid part."""
 
@@ -31,7 +33,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word[:64].lower().replace("-", "_"), folded, n=1, cutoff=0.6)
     if close:
         return f"; did you mean `{folded[close[0]]}`?"
-    return f"; expected one of {', '.join(names)}" if 0 < len(names) <= 30 else ""
+    return f"; expected one of {', '.join(names)}" if 0 < len(names) <= MOST_NAMED else ""
 
 
 @lru_cache(maxsize=64)

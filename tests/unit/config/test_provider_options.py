@@ -45,6 +45,13 @@ OPTIONS: dict[str, dict[str, str]] = {
         "at_once": "2",
         "program": "/opt/bin/spill",
     },
+    "command with clusters": {
+        "create": "/etc/create.py",
+        "list": "/etc/list.py",
+        "destroy": "/etc/destroy.py",
+        "kubeconfig": "/etc/kubeconfig.py",
+        "resize": "/etc/resize.py",
+    },
     "aws": {
         "region": "eu-central-1",
         "image": "ami-0123456789abcdef0",
@@ -93,11 +100,11 @@ OPTIONS: dict[str, dict[str, str]] = {
         "endpoint": "http://127.0.0.1:5000/v1",
     },
     "kubernetes": {
-        "image": "registry/spillover",
         "kubeconfig": "/etc/kubeconfig",
         "context": "batch",
         "in_cluster": "false",
         "namespace": "machines",
+        "image": "registry/spillover",
         "bind_within": "10m",
         "pod": "{nodeSelector: {pool: batch}, tolerations: [{key: batch, operator: Exists}]}",
         "annotations": "{team: physics}",
@@ -106,9 +113,27 @@ OPTIONS: dict[str, dict[str, str]] = {
         "management_kubeconfig": "/etc/management",
         "management_context": "management",
     },
+    "clusterapi": {
+        "kubeconfig": "/etc/kubeconfig",
+        "context": "management",
+        "in_cluster": "false",
+        "namespace": "clusters",
+        "cluster_class": "batch/workers",
+        "version": "v1.33.1",
+        "worker_class": "batch-worker",
+        "control_plane_replicas": "3",
+        "variables": "{region: north, sizes: [1, 2]}",
+        "type_variable": "type",
+        "zone_variable": "zone",
+        "spot_variable": "spot",
+        "network": "{pods: {cidrBlocks: [10.0.0.0/16]}}",
+        "labels": "{team: physics}",
+    },
     "fluxburst": {"plugin": "toy", "params": "{cloud: /tmp/cloud, nodes: 2}", "python": "/opt/bin/python"},
 }
 """A value for every option of every provider, as somebody writes it in one word."""
+CLUSTERS = ("clusterapi", "command with clusters")
+"""Those that make whole clusters."""
 
 
 @pytest.fixture(autouse=True)
@@ -118,23 +143,22 @@ def _toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path / "packages"))
 
 
-def in_file(provider: str, options: dict[str, str]) -> Struct:
+def in_file(case: str, options: dict[str, str]) -> Struct:
     """Return the options as spill.yaml has them."""
+    provider, kind = case.split(maxsplit=1)[0], "kubernetes" if case in CLUSTERS else "agents"
     told = ", ".join(f"{name}: {text}" for name, text in options.items())
-    zones = f", zones: [{ZONE}]" if provider in ZONED else ""
-    pool = f"provider: {{{provider}: {{{told}}}}}, offers: [{{type: small, {OFFER}{zones}}}]"
-    return read_config(f"{HEAD}clusters: [{{name: cloud, role: rented, pool: {{{pool}}}}}]\n").providers[
-        CLOUD
-    ]
+    more = f", zones: [{ZONE}]" if provider in ZONED else ", nodes: 1..4" if case in CLUSTERS else ""
+    pool = f"provider: {{{provider}: {{{told}}}}}, offers: [{{type: small, {OFFER}{more}}}]"
+    text = f"{HEAD}clusters: [{{name: cloud, kind: {kind}, role: rented, pool: {{{pool}}}}}]\n"
+    return read_config(text).providers[CLOUD]
 
 
-def on_the_command_line(provider: str, options: dict[str, str]) -> Struct:
+def on_the_command_line(case: str, options: dict[str, str]) -> Struct:
+    provider, kind = case.split(maxsplit=1)[0], "kubernetes" if case in CLUSTERS else "agents"
     told = ",".join(f"{name}={text}" for name, text in options.items())
-    zone = f",zone={ZONE}" if provider in ZONED else ""
-    offer = OFFER.replace(": ", "=").replace(", ", ",")
-    return read_options(
-        [f"cloud=agents:rented,pool={provider}({told}),offer=small({offer}{zone})"]
-    ).providers[CLOUD]
+    more = f",zone={ZONE}" if provider in ZONED else ",nodes=1..4" if case in CLUSTERS else ""
+    offer = f"small({OFFER.replace(': ', '=').replace(', ', ',')}{more})"
+    return read_options([f"cloud={kind}:rented,pool={provider}({told}),offer={offer}"]).providers[CLOUD]
 
 
 @pytest.mark.parametrize("provider", OPTIONS)
@@ -150,8 +174,11 @@ def test_every_option_is_the_same_in_file_environment_and_command_line(
 
 
 def test_no_provider_and_no_option_is_missing_here() -> None:
-    assert {name: [*OPTIONS[name]] for name in OPTIONS} == {
-        name: [each.name for each in structs.fields(kind.form)] for name, kind in load_providers().items()
+    here: dict[str, set[str]] = {}
+    for case, options in OPTIONS.items():
+        here.setdefault(case.split()[0], set()).update(options)
+    assert here == {
+        name: {each.name for each in structs.fields(kind.form)} for name, kind in load_providers().items()
     }
 
 
