@@ -105,9 +105,7 @@ class Account:
             tag = (order.machine, order.owner) if each.tagged else ("", "")
             reason = "taken back" if each.interrupted else ""
             name = order.name if each.named else ""
-            shown.append(
-                Listed(each.id, presence, *tag, name, each.at, reason, each.interrupted, each.nodes)
-            )
+            shown.append(Listed(each.id, presence, *tag, name, each.at, reason, each.interrupted, each.nodes))
         self._dice.shuffle(shown)
         return Listing(now, not partial, tuple(shown), "a zone is missing" if partial else "")
 

@@ -108,6 +108,8 @@ class JobsStory(Story):
         for id_, (name, _) in list(self._agents.items()):
             if self.account.machines[id_].ended is not None or self._is_fenced(id_):
                 continue
+            if id_ in self._joins:  # it looks for the new server
+                continue
             key, runs = node_key(CLOUD, name), self._runs.setdefault(id_, {})
             for lease, on in self._leases():
                 if on == name and lease not in runs:
@@ -123,6 +125,14 @@ class JobsStory(Story):
         name, incarnation = self._agents[id_]
         node = self._engine.state.agents.get(node_key(CLOUD, name))
         return node is None or node.incarnation != incarnation
+
+    def _held_by(self, id_: str) -> tuple[Lease, ...]:
+        return tuple(self._runs.get(id_, {}))
+
+    def _keep(self, id_: str, keep: tuple[Lease, ...]) -> None:
+        runs = self._runs.get(id_, {})
+        for lease in [each for each in runs if each not in keep]:
+            del runs[lease]
 
     def _start(self, key: NodeKey, lease: Lease, runs: dict[Lease, int]) -> None:
         if lease.job in self._done:

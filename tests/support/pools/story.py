@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from spillover.control.pools.ledger import PoolCalls, PoolLedger
 from spillover.control.pools.orders import order_of
-from spillover.core.events import AnyEvent, MachinesEnding, MachinesWanted, Wish
+from spillover.core.events import AnyEvent, Lease, MachinesEnding, MachinesWanted, Wish
 from spillover.core.pool_proposals import OpenPool, PausePool, ResumePool
-from spillover.core.proposals import AgentGone, Proposal, Register, StartEpoch
+from spillover.core.proposals import AgentGone, Proposal, Register, Registered, Reply, StartEpoch
 from spillover.core.records.machines import LIVE, RentedMachine
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
@@ -142,11 +142,12 @@ class Story:
         """What the server's clock shows."""
         return self._now + self._ahead
 
-    def _step(self, *proposals: Proposal) -> None:
+    def _step(self, *proposals: Proposal) -> list[Reply]:
         step = self._engine.step(self._clock, proposals)
         if step.failures:
             raise Wrong(f"seed {self._seed}: {step.failures}")
         self._count(step.events)
+        return list(step.replies)
 
     def _count(self, events: list[AnyEvent]) -> None:
         self._events.update([type(each).__name__ for each in events])
@@ -157,6 +158,8 @@ class Story:
         self._step(StartEpoch(self._epoch, (self.spec,), PolicySet(wait=Choice("zero"))))
         self._step(OpenPool(CLOUD, b"key", TERMS, "identity"))
         self._ledger = PoolLedger(CLOUD, OWNER)
+        for id_ in self._agents:  # they find the new server
+            self._joins[id_] = self._now + self._dice.randint(1, 10) * SECOND
 
     def _serve(self) -> None:
         """Let the server do what is due."""
@@ -308,12 +311,23 @@ class Story:
                 self._incarnations += 1
                 joins, capacity = NodeName(machine.order.machine), machine.order.offer.resources
                 self._agents[id_] = joins, self._incarnations
-                self._step(Register(CLOUD, joins, self._incarnations, capacity, (), {}, 0, ()))
+                held = self._held_by(id_)
+                (reply,) = self._step(Register(CLOUD, joins, self._incarnations, capacity, (), {}, 0, held))
+                if isinstance(reply, Registered):
+                    self._keep(id_, reply.keep)
         for id_, (name, incarnation) in list(self._agents.items()):
             ended = self.account.machines[id_].ended
             if ended is not None and self._now > ended + LOST_AFTER:
                 del self._agents[id_]
                 self._step(AgentGone(CLOUD, name, incarnation))
+
+    def _held_by(self, id_: str) -> tuple[Lease, ...]:
+        """Return the leases that the agent of a machine reports when it registers."""
+        del id_
+        return ()
+
+    def _keep(self, id_: str, keep: tuple[Lease, ...]) -> None:
+        """Let the agent of a machine stop all tasks but these."""
 
     # --- what is wanted
 

@@ -21,6 +21,7 @@ from spillover.core.proposals import (
     Refusal,
     RemoveCluster,
     ResumeCluster,
+    StartEpoch,
     UpdateCluster,
 )
 from spillover.core.records.machines import PoolRecord, machine_cost
@@ -243,6 +244,50 @@ def test_a_new_job_undoes_a_drain() -> None:
     assert len(list(w.happened(MachinesKept))) == 1
     assert w.where("b") == "cloud/cloud-1"
     assert len(wanted(w)) == 1
+
+
+def restarted(w: World) -> None:
+    """Let another server begin, whose agents have not found it yet."""
+    w.propose(StartEpoch(w.state.facts.epoch + 1, (OWNED, cluster()), PolicySet(wait=Choice("zero"))))
+
+
+def test_a_job_waits_for_the_agents_of_machines_that_have_not_found_the_new_server_yet() -> None:
+    w = world()
+    w.submit(rented("a"), rented("b"))
+    boot(w)
+    w.start("a")
+    w.start("b")
+    w.finish("b")
+    restarted(w)
+    w.submit(rented("c"))
+    w.wait(seconds=5)
+    assert len(wanted(w)) == 2, "an empty machine was there"
+    held = (w.job("a").lease,)
+    for machine in in_state(w, MachineState.READY):
+        leases = held if w.where("a") == f"cloud/{machine}" else ()
+        w.agent(machine, cpus=4, memory=16 * GIB, cluster="cloud", held=leases)
+    assert w.where("c") != w.where("a")
+    assert len(wanted(w)) == 2
+
+
+def test_an_empty_machine_is_not_given_back_before_its_agent_found_the_new_server() -> None:
+    w = world()
+    w.submit(rented("a", minutes=1))
+    boot(w)
+    w.start("a")
+    w.wait(seconds=60)
+    w.finish("a", ran=60)
+    w.wait(seconds=80)
+    restarted(w)
+    w.submit(rented("b"))
+    w.wait(seconds=60)
+    assert not list(w.happened(MachinesDraining))
+    assert len(wanted(w)) == 1
+    node = w.state.agents[NodeKey("cloud/cloud-1")]
+    w.propose(AgentGone(CLOUD, node.name, node.incarnation))
+    assert len(wanted(w)) == 2, "its agent is lost, so b gets another machine"
+    w.wait(seconds=11 * 60)
+    assert "cloud-1" in in_state(w, MachineState.ENDING)
 
 
 def test_a_machine_that_does_not_answer_is_not_kept_for_jobs_that_wait() -> None:

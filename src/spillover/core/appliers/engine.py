@@ -96,6 +96,7 @@ def agent_registered(state: State, event: AgentRegistered) -> None:
     _enter(state, node, AGENT[node.status, AgentRegistered], event.at)
     move_up(node)
     state.facts.incarnations = max(state.facts.incarnations, event.incarnation, node.number)
+    _plan_machines(state, node)
     state.touch_node(key)
     state.touch_facts()
 
@@ -109,12 +110,20 @@ def agent_changed(state: State, event: AgentDraining | AgentResumed | AgentLost)
         node.drained = event.who or node.drained
     elif type(event) is AgentResumed:
         node.drained = ""
+    else:
+        _plan_machines(state, node)
     state.touch_node(key)
 
 
 def agent_forgotten(state: State, event: AgentForgotten) -> None:
     """Remove an agent from the state."""
     remove_agent(state, state.agents[f"{event.cluster}/{event.node}"])
+
+
+def _plan_machines(state: State, node: Node) -> None:
+    """Let the next cycle plan machines, if an agent came or went that may run on one."""
+    spec = state.clusters.get(node.cluster)
+    state.rented = state.rented or (spec is not None and spec.pool is not None)
 
 
 def _enter(state: State, node: Node, status: str, at: int) -> None:

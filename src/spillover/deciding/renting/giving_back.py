@@ -122,7 +122,7 @@ class _Use(Struct, frozen=True):
     held: bool
     """Whether it has tasks."""
     known: bool = True
-    """Whether it has joined."""
+    """Whether it has joined, and has found this server since that began."""
     lost: int | None = None
     """Since when it does not answer, nanoseconds UTC; None if it does."""
     drained: str = ""
@@ -144,7 +144,8 @@ def _use_of(state: State, machine: RentedMachine) -> _Use:
     lost = None
     if node.status == "lost":
         lost = state.facts.now if node.missed is None else node.missed + state.facts.jumped
-    return _Use(bool(node.held), True, lost, "" if node.drained == POOL else node.drained)
+    drained = "" if node.drained == POOL else node.drained
+    return _Use(bool(node.held), node.status != "unobserved", lost, drained)
 
 
 def _is_failed(machine: RentedMachine, use: _Use) -> bool:

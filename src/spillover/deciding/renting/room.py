@@ -142,7 +142,38 @@ def room_of(
             machine = like.machines[0].copy(like.layout)
             machine.name = each.key.partition("/")[2]  # type: ignore[assignment]
             room.add_ready(ready, machine)
+    for cluster in index.capacity.values():
+        if cluster.spec.pool is not None and not cluster.spec.external:
+            _add_returning(room, state, index, cluster, now, earmarks)
     return room
+
+
+def _add_returning(
+    room: Room,
+    state: State,
+    index: SchedulingIndex,
+    cluster: Capacity,
+    now: int,
+    earmarks: Mapping[MachineId, JobId],
+) -> None:
+    """Add machines whose agents have not found this server yet. They will soon, or they are lost."""
+    unknown, jumped = index.policies.chosen.unknown_runtime, state.facts.jumped
+    record = state.pool(cluster.spec.name)
+    for machine in cluster.machines:
+        known = None if machine.ready else state.machines.get(MachineId(machine.name))
+        if known is None or known.state is not MachineState.READY or known.id in earmarks:
+            continue
+        node = state.agents.get(known.key)
+        if node is None or node.status != "unobserved" or node.drained:
+            continue
+        (own,) = imagined(cluster.spec, known.offer, record.seen.get(known.offer.key)).machines
+        own.name = machine.name
+        for key, held in node.holding.items():
+            wants = own.layout.wants(held)
+            change(own.free, wants, -1)
+            end = expected_end(state.jobs[job_of_task(key)], now, unknown, jumped)
+            room.add(FOREVER if end is None else end, own, wants)
+        room.add_ready(0, own)
 
 
 def _coming(
