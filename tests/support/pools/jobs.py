@@ -281,7 +281,7 @@ class JobsStory(Story):
         """All machines of a gang are ordered at once, of one offer in one zone."""
         ordered: dict[str, list[str]] = {}
         for wish in event.wishes:
-            if wish.group:
+            if wish.group and not wish.offer.nodes:  # a whole cluster has nodes for all tasks
                 ordered.setdefault(wish.group, []).append(wish.offer.key)
         for job, keys in ordered.items():
             shape = self._engine.state.jobs[JobId(job)].shape
