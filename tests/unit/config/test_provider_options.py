@@ -119,6 +119,7 @@ OPTIONS: dict[str, dict[str, str]] = {
         "in_cluster": "false",
         "namespace": "clusters",
         "cluster_class": "batch/workers",
+        "kubeconfig_secret": "user-kubeconfig",
         "version": "v1.33.1",
         "worker_class": "batch-worker",
         "control_plane_replicas": "3",

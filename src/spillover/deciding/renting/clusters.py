@@ -283,7 +283,7 @@ def shrink(
         if machine.state is not MachineState.READY or spare <= 0 or len(nodes) != machine.nodes:
             continue  # nothing to drop, or some come or go already
         due = [
-            (_leaves_at(state, spec, pool, machine, each), -each.number, each.name)
+            (_leaves_at(state, spec, pool, machine, each, now), -each.number, each.name)
             for each in nodes
             if not each.holding and each.name not in needed
         ]
@@ -295,7 +295,9 @@ def shrink(
     return events, again
 
 
-def _leaves_at(state: State, spec: ClusterSpec, pool: Pool, machine: RentedMachine, node: Node) -> int:
+def _leaves_at(
+    state: State, spec: ClusterSpec, pool: Pool, machine: RentedMachine, node: Node, now: int
+) -> int:
     """Return when an empty node of a cluster is dropped: as machines are given back."""
     came = max(machine.joined_at or 0, machine.spans[-1].since)
     boot = state.pool(spec.name).node_boot(pool, machine.offer.key)
@@ -304,7 +306,8 @@ def _leaves_at(state: State, spec: ClusterSpec, pool: Pool, machine: RentedMachi
         return empty + pool.idle
     if spec.billing.step <= boot:
         return empty + boot
-    return came + billed(spec.billing, empty - came) - min(boot, spec.billing.step // 10)
+    paid = billed(spec.billing, max(empty, now) - came)
+    return came + paid - min(boot, spec.billing.step // 10)
 
 
 def _sized(

@@ -70,7 +70,7 @@ class Slot:
 
     def _billed(self, machine: RentedMachine, pool: Pool, busy: int) -> int:
         """Return what the machine costs if it has tasks until a time, and then stays as long as empty ones do."""
-        leaves = leaves_at(self._state, self._spec, pool, machine, busy)
+        leaves = leaves_at(self._state, self._spec, pool, machine, busy, self._now)
         return machine.bill(self._spec.billing, max(self._now, leaves))
 
     def extend(self, runs: int) -> None:
