@@ -55,6 +55,26 @@ def test_what_an_entry_means(work: Path, given: Any, there: list[str]) -> None:
     assert packed(work, given) == there
 
 
+@pytest.mark.parametrize(
+    ("given", "there"),
+    [
+        ("**", ["data/a.csv", "data/b.csv", "data/deep/c.csv", "run.sh", "x[1].txt"]),
+        ("*", ["data/a.csv", "data/b.csv", "data/deep/c.csv", "latest/a.csv", "latest/b.csv", "latest/deep/c.csv", "run.sh", "x[1].txt"]),
+        ("data/**", ["data/a.csv", "data/b.csv", "data/deep/c.csv"]),
+        ("**/c*", ["data/deep/c.csv"]),
+        (".git", [".git/.lock", ".git/config"]),
+        (".g*", [".git/config"]),
+        (".git/**", [".git/config"]),
+        (".env", [".env"]),
+    ],
+)
+def test_a_pattern_sends_no_hidden_files_that_it_does_not_name(work: Path, given: str, there: list[str]) -> None:
+    for name in (".env", ".git/config", ".git/.lock", "data/deep/.cache/x"):
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(name)
+    assert packed(work, given) == there
+
+
 def test_each_file_is_named_by_its_bytes(work: Path) -> None:
     document = {"spec": {"workdir": str(work), "inputs": ["run.sh", "data/a.csv"]}, "other": 1}
     result = pack([document, {"spec": {"run": "true"}}], MOST)

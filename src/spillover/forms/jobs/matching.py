@@ -1,7 +1,8 @@
 """Finds the files of a folder that match a path or pattern, without ever leaving the folder.
 
 `*`, `?` and `[...]` match within a name, `**` any number of folders. Hidden names match only patterns that start with a
-dot. A folder stands for all files below it. Symbolic links are followed if they lead into the same folder. Links to
+dot. A folder that is named stands for all files below it, one that a pattern matches for all that are not hidden: nobody
+who writes `*` means `.git` or `.env`. Symbolic links are followed if they lead into the same folder. Links to
 folders are followed only where the pattern names them: `**` and whole folders skip them, because they would find the
 same files again. Sockets, pipes and the like are ignored.
 """
@@ -52,7 +53,7 @@ class Folder:
         self._looked.add((base, len(parts)))
         if part == _ANY:
             if not rest:
-                yield from self._below(base, chain)
+                yield from self._below(base, chain, hidden=False)
                 return
             yield from self._match(base, rest, chain)
             for name in self._names(base):
@@ -65,25 +66,27 @@ class Folder:
             if is_pattern(part) and not _like(name, part):
                 continue
             if not rest:
-                yield from self._take(base + name, chain)
+                yield from self._take(base + name, chain, hidden=not is_pattern(part))
             elif (inner := self._enter(base + name, chain)) is not None:
                 yield from self._match(f"{base}{name}/", rest, inner)
 
-    def _take(self, path: str, chain: tuple[str, ...]) -> Iterator[str]:
-        """Yield a path that matched, or all files below it."""
+    def _take(self, path: str, chain: tuple[str, ...], *, hidden: bool) -> Iterator[str]:
+        """Yield a path that matched, or all files below it, with or without hidden ones."""
         if not self._inside(path):
             return
         if os.path.isfile(os.path.join(self._root, path)):  # noqa: PTH113, PTH118 - False for what cannot be accessed
             yield path
         elif (inner := self._enter(path, chain)) is not None:
-            yield from self._below(f"{path}/", inner)
+            yield from self._below(f"{path}/", inner, hidden=hidden)
 
-    def _below(self, base: str, chain: tuple[str, ...]) -> Iterator[str]:
-        """Yield all files below a folder."""
+    def _below(self, base: str, chain: tuple[str, ...], *, hidden: bool) -> Iterator[str]:
+        """Yield all files below a folder, with or without hidden ones."""
         for name in self._names(base):
+            if name.startswith(".") and not hidden:
+                continue
             whole = os.path.join(self._root, base, name)  # noqa: PTH118
             if not (self._is_link(base + name) and os.path.isdir(whole)):  # noqa: PTH112
-                yield from self._take(base + name, chain)
+                yield from self._take(base + name, chain, hidden=hidden)
 
     def _is_link(self, path: str) -> bool:
         return os.path.islink(os.path.join(self._root, path))  # noqa: PTH114, PTH118
