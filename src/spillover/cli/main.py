@@ -234,16 +234,13 @@ def _connect(args: Namespace) -> "Client":
 
 
 def _unknown(name: str) -> NoReturn:
-    """Refuse an unknown command and suggest the nearest one."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only when something is wrong
-
+    """Refuse an unknown command and say what to type instead."""
     from spillover.cli.command import UsageError  # noqa: PLC0415 - only when something is wrong
+    from spillover.cli.habits import hint  # noqa: PLC0415 - only when something is wrong
 
     if name.startswith("-"):
         raise UsageError(f"options come after the command: `spill COMMAND {name}`")
-    near = get_close_matches(name, COMMANDS, n=1)
-    hint = f"did you mean `spill {near[0]}`?" if near else "`spill --help` lists commands"
-    raise UsageError(f"unknown command {name!r}; {hint}")
+    raise UsageError(f"unknown command {name!r}; {hint(name, frozenset(COMMANDS))}")
 
 
 def _drop_output() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from spillover import __version__
 from spillover.cli import codes
+from spillover.cli.habits import HABITS, READS
 from spillover.cli.main import COMMANDS, load, make_parser
 from spillover.client import Unreachable
 
@@ -83,6 +84,59 @@ def test_a_command_that_is_not_there_is_refused_with_the_nearest(spill: Callable
         "",
         "spill: unknown command 'frobnicate'; `spill --help` lists commands\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("typed", "ours"),
+    [
+        ("squeue", "ls"),
+        ("status", "ls"),
+        ("ps", "ls"),
+        ("list", "ls"),
+        ("jobs", "ls"),
+        ("sbatch", "submit"),
+        ("srun", "run"),
+        ("scancel", "cancel"),
+        ("kill", "cancel"),
+        ("delete", "cancel"),
+        ("rm", "cancel"),
+        ("sinfo", "clusters"),
+        ("sacct", "ls"),
+        ("scontrol", "show"),
+        ("log", "logs"),
+        ("tail", "logs"),
+        ("describe", "show"),
+    ],
+)
+def test_a_command_of_slurm_or_unix_is_answered_in_one_line_with_ours(
+    typed: str, ours: str, spill: Callable[..., Any]
+) -> None:
+    code, out, err = spill(typed)
+    assert (code, out, err.count("\n")) == (codes.REFUSED, "", 1)
+    assert err.startswith(f"spill: unknown command {typed!r}; `spill {ours}")
+
+
+def test_answers_to_commands_of_other_tools_name_only_commands_that_exist() -> None:
+    for typed, answer in HABITS.items():
+        assert typed not in COMMANDS
+        assert set(re.findall(r"`spill ([a-z]+)", answer)) <= set(COMMANDS)
+    assert set(COMMANDS) > READS
+
+
+@pytest.mark.parametrize("typed", ["squeues", "queues", "lease", "unset", "requests", "help-me", "reset"])
+def test_a_word_that_is_no_typo_of_a_command_that_changes_things_does_not_suggest_it(
+    typed: str, spill: Callable[..., Any]
+) -> None:
+    suggested = re.search(r"did you mean `spill ([a-z]+)`", spill(typed).err)
+    assert suggested is None or suggested[1] in READS
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("requeu", "requeue"), ("cancle", "cancel"), ("rnu", "run"), ("hodl", "hold"), ("clustrs", "clusters")],
+)
+def test_a_typo_of_a_command_suggests_it(typed: str, meant: str, spill: Callable[..., Any]) -> None:
+    assert spill(typed).err == f"spill: unknown command {typed!r}; did you mean `spill {meant}`?\n"
 
 
 def test_an_option_before_the_command_is_refused_with_where_to_put_it(spill: Callable[..., Any]) -> None:
