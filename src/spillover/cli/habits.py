@@ -27,12 +27,16 @@ _FETCH: Final = "`spill fetch JOB` downloads the output files of a job"
 _EXPECTED: Final = "`spill why JOB` says why a job waits, `spill ls --starts` when jobs are expected to start"
 
 HABITS: Final[dict[str, str]] = {
-    **dict.fromkeys(("squeue", "sstat", "qstat", "bjobs", "status", "stat", "ps", "list", "jobs", "job"), _JOBS),
+    **dict.fromkeys(
+        ("squeue", "sstat", "qstat", "bjobs", "status", "stat", "ps", "list", "jobs", "job"), _JOBS
+    ),
     **dict.fromkeys(("queue", "runs", "get", "dir"), _JOBS),
     **dict.fromkeys(("describe", "info", "inspect", "details"), _SHOW),
     **dict.fromkeys(("sbatch", "qsub", "bsub", "batch", "apply", "create"), _SUBMIT),
     **dict.fromkeys(("srun", "salloc", "qrsh", "exec"), _RUN),
-    **dict.fromkeys(("scancel", "qdel", "bkill", "kill", "delete", "del", "rm", "remove", "stop", "abort"), _CANCEL),
+    **dict.fromkeys(
+        ("scancel", "qdel", "bkill", "kill", "delete", "del", "rm", "remove", "stop", "abort"), _CANCEL
+    ),
     **dict.fromkeys(("log", "tail", "cat", "output", "sattach", "attach", "bpeek"), _LOGS),
     **dict.fromkeys(("sinfo", "pbsnodes", "bhosts", "nodes", "node", "hosts", "machines"), _MACHINES),
     **dict.fromkeys(("sacct", "sreport", "history", "bhist", "usage"), _PAST),
@@ -49,7 +53,20 @@ HABITS: Final[dict[str, str]] = {
 """By the word that people type: the commands that do it here."""
 
 READS: Final = frozenset(
-    {"ls", "show", "why", "logs", "top", "wait", "cost", "budgets", "clusters", "reservations", "pools", "agents"}
+    {
+        "ls",
+        "show",
+        "why",
+        "logs",
+        "top",
+        "wait",
+        "cost",
+        "budgets",
+        "clusters",
+        "reservations",
+        "pools",
+        "agents",
+    }
     | {"graph", "events", "doctor", "replay", "simulate", "backtest", "schema", "completion", "version"}
 )
 """Commands that change nothing if they are typed without an action."""
@@ -59,16 +76,20 @@ def hint(word: str, known: frozenset[str]) -> str:
     """Return what to type instead of an unknown command."""
     if (ours := HABITS.get(word.lower())) is not None:
         return ours
-    near = [name for name in get_close_matches(word, sorted(known), n=5) if name in READS or _typo(word, name)]
+    near = [
+        name for name in get_close_matches(word, sorted(known), n=5) if name in READS or _typo(word, name)
+    ]
     return f"did you mean `spill {near[0]}`?" if near else "`spill --help` lists commands"
 
 
 def _typo(word: str, name: str) -> bool:
     """Return whether a word is a name with one letter too many, missing or wrong, or two in the wrong order."""
-    start = next((at for at, (a, b) in enumerate(zip(word, name, strict=False)) if a != b), min(len(word), len(name)))
+    start = next(
+        (at for at, (a, b) in enumerate(zip(word, name, strict=False)) if a != b), min(len(word), len(name))
+    )
     word, name = word[start:], name[start:]
     while word and name and word[-1] == name[-1]:
         word, name = word[:-1], name[:-1]
-    if len(word) == len(name) == 2:  # noqa: PLR2004 - two letters in the wrong order
+    if len(word) == len(name) == 2:
         return word == name[::-1]
     return start > 0 and len(word) <= 1 and len(name) <= 1

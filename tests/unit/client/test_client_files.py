@@ -59,7 +59,19 @@ def test_what_an_entry_means(work: Path, given: Any, there: list[str]) -> None:
     ("given", "there"),
     [
         ("**", ["data/a.csv", "data/b.csv", "data/deep/c.csv", "run.sh", "x[1].txt"]),
-        ("*", ["data/a.csv", "data/b.csv", "data/deep/c.csv", "latest/a.csv", "latest/b.csv", "latest/deep/c.csv", "run.sh", "x[1].txt"]),
+        (
+            "*",
+            [
+                "data/a.csv",
+                "data/b.csv",
+                "data/deep/c.csv",
+                "latest/a.csv",
+                "latest/b.csv",
+                "latest/deep/c.csv",
+                "run.sh",
+                "x[1].txt",
+            ],
+        ),
         ("data/**", ["data/a.csv", "data/b.csv", "data/deep/c.csv"]),
         ("**/c*", ["data/deep/c.csv"]),
         (".git", [".git/.lock", ".git/config"]),
@@ -68,7 +80,9 @@ def test_what_an_entry_means(work: Path, given: Any, there: list[str]) -> None:
         (".env", [".env"]),
     ],
 )
-def test_a_pattern_sends_no_hidden_files_that_it_does_not_name(work: Path, given: str, there: list[str]) -> None:
+def test_a_pattern_sends_no_hidden_files_that_it_does_not_name(
+    work: Path, given: str, there: list[str]
+) -> None:
     for name in (".env", ".git/config", ".git/.lock", "data/deep/.cache/x"):
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text(name)
