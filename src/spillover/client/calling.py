@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from os import PathLike
 from typing import Any, Final, NamedTuple, TypedDict
 
 from spillover.client import asks, transfers
@@ -49,6 +50,8 @@ class CallOptions(TypedDict, total=False):
     retry: dict[str, int]
     env: dict[str, str]
     workdir: str
+    inputs: list[str | PathLike[str] | dict[str, Any]]
+    outputs: list[str]
     after: list[Any]
     key: str
 
@@ -125,15 +128,16 @@ def _pickled(value: object) -> bytes:
 
 
 def submitted(parcel: Parcel | None, size: int | None, kept: dict[str, float]) -> Flow[Gathering]:
-    """Upload missing blobs, then submit the calls; `kept` are known blobs of the server, and since when."""
+    """Upload missing blobs and inputs, then submit the calls; `kept` are known blobs of the server, and since when."""
     if parcel is None:
         return Gathering("", size)
+    docs = yield from transfers.send_inputs([parcel.doc], None)
     now = time.monotonic()
     unsure = [digest for digest in parcel.blobs if now - kept.get(digest, -ASK_AGAIN) >= ASK_AGAIN]
     for digest in (yield from transfers.missing(unsure)) if unsure else ():
         yield from asks.put_blob(digest, Upload(parcel.blobs[digest]))
     kept.update(dict.fromkeys(unsure, now))
-    (job,) = yield from asks.submit([parcel.doc])
+    (job,) = yield from asks.submit(docs)
     return Gathering(job, size)
 
 

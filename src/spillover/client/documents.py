@@ -81,7 +81,11 @@ def _plain(value: Any) -> Any:
     """Convert a value to plain data."""
     if isinstance(value, timedelta):
         return f"{value / timedelta(microseconds=1):.0f}us"
-    return str(value) if isinstance(value, os.PathLike) else value
+    if isinstance(value, os.PathLike):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _said(path: str, message: str) -> str:

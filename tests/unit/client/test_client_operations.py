@@ -9,13 +9,13 @@ import pytest
 
 from spillover.client import AsyncClient, Client, Refused, Unreachable, WaitTimeout, asks, transfers
 from spillover.client.asks import Ask, ask
-from spillover.client.calling import Parcel, map_of, submitted
+from spillover.client.calling import CallOptions, Parcel, a_call, a_map, map_of, submitted
 from spillover.client.flows import Pages, ReadingFlow
 from spillover.client.gathering import Endings, Gathering
 from spillover.client.steps import ClientStep, Flow, Work
 from spillover.ports.blobs import digest_of
 from spillover.wire import endpoints
-from spillover.wire.api import FilesView, FileView, JobPage, ResultPage, ResultView
+from spillover.wire.api import FilesView, FileView, JobPage, ResultPage, ResultView, ServerView
 
 T = TypeVar("T")
 DIGEST = "0" * 64
@@ -27,6 +27,7 @@ class Told:
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
         self.asked: list[str] = []
+        self.last = b""
 
     def run(self, flow: Flow[T]) -> T:
         try:
@@ -49,6 +50,7 @@ class Told:
             return answer if isinstance(answer, Exception) else None
         assert isinstance(step, Ask)
         self.asked.append(f"{step.method} {step.path}")
+        self.last = step.body or b""
         return answer
 
 
@@ -83,6 +85,29 @@ def test_only_files_that_are_not_there_are_fetched(tmp_path: Path) -> None:
     assert new == [tmp_path / "new"]
     assert new[0].stat().st_mode & 0o111
     assert moved == [(0, 3), (3, 3)]
+
+
+def test_the_inputs_of_calls_are_sent_before_they_are_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_bytes(b"x")
+    (tmp_path / "b.csv").write_bytes(b"y")
+    options: CallOptions = {"inputs": [Path("a.csv"), {"path": Path("b.csv"), "as": "c.csv"}]}
+    server = ServerView(**dict.fromkeys(ServerView.__struct_fields__) | {"max_inputs": 1 << 20})
+    one, (many, size) = a_call(len, ("abc",), {}, options), a_map(len, [("abc",)], {}, options)
+    for parcel, number in ((one, None), (many, size)):
+        told = Told(server, [digest_of(b"y")], None, [], ["j"])
+        assert told.run(submitted(parcel, number, {})).job == "j"
+        assert told.asked == [
+            "GET /v1/server",
+            "POST /v1/blobs/missing",
+            f"PUT /v1/blobs/{digest_of(b'y')}",
+            "POST /v1/blobs/missing",
+            "POST /v1/jobs",
+        ]
+        assert b'"path":"c.csv"' in told.last
+        assert digest_of(b"x").encode() in told.last
 
 
 def test_calls_are_submitted_once_the_server_has_what_they_need() -> None:
