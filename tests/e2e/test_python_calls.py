@@ -112,6 +112,33 @@ def test_a_map_of_nothing_is_nothing(client: Client) -> None:
     assert [job.id for job in client.jobs()] == before
 
 
+def test_files_travel_with_calls_and_back(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "word.txt").write_text("hello")
+
+    def shout(index: int) -> str:
+        text = Path("word.txt").read_text().upper()
+        Path("made.txt").write_text(f"{text} {index}")
+        return text
+
+    call = client.call(shout, 7, options={"inputs": [Path("word.txt")], "outputs": ["made.txt"]})
+    assert call.result(60) == "HELLO"
+    client.fetch(call.job, tmp_path / "back")
+    assert (tmp_path / "back" / "made.txt").read_text() == "HELLO 7"
+    assert list(client.map(shout, range(3), options={"inputs": ["*.txt"]})) == ["HELLO"] * 3
+
+
+def test_a_call_whose_module_is_missing_there_is_an_error_of_the_client(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "only_here.py").write_text("def work():\n    return 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from only_here import work  # type: ignore[import-not-found] # noqa: PLC0415 - made by this test
+
+    call = client.call(work, options={"workdir": "/"})
+    with pytest.raises(CallFailed, match="No module named 'only_here'; .* must have the packages"):
+        call.result(60)
+
+
 def test_one_failure_of_a_map_is_its_own(client: Client) -> None:
     halves = client.map(lambda x: 10 // x, [1, 0, 2])
     assert isinstance(halves[1].exception(60), ZeroDivisionError)

@@ -214,6 +214,8 @@ def error_of(result: ResultView, value: bytes | None) -> BaseException | None:
     if isinstance(raised, dict):
         return RemoteError(str(raised.get("error")), str(raised.get("traceback")), result.id, result.state)
     whole, said, trace = raised
+    if not whole and not trace:
+        return _not_made(result, said)
     remote = RemoteError(said, trace, result.id, result.state)
     try:
         error = pickle.loads(whole)  # noqa: S301 - from the server that the caller trusts with the call
@@ -221,8 +223,17 @@ def error_of(result: ResultView, value: bytes | None) -> BaseException | None:
         return remote
     if not isinstance(error, BaseException):
         return remote
+    if type(error).__module__.startswith(
+        "spillover.agent."
+    ):  # agents of earlier releases sent their own errors
+        return _not_made(result, str(error))
     error.__cause__ = remote
     return error
+
+
+def _not_made(result: ResultView, why: str) -> CallFailed:
+    """Return the error of a call that the agent could not make."""
+    return CallFailed(f"{result.id} {result.state}: {why}", result.id, result.state)
 
 
 def _loaded(value: bytes) -> object:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from spillover.agent.runners.outcomes import RunnerCannotRun, failure, trace_of
 from spillover.client.calling import INLINE, a_call, a_map
 from spillover.client.errors import CallFailed, RemoteError
 from spillover.client.gathering import MOST_RANGES, Gathering, error_of, outcome
@@ -129,6 +130,15 @@ def test_what_was_raised_is_raised_with_its_cause() -> None:
     assert error.__cause__.traceback == "Traceback ..."
     with pytest.raises(KeyError):
         outcome(ended(state="FAILED"), value)
+
+
+def test_a_call_that_could_not_be_made_is_an_error_of_the_client() -> None:
+    said = "No module named 'numpy'; install it there"
+    earlier = pickle.dumps((pickle.dumps(RunnerCannotRun(said)), f"RunnerCannotRun: {said}", said))
+    for value in (failure(RunnerCannotRun(said), trace_of(RunnerCannotRun(said)), plain=False), earlier):
+        error = error_of(ended(state="FAILED"), value)
+        assert type(error) is CallFailed
+        assert str(error) == f"abc FAILED: {said}"
 
 
 @pytest.mark.parametrize("whole", [b"", b"no pickle", pickle.dumps("no exception")])

@@ -251,12 +251,12 @@ class Worker:
             args: tuple[Any, ...] = ()
             kwargs: dict[str, Any] = {}
             if context.arguments:
-                args, kwargs = pickle.loads(context.arguments)  # noqa: S301 - users who may submit may run any code
+                args, kwargs = _unpickled(context.arguments, "arguments")
             if context.items:
                 items = self._items.get(context.items)
                 if items is None:
                     items = self._items[context.items] = Items(context.items)
-                args = (*pickle.loads(items[index - context.first if index >= 0 else 0]), *args)  # noqa: S301 - as above
+                args = (*_unpickled(items[index - context.first if index >= 0 else 0], "arguments"), *args)
             value = function(*args, **kwargs)
         if type(value) is CoroutineType:
             import asyncio  # noqa: PLC0415 - few functions need it
@@ -276,13 +276,7 @@ class Worker:
                 f"the function was pickled by Python {version}, but the agent calls it with {ours}; "
                 "start the agent with --python PATH of the same version"
             )
-        try:
-            function = pickle.loads(body)  # noqa: S301 - as above
-        except ModuleNotFoundError as error:
-            raise RunnerCannotRun(
-                f"{error}; {sys.executable} must have the packages that the function needs; install them "
-                "there, or start the agent with --python PATH"
-            ) from error
+        function = _unpickled(body, "function")
         if len(self._functions) >= MOST_FUNCTIONS:
             self._functions.pop(next(iter(self._functions)))
         self._functions[path] = function
@@ -381,6 +375,21 @@ class Worker:
                         answers.append((NAMED, what))
             orders.sendall(pack(answers))
         os._exit(0)  # the agent is gone
+
+
+def _unpickled(data: bytes, what: str) -> Any:
+    """Unpickle the function or the arguments of a call; raise RunnerCannotRun if this interpreter lacks the code."""
+    try:
+        return pickle.loads(data)  # noqa: S301 - users who may submit may run any code
+    except ModuleNotFoundError as error:
+        raise RunnerCannotRun(
+            f"{error}; {sys.executable} must have the packages for the {what} of the call; install them "
+            "there, or start the agent with --python PATH"
+        ) from error
+    except (ImportError, AttributeError) as error:
+        raise RunnerCannotRun(
+            f"the {what} of the call cannot be read: {error}; {sys.executable} has another version of that module"
+        ) from error
 
 
 def _without_children() -> bool:
