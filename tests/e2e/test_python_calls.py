@@ -135,7 +135,7 @@ def test_a_call_whose_module_is_missing_there_is_an_error_of_the_client(
     from only_here import work  # type: ignore[import-not-found] # noqa: PLC0415 - made by this test
 
     call = client.call(work, options={"workdir": "/"})
-    with pytest.raises(CallFailed, match="No module named 'only_here'; .* must have the packages"):
+    with pytest.raises(CallFailed, match=r"No module named 'only_here'; .* must have the packages"):
         call.result(60)
 
 
