@@ -258,7 +258,7 @@ class Metrics:
         self._cost = Counter("spill_cost", "Cost of ended jobs, in the currency.", registry=self.registry)
         self._wait = Histogram(
             "spill_wait_seconds",
-            "Time from submission to placement.",
+            "Time that a job waited until a placement, before all its attempts together.",
             buckets=(0.01, 0.1, 1, 10, 60, 600, 3600, 36_000),
             registry=self.registry,
         )
@@ -294,7 +294,7 @@ class Metrics:
         """Record how long a job waited for its placement."""
         found = self._loop.state.jobs.get(job)
         if found is not None:
-            self._wait.observe(max(0, placed - found.submitted) / SECOND)
+            self._wait.observe(found.waited(placed) / SECOND)
 
     def _is_array(self, event: JobEnded) -> bool:
         """Return whether an array ended, if it is not archived yet."""

@@ -222,7 +222,7 @@ def test_why_prints_the_sentence_then_the_facts(spill: Callable[..., Any]) -> No
         "train waits for 2 CPU on one machine of onprem.\n"
         "\n"
         "state            QUEUED\n"
-        "waiting since    2026-01-31 10:00:00 UTC (1m30s ago)\n"
+        "waiting since    2026-01-31 10:00:00 UTC (waited 1m30s)\n"
         "may spill at     2026-01-31 10:05:00 UTC (in 3m30s)\n"
         "ahead of it      3 jobs\n"
         "expected to run  45s (its walltime)\n"

@@ -4,7 +4,7 @@ from msgspec import structs
 from spillover.cli.printing.listing import place
 from spillover.control.requests.dry_run import forecasts
 from spillover.control.views.jobs import ended_sentence, job_view, why_view
-from spillover.core.proposals import AgentGone, Drain, NewJob, Outcome, Resume, Submit
+from spillover.core.proposals import Act, AgentGone, Drain, NewJob, Outcome, Resume, Submit
 from spillover.deciding.whatif import Snapshot, Trial, try_jobs
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.budget import Budget, Of, Per
@@ -62,6 +62,23 @@ def test_a_job_that_is_out_of_sight_says_why_in_a_sentence(world: World, reason:
     world.start("one")
     text = why_view(world.engine, world.job("one"), world.now, cluster_reason=lambda _: reason).sentence
     assert text.startswith(f"one has run on onprem/n1 for 0s: owned capacity had room; {said}")
+
+
+def test_the_wait_of_a_job_does_not_count_the_time_of_earlier_attempts(world: World) -> None:
+    world.submit(a_job("one"), a_job("two"))
+    world.start("one")
+    world.wait(seconds=4)
+    world.finish("one", ran=4.0)
+    world.start("two")
+    world.wait(seconds=100)
+    world.propose(Drain(ClusterName("onprem"), NodeName("n1"), "ada"))
+    world.act(Act.REQUEUE, "two")
+    world.finish("two", ran=100.0, outcome=Outcome.STOPPED)
+    came = world.now
+    world.wait(seconds=3)
+    view = why_view(world.engine, world.job("two"), world.now)
+    assert (view.waited_s, view.waiting_since) == (7.0, format_time(came))
+    assert "two has waited 7s: " in view.sentence
 
 
 def test_a_job_that_runs_says_when_it_is_expected_to_end(world: World) -> None:

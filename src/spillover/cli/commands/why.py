@@ -96,7 +96,7 @@ def explain(out: Output, why: "WhyView", awaited: str = "", currency: str = "") 
 
 def facts(why: "WhyView", awaited: str = "", currency: str = "") -> list[tuple[str, str]]:
     """Return the facts behind the sentence; the caller omits empty ones."""
-    waited = f" ({duration(why.waited_s)} ago)" if why.waited_s is not None else ""
+    waited = f" (waited {duration(why.waited_s)})" if why.waited_s is not None else ""
     spills = f" (in {duration(why.spills_in_s)})" if why.spills_in_s is not None else ""
     return [
         ("state", why.state),

@@ -308,8 +308,8 @@ def why_view(
         state=job.state,
         reason=reason_view(said.reason),
         sentence=_with_note(sentence(job, said, now, ahead=ahead), note_of(engine.index, job, now)),
-        waiting_since=format_time(job.submitted) if waits else None,
-        waited_s=max(0, now - job.submitted) / SECOND if waits else None,
+        waiting_since=format_time(job.waiting_since) if waits else None,
+        waited_s=job.waited(now) / SECOND if waits else None,
         spills_at=when(said.spills_at),
         spills_in_s=None if spills_in is None else spills_in / SECOND,
         ahead=said.ahead if job.state is JobState.QUEUED else None,
@@ -361,7 +361,7 @@ def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> s
         return ended_sentence(job.id, phase.state, place, phase.why, phase.placed)
     if isinstance(phase, Spread):
         return f"{job.id} is an array, and all its members have been placed"
-    text = f"{job.id} has waited {format_duration(now - job.submitted)}: {said.reason}"
+    text = f"{job.id} has waited {format_duration(job.waited(now))}: {said.reason}"
     if said.reason is not None and said.reason.never:
         return text + f"; {_never(said.reason)}"
     if job.state is JobState.HELD:

@@ -252,6 +252,7 @@ def requeued(state: State, event: JobRequeued) -> None:
     """Return a job to the queue."""
     job = job_of(state, event.job, event)
     _leave_place(state, job)
+    _end_attempt(job, event)
     if state.machines and isinstance(phase := job.phase, Placed | Running):
         spent = event.cost - job.cost
         machines.leave_place(state, phase.cluster, nodes_of(job), spent, event.at, event.why)
@@ -278,6 +279,17 @@ def requeued(state: State, event: JobRequeued) -> None:
     enter_queue(state, job)
     if event.why is Back.RELEASED:
         job.due = due  # it never ran, so a wait that was over stays over
+
+
+def _end_attempt(job: Job, event: JobRequeued) -> None:
+    """Count the time of an attempt, which is no wait; one that was returned before it started was only that."""
+    phase = job.phase
+    if event.why is Back.RELEASED or not isinstance(phase, Placed | Running):
+        return
+    if job.extra is NO_EXTRA:
+        job.extra = Extra()
+    job.extra.attempted += max(0, event.at - phase.at)
+    job.extra.requeued = event.at
 
 
 def _count_return(state: State, job: Job, event: JobRequeued) -> None:

@@ -175,6 +175,10 @@ class Extra(Struct, array_like=True, gc=False):
     """How many times its rented machine was taken back or ended."""
     unprepared: tuple[NodeKey, ...] = ()
     """Nodes that could not prepare it; it uses others, if those have room."""
+    attempted: int = 0
+    """Nanoseconds from the placement of each earlier attempt to its return to the queue. They are no wait."""
+    requeued: int = 0
+    """When it last returned to the queue, nanoseconds UTC; 0 if it never did."""
 
 
 NO_EXTRA = Extra()
@@ -231,6 +235,15 @@ class Job(Struct, array_like=True, gc=False):
         """Nanoseconds that the current attempt may run: its walltime, or what its cap pays for; None is no limit."""
         own = self.terms.walltime
         return own if own is not None or self.extra.hold is None else self.extra.hold.limit
+
+    @property
+    def waiting_since(self) -> int:
+        """When it came to the queue the last time, nanoseconds UTC."""
+        return self.extra.requeued or self.submitted
+
+    def waited(self, until: int) -> int:
+        """Return the nanoseconds up to a time that it waited, before all attempts together, but not within one."""
+        return max(0, until - self.submitted - self.extra.attempted)
 
     @property
     def lease(self) -> Lease:

@@ -224,7 +224,9 @@ class WhyView(Struct, frozen=True):
     sentence: str
     """The whole explanation in one sentence."""
     waiting_since: Time | None
+    """When it came to the queue the last time; null if it does not wait."""
     waited_s: float | None
+    """How long it waited before all attempts together, without the time of attempts; null if it does not wait."""
     spills_at: Time | None
     """When it may be rented; null if never, or already."""
     spills_in_s: float | None
