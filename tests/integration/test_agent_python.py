@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -146,7 +147,23 @@ async def output_of(server: ScriptedServer, job: str, *, stderr: bool = False) -
 
 
 async def test_an_agent_offers_python(server: ScriptedServer, agent: AgentProcess) -> None:
-    assert "python" in server.registrations[0].offers
+    offers = server.registrations[0].offers
+    assert "python" in offers
+    assert f"python:{sys.version_info[0]}.{sys.version_info[1]}" in offers
+
+
+async def test_an_agent_offers_the_version_of_the_interpreter_that_it_was_given(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho 3.42\n")
+    other.chmod(0o755)
+    async with AgentProcess(server.data, "--python", str(other)):
+        await server.connected()
+    assert [word for word in server.registrations[0].offers if word.startswith("python")] == [
+        "python",
+        "python:3.42",
+    ]
 
 
 async def test_a_call_returns_plain_data(server: ScriptedServer, agent: AgentProcess, workdir: Path) -> None:

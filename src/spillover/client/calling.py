@@ -101,7 +101,8 @@ def _parcel(
     options: CallOptions | None,
 ) -> Parcel:
     """Return the job of a pickled function."""
-    head = MAGIC + f"{sys.version_info[0]}.{sys.version_info[1]}\n".encode()
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    head = MAGIC + f"{version}\n".encode()
     pickled = head + _pickled(function)
     python: dict[str, Any] = {"function": digest_of(pickled)}
     blobs = {python["function"]: pickled}
@@ -114,6 +115,10 @@ def _parcel(
     name = clean_name(getattr(function, "__name__", type(function).__name__).strip("<>"))
     fields: dict[str, Any] = {"name": name, "key": f"call-{uuid.uuid4().hex}", **(options or {})}
     fields["python"] = python
+    # What is pickled here can be read only by the same version.
+    needs = list(fields.get("needs") or ())
+    if not any(word.startswith("python:") for word in needs):
+        fields["needs"] = [*needs, f"python:{version}"]
     if array is not None:
         fields["array"] = array
     return Parcel(from_fields(fields), blobs)

@@ -18,7 +18,7 @@ from spillover.core.records.nodes import Node
 from spillover.core.state import State
 from spillover.deciding.cycle.draws import mixed
 from spillover.deciding.queue.index import SchedulingIndex
-from spillover.model.admission import matches
+from spillover.model.admission import matches, offered
 from spillover.model.ids import ClusterName, JobId, job_of_task
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
@@ -73,7 +73,7 @@ class _Thief:
         self.node = node
         self._barred = barred
         """Returns whether it is closed to a job."""
-        self.offers = frozenset(node.offers)
+        self.offers = offered(node.offers)
         self.room = free_capacity(node)
         for resources in coming:
             self.room = self.room - resources

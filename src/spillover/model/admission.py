@@ -4,6 +4,7 @@ Nodes are matched exactly as the Kubernetes scheduler does it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from spillover.model.cluster import ClusterSpec, Role, Taint
@@ -34,8 +35,21 @@ PROPERTY: Final = "property"
 """The field of a node that has all words that it offers, and the names of its labels."""
 CONSTRAINTS: Final = "constraints"
 """Work with constraints on nodes; only agents support it. Pods have rules of their own in their manifest."""
+PYTHON: Final = "python"
+"""The word for Python calls. `python:3.12` and the like are the words for those of one version."""
+_PYTHONS: Final = frozenset(f"{PYTHON}:3.{minor}" for minor in range(8, 50))
 MOST_DIGITS: Final = 64
 """Longest number that labels are compared with; no label is longer."""
+
+
+@lru_cache(maxsize=256)
+def offered(words: tuple[str, ...]) -> frozenset[str]:
+    """Return all words that a node offers; one that does not tell its version of Python may have any.
+
+    Agents of earlier releases do not, and no machine does that has not joined yet.
+    """
+    unknown = PYTHON in words and not any(word.startswith(f"{PYTHON}:") for word in words)
+    return frozenset(words) | _PYTHONS if unknown else frozenset(words)
 
 
 def refused_by(where: Where, spec: ClusterSpec) -> str:

@@ -47,6 +47,13 @@ def test_a_call_is_a_job_with_its_function_as_a_blob() -> None:
     assert parcel.doc["spec"]["key"].startswith("call-")
 
 
+def test_a_call_needs_the_python_that_pickled_it() -> None:
+    own = f"python:{sys.version_info[0]}.{sys.version_info[1]}"
+    assert a_call(len, ("abc",), {}, None).doc["spec"]["needs"] == [own]
+    assert a_call(len, ("abc",), {}, {"needs": ["fast"]}).doc["spec"]["needs"] == ["fast", own]
+    assert a_call(len, ("abc",), {}, {"needs": ["python:3.9"]}).doc["spec"]["needs"] == ["python:3.9"]
+
+
 def test_large_arguments_are_a_blob_too() -> None:
     parcel = a_call(len, (b"x" * INLINE,), {"a": 1}, None)
     python = parcel.doc["spec"]["python"]

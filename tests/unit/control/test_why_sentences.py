@@ -292,6 +292,26 @@ def answers(world: World, job: str) -> dict[str, str]:
     return {each.cluster: each.reason.message for each in view.clusters if each.reason is not None}
 
 
+def test_a_call_for_a_python_that_no_agent_has_names_those_that_there_are() -> None:
+    world = World(load, clusters=(OWNED,))
+    world.agent("n1", offers=("python", "python:3.11"))
+    world.submit(a_job("call").needing("python", "python:3.12"))
+    assert told(world, "call").startswith(
+        "call has waited 0s: no cluster offers python:3.12: agents have Python 3.11; "
+        "start one with --python PATH of that version"
+    )
+    world.agent("n2", offers=("python", "python:3.12"))
+    world.wait(seconds=1)
+    assert world.where("call") == "onprem/n2"
+
+
+def test_an_agent_that_does_not_tell_its_version_of_python_gets_calls_of_all() -> None:
+    world = World(load, clusters=(OWNED,))
+    world.agent("old", cpus=2, offers=("python",))
+    world.submit(a_job("new client").needing("python", "python:3.12"), a_job("old client").needing("python"))
+    assert {world.where("new client"), world.where("old client")} == {"onprem/old"}
+
+
 def test_a_job_that_needs_what_nobody_offers_says_so_for_all_clusters_and_for_each(world: World) -> None:
     world.agent("v1", cluster="cloud")
     world.submit(a_job("one").needing("gpu:a100"))

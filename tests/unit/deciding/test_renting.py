@@ -703,3 +703,17 @@ def test_a_pool_with_machines_keeps_its_provider() -> None:
     w.propose(PausePool(CLOUD, "ada", end=True))
     end(w)
     assert isinstance(w.propose(UpdateCluster(other, "ada")), Done)
+
+
+def test_a_call_of_any_python_gets_a_machine_until_one_joined_with_another() -> None:
+    w = world(SMALL)
+    w.submit(rented("call").needing("python", "python:3.12"))
+    assert len(wanted(w)) == 1
+    (machine,) = in_state(w, MachineState.WANTED)
+    w.propose(SeeMade(CLOUD, machine, "i-1", w.now))
+    w.wait(seconds=90)
+    w.agent(machine, cpus=4, memory=16 * GIB, cluster="cloud", offers=("python", "python:3.11"))
+    w.wait(seconds=3600)
+    assert (w.where("call"), len(wanted(w))) == (None, 1), "another machine would not help"
+    w.submit(rented("other").needing("python", "python:3.11"))
+    assert w.where("other") == f"cloud/{machine}" or len(wanted(w)) == 2

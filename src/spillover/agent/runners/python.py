@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -36,6 +37,9 @@ WATCH_RUSH: Final = 0.005
 """Seconds between two checks of the output of running calls, normally and while one writes fast."""
 RUSHING: Final = 4 << 20
 """Bytes between two checks above which a call counts as writing fast."""
+ANSWER: Final = 20.0
+"""Seconds that an interpreter may take to say its version."""
+_VERSION: Final = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
 NEW_CODE: Final = 1
 """Exit code of a call whose worker exited with 0 before the call returned."""
 
@@ -51,6 +55,8 @@ class PythonCalls:
         self._context = context
         named = context.settings.get("python")
         self._python = (shutil.which(named) or named) if named else sys.executable
+        self._version = ""
+        """Such as 3.12; empty until it is known, or if the interpreter does not work."""
         self._output = context.folder / "output"
         self._stems = str(self._output)
         self._warm = WarmWorkers(context, self._python, self._process)
@@ -64,13 +70,14 @@ class PythonCalls:
     # --- the port
 
     def offer(self) -> RunnerOffer:
-        """Offer Python, if there is an interpreter."""
+        """Offer Python, if there is an interpreter, and its version, if it works."""
         if os.access(self._python, os.X_OK):
-            return RunnerOffer(("python",))
+            return RunnerOffer(("python", f"python:{self._version}") if self._version else ("python",))
         return RunnerOffer(missing={"python": f"{self._python} cannot be run"})
 
     async def open(self) -> None:
-        """Listen for workers."""
+        """Listen for workers, and find out the version of the interpreter."""
+        self._version = await _version_of(self._python)
         (self._output / "spool").mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._warm.open(self._results, self._answers)
 
@@ -356,6 +363,32 @@ class PythonCalls:
             self._look_later()
         if sights:
             self._context.seen(sights)
+
+
+async def _version_of(python: str) -> str:
+    """Return the version of an interpreter, such as 3.12; empty if it does not work."""
+    if python == sys.executable:
+        return f"{sys.version_info[0]}.{sys.version_info[1]}"
+    try:
+        asked = await asyncio.create_subprocess_exec(
+            python,
+            "-c",
+            "import sys; print('%d.%d' % sys.version_info[:2])",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except OSError:
+        return ""
+    try:
+        async with asyncio.timeout(ANSWER):
+            said, _ = await asked.communicate()
+    except TimeoutError:
+        asked.kill()
+        await asked.wait()
+        return ""
+    version = said.decode(errors="replace").strip()
+    return version if asked.returncode == 0 and _VERSION.fullmatch(version) else ""
 
 
 def _ended(call: WorkerCall, record: tuple[Any, ...]) -> ProcessEnded:

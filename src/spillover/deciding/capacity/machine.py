@@ -19,7 +19,7 @@ from spillover.deciding.capacity.amounts import (
 )
 from spillover.deciding.capacity.inside import Left, Structure
 from spillover.deciding.capacity.windows import Window
-from spillover.model.admission import REPELLING, matches, may_run, repelled_by
+from spillover.model.admission import REPELLING, matches, may_run, offered, repelled_by
 from spillover.model.cluster import ClusterSpec, Taint
 from spillover.model.ids import NodeName
 from spillover.model.inside import Granted
@@ -329,7 +329,7 @@ class Machine(FreeAmounts):
 
         A job may ask for what is gone.
         """
-        offers, outdated = frozenset(node.offers), not node.gangs
+        offers, outdated = offered(node.offers), not node.gangs
         same = (
             self.labels == node.labels
             and self.taints == node.taints

@@ -19,6 +19,7 @@ from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.renting.offers import OpenOffer, offers_for
 from spillover.model.admission import (
     FOR_NOW,
+    PYTHON,
     cannot_run,
     matches,
     may_run,
@@ -117,7 +118,18 @@ def _because(state: State, missing: tuple[str, ...]) -> str:
         for word in missing:
             if (why := node.labels.get(f"{WITHOUT}{word}")) is not None:
                 return f"{node.key}: {why}"
-    return ""
+    return _other_pythons(state, missing)
+
+
+def _other_pythons(state: State, missing: tuple[str, ...]) -> str:
+    """Return which versions of Python agents offer instead of a missing one; empty if none does, or none is missing."""
+    if not any(word.startswith(f"{PYTHON}:") for word in missing):
+        return ""
+    words = {word for node in state.nodes.values() for word in node.offers if word.startswith(f"{PYTHON}:")}
+    other = [word.partition(":")[2] for word in sorted(words)]
+    if not other:
+        return ""
+    return f"agents have Python {' and '.join(other)}; start one with --python PATH of that version, or call from one of theirs"
 
 
 def refusal_of(state: State, cluster: Capacity, shape: Shape, job: JobId | None = None) -> Reason | None:
