@@ -1,6 +1,7 @@
 import io
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from spillover.forms.documents import MOST_BYTES
 from spillover.forms.files import read_file
 from spillover.forms.jobs.options import BY_FLAG, OPTIONS, as_flags, doc_from_options
 from spillover.forms.jobs.reading import BadForm, JobForm, read_job, read_jobs
-from spillover.forms.jobs.scripts import is_script
+from spillover.forms.jobs.scripts import AS_FILE, is_script
 from spillover.model.job import Argv, On, Shell
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE
@@ -59,8 +60,14 @@ def test_a_file_is_a_script_by_its_first_line_or_by_its_options() -> None:
         ("#!/bin/bash -e", ["/bin/bash", "-e", "-c", "{}", "script.sh"]),
         ("#!/usr/bin/env bash", ["/usr/bin/env", "bash", "-c", "{}", "script.sh"]),
         ("#!/bin/sh -x", ["/bin/sh", "-x", "-c", "{}", "script.sh"]),
-        ("#!/usr/bin/env -S python3 -u", ["/usr/bin/env", "python3", "-u", "-c", "{}"]),
-        ("#!/usr/bin/python3.11", ["/usr/bin/python3.11", "-c", "{}"]),
+        (
+            "#!/usr/bin/env -S python3 -u",
+            ["/usr/bin/env", "python3", "-u", "-c", AS_FILE, str(Path.cwd() / "dir/script.sh"), "{}"],
+        ),
+        (
+            "#!/usr/bin/python3.11",
+            ["/usr/bin/python3.11", "-c", AS_FILE, str(Path.cwd() / "dir/script.sh"), "{}"],
+        ),
         ("#! /usr/bin/perl -w", ["/usr/bin/perl", "-w", "-e", "{}"]),
     ],
 )
@@ -97,6 +104,37 @@ def test_what_a_script_becomes_really_runs(text: str) -> None:
     command = ["/bin/sh", "-c", work.run] if isinstance(work, Shell) else list(getattr(work, "command", ()))
     done = subprocess.run(command, capture_output=True, check=True, env={"PATH": os.environ["PATH"]})
     assert done.stdout == b"one\n"
+
+
+def run_python(text: str, source: str) -> subprocess.CompletedProcess[str]:
+    work = read(f"#!{sys.executable}\n{text}", source).spec.work
+    assert isinstance(work, Argv)
+    return subprocess.run(work.command, capture_output=True, check=False, text=True)
+
+
+def test_a_python_script_sees_itself_as_the_file_that_it_was(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("x = 7\n")
+    text = "import sys, pickle, beside\ndef f(): pass\nprint(__name__, __file__, sys.argv, sys.path[0], beside.x, pickle.loads(pickle.dumps(f)) is f, 'start' in globals())\n"
+    done = run_python(text, str(tmp_path / "p.py"))
+    path = tmp_path / "p.py"
+    assert (done.stdout, done.stderr) == (f"__main__ {path} ['{path}'] {tmp_path} 7 True False\n", "")
+    (tmp_path / "p.py").write_text(f"#!{sys.executable}\n{text}")
+    plain = subprocess.run([sys.executable, path], capture_output=True, check=True, text=True)
+    assert plain.stdout == done.stdout
+
+
+def test_the_traceback_of_a_python_script_is_that_of_a_file_also_where_there_is_none(tmp_path: Path) -> None:
+    text = "def fail():\n    raise ValueError('no')\n\nfail()\n"
+    path = tmp_path / "p.py"
+    done = run_python(text, str(path))
+    path.write_text(f"#!{sys.executable}\n{text}")
+    plain = subprocess.run([sys.executable, path], capture_output=True, check=False, text=True)
+    assert (done.returncode, done.stderr) == (1, plain.stderr)
+    wrong = run_python("x = = 1\n", str(tmp_path / "wrong.py"))
+    assert f'File "{tmp_path}/wrong.py", line 2' in wrong.stderr
+    assert "AS_FILE" not in wrong.stderr
+    assert "<string>" not in wrong.stderr
+    assert run_python("import sys; sys.exit(3)\n", str(path)).returncode == 3
 
 
 def test_all_problems_of_a_script_are_told_with_their_lines() -> None:

@@ -1,7 +1,8 @@
 """Reads scripts as jobs: `#SPILL --cpu 4 --walltime 2h` lines in the comments at the top replace a job file.
 
 The job contains the script's text, so that machines without the file can run it. Text for `sh` becomes the job's `run`.
-Text for other interpreters that accept a program as an argument becomes `INTERPRETER -c TEXT`. For all others, and for
+Text for other interpreters that accept a program as an argument becomes `INTERPRETER -c TEXT`, for Python by way of a few
+lines that let the text see itself as the file that it was. For all others, and for
 scripts too long for one argument, the job names the file by its path, which must then exist on the machine that runs
 it.
 """
@@ -24,6 +25,22 @@ _PREFIX: Final = "#SPILL"
 _SHELLS = frozenset({"bash", "dash", "ash", "zsh", "ksh", "mksh"})
 """Run as `-c TEXT NAME`; the name becomes `$0`."""
 _PYTHON = re.compile(r"python[0-9.]*|pypy[0-9.]*")
+AS_FILE: Final = """\
+import sys
+def start(path, text):
+    import linecache, os, traceback
+    main = sys.modules["__main__"].__dict__
+    del main["start"], sys.argv[0], sys.argv[1]
+    main["__file__"] = path
+    if sys.path[:1] == [""] and os.path.isdir(os.path.dirname(path)):
+        sys.path[0] = os.path.dirname(path)
+    linecache.cache[path] = len(text), None, text.splitlines(True), path
+    sys.excepthook = lambda kind, error, trace: traceback.print_exception(kind, error, trace and trace.tb_next and trace.tb_next.tb_next)
+    exec(compile(text, path, "exec", 0, True), main)
+start(*sys.argv[1:3])
+"""
+"""Runs the text of a Python script as `python PATH` would: with `__file__`, `sys.argv[0]`, its folder first in `sys.path`, and
+tracebacks that name the file and show its lines, also on a machine that has no such file."""
 _EVALUATE = frozenset({"perl", "ruby", "node"})
 """Run as `-e TEXT`."""
 
@@ -136,7 +153,9 @@ def _work(text: str, source: str, directory: str | None) -> dict[str, Any]:
     if fits and program in _SHELLS | {"sh"}:
         return {"command": [*interpreter, "-c", text, basename(source)]}
     if fits and _PYTHON.fullmatch(program):
-        return {"command": [*interpreter, "-c", text]}
+        if source == "-":
+            return {"command": [*interpreter, "-c", text]}
+        return {"command": [*interpreter, "-c", AS_FILE, abspath(source), text]}
     if fits and program in _EVALUATE:
         return {"command": [*interpreter, "-e", text]}
     return {"command": [*(interpreter or ["/bin/sh"]), _path(source, directory, fits=fits)]}
