@@ -9,6 +9,7 @@ from typing import Final, Self
 from msgspec import Struct, field, structs
 
 from spillover.control.agents.administration import act_on_agents
+from spillover.control.agents.silence import silence_of
 from spillover.control.driving.drivers import Drivers
 from spillover.control.live.loop import Loop
 from spillover.control.live.slices import slices
@@ -57,6 +58,7 @@ from spillover.deciding.engine import Engine
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.budget import CostBy, MachinesBy
 from spillover.model.ids import ClusterName, JobId
+from spillover.model.reasons import Reason
 from spillover.model.units import format_time
 from spillover.ports.archive import Archive, Finished
 from spillover.ports.blobs import GIB, BlobError
@@ -260,7 +262,9 @@ class LiveCommands:
             query = structs.replace(query, project=self._project)
         forecast = await self._starts.of_all() if query.starts else self._starts.recent()
         starts = None if forecast is None else forecast.starts
-        return await list_jobs(self._loop, self._parts.archive, query, self._project, starts)
+        return await list_jobs(
+            self._loop, self._parts.archive, query, self._project, starts, self._place_reason
+        )
 
     async def job(self, ref: str) -> JobDetail:
         """Return one job with its details."""
@@ -282,8 +286,7 @@ class LiveCommands:
         if isinstance(found, Finished):
             return views.finished_why(found, engine.policies.chosen.unknown_runtime)
         job = found.array if isinstance(found, PendingMember) else found
-        told = self._parts.drivers.reason_of
-        view = views.why_view(engine, job, self._loop.now(), self._project, told, self._problem)
+        view = views.why_view(engine, job, self._loop.now(), self._project, self._place_reason, self._problem)
         start, note = await self._starts.view_of(found)
         return structs.replace(view, id=found.id, expected_start=start, expected_start_note=note)
 
@@ -396,6 +399,10 @@ class LiveCommands:
     def _clusters(self, state: State) -> list[ClusterView]:
         return [cluster_view(state, spec, self._problem(spec.name)) for spec in state.facts.clusters]
 
+    def _place_reason(self, job: Job) -> Reason | None:
+        """Return why a placed job does not start or stop, or why nothing is known about it; None if all is well."""
+        return self._parts.drivers.reason_of(job) or silence_of(self._loop, self._parts.agents, job)
+
     def _problem(self, cluster: str) -> str | None:
         """Return why a cluster cannot be opened, or why its driver failed; None if all is well."""
         administration = self._parts.clusters
@@ -417,7 +424,7 @@ class LiveCommands:
         engine = await self._loop.read()
         state, reasons = (
             engine.state,
-            views.Reasons(engine, self._project, self._parts.drivers.reason_of, self._problem),
+            views.Reasons(engine, self._project, self._place_reason, self._problem),
         )
         placed = jobs_of(placed_jobs(state), self._project)
         aside = self._set_aside(engine)
@@ -529,7 +536,7 @@ class LiveCommands:
     async def _view(self, found: Found) -> JobView:
         """Return a job as a list shows it; a pending member of an array looks like a job."""
         engine = await self._loop.read()
-        reasons = views.Reasons(engine, self._project, self._parts.drivers.reason_of, self._problem)
+        reasons = views.Reasons(engine, self._project, self._place_reason, self._problem)
         match found:
             case Finished():
                 return views.finished_view(found, engine.policies.chosen.unknown_runtime)

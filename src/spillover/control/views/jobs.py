@@ -21,7 +21,16 @@ from spillover.deciding.forecast.estimates import estimate, expected_end
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model import ranges
 from spillover.model.ids import JobId, task_key
-from spillover.model.reasons import ClusterDown, Reason, Stopping, TooDear, TooLate, code_of, text_of_cluster
+from spillover.model.reasons import (
+    AgentSilent,
+    ClusterDown,
+    Reason,
+    Stopping,
+    TooDear,
+    TooLate,
+    code_of,
+    text_of_cluster,
+)
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, MONEY, SECOND, format_duration, format_money, format_time
 from spillover.ports.archive import Finished
@@ -349,6 +358,8 @@ def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> s
         if said.spills_at is not None:
             text += f"; it may spill over in {format_duration(max(0, said.spills_at - now))}"
         return text
+    if isinstance(phase, Running) and isinstance(said.reason, AgentSilent):
+        return f"{job.id} may still run on {phase.cluster}/{phase.node}: {said.reason}"
     if isinstance(phase, Placed | Running):
         since = phase.since if isinstance(phase, Running) else phase.at
         what = "has run" if isinstance(phase, Running) else "was placed"
@@ -380,8 +391,8 @@ def _meanwhile(reason: Reason | None) -> str:
     match reason:
         case None:
             return ""
-        case ClusterDown():
-            return f"; {reason}"  # its subject is the cluster; that of others is the job
+        case ClusterDown() | AgentSilent():
+            return f"; {reason}"  # its subject is the cluster or the agent; that of others is the job
         case _:
             return f"; it {reason}"
 

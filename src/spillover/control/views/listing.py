@@ -4,7 +4,7 @@ import base64
 import binascii
 import bisect
 import itertools
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -18,6 +18,7 @@ from spillover.core.records.jobs import Job
 from spillover.core.state import State
 from spillover.deciding.expected import StartRange
 from spillover.model.ids import JobId
+from spillover.model.reasons import Reason
 from spillover.ports.archive import Archive, Query, listed
 from spillover.ports.commands import CommandError, ErrorKind, JobQuery
 from spillover.wire.api import FieldProblem, JobPage, JobView
@@ -38,11 +39,15 @@ async def list_jobs(
     query: JobQuery,
     within: str | None = None,
     starts: Mapping[JobId, StartRange] | None = None,
+    place_reason: Callable[[Job], Reason | None] | None = None,
 ) -> JobPage:
-    """Return one page; `within` is the only project that the caller may see, `starts` are expected starts, if known."""
+    """Return one page; `within` is the only project that the caller may see, `starts` are expected starts, if known.
+
+    `place_reason` returns why nothing is known about a placed job, or why it does not start.
+    """
     before = _decode(query.cursor) if query.cursor is not None else None
     # The state first. A job that is archived meanwhile is then in both, never in neither.
-    shown = await _shown(loop, query, before, within)
+    shown = await _shown(loop, query, before, within, place_reason)
     rows = await archive.list(
         Query(
             state=query.state,
@@ -79,7 +84,11 @@ def _with_start(view: JobView, starts: Mapping[JobId, StartRange]) -> JobView:
 
 
 async def _shown(
-    loop: Loop, query: JobQuery, before: Place | None, within: str | None
+    loop: Loop,
+    query: JobQuery,
+    before: Place | None,
+    within: str | None,
+    place_reason: Callable[[Job], Reason | None] | None,
 ) -> dict[str, tuple[Place, JobView]]:
     """Return the first matching jobs of the state, at most one more than a page."""
     shown: dict[str, tuple[Place, JobView]] = {}
@@ -88,7 +97,7 @@ async def _shown(
             # Other work ran since the job was found. Read again, as it may have changed or left, and to show only
             # durable state.
             engine = await loop.read()
-            reasons = views.Reasons(engine, within)
+            reasons = views.Reasons(engine, within, place_reason)
             now = [engine.state.jobs.get(each.id) for each in some]
             for job in _matching([each for each in now if each is not None], query, before):
                 shown[job.id] = ((job.number, job.id), views.job_view(engine, job, reasons))

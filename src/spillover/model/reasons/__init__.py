@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from spillover.model.reasons.base import Never, NotNow
 from spillover.model.reasons.elsewhere import (
+    AgentSilent,
     BackingOff,
     ClusterDown,
     ClusterDrained,
@@ -158,6 +159,7 @@ Reason: TypeAlias = (
     | ReportUnusable
     | CouldNotStart
     | NotStarting
+    | AgentSilent
     | MembersFailed
 )
 
@@ -174,6 +176,7 @@ def _code(kind: type[Reason]) -> str:
 
 __all__ = [
     "AfterJobs",
+    "AgentSilent",
     "AgentsOutdated",
     "AllDrained",
     "AlwaysRented",

@@ -1,13 +1,11 @@
-"""Reasons why an external cluster takes no job, or why nothing is known about a job there."""
+"""Reasons why an external cluster takes no job, or why nothing is known about a job there or on an agent."""
 
 from typing import Final
 
 from spillover.model.cluster import ClusterHealth
-from spillover.model.ids import ClusterName
+from spillover.model.ids import ClusterName, NodeKey
 from spillover.model.reasons.base import NotNow
-from spillover.model.units import (
-    format_moment,
-)
+from spillover.model.units import FOREVER, format_moment
 
 
 class ClusterDown(NotNow, frozen=True, tag="cluster_down"):
@@ -99,3 +97,30 @@ class NotStarting(NotNow, frozen=True, tag="not_starting"):
         return (
             f"has been waiting to start on {self.cluster} since {format_moment(self.at)} ({self.what}{said})"
         )
+
+
+class AgentSilent(NotNow, frozen=True, tag="agent_silent"):
+    """Its agent does not answer, so nobody knows whether it still runs."""
+
+    agent: NodeKey
+    at: int
+    """When the agent was last heard from, nanoseconds UTC; null if it has not registered with this server."""
+    until: int
+    """When the lease expires, nanoseconds UTC; null if that is not known."""
+    started: bool
+    """Whether its process was started. If not, the lease has the short term."""
+    retried: bool
+    """Whether it returns to the queue then; else it fails."""
+
+    @property
+    def unanswered(self) -> str:
+        """Since when the agent does not answer."""
+        if self.at >= FOREVER:
+            return f"agent {self.agent} has not come back since the server started"
+        return f"agent {self.agent} has not answered since {format_moment(self.at)}"
+
+    def __str__(self) -> str:
+        term = "lost_after" if self.started else "the term of its lease"
+        by = f"within {term}" if self.until >= FOREVER else f"by {format_moment(self.until)} ({term})"
+        then = "returns to the queue" if self.retried else "fails, because retry.lost allows no more attempts"
+        return f"{self.unanswered}; if it does not come back {by}, the job {then}"
