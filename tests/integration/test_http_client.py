@@ -403,6 +403,15 @@ def test_only_keyed_submissions_are_repeated(
     assert len(server.inside.jobs) == (1 if key else 0)
 
 
+def test_a_server_that_does_not_accept_changes_does_not_leave_open_whether_it_did_one(
+    server: Threaded[Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.inside.control.loop, "problem", "cannot write spill.db: the disk is full")
+    with Client(server.url, TOKEN, patience=0) as client, pytest.raises(Unavailable) as refused:
+        client.submit(run="true")
+    assert str(refused.value) == "not accepting changes: cannot write spill.db: the disk is full"
+
+
 def test_faults_of_the_server_are_not_repeated(
     server: Threaded[Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -223,7 +223,7 @@ def refusal(ask: Ask[Any], status: int, body: bytes) -> SpillError:
         return Unavailable(problem.detail, kind=kind, retry_after=problem.retry_after_s)
     if status < 500:
         return Refused(problem.detail, status=status, kind=kind, problems=problem.problems)
-    note = "" if ask.repeatable or kind == "not_leader" else UNKNOWN
+    note = "" if ask.repeatable or kind == "not_leader" or problem.untouched else UNKNOWN
     return Unavailable(problem.detail + note, kind=kind, retry_after=problem.retry_after_s)
 
 

@@ -98,8 +98,12 @@ class CommandError(Exception):
         message: str,
         problems: Sequence[FieldProblem] = (),
         retry_after: float | None = None,
+        *,
+        untouched: bool = False,
     ) -> None:
         super().__init__(message)
+        self.untouched = untouched
+        """Whether it certainly changed nothing, though it is UNAVAILABLE."""
         self.kind = kind
         self.message = message
         """One line for users."""

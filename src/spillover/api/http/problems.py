@@ -63,8 +63,11 @@ class RequestRefused(Exception):
         problems: Sequence[FieldProblem] = (),
         headers: Mapping[str, str] | None = None,
         retry_after: float | None = None,
+        untouched: bool = False,
     ) -> None:
         super().__init__(detail)
+        self.untouched = untouched
+        """Whether the server certainly changed nothing."""
         self.status = status
         self.detail = detail
         self.kind = kind or WORDS[status]
@@ -84,6 +87,7 @@ class RequestRefused(Exception):
                 detail=self.detail,
                 problems=list(self.problems),
                 retry_after_s=self.retry_after,
+                untouched=self.untouched,
             )
         )
 
@@ -100,6 +104,7 @@ def refused(error: CommandError) -> RequestRefused:
         kind=error.kind.value,
         problems=error.problems,
         retry_after=after,
+        untouched=error.untouched,
         headers=None if after is None else {"retry-after": str(max(1, round(after)))},
     )
 

@@ -218,7 +218,7 @@ class Loop:
     def unavailable(self) -> CommandError:
         """Return the error for callers that want to change something now."""
         kind = ErrorKind.NOT_LEADER if self.lost_lead.is_set() else ErrorKind.UNAVAILABLE
-        return CommandError(kind, f"not accepting changes: {self.problem}", (), RETRY)
+        return CommandError(kind, f"not accepting changes: {self.problem}", (), RETRY, untouched=True)
 
     def now(self) -> int:
         """Return the time as the engine would get it."""

@@ -288,3 +288,5 @@ class Problem(Struct, frozen=True, omit_defaults=True):
     detail: str
     problems: list[FieldProblem] = field(default_factory=list)
     retry_after_s: float | None = None
+    untouched: bool = False
+    """True if the server certainly changed nothing, though it answers 503."""
