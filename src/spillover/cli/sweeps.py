@@ -13,6 +13,7 @@ from spillover.cli.printing.progress import progress
 from spillover.forms.oneline import Piece
 from spillover.model.policy import PolicySet
 from spillover.model.policy_options import write_policies
+from spillover.model.units import so_many
 from spillover.policies.loading import UnknownPolicy, load
 from spillover.sim.reports.failures import told_of
 from spillover.sim.reports.plot import Curve, Dot, check_plot, draw
@@ -181,7 +182,8 @@ def _draw(
         picture,
         curves,
         dots[0],
-        f"{_name(study.trace)}: {jobs:,} jobs on {args.owned}, rented at {args.rented}",
+        f"{_name(study.trace)}: {so_many(jobs)} on {args.owned}, rented at {args.rented}",
+        args.currency,
     )
 
 

@@ -138,6 +138,11 @@ def format_duration(nanoseconds: int) -> str:
     return "".join(parts)
 
 
+def so_many(count: int, what: str = "job") -> str:
+    """Format a number of things, such as `2 jobs`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def format_memory(size: int) -> str:
     """Format bytes in the largest binary unit, with at most one decimal."""
     for unit in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
@@ -151,10 +156,15 @@ def format_cpu(milli: int) -> str:
     return f"{milli / 1000:.3f}".rstrip("0").rstrip(".")
 
 
-def format_money(millionths: int, currency: str = "") -> str:
-    """Format millionths as an amount with two digits, or four if it is small."""
+def money_digits(*amounts: int) -> int:
+    """Return how many digits show all of these millionths: two, or four if one of them is small."""
+    return 2 if all(amount == 0 or abs(amount) >= MONEY for amount in amounts) else 4
+
+
+def format_money(millionths: int, currency: str = "", digits: int = 0) -> str:
+    """Format millionths as an amount with so many digits; 0 is two, or four if it is small."""
     amount = millionths / MONEY
-    digits = 2 if amount == 0 or abs(amount) >= 1 else 4
+    digits = digits or money_digits(millionths)
     return f"{amount:.{digits}f}" + (f" {currency}" if currency else "")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from spillover.cli.commands.cost import budget_columns, budget_row
+from spillover.cli.commands.cost import budget_columns, budget_rows
 from spillover.cli.printing.output import Output
 from spillover.wire.api import BudgetView, CostReport, CostView, MachineCosts, MachineCostView
 
@@ -71,6 +71,16 @@ def test_budgets_are_a_table(bank: Any, spill: Callable[..., Any]) -> None:
     assert spill("budgets").err == "spill: no budgets; set them under `budgets` in spill.yaml\n"
 
 
+def test_amounts_of_a_table_have_the_same_digits(bank: Any, spill: Callable[..., Any]) -> None:
+    bank.budgets = lambda: [
+        BudgetView("project", "vision", "month", "2027-01", AT, 5.0, 0.0042, 4.96, 0.0358, 0.0)
+    ]
+    (_, vision) = spill("budgets").out.splitlines()
+    assert vision.split()[3:7] == ["5.0000", "0.0042", "4.9600", "0.0358"]
+    bank.rows = [CostView("vision", 3, 212.87, 0.25, 0.0)]
+    assert spill("cost").out.splitlines()[1].split() == ["vision", "3", "212.8700", "0.2500", "-"]
+
+
 def test_show_tells_what_a_job_would_cost_and_what_is_held(
     client: Any, spill: Callable[..., Any], a_job: Any
 ) -> None:
@@ -90,7 +100,7 @@ def test_show_tells_what_a_job_would_cost_and_what_is_held(
 def test_a_narrow_terminal_leaves_out_when_a_period_ends_and_no_name(bank: Any, terminal: Output) -> None:
     name = "a-rather-long-name-of-it"
     one = BudgetView("project", name, "month", "2027-01", AT, 500.0, 212.87, 9.8, 277.33, 0.0)
-    terminal.table(budget_columns("USD"), [budget_row(each) for each in (one, *bank.budgets())])
+    terminal.table(budget_columns("USD"), budget_rows((one, *bank.budgets())))
     terminal.out.seek(0)
     drawn = terminal.out.read()
     assert f"project {name} " in drawn

@@ -50,14 +50,16 @@ def test_show_says_what_decides_since_when_and_what_is_wrong(
     assert lines[2].split(None, 3) == ["order", "own(x=1)", "17", "ValueError: no"]
     assert lines[3].split() == ["place", "best_fit", "-"]
     assert "since            2026-01-31 10:00:00 UTC, set by ada" in lines
-    assert "spill.yaml       order=fifo" in lines
-    assert typed.err == "spill: spill.yaml has other policies; run `spill policy reset` to return to them\n"
+    assert "configured       order=fifo" in lines
+    told = "the server is configured with other policies; run `spill policy reset` to return to them"
+    assert typed.err == f"spill: {told}\n"
+    assert "spill.yaml" not in typed.out + typed.err, "the server may have no such file"
     assert spill("policy") == typed
     assert spill("policy", "--json") == spill("policy", "show", "--json")
     assert spill("policy", "--help").out.startswith("usage: spill policy [-h] ACTION")
     policies.policy = lambda: a_view(differs=False)
     typed = spill("policy", "show")
-    assert ("has the same policies" in typed.out, typed.err) == (True, "")
+    assert ("configured       the same policies" in typed.out, typed.err) == (True, "")
 
 
 def test_set_is_quiet_and_a_dry_run_says_what_would_change(policies: Any, spill: Callable[..., Any]) -> None:

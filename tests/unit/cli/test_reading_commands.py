@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 import pytest
+import yaml
 from msgspec.structs import replace
 
 from spillover.cli.commands.ls import watch
@@ -202,6 +203,29 @@ def test_show_prints_a_sheet_and_the_job_file(client: Any, spill: Callable[..., 
     assert facts["ran"] == "1m, 55s of CPU, at most 3Mi of memory"
     assert facts["cost"] == "0.5000 USD"
     assert lines[lines.index("") + 1 :] == ["kind: Job", "spec:", "  run: python train.py"]
+
+
+def test_show_prints_a_script_as_a_block(client: Any, spill: Callable[..., Any], a_job: Any) -> None:
+    script = "#!/bin/bash\nfor x in 1 2; do\n  echo $x: 'it'\ndone\n"
+    client.known = [
+        a_job(spec={"spec": {"run": script, "command": ["bash", "-c", script], "name": "one line"}})
+    ]
+    lines = spill("show", "train").out.splitlines()
+    block = ["#!/bin/bash", "for x in 1 2; do", "  echo $x: 'it'", "done"]
+    assert lines[lines.index("  run: |") + 1 :][:4] == [f"    {line}" for line in block]
+    assert lines[lines.index("  - |") + 1 :][:4] == [f"    {line}" for line in block]
+    assert "  name: one line" in lines
+    written = "\n".join(lines[lines.index("") + 1 :])
+    assert yaml.safe_load(written + "\n")["spec"]["run"] == script
+
+
+def test_show_does_not_count_earlier_attempts_as_a_wait(
+    client: Any, spill: Callable[..., Any], a_job: Any
+) -> None:
+    client.known = [a_job(attempt=2, waited_s=2.0)]
+    assert "2026-01-31 10:00:05 UTC (waited 2s)\n" in spill("show", "train").out
+    client.known = [a_job(attempt=2)]
+    assert "2026-01-31 10:00:05 UTC\n" in spill("show", "train").out
 
 
 def test_show_leaves_out_what_is_not_known_yet(

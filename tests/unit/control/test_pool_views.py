@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spillover.control.views.clusters import agent_view
+from spillover.control.views.clusters import agent_view, cluster_view
 from spillover.control.views.pools import planned_views, pool_summaries, pool_views
 from spillover.core.pool_proposals import PausePool, SeeMade, SeeRefused
 from spillover.deciding.whatif import Snapshot
@@ -48,6 +48,13 @@ def test_a_pool_shows_its_machines_with_what_they_cost_and_when_they_come_and_go
     w.finish("a")
     (machine,) = pool_views(w.state, w.now)[0].machines
     assert machine.leaves_at is not None
+
+
+def test_a_cluster_without_agents_is_empty_until_machines_are_coming() -> None:
+    w = world()
+    assert [cluster_view(w.state, spec).state for spec in w.state.facts.clusters] == ["EMPTY", "EMPTY"]
+    w.submit(a_job("a").cpus(4).burst(Burst.ALWAYS))
+    assert [cluster_view(w.state, spec).state for spec in w.state.facts.clusters] == ["EMPTY", "PROVISIONING"]
 
 
 def test_a_pool_shows_which_offers_are_closed_and_why_it_is_paused() -> None:

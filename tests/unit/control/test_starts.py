@@ -41,6 +41,21 @@ async def commands(control: Inside) -> LiveCommands:
     return LiveCommands(parts)
 
 
+async def test_a_pending_member_of_an_array_is_told_of_and_not_its_array(
+    control: Inside, commands: LiveCommands
+) -> None:
+    await control.submit("running", resources={"cpu": 8})
+    (array,) = await control.submit("sweep", array="0-9")
+    of_array, of_member = await commands.why(array), await commands.why(f"{array}.6")
+    assert of_array.sentence.startswith(f"{array} has waited 0s: ")
+    assert of_member.sentence.startswith(f"{array}.6 has waited 0s: ")
+    assert of_member.id == f"{array}.6"
+    assert (of_array.ahead, of_member.ahead) == (0, 6)
+    assert "6 jobs are ahead of it" in of_member.sentence
+    assert (of_array.estimated_cost, of_member.estimated_cost) != (None, None)
+    assert of_member.estimated_cost == pytest.approx((of_array.estimated_cost or 0) / 10)
+
+
 async def test_a_waiting_job_has_an_expected_start_and_a_running_one_has_none(
     control: Inside, commands: LiveCommands
 ) -> None:

@@ -341,7 +341,7 @@ def test_only_an_agent_that_is_not_there_and_holds_nothing_is_forgotten() -> Non
     assert "onprem/thief" not in place.state.nodes
     refusal = place.propose(Forget(LAB, VICTIM, "ada"))
     assert isinstance(refusal, Refusal)
-    assert "may still run 3 jobs" in refusal.message
+    assert "may still run 3 jobs; wait until their leases expire" in refusal.message
     assert isinstance(place.propose(Forget(LAB, THIEF, "ada")), Refusal)
     place.agent("thief", cpus=4)
     place.submit(a_job("d"))

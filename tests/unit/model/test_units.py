@@ -13,11 +13,13 @@ from spillover.model.units import (
     format_memory,
     format_money,
     format_time,
+    money_digits,
     parse_cpu,
     parse_duration,
     parse_memory,
     parse_money,
     parse_time,
+    so_many,
     write_duration,
     write_memory,
 )
@@ -147,6 +149,8 @@ def test_amounts_are_shown_as_people_say_them() -> None:
     assert format_cpu(2000) == "2"
     assert format_money(5_000_000, "USD") == "5.00 USD"
     assert format_money(1234) == "0.0012"
+    assert format_money(5_000_000, digits=money_digits(5_000_000, 1234, 0)) == "5.0000"
+    assert format_money(5_000_000, digits=money_digits(5_000_000, 0)) == "5.00"
 
 
 @pytest.mark.parametrize("time", [0, 1, 1500, SECOND, 90 * MINUTE, DAY + 1, 3650 * DAY])
@@ -163,3 +167,8 @@ def test_long_text_is_shortened_in_an_error() -> None:
     with pytest.raises(UnitError) as error:
         units.parse_cpu("x" * 10_000)
     assert len(str(error.value)) < 200
+
+
+def test_one_of_something_is_not_many() -> None:
+    assert [so_many(count) for count in (0, 1, 2, 3000)] == ["0 jobs", "1 job", "2 jobs", "3,000 jobs"]
+    assert so_many(1, "member") == "1 member"

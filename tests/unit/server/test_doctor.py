@@ -633,7 +633,7 @@ def test_clusters_that_cannot_be_used_are_told(server: FakeServer) -> None:
     since = format_time(NOW)
     server.all_clusters = [
         _cluster("onprem", "DEGRADED"),
-        _cluster("cloud", "PROVISIONING"),
+        _cluster("cloud", "EMPTY"),
         _cluster("k1", "FAILED", "kubernetes", why="no answer", since=since),
         _cluster("k2", "DEGRADED", "kubernetes"),
         _cluster("own", "UNOBSERVED", "subprocesses"),
@@ -650,7 +650,7 @@ def test_clusters_that_cannot_be_used_are_told(server: FakeServer) -> None:
 
 def test_a_pool_without_machines_is_well_and_one_that_is_paused_is_told(server: FakeServer) -> None:
     pool = PoolView("cloud", "aws", "open", None, [], [], 0, 4)
-    server.all_clusters = [_cluster("onprem"), _cluster("cloud", "PROVISIONING")]
+    server.all_clusters = [_cluster("onprem"), _cluster("cloud", "EMPTY")]
     server.all_pools = [pool]
     assert running(server) == []
     offer = OfferView("m7i", "a", False, 0.2, 4, 2**34, 0, 60, 90, format_time(NOW), "quota: no more")

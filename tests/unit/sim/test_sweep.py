@@ -115,14 +115,22 @@ CURVES = [
 def test_a_picture_is_drawn_and_the_same_one_is_the_same_file(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     check_plot(path)
-    draw(path, CURVES, Dot(12, 1.9, "", False), "300 jobs")
+    draw(path, CURVES, Dot(12, 1.9, "", False), "300 jobs", "EUR")
     first = path.read_bytes()
-    draw(path, CURVES, Dot(12, 1.9, "", False), "300 jobs")
+    draw(path, CURVES, Dot(12, 1.9, "", False), "300 jobs", "EUR")
     assert path.read_bytes() == first
     if name.endswith("svg"):
         text = first.decode()
         assert all(
-            word in text for word in ("constant", "compute", "no waiting", "cost saved, %", "300 jobs")
+            word in text
+            for word in (
+                "constant",
+                "compute",
+                "no waiting",
+                "cost saved, %",
+                "300 jobs",
+                "rented capacity, EUR",
+            )
         )
     else:
         assert first.startswith(b"\x89PNG")

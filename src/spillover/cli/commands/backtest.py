@@ -96,9 +96,9 @@ def _told(text: str) -> str:
 def _run(args: Namespace, context: Context) -> int:
     from spillover.cli.printing.backtests import Shown, show, write_rows  # noqa: PLC0415 - heavy
     from spillover.cli.printing.progress import progress  # noqa: PLC0415 - heavy
+    from spillover.model.units import so_many  # noqa: PLC0415 - heavy
     from spillover.sim.estimates import Told  # noqa: PLC0415 - heavy
     from spillover.sim.reports.failures import told_of  # noqa: PLC0415 - heavy
-    from spillover.sim.reports.report import so_many  # noqa: PLC0415 - heavy
     from spillover.sim.studies.backtest import fields, run  # noqa: PLC0415 - heavy
 
     _check(args)
@@ -197,8 +197,7 @@ def _server(args: Namespace, client: "Client", out: "Output") -> "tuple[PastJobs
     """Read the history of a server, its policies over that time, and its currency."""
     from msgspec.structs import replace  # noqa: PLC0415 - heavy
 
-    from spillover.model.units import time_of  # noqa: PLC0415 - heavy
-    from spillover.sim.reports.report import so_many  # noqa: PLC0415 - heavy
+    from spillover.model.units import so_many, time_of  # noqa: PLC0415 - heavy
     from spillover.sim.studies.past import from_journal  # noqa: PLC0415 - heavy
     from spillover.sim.studies.served import Ruling, budgets_from, ruling_from, site_from  # noqa: PLC0415 - heavy
 

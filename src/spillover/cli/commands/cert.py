@@ -7,6 +7,7 @@ from pathlib import Path
 from spillover.cli import codes
 from spillover.cli.arguments import count
 from spillover.cli.command import Command, Context, UsageError, add_actions
+from spillover.model.units import so_many
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -50,7 +51,9 @@ def _run(args: Namespace, context: Context) -> int:
     except CertificateTaken as taken:
         raise UsageError(str(taken)) from None
     show = context.out.line
-    show(f"Created a certificate for {', '.join(hosts)}, valid for {args.days} days. Add to spill.yaml:")
+    show(
+        f"Created a certificate for {', '.join(hosts)}, valid for {so_many(args.days, 'day')}. Add to spill.yaml:"
+    )
     show("")
     show("http: 0.0.0.0:7070")
     show("grpc: 0.0.0.0:7071")

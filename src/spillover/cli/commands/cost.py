@@ -1,13 +1,14 @@
 """`spill cost` and `spill budgets`: show the cost of rented capacity, and what is left of budgets."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
 from spillover.cli.arguments import since
 from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
 from spillover.cli.printing.output import Cell, Column, Row
-from spillover.cli.printing.shown import NOTHING, local, money
+from spillover.cli.printing.shown import NOTHING, digits_of, local, money
 
 if TYPE_CHECKING:
     from spillover.model.budget import CostBy, MachinesBy
@@ -55,7 +56,7 @@ def _cost(args: Namespace, context: Context) -> int:
             Column("HELD", right=True),
         )
         total = () if len(report.rows) == 1 else (report.total,)
-        context.out.table(columns, [cost_row(one) for one in (*report.rows, *total)])
+        context.out.table(columns, cost_rows((*report.rows, *total)))
     else:
         context.out.note("no costs")
     if report.machines is not None and not args.json:
@@ -133,7 +134,7 @@ def _budgets(args: Namespace, context: Context) -> int:
     if args.json:
         context.out.json(found)
     elif found:
-        context.out.table(budget_columns(currency), [budget_row(one) for one in found])
+        context.out.table(budget_columns(currency), budget_rows(found))
     else:
         context.out.note("no budgets; set them under `budgets` in spill.yaml")
     return codes.OK
@@ -152,28 +153,41 @@ def budget_columns(currency: str) -> tuple[Column, ...]:
     )
 
 
-def cost_row(one: "CostView") -> Row:
-    """Return the row of one project, user, cluster, day, week or month."""
-    return (one.key, str(one.jobs), money(one.cost), _some(one.running), _some(one.held))
+def cost_rows(found: "Sequence[CostView]") -> list[Row]:
+    """Return the rows of projects, users, clusters, days, weeks or months, all amounts with the same digits."""
+    digits = digits_of(*[amount for one in found for amount in (one.cost, one.running, one.held)])
+    return [
+        (
+            one.key,
+            str(one.jobs),
+            money(one.cost, digits=digits),
+            _some(one.running, digits),
+            _some(one.held, digits),
+        )
+        for one in found
+    ]
 
 
-def budget_row(one: "BudgetView") -> Row:
-    """Return the row of one budget, red if it is used up."""
-    left = Cell(money(one.left), "red" if one.left <= 0 else "")
-    return (
-        f"{one.of} {one.name}",
-        one.period,
-        money(one.limit),
-        money(one.spent),
-        _some(one.held),
-        left,
-        local(one.ends_at),
-    )
+def budget_rows(found: "Sequence[BudgetView]") -> list[Row]:
+    """Return the rows of budgets, all amounts with the same digits, red if a budget is used up."""
+    digits = digits_of(*[each for one in found for each in (one.limit, one.spent, one.held, one.left)])
+    return [
+        (
+            f"{one.of} {one.name}",
+            one.period,
+            money(one.limit, digits=digits),
+            money(one.spent, digits=digits),
+            _some(one.held, digits),
+            Cell(money(one.left, digits=digits), "red" if one.left <= 0 else ""),
+            local(one.ends_at),
+        )
+        for one in found
+    ]
 
 
-def _some(amount: float) -> str:
+def _some(amount: float, digits: int = 0) -> str:
     """Format an amount; a dash for zero."""
-    return money(amount) if amount else NOTHING
+    return money(amount, digits=digits) if amount else NOTHING
 
 
 COMMANDS = {

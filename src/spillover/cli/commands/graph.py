@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, UsageError, add_actions, add_connection, add_json
 from spillover.cli.printing.output import Column
+from spillover.model.units import so_many
 
 if TYPE_CHECKING:
     from spillover.client import Client
@@ -75,7 +76,7 @@ def _run(args: Namespace, context: Context) -> int:
         context.out.json(graph)
     elif args.action == "check":
         levels = ", ".join((*graph.levels, "node"))
-        context.out.line(f"{args.file} is valid; {len(graph.nodes)} nodes; levels: {levels}")
+        context.out.line(f"{args.file} is valid; {so_many(len(graph.nodes), 'node')}; levels: {levels}")
     else:
         context.out.table(_TREE, _rows(graph, nodes=args.nodes or args.inside, inside=args.inside))
     return codes.OK

@@ -61,7 +61,7 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def _show(out: Output, view: "PolicyView") -> None:
-    """Print each axis, since when the policies are in effect, and those of spill.yaml."""
+    """Print each axis, since when the policies are in effect, and the configured ones: those of spill.yaml, or the defaults without one."""
     out.table(_AXES, [_axis(axis) for axis in view.axes])
     how = {
         "set": "set by",
@@ -75,12 +75,12 @@ def _show(out: Output, view: "PolicyView") -> None:
             ("depth", str(view.depth)),
             ("unknown runtime", duration(view.unknown_runtime_s)),
             ("since", f"{local(view.since)}, {how} {view.who}" if view.since else "the beginning"),
-            ("spill.yaml", view.configured if view.differs else "has the same policies"),
+            ("configured", view.configured if view.differs else "the same policies"),
             ("as a line", view.policy),
         ]
     )
     if view.differs:
-        out.note("spill.yaml has other policies; run `spill policy reset` to return to them")
+        out.note("the server is configured with other policies; run `spill policy reset` to return to them")
 
 
 def _axis(axis: "PolicyAxis") -> Row:

@@ -1,7 +1,7 @@
 """`spill show`: prints all details of one job."""
 
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, add_connection, add_job, add_json
@@ -53,11 +53,25 @@ def sheet(out: Output, job: "JobDetail", currency: str) -> None:
             rows = [(*row[:at], granted(each), *row[at:]) for each, row in shown]
         out.table(columns, rows)
     if job.spec:
-        import yaml  # noqa: PLC0415 - heavy
-
         out.line()
-        for line in yaml.safe_dump(job.spec, sort_keys=False, allow_unicode=True).splitlines():
+        for line in _as_yaml(job.spec).splitlines():
             out.line(line)
+
+
+def _as_yaml(spec: "dict[str, Any]") -> str:
+    """Write a job file, with texts of several lines as blocks, as people write them."""
+    import yaml  # noqa: PLC0415 - heavy
+
+    class Blocks(yaml.SafeDumper):
+        """Writes a text as a block if it has several lines, and YAML can write those as they are."""
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+        style = "|" if "\n" in value.rstrip("\n") else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Blocks.add_representer(str, text)
+    written: str = yaml.dump(spec, Dumper=Blocks, sort_keys=False, allow_unicode=True)
+    return written
 
 
 def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
@@ -198,10 +212,13 @@ def _quoted(job: "JobDetail", currency: str) -> str:
 
 
 def _started(job: "JobDetail") -> str:
-    """Format the start time and the wait before it."""
+    """Format the start time and the wait before it, if that is known."""
     if job.started_at is None:
         return ""
-    return f"{local(job.started_at)} (waited {duration(between(job.submitted_at, job.started_at))})"
+    # Servers up to 0.4 do not tell it, and the first attempt waited from its submission on.
+    first = between(job.submitted_at, job.started_at) if job.attempt == 1 else None
+    waited = job.waited_s if job.waited_s is not None else first
+    return local(job.started_at) + ("" if waited is None else f" (waited {duration(waited)})")
 
 
 def _ran(job: "JobDetail") -> str:

@@ -84,6 +84,9 @@ def _configure(parser: ArgumentParser) -> None:
     )
     group.add_argument("--plot", metavar="FILE", help="plot cost against completion time (.svg or .png)")
     group.add_argument(
+        "--currency", default="USD", metavar="C", help="currency of the prices, for the plot (default: USD)"
+    )
+    group.add_argument(
         "--out", metavar="FILE", help="file for results; points it already has are not simulated again"
     )
     group.add_argument(
@@ -231,8 +234,9 @@ def _single(
 ) -> int:
     """Simulate one set of policies and print the result."""
     from spillover.cli.printing.progress import counting  # noqa: PLC0415 - heavy
+    from spillover.model.units import so_many  # noqa: PLC0415 - heavy
     from spillover.sim.reports.failures import told_of  # noqa: PLC0415 - heavy
-    from spillover.sim.reports.report import facts, fields, so_many, write_jobs  # noqa: PLC0415 - heavy
+    from spillover.sim.reports.report import facts, fields, write_jobs  # noqa: PLC0415 - heavy
     from spillover.sim.studies.study import run  # noqa: PLC0415 - heavy
 
     with counting(context.out, len(trace.jobs)) as ended:

@@ -12,6 +12,7 @@ from spillover.cli.demo.plan import CURRENCY, OWNED, RENTED
 from spillover.cli.demo.story import DemoLook, called, cents, mean_wait, ran, tenths, waited
 from spillover.cli.printing.output import Cell, Column, Output, Row
 from spillover.cli.printing.shown import NOTHING, STYLES
+from spillover.model.units import so_many
 
 if TYPE_CHECKING:
     from spillover.wire.api import JobView, MachineCostView
@@ -60,8 +61,8 @@ def totals(jobs: "Sequence[JobView]", paid: "MachineCostView") -> list[tuple[str
     back = "all given back" if not paid.live else f"{paid.live} not given back yet"
     return [
         ("jobs", f"{len(jobs)}, of which {succeeded} succeeded"),
-        (OWNED, f"{len(owned)} jobs on owned capacity, waited {tenths(mean_wait(owned))} on average"),
-        (RENTED, f"{len(rented)} jobs spilled over, after {tenths(mean_wait(rented))} on average"),
+        (OWNED, f"{so_many(len(owned))} on owned capacity, waited {tenths(mean_wait(owned))} on average"),
+        (RENTED, f"{so_many(len(rented))} spilled over, after {tenths(mean_wait(rented))} on average"),
         ("mean wait", tenths(mean_wait(jobs))),
         ("rent", f"{cents(paid.paid)} {CURRENCY} for {machines}, {back}"),
         ("of that", f"{cents(paid.useful)} useful, {cents(paid.boot)} boot, {cents(paid.idle)} idle"),

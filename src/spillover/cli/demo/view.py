@@ -9,6 +9,7 @@ from spillover.cli.demo.plan import CURRENCY, RENTED
 from spillover.cli.demo.story import DemoLook, Happening, called, cents, waits_for
 from spillover.cli.printing.output import Output, clean
 from spillover.cli.printing.shown import ENDED, number
+from spillover.model.units import so_many
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -88,7 +89,7 @@ def _headline(look: DemoLook) -> "Text":
     ]
     line = Text(f"spill demo {look.elapsed:5.1f}s   ", style="bold")
     return line.append(
-        f"{look.total} jobs: " + ", ".join(f"{count} {word}" for count, word in parts), style="not bold"
+        f"{so_many(look.total)}: " + ", ".join(f"{count} {word}" for count, word in parts), style="not bold"
     )
 
 

@@ -5,8 +5,8 @@ from typing import Final, NamedTuple
 
 from spillover.cli.printing.output import Cell, Column, Output, Row
 from spillover.cli.printing.shown import NOTHING, money
-from spillover.model.units import format_moment
-from spillover.sim.reports.report import COLUMNS, rows, so_many, span, write_csv
+from spillover.model.units import format_moment, so_many
+from spillover.sim.reports.report import COLUMNS, rows, span, write_csv
 from spillover.sim.reports.statistics import Statistics
 from spillover.sim.studies.backtest import Backtest, Run
 from spillover.sim.studies.comparing import Deviation, ProjectChange

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from spillover.cli.printing.output import Cell, Column, Row
 from spillover.cli.printing.shown import ENDED, NOTHING, STYLES, between, duration, money, soon
+from spillover.model.units import so_many
 
 if TYPE_CHECKING:
     from spillover.wire.api import Forecast, JobView
@@ -64,7 +65,9 @@ def place_and_reason(job: "JobView") -> str:
 
 def progress(counts: dict[str, int], size: int) -> str:
     """Describe the progress of an array."""
-    return f"{size} members, " + ", ".join(f"{n} {state.lower()}" for state, n in counts.items() if n)
+    return f"{so_many(size, 'member')}, " + ", ".join(
+        f"{n} {state.lower()}" for state, n in counts.items() if n
+    )
 
 
 def outcome(job: "JobView") -> str:

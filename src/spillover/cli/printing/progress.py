@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Final
 
 from spillover.cli.printing.output import Output, clean
-from spillover.model.units import SECOND, format_duration, format_memory
+from spillover.model.units import SECOND, format_duration, format_memory, so_many
 
 _OFTEN: Final = 0.2
 """Seconds between two updates of a terminal."""
@@ -56,7 +56,7 @@ def counting(out: Output, jobs: int, patience: float = 2.0) -> Iterator[Callable
         shown = now
         left = format_duration(round((now - began) / count * (jobs - count)) * SECOND)
         print(
-            f"\r{count:,} of {jobs:,} jobs ended, about {left} left\x1b[K", end="", file=out.err, flush=True
+            f"\r{count:,} of {so_many(jobs)} ended, about {left} left\x1b[K", end="", file=out.err, flush=True
         )
 
     try:

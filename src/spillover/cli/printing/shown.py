@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from spillover.model.units import MONEY, SECOND, format_duration, format_money
+from spillover.model.units import MONEY, SECOND, format_duration, format_money, money_digits
 
 if TYPE_CHECKING:
     from spillover.wire.api import ExpectedStart
@@ -41,9 +41,14 @@ def duration(seconds: float | None) -> str:
     return NOTHING if seconds is None else format_duration(max(0, round(seconds * 10) * (SECOND // 10)))
 
 
-def money(amount: float | None, currency: str = "") -> str:
-    """Format an amount of money; omit `currency` where it is clear."""
-    return NOTHING if amount is None else format_money(round(amount * MONEY), currency)
+def money(amount: float | None, currency: str = "", digits: int = 0) -> str:
+    """Format an amount of money; omit `currency` where it is clear, and `digits` where it stands alone."""
+    return NOTHING if amount is None else format_money(round(amount * MONEY), currency, digits)
+
+
+def digits_of(*amounts: float) -> int:
+    """Return how many digits amounts get that stand together, such as those of a table."""
+    return money_digits(*[round(amount * MONEY) for amount in amounts])
 
 
 def moment(time: str | None) -> datetime | None:

@@ -285,8 +285,10 @@ class LiveCommands:
         engine = await self._loop.read()
         if isinstance(found, Finished):
             return views.finished_why(found, engine.policies.chosen.unknown_runtime)
-        job = found.array if isinstance(found, PendingMember) else found
-        view = views.why_view(engine, job, self._loop.now(), self._project, self._place_reason, self._problem)
+        job, member = (found.array, found.index) if isinstance(found, PendingMember) else (found, None)
+        view = views.why_view(
+            engine, job, self._loop.now(), self._project, self._place_reason, self._problem, member
+        )
         start, note = await self._starts.view_of(found)
         return structs.replace(view, id=found.id, expected_start=start, expected_start_note=note)
 

@@ -97,7 +97,7 @@ def cluster_view(state: State, spec: ClusterSpec, problem: str | None = None) ->
         name=spec.name,
         kind=spec.kind,
         role=spec.role,
-        state=_cluster_state(life.life, nodes, ready)
+        state=_cluster_state(state, spec, nodes, ready)
         if condition is None
         else _external_state(life.life, condition),
         agents=len(ready),
@@ -133,8 +133,11 @@ def _external_state(life: ClusterLife, condition: Condition) -> str:
     return life.upper() if life is ClusterLife.DRAINING else condition.health.upper()
 
 
-def _cluster_state(life: ClusterLife, nodes: Sequence[Node], ready: Sequence[Node]) -> str:
-    """Return the state of a cluster of agents, from its lifecycle and its nodes."""
+def _cluster_state(state: State, spec: ClusterSpec, nodes: Sequence[Node], ready: Sequence[Node]) -> str:
+    """Return the state of a cluster of agents, from its lifecycle, its nodes and the machines that are coming."""
+    life = state.lives[spec.name].life
     if life in {ClusterLife.DRAINING, ClusterLife.REQUESTED}:
         return life.upper()
-    return "READY" if ready else "DEGRADED" if nodes else "PROVISIONING"
+    if ready or nodes:
+        return "READY" if ready else "DEGRADED"
+    return "PROVISIONING" if spec.external or state.live_machines(spec.name) else "EMPTY"

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from spillover.control.requests.lookup import Found, PendingMember
 from spillover.control.views.tasks import task_view, tasks_of
-from spillover.core.records.jobs import Ended, Job
+from spillover.core.records.jobs import Ended, Job, Running
 from spillover.forms.jobs.reading import to_doc
 from spillover.model.job import JobSpec
 from spillover.model.units import SECOND
@@ -35,7 +35,19 @@ def detail_of(
         cpus=of.own(0).cpus or None if not of.tasks else None,
         gpus=list(of.own(0).gpus) if not of.tasks else [],
         interruptions=found.extra.interrupted if isinstance(found, Job) else 0,
+        waited_s=_waited(found),
     )
+
+
+def _waited(found: Found) -> float | None:
+    """Return how many seconds a job waited before its last start; None if it did not start, or the archive lacks that."""
+    match found:
+        case Job(phase=Running(since=started)) | Job(phase=Ended(started=int(started))):
+            return found.waited(started) / SECOND
+        case Finished(started=int(started), attempt=1):
+            return max(0, started - found.submitted) / SECOND
+        case _:
+            return None
 
 
 def _used(found: Found) -> tuple[int, int, int] | None:

@@ -20,7 +20,8 @@ from spillover.deciding.forecast.costs import cheapest, quote
 from spillover.deciding.forecast.estimates import estimate, expected_end
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model import ranges
-from spillover.model.ids import JobId, task_key
+from spillover.model.ids import JobId, member_id, task_key
+from spillover.model.job import Range
 from spillover.model.reasons import (
     AgentSilent,
     ClusterDown,
@@ -293,8 +294,11 @@ def why_view(
     project: str | None = None,
     cluster_reason: Callable[[Job], Reason | None] | None = None,
     problem: Callable[[str], str | None] | None = None,
+    member: int | None = None,
 ) -> WhyView:
     """Return everything about why a job is in its state; hide ids of other projects if a project is given.
+
+    `member` is the index of a pending member, if the job is an array and the answer is about that member.
 
     `cluster_reason` returns the cluster's reason why a placed job does not start, or why a stopping one still exists.
     `problem` returns why a cluster sends no reports.
@@ -305,6 +309,13 @@ def why_view(
         reason = cluster_reason(job) or reason
     reason = with_problem(reason, problem)
     said = msgspec.structs.replace(said, reason=reason_within(reason, engine.state, project))
+    called, size, members = job.id, 1, job.extra.members
+    if member is not None and members is not None:
+        called, size = member_id(job.id, member), members.size
+        earlier = ranges.size(members.pending) - ranges.size(
+            ranges.minus(members.pending, (Range(0, member - 1),) if member else ())
+        )
+        said = msgspec.structs.replace(said, ahead=said.ahead + earlier)
     waits = job.state in {JobState.QUEUED, JobState.HELD}
     ahead = is_prefetched(engine.state, job)
     latest = engine.state.latest(job)
@@ -313,10 +324,12 @@ def why_view(
     spills_in = None if said.spills_at is None else max(0, said.spills_at - now)
     costs = costs_of(engine, job, said.estimate.runtime)
     return WhyView(
-        id=job.id,
+        id=called,
         state=job.state,
         reason=reason_view(said.reason),
-        sentence=_with_note(sentence(job, said, now, ahead=ahead), note_of(engine.index, job, now)),
+        sentence=_with_note(
+            sentence(job, said, now, ahead=ahead, called=called), note_of(engine.index, job, now)
+        ),
         waiting_since=format_time(job.waiting_since) if waits else None,
         waited_s=job.waited(now) / SECOND if waits else None,
         spills_at=when(said.spills_at),
@@ -331,12 +344,17 @@ def why_view(
             )
             for each in said.verdicts
         ],
-        estimated_cost=costs.get("estimated_cost"),
-        cost_at_walltime=costs.get("cost_at_walltime"),
+        estimated_cost=_share(costs.get("estimated_cost"), size),
+        cost_at_walltime=_share(costs.get("cost_at_walltime"), size),
         ends_at=None
         if ahead
         else when(expected_end(job, now, engine.policies.chosen.unknown_runtime, engine.state.facts.jumped)),
     )
+
+
+def _share(cost: float | None, size: int) -> float | None:
+    """Return the part of a cost that falls to one of so many members."""
+    return None if cost is None else cost / size
 
 
 def is_prefetched(state: State, job: Job) -> bool:
@@ -350,8 +368,8 @@ def _with_note(text: str, note: str) -> str:
     return f"{text}; {note}" if note else text
 
 
-def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> str:  # noqa: PLR0911 - one sentence for each phase
-    """Return the explanation as one sentence."""
+def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False, called: str = "") -> str:  # noqa: PLR0911 - one sentence for each phase
+    """Return the explanation as one sentence; `called` is the id of a pending member, if it is about that."""
     phase = job.phase
     if isinstance(phase, Placed) and ahead and said.reason is None:
         text = f"{job.id} is prefetched on {phase.cluster}/{phase.node} and starts when a task there ends"
@@ -372,7 +390,7 @@ def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> s
         return ended_sentence(job.id, phase.state, place, phase.why, phase.placed)
     if isinstance(phase, Spread):
         return f"{job.id} is an array, and all its members have been placed"
-    text = f"{job.id} has waited {format_duration(job.waited(now))}: {said.reason}"
+    text = f"{called or job.id} has waited {format_duration(job.waited(now))}: {said.reason}"
     if said.reason is not None and said.reason.never:
         return text + f"; {_never(said.reason)}"
     if job.state is JobState.HELD:

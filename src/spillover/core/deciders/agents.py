@@ -45,6 +45,7 @@ from spillover.core.records.tasks import JobTask
 from spillover.core.state import State
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, TaskKey, node_key, split_task, task_key
 from spillover.model.pools import MachineId, MachineState
+from spillover.model.units import so_many
 
 
 def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -206,7 +207,8 @@ def forget(state: State, proposal: Forget, now: int) -> tuple[list[AnyEvent], Re
     if leases := len(node.held):
         return [], Refusal(
             RefusalKind.CONFLICT,
-            f"agent {proposal.node} may still run {leases} jobs; wait until their leases expire",
+            f"agent {proposal.node} may still run {so_many(leases)}; wait until "
+            f"{'its lease expires' if leases == 1 else 'their leases expire'}",
         )
     return [AgentForgotten(proposal.cluster, proposal.node, now, proposal.who)], Done()
 

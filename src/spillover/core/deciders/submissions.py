@@ -12,7 +12,7 @@ from spillover.model import ranges
 from spillover.model.ids import JobId
 from spillover.model.job import After, On
 from spillover.model.reasons import DependencyFailed
-from spillover.model.units import format_duration
+from spillover.model.units import format_duration, so_many
 
 
 def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -108,7 +108,7 @@ def _placed(state: State, project: str | None) -> dict[JobId, None]:
 
 
 def _no_room(whose: str, waiting: int, most: int, count: int) -> str:
-    return f"{whose} holds {waiting} of at most {most} jobs; {count} more would exceed that, so none was accepted"
+    return f"{whose} holds {waiting} of at most {so_many(most)}; {count} more would exceed that, so none was accepted"
 
 
 def _taken(new: NewJob) -> Refusal:

@@ -170,7 +170,7 @@ def _cluster(cluster: ClusterView) -> Finding:
         level = problem if cluster.state == "FAILED" else warning
         page = "kubernetes" if cluster.kind == "kubernetes" else "clusters"
         return level("clusters", told, f"check that it can be reached; docs/{page}.md explains each state")
-    if cluster.state == "PROVISIONING":
+    if cluster.state in {"EMPTY", "PROVISIONING"}:
         return warning("clusters", f"{cluster.name} has no agents", "start one; see `spill agent --help`")
     return warning(
         "clusters", f"none of the agents of {cluster.name} is ready", "`spill agents` shows their state"

@@ -56,8 +56,8 @@ def check_plot(path: Path) -> None:
         raise BadForm([FormProblem("--plot", None, "", advice)]) from None
 
 
-def draw(path: Path, curves: Sequence[Curve], zero: Dot, title: str) -> None:
-    """Write the plot."""
+def draw(path: Path, curves: Sequence[Curve], zero: Dot, title: str, currency: str = "USD") -> None:
+    """Write the plot; `currency` is that of the costs."""
     import matplotlib as mpl  # noqa: PLC0415 - heavy and optional
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - likewise
     from matplotlib.figure import Figure  # noqa: PLC0415 - likewise
@@ -82,7 +82,7 @@ def draw(path: Path, curves: Sequence[Curve], zero: Dot, title: str) -> None:
         for number, curve in enumerate(curves):
             _curve(axes, curve, _colour(number))
         _zero(axes, zero)
-        remark = _frame(axes, zero, title)
+        remark = _frame(axes, zero, title, currency)
         if len(curves) > MOST_NAMES:
             handles = [
                 Line2D(
@@ -157,9 +157,9 @@ def _zero(axes: "Axes", zero: Dot) -> None:
     )
 
 
-def _frame(axes: "Axes", zero: Dot, title: str) -> "Text":
+def _frame(axes: "Axes", zero: Dot, title: str, currency: str) -> "Text":
     """Draw axes with units, and opposite axes in percent relative to no waiting; return the remark in the corner."""
-    axes.set_xlabel("cost of rented capacity, in units of the price")
+    axes.set_xlabel(f"cost of rented capacity, {currency}")
     axes.set_ylabel("mean completion time, hours from submission to end")
     axes.set_title(title, loc="left", fontsize=9, pad=10)
     axes.xaxis.set_major_formatter("{x:,.6g}")

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from spillover.model.units import MONEY, SECOND, format_duration
+from spillover.model.units import MONEY, SECOND, format_duration, so_many
 from spillover.sim.outcome import JobOutcome
 from spillover.sim.pools import PoolNumbers
 from spillover.sim.reports.statistics import Statistics
@@ -134,11 +134,6 @@ def waits(numbers: Statistics) -> str:
 def span(seconds: float) -> str:
     """Format seconds as a duration."""
     return format_duration(round(seconds * SECOND))
-
-
-def so_many(count: int, what: str = "job") -> str:
-    """Format a number of things, such as `2 jobs`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def left_out(trace: Trace) -> str:

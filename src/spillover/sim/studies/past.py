@@ -11,9 +11,8 @@ from msgspec import Struct
 from spillover.model.budget import Budget
 from spillover.model.job import Burst, Shape
 from spillover.model.resources import Resources
-from spillover.model.units import MONEY
+from spillover.model.units import MONEY, so_many
 from spillover.sim.outcome import JobOutcome
-from spillover.sim.reports.report import so_many
 from spillover.sim.setting import OWNED, UNDIVIDED, Fleet, Rent, Site, site_of
 from spillover.sim.studies.standing import Life, at_beginning
 from spillover.sim.trace import Happened, Own, Trace, TraceJob

@@ -154,6 +154,8 @@ class JobDetail(JobView, frozen=True):
     """Of a single task: the ids of its GPUs; empty if it has none, or if its agent chooses them."""
     interruptions: int = 0
     """How many times its machine was taken back while it ran; 0 for jobs of the archive."""
+    waited_s: float | None = None
+    """How long it waited before the start of its last attempt, without the time of earlier ones; null if that is not known."""
 
 
 class JobPage(Struct, frozen=True):
