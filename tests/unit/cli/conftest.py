@@ -18,6 +18,8 @@ from spillover.wire.api import (
     Forecast,
     JobDetail,
     JobView,
+    PolicyAxis,
+    PolicyView,
     ReasonView,
     ServerView,
     WhyView,
@@ -103,6 +105,11 @@ class FakeClient:
         """Pieces of stdout (False) and stderr (True)."""
         self.forecasts: list[Forecast] = []
         self.history: list[EventView] = []
+
+    def policy(self) -> PolicyView:
+        """Return an order that looks at priorities."""
+        axis = PolicyAxis("order", "priority", "priority", {}, installed=False, failures=0, error=None)
+        return PolicyView("order=priority", [axis], 1000, 60.0, None, None, None, "", differs=False)
 
     def __enter__(self) -> Self:
         return self

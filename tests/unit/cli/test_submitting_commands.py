@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -11,8 +12,14 @@ from typing import Any
 import pytest
 
 from spillover.cli.following import exit_code
+from spillover.cli.unused import IGNORE_PRIORITY
 from spillover.client import Unavailable, Unreachable, WaitTimeout
-from spillover.wire.api import ArrayView, Forecast
+from spillover.model.policy import Choice, PolicySet
+from spillover.policies import order
+from spillover.policies.loading import BUILT_IN, load
+from spillover.testing.builders import a_job as some_job
+from spillover.testing.world import World
+from spillover.wire.api import ArrayView, Forecast, PolicyAxis, PolicyView
 
 TWO_JOBS = """\
 apiVersion: spillover/v1
@@ -394,3 +401,104 @@ def test_a_schema_is_printed_as_json(what: str, spill: Callable[..., Any]) -> No
     typed = spill("schema", what)
     assert typed.code == 0
     assert json.loads(typed.out)["$schema"].startswith("https://json-schema.org/")
+
+
+def an_order(name: str) -> PolicyView:
+    axis = PolicyAxis("order", name, name, {}, installed=False, failures=0, error=None)
+    return PolicyView(f"order={name}", [axis], 1000, 60.0, None, None, None, "", differs=False)
+
+
+def test_a_priority_that_the_order_ignores_is_told(
+    client: Any, spill: Callable[..., Any], here: Path
+) -> None:
+    client.policy = lambda: an_order("fifo")
+    told = (
+        "spill: the priority has no effect, because this server's order is `fifo`; "
+        "an admin can run `spill policy set order=priority`\n"
+    )
+    assert spill("run", "--detach", "--priority", "5", "--", "true").err == told
+    assert spill("set", "train", "--priority", "3").err == told
+    (here / "a.yaml").write_text(TWO_JOBS.replace("run: echo 1", "run: echo 1, priority: 2"))
+    assert spill("submit", "a.yaml").err == told
+    assert spill("run", "--detach", "--", "true").err == ""
+    client.policy = lambda: an_order("priority")
+    assert spill("run", "--detach", "--priority", "5", "--", "true").err == ""
+
+
+def test_the_orders_that_ignore_priorities_are_known() -> None:
+    world = World(load, PolicySet(wait=Choice("never")))
+    world.submit(some_job("plain"), some_job("urgent").priority(5))
+    plain, urgent = world.job("plain"), world.job("urgent")
+    urgent.number = plain.number
+    for name, where in BUILT_IN.items():
+        if name.startswith("order."):
+            key = getattr(order, where.partition(":")[2])().key
+            assert (name.removeprefix("order.") in IGNORE_PRIORITY) == (key(plain) == key(urgent))
+
+
+def test_a_queue_that_is_only_a_label_is_told(client: Any, spill: Callable[..., Any]) -> None:
+    told = "spill: queue 'gpu' is only a label: all queues share one order and the same limits\n"
+    assert spill("run", "--detach", "--queue", "gpu", "--", "true").err == told
+    assert spill("run", "--detach", "--queue", "default", "--", "true").err == ""
+
+
+def test_lines_of_a_script_that_do_not_count_are_told(
+    client: Any, spill: Callable[..., Any], here: Path
+) -> None:
+    (here / "s.sh").write_text(
+        "#!/bin/bash\n#SPILL --cpu 2\necho hi\n#SPILL --cpu 64\n\n#PBS -l walltime=1:0:0\n"
+    )
+    assert spill("submit", "s.sh").err == (
+        "spill: s.sh:4: this #SPILL line comes after the first command and is ignored; move it to the top\n"
+        "spill: s.sh:6: #PBS lines are ignored; write `#SPILL --cpu 4 --walltime 2h` and the like\n"
+    )
+    (here / "s.sh").write_text("#!/bin/sh\n#SPILL --cpu 2\necho hi\n")
+    assert spill("submit", "s.sh").err == ""
+    (here / "a.yaml").write_text(TWO_JOBS.replace("run: echo 1", 'run: "# a comment\\n#SPILL --cpu 2\\n"'))
+    assert spill("submit", "a.yaml").err == ""
+    (here / "s.sh").write_text("#SPILL --cpu 2\necho hi\n")
+    assert spill("submit", "s.sh").err == "spill: s.sh has no #! line, so /bin/sh runs it\n"
+
+
+@pytest.mark.parametrize(("name", "program"), [("p.py", "python3"), ("p.sh", "sh"), ("p.R", "Rscript")])
+def test_a_program_without_an_interpreter_is_refused_with_the_line_to_write(
+    client: Any, spill: Callable[..., Any], here: Path, name: str, program: str
+) -> None:
+    (here / name).write_text("print(1)\n")
+    told = f"has no #! line, so nobody knows what runs it; write #!/usr/bin/env {program} as its first line"
+    assert spill("submit", name) == (2, "", f"spill: {name}:1: {told}\n")
+
+
+def test_a_python_script_with_options_and_without_an_interpreter_is_not_run_by_a_shell(
+    client: Any, spill: Callable[..., Any], here: Path
+) -> None:
+    (here / "p.py").write_text("#SPILL --cpu 2\nprint(1)\n")
+    assert "write #!/usr/bin/env python3 as its first line" in spill("submit", "p.py").err
+
+
+@pytest.mark.parametrize("words", [["bash"], ["/bin/bash", "-l"], ["python3"]])
+def test_a_program_that_waits_for_somebody_who_types_is_told(
+    client: Any, spill: Callable[..., Any], words: list[str]
+) -> None:
+    assert "gets no terminal and an empty standard input" in spill("run", "--detach", "--", *words).err
+    assert spill("run", "--detach", "--", *words, "x.sh").err == ""
+
+
+def test_standard_input_that_is_not_read_is_told(
+    client: Any, spill: Callable[..., Any], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "spill: standard input is not sent to the job; send a file with --input FILE\n"
+    (here / "words").write_text("hello\n")
+    with (here / "words").open() as words:
+        monkeypatch.setattr(sys, "stdin", words)
+        assert spill("run", "--detach", "--", "cat").err == told
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as pipe:
+        monkeypatch.setattr(sys, "stdin", pipe)
+        assert spill("run", "--detach", "--", "cat").err == "", "a pipe with nothing in it, as of a service"
+        os.write(writer, b"hello\n")
+        assert spill("run", "--detach", "--", "cat").err == told
+    os.close(writer)
+    with Path("/dev/null").open() as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        assert spill("run", "--detach", "--", "cat").err == ""

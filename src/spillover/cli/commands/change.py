@@ -51,6 +51,18 @@ def _done(act: "Callable[[Client, Namespace], list[str]]") -> Callable[[Namespac
     return run
 
 
+def _set(args: Namespace, context: Context) -> int:
+    """Change the priority of a job, and say if that has no effect."""
+    from spillover.cli.unused import tell_ignored_priority  # noqa: PLC0415 - heavy
+
+    with context.connect(args) as client:
+        jobs = client.set_priority(args.job, args.priority)
+        tell_ignored_priority(context.out, client, [args.priority])
+    if args.json:
+        context.out.json(jobs)
+    return codes.OK
+
+
 COMMANDS = {
     "cancel": Command(
         "Cancel jobs, all or none. Running jobs get TERM, then KILL after their grace period.",
@@ -79,7 +91,7 @@ COMMANDS = {
     "set": Command(
         "Change the priority of a job that has not been placed.",
         _configure_set,
-        _done(lambda client, args: client.set_priority(args.job, args.priority)),
+        _set,
         "spill set train --priority 10",
     ),
 }

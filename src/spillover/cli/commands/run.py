@@ -61,11 +61,14 @@ def _run(args: Namespace, context: Context) -> int:
     from spillover.cli.following import follow  # noqa: PLC0415 - only to wait
     from spillover.cli.printing.forecasts import forecast  # noqa: PLC0415 - only for a dry run
     from spillover.cli.printing.progress import moving  # noqa: PLC0415 - only for transfers
+    from spillover.cli.unused import tell_unread, tell_unused  # noqa: PLC0415 - heavy
 
     if args.json and args.wait:
         raise UsageError("--wait does not work with --json; use --detach, then `spill wait --json`")
     document = document_of(args)
     with context.connect(args) as client:
+        tell_unread(context.out, document["spec"]["command"])
+        tell_unused(context.out, client, [document])
         if args.dry_run:
             return forecast(context.out, client, [document], as_json=args.json)
         with moving(context.out, "uploading inputs") as progress:

@@ -73,6 +73,7 @@ def read_with_lines(
     from spillover.forms.documents import read_documents  # noqa: PLC0415 - see above
     from spillover.forms.jobs.scripts import is_script, read_script  # noqa: PLC0415 - see above
 
+    _check_first_line(text, source, script=is_script(text))
     if is_script(text):
         return [(read_script(text, source, directory), {})]
     forms: list[tuple[JobForm, Lines]] = []
@@ -93,6 +94,31 @@ def read_with_lines(
     if problems:
         raise BadForm(sorted(problems, key=lambda problem: problem.line or 0), more)
     return forms
+
+
+_LANGUAGES: Final = {
+    ".py": "python3",
+    ".pl": "perl",
+    ".rb": "ruby",
+    ".js": "node",
+    ".r": "Rscript",
+    ".jl": "julia",
+    ".sh": "sh",
+    ".bash": "bash",
+}
+"""Interpreters of files by their suffix."""
+
+
+def _check_first_line(text: bytes | str, source: str, *, script: bool) -> None:
+    """Refuse a program without a `#!` line; only a shell script with options does without one."""
+    name = source.lower()
+    language = next((word for suffix, word in _LANGUAGES.items() if name.endswith(suffix)), None)
+    if language is None or (script and (language in {"sh", "bash"} or text[:2] in {"#!", b"#!"})):
+        return
+    message = (
+        f"has no #! line, so nobody knows what runs it; write #!/usr/bin/env {language} as its first line"
+    )
+    raise BadForm([FormProblem(source, 1, "", message)])
 
 
 def is_manifest(value: object) -> bool:

@@ -1,0 +1,132 @@
+"""Tells people what they asked for and nobody will do: priorities that the order ignores, lines of scripts that come too late, and the like.
+
+None of it is an error, because the job runs. But without a line, somebody waits for an effect that never comes.
+"""
+
+import os
+import stat
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from fcntl import ioctl
+from posixpath import basename
+from struct import unpack
+from termios import FIONREAD
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from spillover.cli.printing.output import Output
+    from spillover.client import Client
+
+IGNORE_PRIORITY: Final = frozenset({"fifo", "lifo", "sjf", "ljf", "edf", "slack"})
+"""Built-in orders that do not look at priorities."""
+READ: Final = ("#SPILL",)
+"""Lines that count in the comments at the top of a script."""
+_DIRECTIVES: Final = ("#SPILL", "#SBATCH", "#PBS", "#BSUB", "#FLUX:", "#COBALT")
+"""Lines with options for this or another scheduler."""
+_INTERACTIVE: Final = frozenset(
+    {
+        "bash",
+        "dash",
+        "ash",
+        "sh",
+        "zsh",
+        "ksh",
+        "fish",
+        "csh",
+        "tcsh",
+        "python",
+        "python3",
+        "ipython",
+        "R",
+        "julia",
+    }
+    | {"node", "irb", "ghci", "vi", "vim", "nano", "emacs", "less", "more", "top", "htop", "screen", "tmux"}
+)
+"""Programs that without arguments wait for somebody who types."""
+_MOST_LINES: Final = 3
+"""Most lines of one script to name."""
+
+
+def tell_unused(out: "Output", client: "Client", documents: Sequence[Mapping[str, Any]]) -> None:
+    """Print a note for each field that has no effect on this server."""
+    specs = [spec for document in documents if isinstance(spec := document.get("spec"), Mapping)]
+    for queue in dict.fromkeys(spec.get("queue", "default") for spec in specs):
+        if queue != "default":
+            out.note(f"queue {queue!r} is only a label: all queues share one order and the same limits")
+    tell_ignored_priority(out, client, [spec.get("priority") or 0 for spec in specs])
+
+
+def tell_ignored_priority(out: "Output", client: "Client", priorities: Sequence[int]) -> None:
+    """Print a note if jobs have a priority and the order does not look at it."""
+    from spillover.client import SpillError  # noqa: PLC0415 - heavy
+
+    if not any(priorities):
+        return
+    with suppress(SpillError):  # the submission itself will tell what is wrong
+        order = next((axis for axis in client.policy().axes if axis.axis == "order"), None)
+        if order is not None and not order.installed and order.name in IGNORE_PRIORITY:
+            out.note(
+                f"the priority has no effect, because this server's order is `{order.name}`; "
+                "an admin can run `spill policy set order=priority`"
+            )
+
+
+def tell_ignored_lines(out: "Output", document: Mapping[str, Any], source: str) -> None:
+    """Print a note for each thing in a script that does not count; the document is its job."""
+    from spillover.forms.jobs.scripts import AS_FILE  # noqa: PLC0415 - heavy
+
+    spec = document["spec"]
+    for text in (spec.get("run"), *(spec.get("command") or ())):
+        if isinstance(text, str) and "\n" in text and text != AS_FILE:
+            for note in ignored_lines(text, source):
+                out.note(note)
+
+
+def ignored_lines(text: str, source: str) -> Iterator[str]:
+    """Yield what is to be told about a script: that it has no interpreter, and which lines do not count."""
+    if not text.startswith("#!"):
+        yield f"{source} has no #! line, so /bin/sh runs it"
+    top, late, foreign = True, [], []
+    for number, line in enumerate(text.split("\n"), 1):
+        top = top and (not line.strip() or line.lstrip().startswith("#"))
+        word = line.partition(" ")[0]
+        if word not in _DIRECTIVES:
+            continue
+        if word not in READ:
+            foreign.append((number, word))
+        elif not top:
+            late.append((number, word))
+    for number, word in late[:_MOST_LINES]:
+        yield f"{source}:{number}: this {word} line comes after the first command and is ignored; move it to the top"
+    if len(late) > _MOST_LINES:
+        yield f"{source}: {len(late) - _MOST_LINES} more such lines are ignored"
+    if foreign:
+        number, word = foreign[0]
+        yield f"{source}:{number}: {word} lines are ignored; write `#SPILL --cpu 4 --walltime 2h` and the like"
+
+
+def tell_unread(out: "Output", words: Sequence[str]) -> None:
+    """Print a note if a command waits for somebody who types, or if there is standard input for it."""
+    program = basename(words[0])
+    if program in _INTERACTIVE and all(word in {"-i", "-l", "-il", "--login"} for word in words[1:]):
+        out.note(
+            f"{program} gets no terminal and an empty standard input, so it ends at once or waits for nothing; "
+            f"write what it should do, as in `spill run -- {program} FILE`"
+        )
+    elif _has_input():
+        out.note("standard input is not sent to the job; send a file with --input FILE")
+
+
+def _has_input() -> bool:
+    """Return whether a pipe or file with something to read is connected to standard input."""
+    try:
+        at = sys.stdin.fileno()
+        kind = os.fstat(at)
+        if stat.S_ISREG(kind.st_mode):
+            return os.lseek(at, 0, os.SEEK_CUR) < kind.st_size
+        if stat.S_ISFIFO(kind.st_mode) or stat.S_ISSOCK(kind.st_mode):
+            return bool(unpack("i", ioctl(at, FIONREAD, b"\0\0\0\0"))[0])
+    except (OSError, ValueError, AttributeError):  # closed, or none
+        return False
+    return False
