@@ -94,7 +94,8 @@ def test_the_inputs_of_calls_are_sent_before_they_are_submitted(
     (tmp_path / "a.csv").write_bytes(b"x")
     (tmp_path / "b.csv").write_bytes(b"y")
     options: CallOptions = {"inputs": [Path("a.csv"), {"path": Path("b.csv"), "as": "c.csv"}]}
-    server = ServerView(**dict.fromkeys(ServerView.__struct_fields__) | {"max_inputs": 1 << 20})
+    unknown: dict[str, Any] = dict.fromkeys(ServerView.__struct_fields__)
+    server = ServerView(**(unknown | {"max_inputs": 1 << 20}))
     one, (many, size) = a_call(len, ("abc",), {}, options), a_map(len, [("abc",)], {}, options)
     for parcel, number in ((one, None), (many, size)):
         told = Told(server, [digest_of(b"y")], None, [], ["j"])
