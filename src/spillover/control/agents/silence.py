@@ -11,7 +11,7 @@ from spillover.core.deciders.verdicts import again
 from spillover.core.events import JobState, Outcome
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.records.tasks import JobTask
-from spillover.model.ids import node_key
+from spillover.model.ids import ClusterName, node_key
 from spillover.model.reasons import AgentSilent, Reason, Stopping
 from spillover.model.units import FOREVER
 from spillover.ports.cluster import Agents
@@ -33,7 +33,7 @@ def silence_of(loop: Loop, agents: Agents, job: Job) -> Reason | None:
     return None
 
 
-def _silence(loop: Loop, agents: Agents, job: Job, cluster: str, task: JobTask) -> AgentSilent | None:
+def _silence(loop: Loop, agents: Agents, job: Job, cluster: ClusterName, task: JobTask) -> AgentSilent | None:
     """Return that the agent of one task does not answer; None if it does."""
     key = node_key(cluster, task.node)
     node = loop.state.agents.get(key)
