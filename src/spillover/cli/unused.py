@@ -1,4 +1,4 @@
-"""Tells people what they asked for and nobody will do: priorities that the order ignores, lines of scripts that come too late, and the like.
+"""Tells people what they asked for and will not get, such as priorities that the order ignores.
 
 None of it is an error, because the job runs. But without a line, somebody waits for an effect that never comes.
 """

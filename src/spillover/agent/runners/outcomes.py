@@ -61,9 +61,8 @@ def pickled(value: Any) -> bytes:
 
 def failure(error: BaseException, text: str = "", *, plain: bool) -> bytes:
     """Encode an exception so that its text is readable even where the exception cannot be unpickled."""
-    if (
-        isinstance(error, RunnerCannotRun) and not plain
-    ):  # for the client an error of the call, not an exception of ours
+    if isinstance(error, RunnerCannotRun) and not plain:
+        # For the caller, this is an error of the call. The exception is ours, and nobody else should have to know it.
         return pickle.dumps((b"", str(error)[:MOST_SAID], ""), 5)
     said = "".join(traceback.format_exception_only(type(error), error)).strip()
     if plain:

@@ -61,7 +61,7 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def _show(out: Output, view: "PolicyView") -> None:
-    """Print each axis, since when the policies are in effect, and the configured ones: those of spill.yaml, or the defaults without one."""
+    """Print each axis, since when the policies are in effect, and the configured ones; there may be no spill.yaml."""
     out.table(_AXES, [_axis(axis) for axis in view.axes])
     how = {
         "set": "set by",

@@ -67,7 +67,7 @@ def _run(args: Namespace, context: Context) -> int:
         raise UsageError("--wait does not work with --json; use --detach, then `spill wait --json`")
     document = document_of(args)
     with context.connect(args) as client:
-        tell_unread(context.out, document["spec"]["command"])
+        tell_unread(context.out, args.command[1:] if args.command[:1] == ["--"] else args.command)
         tell_unused(context.out, client, [document])
         if args.dry_run:
             return forecast(context.out, client, [document], as_json=args.json)
