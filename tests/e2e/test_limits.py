@@ -74,7 +74,7 @@ def test_the_command_line_says_so_in_a_line(limited: Callable[..., ServerProcess
     done = server.spill("run", "--detach", "--array", "1-5", "--", "true")
     assert done.returncode == 2
     assert done.stderr == (
-        "spill: the queue holds 0 of at most 1 jobs; 5 more would exceed that, so none was accepted; try "
+        "spill: the queue holds 0 of at most 1 job; 5 more would exceed that, so none was accepted; try "
         "again when some have started\n"
     )
 

@@ -76,9 +76,11 @@ def test_a_pinned_job_has_its_core_for_itself_until_it_ends(lab: ServerProcess, 
 
 def test_each_group_of_a_gang_runs_on_the_cores_that_it_asked_for(lab: ServerProcess, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "stay")
+    os.mkfifo(tmp_path / "look")
     held = f"{ALLOWED}; read x < {tmp_path}/stay"
     groups = [
-        {"name": "shares", "resources": {"cpu": 0.5}, "run": ALLOWED},
+        # A task that began before is moved when the pinned one starts.
+        {"name": "shares", "resources": {"cpu": 0.5}, "run": f"read x < {tmp_path}/look; {ALLOWED}"},
         {"name": "pinned", "resources": {"cpu": 1}, "pin": "socket", "run": held},
     ]
     job = {
@@ -96,6 +98,8 @@ def test_each_group_of_a_gang_runs_on_the_cores_that_it_asked_for(lab: ServerPro
     assert not tasks[0].get("cpus")
     assert tasks[1]["cpus"] in lab.spill("show", "led").stdout
 
+    (tmp_path / "look").write_text("go\n")
+    wait_until(lambda: shown(lab, "led")["tasks"][0]["state"] == "SUCCEEDED", "the end of the other task")
     (tmp_path / "stay").write_text("go\n")
     wait_until(lambda: shown(lab, "led")["state"] == "SUCCEEDED", "the end of the gang")
     printed_by = [lab.spill("logs", "led", "--task", str(rank)).stdout.strip() for rank in (0, 1)]

@@ -138,7 +138,7 @@ def test_the_program_says_that_all_is_well(capsys: pytest.CaptureFixture[str]) -
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "2 stories, seeds 1 to 2: all is well"
     assert [line for line in said if line.startswith(Situation.STORM)]
-    pools = said.index("4 stories of pools: all is well")
+    pools = said.index("6 stories of pools: all is well")
     for table in (said[1:pools], said[pools + 1 :]):
         assert len({len(line) for line in table}) == 1, "numbers stand below each other"
 
