@@ -62,7 +62,7 @@ class Rental(Struct, frozen=True, gc=False):
     usual: int
     """Its share of the cheapest machine for its runtime alone, in millionths, to compare the price with."""
     idle: bool = False
-    """Whether that is on a machine that is ready, has no tasks, and is paid until the job ends."""
+    """Whether it would run on a machine that is ready, has no tasks, and is paid until the job ends."""
 
 
 class Case(Struct, frozen=True):
