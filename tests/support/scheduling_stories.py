@@ -150,6 +150,8 @@ class Story:
             job.burst(dice.choice([Burst.NEVER, Burst.ALWAYS]))
         if dice.random() < 0.2:
             job.array(1, dice.choice([3, 8]))
+            if self._submitted % 2:  # without a draw, so that seeds keep their stories
+                job.at_a_time(2)
         elif dice.random() < 0.2:
             job.tasks(dice.choice([2, 3]))
             if dice.random() < 0.3:
@@ -160,6 +162,8 @@ class Story:
             job.group("first").cpus(dice.choice([0.5, 2, 4])).group("others", dice.choice([1, 3]))
         if dice.random() < 0.2:
             job.max_cost(dice.choice([10**8, 10**9]))
+        if self._submitted % 11 == 0:
+            job.held()
         project = job.spec().project
         own = [each for each in self.world.state.reservations.values() if each.project == project]
         if own and dice.random() < 0.3:

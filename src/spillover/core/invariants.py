@@ -391,6 +391,8 @@ def _arrays(state: State) -> list[str]:
         known = ranges.size(members.pending) + members.live + sum(members.ended.values())
         if known != members.size:
             found.append(f"array {job.id} has {members.size} members, but its counts add up to {known}")
+        if type(job.phase) is Queued and members.throttled:
+            found.append(f"array {job.id} is queued, but has {members.live} of {members.most} live members")
         if type(job.phase) is Ended and (members.live or members.pending):
             found.append(f"array {job.id} has ended, but some of its members have not")
     return found

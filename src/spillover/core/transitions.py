@@ -65,8 +65,9 @@ JOB: Final[dict[tuple[JobState, type[Event]], frozenset[JobState]]] = {
     (S.QUEUED, JobHeld): frozenset({S.HELD}),
     (S.QUEUED, JobPlaced): frozenset({S.PLACED}),
     (S.QUEUED, GangPlaced): frozenset({S.PLACED}),
-    # An array stays queued while members are pending. It runs once each member has become a separate job.
-    (S.QUEUED, MemberPlaced): frozenset({S.QUEUED, S.RUNNING}),
+    # An array stays queued while members are pending, and is held while it has as many live ones as it may have. It
+    # runs once each member has become a separate job.
+    (S.QUEUED, MemberPlaced): frozenset({S.HELD, S.QUEUED, S.RUNNING}),
     (S.QUEUED, BackoffEnded): frozenset({S.QUEUED}),
     (S.QUEUED, JobEnded): TERMINAL,
     (S.PLACED, JobStarted): frozenset({S.RUNNING}),

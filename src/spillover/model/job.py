@@ -39,6 +39,11 @@ class On(StrEnum):
 
     SUCCESS = "success"
     ANY = "any"
+    FAILURE = "failure"
+
+    def met(self, *, succeeded: bool) -> bool:
+        """Return whether a job that ended this way lets the other begin."""
+        return self is On.ANY or succeeded == (self is On.SUCCESS)
 
 
 class OnFailure(StrEnum):
@@ -362,6 +367,18 @@ class JobSpec(Struct, frozen=True):
     """Paths and patterns of the files to store afterwards."""
     groups: tuple[GroupWork, ...] = ()
     """What each group of `shape.groups` runs; empty if there are none. `work` is that of the first group."""
+    hold: bool = False
+    """Whether its owner holds it from the start."""
+    throttle: int = 0
+    """Most members of the array that are placed at a time; 0 is all."""
+    singleton: bool = False
+    """Whether earlier jobs of the same user, project and name must have ended before it begins."""
+    stdout: str = ""
+    """Path on its machine that its output goes to, with patterns such as `%A`; empty is the log alone."""
+    stderr: str = ""
+    """The same for its errors."""
+    append: bool = False
+    """Whether it appends to these files; otherwise they are truncated when a task starts."""
 
     @property
     def digests(self) -> tuple[str, ...]:

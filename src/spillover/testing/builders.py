@@ -49,6 +49,7 @@ class JobBuilder:
         self._array: tuple[Range, ...] = ()
         self._after: tuple[Dependency, ...] = ()
         self._key: str | None = None
+        self._throttle, self._hold, self._singleton = 0, False, False
 
     def called(self, name: str) -> Self:
         """Set the name."""
@@ -174,6 +175,21 @@ class JobBuilder:
         self._array = (Range(first, last),)
         return self
 
+    def at_a_time(self, most: int) -> Self:
+        """Place at most so many members of the array at a time."""
+        self._throttle = most
+        return self
+
+    def held(self) -> Self:
+        """Hold it from the start."""
+        self._hold = True
+        return self
+
+    def singleton(self) -> Self:
+        """Let it wait for all earlier jobs of its name."""
+        self._singleton = True
+        return self
+
     def after(self, job: str, on: On = On.SUCCESS) -> Self:
         """Add a dependency on another job."""
         self._after = (*self._after, Dependency(JobId(job), on))
@@ -211,6 +227,9 @@ class JobBuilder:
             deadline=self._deadline,
             not_before=self._not_before,
             array=self._array,
+            hold=self._hold,
+            throttle=self._throttle,
+            singleton=self._singleton,
         )
 
     def build(self) -> NewJob:

@@ -144,9 +144,9 @@ class AfterDoc(Struct, frozen=True, forbid_unknown_fields=True):
 
     job: Annotated[str, Meta(description="Name or id of the job; it may be in the same file.")]
     on: Annotated[
-        Literal["success", "any"],
+        Literal["success", "any", "failure"],
         Meta(
-            description="`success`: the job must succeed, and this one is cancelled if it fails; `any`: it must end."
+            description="`success`: the job must succeed, and this one is cancelled if it fails; `any`: it must end; `failure`: it must fail, and this one is cancelled if it succeeds."
         ),
     ] = "success"
 
@@ -307,12 +307,37 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     grace: Annotated[Quantity | None, Meta(description="Time between TERM and KILL; default: 10s.")] = None
     array: Annotated[
-        str | int | None, Meta(description="Indexes of the array's members: 1-100, 1-10,20 or 0-90:10.")
+        str | int | None,
+        Meta(
+            description="Indexes of the array's members: 1-100, 1-10,20 or 0-90:10. With %4 behind them, at most 4 members are placed at a time."
+        ),
     ] = None
     after: Annotated[
         list[AfterDoc | str],
         Meta(max_length=10_000, description="Jobs that must end before this one starts."),
     ] = field(default_factory=list)
+    singleton: Annotated[
+        bool,
+        Meta(
+            description="Whether all your earlier jobs with the same name and project must end before this one starts."
+        ),
+    ] = False
+    hold: Annotated[
+        bool, Meta(description="Whether the job is held from the start, until `spill release`.")
+    ] = False
+    stdout: Annotated[
+        str | None,
+        Meta(
+            description="File on the machine that runs the job for its output, relative to `workdir`: res_%A_%a.out. %A: id of the job or array; %a: index; %j: id with index; %x: name; %N: node; %t: rank; %u: user of the agent; %%: a percent sign."
+        ),
+    ] = None
+    stderr: Annotated[str | None, Meta(description="The same for its errors; it may be the same file.")] = (
+        None
+    )
+    open_mode: Annotated[
+        Literal["truncate", "append"],
+        Meta(description="What happens to the files of `stdout` and `stderr` when the job starts."),
+    ] = "truncate"
     key: Annotated[
         Annotated[str, Meta(min_length=1, max_length=256)] | None,
         Meta(description="Idempotency key: repeated submissions with the same key create one job."),

@@ -93,7 +93,15 @@ def spec_identity(body: bytes) -> bytes:
 _SHAPE_OF_0_4: Final = 8
 """Fields of a shape in release 0.4."""
 _TERMS_OF_0_4: Final = 8
-_SPEC_OF_0_4: Final = frozenset(JobSpec.__struct_fields__) - {"groups"}
+_SPEC_OF_0_4: Final = frozenset(JobSpec.__struct_fields__) - {
+    "groups",
+    "hold",
+    "throttle",
+    "singleton",
+    "stdout",
+    "stderr",
+    "append",
+}
 _SHAPE: Final[list[object]] = msgspec.msgpack.decode(_encoder.encode(Shape(Resources())))
 _TERMS: Final[list[object]] = msgspec.msgpack.decode(_encoder.encode(Terms()))
 

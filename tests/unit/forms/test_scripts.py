@@ -206,6 +206,11 @@ VALUES = {
     "--output": "out/*",
     "--key": "k",
     "--label": "l=1",
+    "--singleton": "",
+    "--hold": "",
+    "--stdout": "res_%A_%a.out",
+    "--stderr": "err.txt",
+    "--open-mode": "append",
 }
 
 

@@ -100,7 +100,7 @@ def _list(context: Context, views: "list[FilesView]", args: Namespace) -> int:
 
 def _members(client: "Client", ref: str) -> Iterator[tuple[str, str]]:
     """Yield a job, or all members of an array, each with its folder."""
-    from spillover.forms.jobs.arrays import parse_array  # noqa: PLC0415 - only here
+    from spillover.forms.jobs.arrays import parse_throttled  # noqa: PLC0415 - only here
     from spillover.model.ranges import indexes  # noqa: PLC0415 - only here
 
     job = client.job(ref)
@@ -108,7 +108,7 @@ def _members(client: "Client", ref: str) -> Iterator[tuple[str, str]]:
     if array is None:
         yield job.id, ""
         return
-    for index in indexes(parse_array(array)):
+    for index in indexes(parse_throttled(array)[0]):
         yield f"{job.id}.{index}", str(index)
 
 

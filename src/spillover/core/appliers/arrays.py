@@ -1,11 +1,11 @@
 """Applies events of arrays. An array is one record; each member becomes a separate job when it is placed."""
 
 from spillover.core.appliers import machines
-from spillover.core.appliers.queue import count_granted, count_wait, granted, job_of, let_rent
+from spillover.core.appliers.queue import count_granted, count_wait, granted, job_of, leave_queue, let_rent
 from spillover.core.events import JobState, MemberPlaced, MembersDropped
 from spillover.core.holding import put_on_node
 from spillover.core.learned import usage
-from spillover.core.records.jobs import NO_EXTRA, Extra, Job, Placed, Queued, Spread
+from spillover.core.records.jobs import NO_EXTRA, Extra, Job, Placed, Queued, Spread, Waiting
 from spillover.core.state import State
 from spillover.core.transitions import Impossible
 from spillover.model import ranges
@@ -29,6 +29,9 @@ def member_placed(state: State, event: MemberPlaced) -> None:
     state.queued -= 1
     if not members.pending:
         array.phase = Spread(event.at)
+    elif members.throttled:
+        leave_queue(state, array)
+        array.phase = Waiting(None)
     extra = NO_EXTRA if array.extra.deadline is None else Extra(deadline=array.extra.deadline)
     if event.granted is not None:
         extra = Extra(deadline=array.extra.deadline, granted=(event.granted,))

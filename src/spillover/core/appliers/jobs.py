@@ -67,8 +67,10 @@ _USES_LOST = frozenset({Back.LOST, Back.UNPREPARED})
 
 
 def submitted(state: State, event: JobSubmitted) -> None:
-    """Add a job; queue it at once unless it must wait for a time or for other jobs."""
-    members = Members(ranges.size(event.array), event.array) if event.array else None
+    """Add a job; queue it at once unless it is held or must wait for a time or for other jobs."""
+    members = None
+    if event.array:
+        members = Members(ranges.size(event.array), event.array, most=event.throttle)
     extra = NO_EXTRA
     if (
         event.after
@@ -110,7 +112,9 @@ def submitted(state: State, event: JobSubmitted) -> None:
         state.keys.take(kind.project, event.key, job.id)
     for wanted in event.after:
         state.waiters.setdefault(wanted.job, {})[job.id] = None
-    if not event.after and (event.not_before is None or event.not_before <= event.at):
+    if event.held:
+        job.phase = Waiting(job.user)
+    elif not event.after and (event.not_before is None or event.not_before <= event.at):
         enter_queue(state, job)
 
 

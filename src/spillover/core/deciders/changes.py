@@ -147,7 +147,7 @@ def _release(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Ref
     if type(job.phase) is not Waiting:
         return Refusal(RefusalKind.CONFLICT, f"{job.id} is {job.state}; only a held job can be released")
     not_before = job.extra.not_before
-    if job.extra.after or (not_before is not None and not_before > now):
+    if job.extra.after or job.throttled or (not_before is not None and not_before > now):
         if job.phase.by is None:
             return Refusal(
                 RefusalKind.CONFLICT, f"{job.id} has no hold to release; `spill why` shows what it waits for"

@@ -16,8 +16,14 @@ from spillover.core.state import State
 from spillover.model import ranges
 from spillover.model.cluster import OWNED, cost_of_job
 from spillover.model.ids import JobId, split_member
-from spillover.model.job import WALLTIME_SLACK, On
-from spillover.model.reasons import CancelledBy, DependencyFailed, MembersFailed, Reason
+from spillover.model.job import WALLTIME_SLACK
+from spillover.model.reasons import (
+    CancelledBy,
+    DependencyFailed,
+    DependencySucceeded,
+    MembersFailed,
+    Reason,
+)
 
 ITSELF = "spillover"
 """The author of actions that no person asked for."""
@@ -85,14 +91,17 @@ def finish(
             if live[array.id] == 0 and not _pending(array, given_up):
                 counts = _counts(array, ended[array.id], given_up)
                 todo.append(_end_of_array(array, now, counts, spent[array.id], ending.why))
+            elif array.throttled and len(ended[array.id]) == 1 and _waits_for_members(array, given_up):
+                events.append(JobReleased(array.id, now, ITSELF))
         for waiter in state.waiters.get(ending.job, ()):
             job = state.jobs[waiter]
             if waiter in doomed:
                 continue
             wanted = next(each for each in job.extra.after if each.job == ending.job)
-            if wanted.on is On.SUCCESS and ending.state is not JobState.SUCCEEDED:
+            succeeded = ending.state is JobState.SUCCEEDED
+            if not wanted.on.met(succeeded=succeeded):
                 doomed[waiter] = None
-                why = DependencyFailed(ending.job)
+                why = unmet(ending.job, succeeded=succeeded)
                 events += drop_pending(job, now, JobState.CANCELLED, ITSELF, dropped.get(waiter))
                 todo.append(end_unplaced(waiter, job.attempt, job.seq, now, JobState.CANCELLED, why))
                 continue
@@ -104,10 +113,22 @@ def finish(
     return events
 
 
+def unmet(job: JobId, *, succeeded: bool) -> Reason:
+    """Return why a job never starts that needs another end of this one."""
+    return DependencySucceeded(job) if succeeded else DependencyFailed(job)
+
+
 def may_queue(job: Job, now: int) -> bool:
     """Return whether a waiting job has no hold and its time has come; dependencies are checked separately."""
     not_before = job.extra.not_before
-    return type(job.phase) is Waiting and job.phase.by is None and (not_before is None or not_before <= now)
+    if type(job.phase) is not Waiting or job.phase.by is not None or job.throttled:
+        return False
+    return not_before is None or not_before <= now
+
+
+def _waits_for_members(array: Job, dropped: MembersDropped | None) -> bool:
+    """Return whether only the end of a member keeps the rest of an array from the queue."""
+    return type(array.phase) is Waiting and array.phase.by is None and _pending(array, dropped) > 0
 
 
 def drop_pending(

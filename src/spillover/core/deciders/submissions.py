@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 
-from spillover.core.deciders.endings import ITSELF, end_unplaced
+from msgspec.structs import replace
+
+from spillover.core.deciders.endings import ITSELF, end_unplaced, unmet
 from spillover.core.events import AnyEvent, JobState, JobSubmitted, MembersDropped
 from spillover.core.learned.runtimes import predict
 from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, Reply, Submit, Submitted
@@ -11,7 +13,7 @@ from spillover.core.transitions import TERMINAL
 from spillover.model import ranges
 from spillover.model.ids import JobId
 from spillover.model.job import After, On
-from spillover.model.reasons import DependencyFailed
+from spillover.model.reasons import Reason
 from spillover.model.units import format_duration, so_many
 
 
@@ -19,7 +21,7 @@ def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Re
     """Accept all jobs of a submission, or return why not."""
     events: list[AnyEvent] = []
     for new in proposal.jobs:
-        if new.after or new.key is not None:
+        if new.after or new.key is not None or new.spec.singleton:
             return _submit_linked(state, proposal, now)
     if (full := _full(state, proposal, proposal.jobs)) is not None:
         return [], full
@@ -37,7 +39,7 @@ def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Re
 def _submit_linked(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:  # noqa: C901 - the checks of one submission, in order
     """Accept jobs of which some have a key or depend on others."""
     events: list[AnyEvent] = []
-    fresh = {new.job: new for new in proposal.jobs}
+    fresh = {new.job: _alone(state, new, proposal) for new in proposal.jobs}
     keyed: dict[tuple[str, str], NewJob] = {}
     if (cycle := _dependency_cycle(fresh)) is not None:
         names = " -> ".join(fresh[each].spec.name for each in cycle)
@@ -60,7 +62,7 @@ def _submit_linked(state: State, proposal: Submit, now: int) -> tuple[list[AnyEv
     wanted: dict[JobId, list[Dependency]] = {}
     for new in proposal.jobs:
         if new.job not in there:
-            resolved = _resolve(state, new, fresh, there)
+            resolved = _resolve(state, fresh[new.job], fresh, there)
             if isinstance(resolved, Refusal):
                 return [], resolved
             wanted[new.job] = resolved
@@ -169,32 +171,54 @@ def _resolve(
             succeeded = live.state is JobState.SUCCEEDED if live.state in TERMINAL else None
         elif succeeded is None and job not in fresh:
             return Refusal(RefusalKind.STALE, f"dependency {job} was archived in the meantime; try again")
-        on = On.SUCCESS if job in found and found[job].on is On.SUCCESS else each.on
+        on = each.on
+        if job in found and On.ANY not in {on, found[job].on} and on is not found[job].on:
+            name = each.job if job not in fresh else fresh[job].spec.name
+            return Refusal(
+                RefusalKind.INVALID, f"`after` asks for both the success and the failure of {name}"
+            )
+        if on is On.ANY and job in found:
+            on = found[job].on
         found[job] = Dependency(job, on, succeeded)
     return list(found.values())
 
 
-def _never_start(wanted: dict[JobId, list[Dependency]]) -> dict[JobId, JobId]:
-    """Return jobs of a submission that can never start, each with the failed job that it depends on."""
+def _alone(state: State, new: NewJob, proposal: Submit) -> NewJob:
+    """Return a job with what it waits for, if it must be the only one of its name that runs."""
+    if not new.spec.singleton:
+        return new
+    name, project = new.spec.name, new.spec.project
+    named = [state.jobs[job] for job in state.called(name, project)]
+    earlier = [job.id for job in named if job.user == proposal.user and job.state not in TERMINAL]
+    for each in proposal.jobs:
+        if each.job == new.job:
+            break
+        if (each.spec.name, each.spec.project) == (name, project):
+            earlier.append(each.job)
+    return replace(new, after=(*new.after, *[Dependency(job, On.ANY) for job in earlier]))
+
+
+def _never_start(wanted: dict[JobId, list[Dependency]]) -> dict[JobId, Reason]:
+    """Return jobs of a submission that can never start, each with the reason."""
     followers: dict[JobId, list[JobId]] = {}
-    failed: dict[JobId, JobId] = {}
+    failed: dict[JobId, Reason] = {}
     for job, after in wanted.items():
         for each in after:
-            if each.on is On.SUCCESS and each.succeeded is False:
-                failed.setdefault(job, each.job)
+            if each.succeeded is not None and not each.on.met(succeeded=each.succeeded):
+                failed.setdefault(job, unmet(each.job, succeeded=each.succeeded))
             elif each.on is On.SUCCESS and each.job in wanted:
                 followers.setdefault(each.job, []).append(job)
     todo = list(failed)
     for job in todo:
         for follower in followers.get(job, ()):
             if follower not in failed:
-                failed[follower] = job
+                failed[follower] = unmet(job, succeeded=False)
                 todo.append(follower)
     return failed
 
 
 def _take(
-    state: State, new: NewJob, user: str, now: int, after: list[Dependency], failed: dict[JobId, JobId]
+    state: State, new: NewJob, user: str, now: int, after: list[Dependency], failed: dict[JobId, Reason]
 ) -> list[AnyEvent]:
     """Return the events that accept one job."""
     waits = () if new.job in failed else _waits(after, failed)
@@ -202,8 +226,7 @@ def _take(
     if new.job in failed:
         if new.spec.array:
             events.append(MembersDropped(new.job, now, new.spec.array, JobState.CANCELLED, ITSELF))
-        why = DependencyFailed(failed[new.job])
-        events.append(end_unplaced(new.job, 1, 0, now, JobState.CANCELLED, why))
+        events.append(end_unplaced(new.job, 1, 0, now, JobState.CANCELLED, failed[new.job]))
     return events
 
 
@@ -230,10 +253,12 @@ def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[Afte
         new.body,
         predict(state, user, spec.name, spec.shape) if silent else None,
         bool(spec.digests),
+        spec.hold,
+        spec.throttle,
     )
 
 
-def _waits(after: list[Dependency], failed: dict[JobId, JobId]) -> tuple[After, ...]:
+def _waits(after: list[Dependency], failed: dict[JobId, Reason]) -> tuple[After, ...]:
     """Return the dependencies that have not ended."""
     return tuple(
         After(each.job, each.on) for each in after if each.succeeded is None and each.job not in failed

@@ -48,10 +48,17 @@ class JobSubmitted(JobEvent, frozen=True, tag="job_submitted"):
     """Runtime of similar jobs, in nanoseconds; null if the job has an estimate, or too few similar jobs are known."""
     blobs: bool = False
     """Whether it needs stored files."""
+    held: bool = False
+    """Whether the user holds it from the start."""
+    throttle: int = 0
+    """Most members of the array that are placed at a time; 0 is all."""
 
     def __str__(self) -> str:
         size = ranges.size(self.array)
-        return f"{self.user} submitted {self.name}" + (f", an array of {size}" if size else "")
+        text = f"{self.user} submitted {self.name}" + (f", an array of {size}" if size else "")
+        if self.throttle:
+            text += f" with at most {self.throttle} at a time"
+        return f"{text}, held" if self.held else text
 
     def of_project(self) -> str | None:
         """See Event."""
@@ -59,7 +66,7 @@ class JobSubmitted(JobEvent, frozen=True, tag="job_submitted"):
 
     def reached(self) -> tuple[Reached, ...]:
         """See Event."""
-        waits = self.after or (self.not_before is not None and self.not_before > self.at)
+        waits = self.held or self.after or (self.not_before is not None and self.not_before > self.at)
         return (Reached(self.job, self.at, JobState.HELD if waits else JobState.QUEUED, 1),)
 
     def counted(self) -> Counted:

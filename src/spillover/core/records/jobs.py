@@ -31,10 +31,10 @@ class Kind(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
 
 
 class Waiting(Struct, frozen=True, tag="held", array_like=True, gc=False):
-    """Not to be scheduled yet: held by a person, or waiting for its time or for other jobs."""
+    """Not to be scheduled yet: held by a person, or waiting for its time, for other jobs or for its own members."""
 
     by: str | None
-    """The person who holds it; None if it only waits for its time or for other jobs."""
+    """The person who holds it; None if it only waits for its time, for other jobs or for its own members."""
 
 
 class Queued(Struct, frozen=True, tag="queued", array_like=True, gc=False):
@@ -130,6 +130,13 @@ class Members(Struct, array_like=True, gc=False):
     ended: dict[JobState, int] = field(default_factory=dict)
     due: int = 0
     """How many pending members may be rented, if not all of them may; 0 otherwise."""
+    most: int = 0
+    """Most live members at a time; 0 is all."""
+
+    @property
+    def throttled(self) -> bool:
+        """Whether as many members are live as may be, so that the others wait for one to end."""
+        return 0 < self.most <= self.live
 
 
 class ClusterBackoff(Struct, frozen=True, array_like=True, gc=False):
@@ -229,6 +236,11 @@ class Job(Struct, array_like=True, gc=False):
     def partly_due(self) -> bool:
         """Whether only some of an array's pending members may be rented."""
         return self.extra.members is not None and self.extra.members.due > 0
+
+    @property
+    def throttled(self) -> bool:
+        """Whether it is an array that waits for one of its own members to end."""
+        return self.extra.members is not None and self.extra.members.throttled
 
     @property
     def walltime(self) -> int | None:

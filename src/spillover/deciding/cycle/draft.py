@@ -95,6 +95,8 @@ class Draft:
         if members is None:
             return 1 - taken
         pending = ranges.size(members.pending)
+        if members.most:
+            pending = min(pending, members.most - members.live)
         if role is RENTED:
             limit = self.expired[job.id].members if job.id in self.expired else members.due
             return min(pending - taken, (limit or pending) - self.rented.get(job.id, 0))

@@ -27,6 +27,7 @@ from spillover.model.reasons import (
     AfterJobs,
     AgentsOutdated,
     AllDrained,
+    ArrayThrottled,
     AtLimit,
     BackingOff,
     BehindOthers,
@@ -210,6 +211,7 @@ def _after(state: State, wanted: tuple[After, ...]) -> AfterJobs:
         tuple(each.job for each in wanted),
         tuple("" if job is None else job.name for job in found),
         all(each.on is On.SUCCESS for each in wanted),
+        all(each.on is On.FAILURE for each in wanted),
     )
 
 
@@ -221,6 +223,8 @@ def _unqueued(state: State, job: Job) -> Reason | None:
                 return Held(by)
             if job.extra.after:
                 return _after(state, job.extra.after)
+            if job.extra.members is not None and job.extra.members.throttled:
+                return ArrayThrottled(job.extra.members.most)
             return NotBefore(job.extra.not_before or 0)
         case Placed() | Running():
             if job.phase.stopping is not None:

@@ -22,6 +22,19 @@ class ArrayError(ValueError):
     """Invalid indexes; the message says why."""
 
 
+def parse_throttled(text: str) -> tuple[tuple[Range, ...], int]:
+    """Parse the ranges of an array, and how many members may be placed at a time; 0 is all."""
+    indexes, percent, most = text.partition("%")
+    if not percent:
+        return parse_array(text), 0
+    number = most.strip()
+    if not (number.isascii() and number.isdigit() and len(number) <= 12 and 0 < int(number) <= MOST_MEMBERS):
+        raise ArrayError(
+            f"{shown(most)} is not a number of members at a time; write 1 or more, as in {indexes.strip()}%4"
+        )
+    return parse_array(indexes), int(number)
+
+
 def parse_array(text: str) -> tuple[Range, ...]:
     """Parse the ranges of an array: sorted, disjoint, and merged where they touch."""
     # Many jobs have the same notation. Cache few and only short ones, as a long one may have ten thousand ranges.
@@ -59,9 +72,12 @@ def _parse(text: str) -> tuple[Range, ...]:
     return tuple(joined)
 
 
-def format_array(ranges: tuple[Range, ...]) -> str:
-    """Format ranges so that `parse_array` returns the same ranges."""
-    return ",".join(f"{one.first}-{one.last}" if one.last > one.first else str(one.first) for one in ranges)
+def format_array(ranges: tuple[Range, ...], throttle: int = 0) -> str:
+    """Format ranges, and the most members at a time, so that `parse_throttled` returns the same."""
+    indexes = ",".join(
+        f"{one.first}-{one.last}" if one.last > one.first else str(one.first) for one in ranges
+    )
+    return f"{indexes}%{throttle}" if throttle else indexes
 
 
 def _parse_part(part: str) -> list[Range]:

@@ -12,12 +12,12 @@ from typing import Final
 from msgspec import Struct, msgpack
 from msgspec.structs import replace
 
-from spillover.forms.jobs.arrays import ArrayError, parse_array
+from spillover.forms.jobs.arrays import ArrayError, parse_throttled
 from spillover.forms.jobs.groups import Grouped, read_groups, read_resources, read_tasks
 from spillover.forms.jobs.inputs import Unpacked, read_files
 from spillover.forms.jobs.where import constrained, located
 from spillover.forms.jobs.work import check_env, check_text, work_of
-from spillover.forms.problems import Findings, shown
+from spillover.forms.problems import Findings, FormProblem, shown
 from spillover.forms.quantities import (
     MOST_CPU,
     MOST_GRACE,
@@ -29,7 +29,7 @@ from spillover.forms.quantities import (
     read_memory,
     read_words,
 )
-from spillover.model.admission import TASK_RULES
+from spillover.model.admission import STREAMS, TASK_RULES
 from spillover.model.files import File
 from spillover.model.ids import is_name
 from spillover.model.job import (
@@ -58,6 +58,9 @@ MOST_JOB: Final = 1 << 20
 """Most bytes of a job's work, variables and file list, because they are sent with every task."""
 
 _NOT_NAME = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
+PATTERNS: Final = ("%A", "%a", "%j", "%J", "%x", "%N", "%n", "%t", "%u", "%%")
+"""Patterns in the names of output files; a number before the letter fills up with zeros."""
+_PATTERN = re.compile(r"%[0-9]{0,2}(.?)", re.DOTALL)
 _DEFAULT_TERMS: Final = Terms()
 _ONE_CPU: Final = ResourcesDoc()
 _COMMAND: Final = ("command",)
@@ -87,6 +90,8 @@ class JobForm(Struct, frozen=True):
     """Idempotency key; None if every submission is a new job."""
     unpacked: tuple[Unpacked, ...] = ()
     """Inputs that the client must still find; the server accepts none."""
+    warnings: tuple[FormProblem, ...] = ()
+    """What is ignored, and the job runs without it."""
 
 
 def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | None = None) -> JobForm | None:
@@ -123,7 +128,8 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
     if doc.workdir is not None:
         check_text(doc.workdir, ("spec", "workdir"), found)
     files, unpacked, outputs = read_files(doc, found) if doc.inputs or doc.outputs else ((), (), ())
-    array = _array(doc.array, shape, found)
+    array, throttle = _array(doc.array, shape, found)
+    shape = _with_streams(doc, shape, found)
     if doc.key is not None and not doc.key.isprintable():
         found.add(("spec", "key"), "contains characters that cannot be printed")
     groups = () if grouped is None else grouped.works
@@ -147,6 +153,12 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         inputs=files,
         outputs=outputs,
         groups=groups,
+        hold=doc.hold,
+        throttle=throttle,
+        singleton=doc.singleton,
+        stdout=doc.stdout or "",
+        stderr=doc.stderr or "",
+        append=doc.open_mode == "append",
     )
     return JobForm(spec, after, doc.key, unpacked)
 
@@ -280,10 +292,10 @@ def _time(value: str | None, name: str, found: Findings) -> int | None:
     return quantity(parse_time, value, ("spec", name), found)
 
 
-def _array(value: str | int | None, shape: Shape, found: Findings) -> tuple[Range, ...]:
-    """Read the ranges of an array."""
+def _array(value: str | int | None, shape: Shape, found: Findings) -> tuple[tuple[Range, ...], int]:
+    """Read the ranges of an array, and how many members may be placed at a time."""
     if value is None:
-        return ()
+        return (), 0
     path = ("spec", "array")
     if shape.is_gang:
         found.add(path, "is not possible with several tasks; submit one job for each gang")
@@ -291,12 +303,32 @@ def _array(value: str | int | None, shape: Shape, found: Findings) -> tuple[Rang
         found.add(
             path, f"{shown(value)} is ambiguous (an index, or a number of members); write 1-{shown(value)}"
         )
-        return ()
+        return (), 0
     try:
-        return parse_array(value)
+        return parse_throttled(value)
     except ArrayError as error:
         found.add(path, str(error))
-        return ()
+        return (), 0
+
+
+def _with_streams(doc: SpecDoc, shape: Shape, found: Findings) -> Shape:
+    """Check the files for output; return the shape of a job that has some, which not every cluster can run."""
+    if doc.stdout is None and doc.stderr is None:
+        return shape
+    for name, path in (("stdout", doc.stdout), ("stderr", doc.stderr)):
+        if path is None:
+            continue
+        where = ("spec", name)
+        if doc.run is None and doc.command is None:
+            found.add(where, "is only for `run` and `command`; `spill logs` has the output of others")
+        check_text(path, where, found)
+        wrong = [f"%{letter}" for letter in _PATTERN.findall(path) if f"%{letter}" not in PATTERNS]
+        if not path or path.endswith("/"):
+            found.add(where, f"{shown(path)} is not a file; write a path such as out_%j.txt")
+        elif wrong:
+            known = ", ".join(PATTERNS)
+            found.add(where, f"{shown(wrong[0])} in {shown(path)} is not a pattern; write one of {known}")
+    return replace(shape, runs=tuple(sorted({*shape.runs, STREAMS})))
 
 
 def _after(doc: SpecDoc, found: Findings) -> list[AfterRef]:

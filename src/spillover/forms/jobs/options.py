@@ -23,6 +23,8 @@ class OptionKind(StrEnum):
     """A word; repeatable."""
     PAIRS = "pairs"
     """`NAME=VALUE`; repeatable."""
+    FLAG = "flag"
+    """No value."""
 
 
 class Option(Struct, frozen=True):
@@ -178,14 +180,27 @@ OPTIONS: Final = (
         "how long the job keeps running while the server is unreachable",
     ),
     Option("--grace", ("spec", "grace"), "TIME", "time between TERM and KILL (default: 10s)"),
-    Option("--array", ("spec", "array"), "RANGES", "submit an array with these indexes: 1-100 or 1-10,20"),
+    Option(
+        "--array",
+        ("spec", "array"),
+        "RANGES",
+        "submit an array with these indexes: 1-100 or 1-10,20; with 1-100%4, 4 members at a time",
+    ),
     Option(
         "--after",
         ("spec", "after"),
-        "JOB[:any]",
-        "job that must succeed (with :any, end) first; repeatable",
+        "JOB[:any|:failure]",
+        "job that must succeed (with :any, end; with :failure, fail) first; repeatable",
         OptionKind.LIST,
     ),
+    Option(
+        "--singleton",
+        ("spec", "singleton"),
+        "",
+        "start when all your earlier jobs with the same name have ended",
+        OptionKind.FLAG,
+    ),
+    Option("--hold", ("spec", "hold"), "", "hold the job until `spill release`", OptionKind.FLAG),
     Option(
         "--input",
         ("spec", "inputs"),
@@ -199,6 +214,19 @@ OPTIONS: Final = (
         "PATH",
         "file, folder or pattern to copy back when the job has ended; repeatable",
         OptionKind.LIST,
+    ),
+    Option(
+        "--stdout",
+        ("spec", "stdout"),
+        "PATH",
+        "file for output where the job runs: res_%A_%a.out (job or array, index), %j, %x (name), %N (node)",
+    ),
+    Option("--stderr", ("spec", "stderr"), "PATH", "the same for errors; it may be the same file"),
+    Option(
+        "--open-mode",
+        ("spec", "open_mode"),
+        "truncate|append",
+        "what happens to these files when the job starts (default: truncate)",
     ),
     Option("--key", ("spec", "key"), "TEXT", "idempotency key: repeated submissions create one job"),
     Option(
@@ -227,6 +255,15 @@ def doc_from_options(
     if problems:
         raise BadForm(problems)
     return doc
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of both, with mappings joined; `above` wins."""
+    both = {**below, **above}
+    for name in below.keys() & above.keys():
+        if isinstance(below[name], Mapping) and isinstance(above[name], Mapping):
+            both[name] = merged(below[name], above[name])
+    return both
 
 
 def as_flags(error: BadForm) -> BadForm:
@@ -261,6 +298,8 @@ def _value(option: Option, given: str | Sequence[str]) -> object:
             return [_input(word) for word in words]
         case OptionKind.LIST:
             return words
+        case OptionKind.FLAG:
+            return True
 
 
 def _number(word: str) -> int:

@@ -144,8 +144,13 @@ def _surroundings(spec: JobSpec) -> dict[str, Any]:
         "where": None if spec.shape.where is None else where_doc(spec.shape.where),
         "deadline": None if spec.deadline is None else format_time(spec.deadline),
         "not_before": None if spec.not_before is None else format_time(spec.not_before),
-        "array": format_array(spec.array),
+        "array": format_array(spec.array, spec.throttle),
         "after": [{"job": ref, "on": on} for ref, _, on in after],
+        "singleton": spec.singleton,
+        "hold": spec.hold,
+        "stdout": spec.stdout,
+        "stderr": spec.stderr,
+        "open_mode": "append" if spec.append else None,
     }
     if spec.shape.rules is not None and CONSTRAINTS in spec.shape.runs:
         optional["constraints"] = constraints_doc(spec.shape.rules)

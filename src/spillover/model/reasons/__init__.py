@@ -21,6 +21,7 @@ from spillover.model.reasons.ending import (
     ClusterFailed,
     CouldNotStart,
     DependencyFailed,
+    DependencySucceeded,
     Exited,
     LostTooOften,
     MembersFailed,
@@ -72,6 +73,7 @@ from spillover.model.reasons.waiting import (
     AfterJobs,
     AgentsOutdated,
     AllDrained,
+    ArrayThrottled,
     BehindOthers,
     BeyondDepth,
     Fresh,
@@ -93,6 +95,7 @@ Reason: TypeAlias = (
     Held
     | AfterJobs
     | NotBefore
+    | ArrayThrottled
     | Fresh
     | NoRoom
     | NoRoomTogether
@@ -147,6 +150,7 @@ Reason: TypeAlias = (
     | OnlyRented
     | Stopping
     | DependencyFailed
+    | DependencySucceeded
     | CancelledBy
     | PastDeadline
     | PastWalltime
@@ -180,6 +184,7 @@ __all__ = [
     "AgentsOutdated",
     "AllDrained",
     "AlwaysRented",
+    "ArrayThrottled",
     "AtLimit",
     "BackingOff",
     "BehindOthers",
@@ -192,6 +197,7 @@ __all__ = [
     "ClusterFailed",
     "CouldNotStart",
     "DependencyFailed",
+    "DependencySucceeded",
     "Exited",
     "Fresh",
     "GangTooBig",

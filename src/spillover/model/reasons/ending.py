@@ -28,6 +28,15 @@ class DependencyFailed(Never, frozen=True, tag="dependency_failed"):
         return f"its dependency {self.job} did not succeed"
 
 
+class DependencySucceeded(Never, frozen=True, tag="dependency_succeeded"):
+    """A job whose failure it waits for succeeded."""
+
+    job: JobId
+
+    def __str__(self) -> str:
+        return f"it runs only if {self.job} fails, which succeeded"
+
+
 class CancelledBy(Never, frozen=True, tag="cancelled"):
     """A person cancelled it."""
 

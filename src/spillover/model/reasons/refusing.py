@@ -147,7 +147,9 @@ class CannotRun(Never, frozen=True, tag="cannot_run"):
     """The cluster does not support this kind of work: plain commands, whole pods, Python calls, files, groups, or rules for tasks."""
 
     what: str
-    """`command`, `constraints`, `exclusive`, `files`, `groups`, `pin`, `pods`, `python`, `spread` or `task_rules`."""
+    """`command`, `constraints`, `exclusive`, `files`, `groups`, `pin`, `pods`, `python`, `spread`, `streams` or
+    `task_rules`.
+    """
 
     def __str__(self) -> str:
         return _CANNOT.get(self.what, f"no cluster can run jobs of kind {self.what}")
@@ -164,6 +166,7 @@ _CANNOT = {
     "pods": "its manifest needs a Kubernetes cluster: it has several pods or containers, "
     "init containers, or variables or volumes from other objects",
     "python": "Python calls run on agents only",
+    "streams": "`stdout` and `stderr` work on agents only",
     "task_rules": "`on_task_failure` and `on_task_success` work on agents only",
 }
 

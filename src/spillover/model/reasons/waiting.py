@@ -29,12 +29,25 @@ class AfterJobs(NotNow, frozen=True, tag="after"):
     """The name of each job, in the same order, empty where it is unknown; () if they are not to be shown."""
     succeed: bool = False
     """Whether all of them must succeed; if not, any end of some of them is enough."""
+    fail: bool = False
+    """Whether all of them must fail."""
 
     def __str__(self) -> str:
         named = zip_longest(self.jobs[:3], self.names[:3], fillvalue="")
         first = ", ".join(f"{name} ({job})" if name not in {"", job} else job for job, name in named)
         more = f" and {len(self.jobs) - 3} more" if len(self.jobs) > 3 else ""
-        return f"waits for {first}{more} to {'succeed' if self.succeed else 'end'}"
+        end = "succeed" if self.succeed else "fail" if self.fail else "end"
+        return f"waits for {first}{more} to {end}"
+
+
+class ArrayThrottled(NotNow, frozen=True, tag="array_throttled"):
+    """As many members of its array are placed or running as may be at a time."""
+
+    most: int
+
+    def __str__(self) -> str:
+        some = "1 member" if self.most == 1 else f"{self.most} members"
+        return f"the array runs at most {some} at a time; the next one starts when one ends"
 
 
 class NotBefore(NotNow, frozen=True, tag="not_before"):
