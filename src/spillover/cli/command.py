@@ -41,6 +41,8 @@ class Command(NamedTuple):
     """Command lines that work as they are."""
     action: str | None = None
     """The action of a command line that names none; None if it must name one."""
+    takes_words_behind: bool = False
+    """Whether words behind `--` are for a program; they are `Namespace.behind`, None without `--`."""
 
 
 def add_connection(parser: ArgumentParser) -> None:

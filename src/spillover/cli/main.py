@@ -158,8 +158,12 @@ def _dispatch(arguments: list[str], connect: "Callable[[Namespace], Client]") ->
     if name not in COMMANDS:
         _unknown(name)
     command = load(name)
+    behind: list[str] | None = None
+    if command.takes_words_behind and "--" in rest:
+        rest, behind = rest[: rest.index("--")], rest[rest.index("--") + 1 :]
     try:
         args = make_parser(name, command).read(_with_action(command, rest))
+        args.behind = behind
     except SystemExit:  # argparse has printed the help; for errors, Parser raises UsageError
         return codes.OK
     from spillover.cli.command import Context  # noqa: PLC0415 - loaded with the command

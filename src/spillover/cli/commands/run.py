@@ -1,13 +1,13 @@
 """`spill run`: runs a command as a job, and can wait for it as if it ran on this machine."""
 
-import os
 from argparse import REMAINDER, ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
-from spillover.forms.jobs.options import OPTIONS, as_flags, doc_from_options
+from spillover.cli.job_options import add_options, options_of
+from spillover.forms.jobs.options import as_flags, doc_from_options
 from spillover.forms.problems import BadForm
 
 if TYPE_CHECKING:
@@ -35,19 +35,7 @@ def _configure(parser: ArgumentParser) -> None:
     )
     add_json(parser)
     job = parser.add_argument_group("job")
-    for option in OPTIONS:
-        told = (
-            f"{option.help}; NAME alone copies the value from this shell"
-            if option.flag == "--env"
-            else option.help
-        )
-        job.add_argument(
-            option.flag,
-            dest=f"job_{option.dest}",
-            metavar=option.metavar,
-            help=told.replace("%", "%%"),
-            action="append" if option.repeatable else "store",
-        )
+    add_options(job)
     parser.add_argument(
         "command",
         nargs=REMAINDER,
@@ -114,22 +102,11 @@ def document_of(args: Namespace) -> dict[str, Any]:
     words = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not words:
         raise UsageError("no command; write it after --, as in `spill run -- echo hello`")
-    values = {option.dest: getattr(args, f"job_{option.dest}") for option in OPTIONS}
-    values["env"] = [_copied(word) for word in values["env"] or ()]
     try:
-        document = doc_from_options(values, {"command": list(words)})
+        document = doc_from_options(options_of(args), {"command": list(words)})
         return to_doc(read_job(document, directory=str(Path.cwd())))
     except BadForm as error:
         raise as_flags(error) from None
-
-
-def _copied(word: str) -> str:
-    """Return `NAME=VALUE` unchanged; complete `NAME` with its value in this environment."""
-    if "=" in word or not word:
-        return word
-    if word not in os.environ:
-        raise UsageError(f"--env: {word!r} is not set in this shell; write {word}=VALUE")
-    return f"{word}={os.environ[word]}"
 
 
 COMMANDS = {

@@ -1,10 +1,12 @@
 """`spill submit`: submits job files, scripts and standard input, all or none."""
 
+import os
 from argparse import ArgumentParser, Namespace
 
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
 from spillover.cli.commands.wait import verdict
+from spillover.cli.job_options import add_options, options_of
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -12,7 +14,8 @@ def _configure(parser: ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        help="a job file, a script with #SPILL lines, or - for standard input",
+        help="a job file, a script with #SPILL or #SBATCH lines, or - for standard input; words behind one script, "
+        "or behind --, are its arguments",
     )
     parser.add_argument(
         "--wait",
@@ -25,6 +28,9 @@ def _configure(parser: ArgumentParser) -> None:
         help="show where and when the jobs would start and what they would cost, and submit nothing",
     )
     add_json(parser)
+    add_options(
+        parser.add_argument_group("job", "These replace what the files say; --env and --label add to it.")
+    )
     add_connection(parser)
 
 
@@ -36,7 +42,10 @@ def _run(args: Namespace, context: Context) -> int:
 
     if args.wait and args.dry_run:
         raise UsageError("--wait is not allowed with --dry-run")
-    documents, origins = read_files(args.files)
+    files, arguments = _with_arguments(args.files, args.behind)
+    documents, origins = read_files(
+        files, options=options_of(args), arguments=arguments, warn=context.out.note
+    )
     with context.connect(args) as client:
         for document, origin in zip(documents, origins, strict=True):
             if not origin.lines:  # a script
@@ -57,11 +66,37 @@ def _run(args: Namespace, context: Context) -> int:
         return verdict(context.out, client.wait(*ids)) if args.wait else codes.OK
 
 
+def _with_arguments(files: list[str], behind: list[str] | None) -> tuple[list[str], list[str]]:
+    """Return the files to submit, and the arguments of the script if there is one."""
+    if behind is not None:
+        if len(files) != 1:
+            raise UsageError("arguments behind -- need exactly one script before it")
+        return files, behind
+    first, *rest = files
+    if all(name == "-" or os.path.exists(name) for name in rest) or not _is_script(first):  # noqa: PTH110 - fast
+        return files, []
+    return [first], rest
+
+
+def _is_script(name: str) -> bool:
+    """Return whether a file is a script, from its first bytes."""
+    from spillover.forms.jobs.scripts import is_script  # noqa: PLC0415 - heavy
+
+    try:
+        with open(name, "rb") as file:  # noqa: PTH123 - fast
+            return is_script(file.read(1 << 16))
+    except OSError:
+        return False
+
+
 COMMANDS = {
     "submit": Command(
         "Submit jobs, all or none, and print their ids, one per line.",
         _configure,
         _run,
-        "spill submit prepare.yaml train.yaml --wait\nspill submit train.sh --dry-run",
+        "spill submit prepare.yaml train.yaml --wait\n"
+        "spill submit train.sh --dry-run\n"
+        "spill submit --walltime 5m --cpu 2 job.sbatch -- --lr 0.1",
+        takes_words_behind=True,
     )
 }

@@ -1,7 +1,7 @@
 """Reads jobs from plain values, from whole files, and from decoded documents."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -10,6 +10,9 @@ from spillover.forms.jobs.work import WORKS
 from spillover.forms.jobs.writing import to_doc
 from spillover.forms.problems import BadForm, Findings, FormProblem, Lines, Path, shown
 from spillover.wire.jobfile import API_VERSION, JobDoc, Metadata, SpecDoc
+
+if TYPE_CHECKING:
+    from spillover.forms.jobs.sbatch import Submitter
 
 __all__ = [
     "AfterRef",
@@ -66,16 +69,24 @@ def read_jobs(text: bytes | str, source: str, directory: str | None = None) -> l
 
 
 def read_with_lines(
-    text: bytes | str, source: str, directory: str | None = None
+    text: bytes | str,
+    source: str,
+    directory: str | None = None,
+    submitter: "Submitter | None" = None,
+    arguments: Sequence[str] = (),
 ) -> list[tuple[JobForm, Lines]]:
-    """Read the jobs of a file or script, each with its line numbers; a script has none."""
+    """Read the jobs of a file or script, each with its line numbers; a script has none, but may have arguments."""
     # The YAML parser takes longer to load than this module, and `spill run` reads no file.
     from spillover.forms.documents import read_documents  # noqa: PLC0415 - see above
     from spillover.forms.jobs.scripts import is_script, read_script  # noqa: PLC0415 - see above
 
     _check_first_line(text, source, script=is_script(text))
     if is_script(text):
-        return [(read_script(text, source, directory), {})]
+        from spillover.forms.jobs.sbatch import NOBODY  # noqa: PLC0415 - loaded with scripts
+
+        return [(read_script(text, source, directory, submitter or NOBODY, arguments), {})]
+    if arguments:
+        raise BadForm([FormProblem(source, None, "", "is a job file; only scripts take arguments")])
     forms: list[tuple[JobForm, Lines]] = []
     problems: list[FormProblem] = []
     more = 0

@@ -1,5 +1,7 @@
 """Reads scripts as jobs: `#SPILL --cpu 4 --walltime 2h` lines in the comments at the top replace a job file.
 
+`#SBATCH` lines of Slurm do too, see `sbatch`. If both set a field, `#SPILL` wins.
+
 The job contains the script's text, so that machines without the file can run it. Text for `sh` becomes the job's `run`.
 Text for other interpreters that accept a program as an argument becomes `INTERPRETER -c TEXT`, for Python by way of a few
 lines that let the text see itself as the file that it was. For all others, and for
@@ -9,15 +11,18 @@ it.
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from posixpath import abspath, basename
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from spillover.forms.checking import nearest
 from spillover.forms.documents import MOST_BYTES
 from spillover.forms.jobs.meaning import JobForm, clean_name
-from spillover.forms.jobs.options import BY_FLAG, OPTIONS, as_flags, doc_from_options
+from spillover.forms.jobs.options import BY_FLAG, OPTIONS, OptionKind, as_flags, doc_from_options, merged
 from spillover.forms.jobs.reading import read_job
+from spillover.forms.jobs.sbatch import NOBODY, PREFIX, Sbatch, Submitter
 from spillover.forms.jobs.work import MOST_WORD
 from spillover.forms.problems import BadForm, FormProblem, shown
 
@@ -51,13 +56,20 @@ def is_script(text: bytes | str) -> bool:
     start = head if isinstance(head, str) else head.decode("utf-8", "replace")
     if start.startswith("#!"):
         return True
-    return any(line.startswith(_PREFIX) for _, line in _top(start.removeprefix("\ufeff")))
+    return any(line.startswith((_PREFIX, PREFIX)) for _, line in _top(start.removeprefix("\ufeff")))
 
 
-def read_script(text: bytes | str, source: str, directory: str | None = None) -> JobForm:
-    """Read the job of a script; raise BadForm with all problems."""
+def read_script(
+    text: bytes | str,
+    source: str,
+    directory: str | None = None,
+    submitter: Submitter = NOBODY,
+    arguments: Sequence[str] = (),
+) -> JobForm:
+    """Read the job of a script, which gets these arguments; raise BadForm with all problems."""
     plain = _decoded(text, source)
-    problems: list[FormProblem] = []
+    slurm = _slurm(plain, source, directory, submitter)
+    problems = list(slurm.problems)
     values: dict[str, list[str]] = {}
     lines: dict[str, int] = {}
     for number, line in _top(plain):
@@ -67,17 +79,42 @@ def read_script(text: bytes | str, source: str, directory: str | None = None) ->
                 lines[flag] = number
     form: JobForm | None = None
     try:
-        doc = doc_from_options(values, _work(plain, source, directory))
+        work = _work(plain, source, directory, arguments)
+        doc = doc_from_options(values, _on_first_node(work) if slurm.is_gang else work)
+        doc = {
+            **doc,
+            "metadata": merged(slurm.metadata, doc["metadata"]),
+            "spec": merged(slurm.spec, doc["spec"]),
+        }
         doc["metadata"].setdefault("name", clean_name(source if source != "-" else "script"))
         form = read_job(doc, directory=directory)
     except BadForm as error:
-        problems += [
-            FormProblem(source, lines.get(problem.path), problem.path, problem.message)
-            for problem in as_flags(error).problems
-        ]
+        for problem, flagged in zip(error.problems, as_flags(error).problems, strict=True):
+            flag, line = flagged.path, lines.get(flagged.path)
+            if line is None:
+                flag, line = slurm.origin(problem.path) or (flag, None)
+            problems.append(FormProblem(source, line, flag, problem.message))
     if problems or form is None:
-        raise BadForm(sorted(problems, key=lambda problem: problem.line or 0))
-    return form
+        raise BadForm(sorted(dict.fromkeys(problems), key=lambda problem: problem.line or 0))
+    return replace(form, warnings=tuple(slurm.warnings)) if slurm.warnings else form
+
+
+def _slurm(text: str, source: str, directory: str | None, submitter: Submitter) -> Sbatch:
+    """Read the `#SBATCH` lines of a script."""
+    slurm = Sbatch(source, submitter)
+    top = _top(text)
+    if any(line.startswith(PREFIX) for _, line in top):
+        slurm.read(top)
+        slurm.check_commands(text)
+        if directory is not None and "workdir" in slurm.spec:
+            slurm.spec["env"] = {"SLURM_SUBMIT_DIR": directory, **slurm.spec.get("env", {})}
+    return slurm
+
+
+def _on_first_node(work: Mapping[str, Any]) -> dict[str, Any]:
+    """Return work that only the first task of a gang does, while the others serve remote shells to it."""
+    words = work["command"] if "command" in work else ["/bin/sh", "-c", work["run"]]
+    return {"command": ["/bin/sh", "-c", 'exec "$SPILL_RSH" --serve -- "$@"', "sh", *words]}
 
 
 def _top(text: str) -> list[tuple[int, str]]:
@@ -132,7 +169,11 @@ def _flags(line: str, number: int, source: str, problems: list[FormProblem]) -> 
             else:
                 note("", f"{shown(flag)} does not belong to an option; put values with spaces in quotes")
             continue
-        if not equals:
+        if BY_FLAG[flag].kind is OptionKind.FLAG:
+            if equals:
+                note(flag, f"takes no value; remove {shown(value)}")
+                continue
+        elif not equals:
             if at >= len(words) or words[at].startswith("--"):
                 note(flag, f"needs a value; write {flag} {BY_FLAG[flag].metavar}")
                 continue
@@ -142,23 +183,24 @@ def _flags(line: str, number: int, source: str, problems: list[FormProblem]) -> 
     return flags
 
 
-def _work(text: str, source: str, directory: str | None) -> dict[str, Any]:
-    """Return the field that runs a script."""
+def _work(text: str, source: str, directory: str | None, arguments: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the field that runs a script with its arguments."""
     first = text.partition("\n")[0]
     interpreter = _interpreter(first) if first.startswith("#!") else []
     program = _program(interpreter)
     fits = len(text.encode()) <= MOST_WORD
-    if fits and (not interpreter or (program == "sh" and len(interpreter) == 1)):
+    if fits and not arguments and (not interpreter or (program == "sh" and len(interpreter) == 1)):
         return {"run": text}
-    if fits and program in _SHELLS | {"sh"}:
-        return {"command": [*interpreter, "-c", text, basename(source)]}
+    if fits and (not interpreter or program in _SHELLS | {"sh"}):
+        shell = interpreter or ["/bin/sh"]
+        return {"command": [*shell, "-c", text, basename(source), *arguments]}
     if fits and _PYTHON.fullmatch(program):
         if source == "-":
-            return {"command": [*interpreter, "-c", text]}
-        return {"command": [*interpreter, "-c", AS_FILE, abspath(source), text]}
+            return {"command": [*interpreter, "-c", text, *arguments]}
+        return {"command": [*interpreter, "-c", AS_FILE, abspath(source), text, *arguments]}
     if fits and program in _EVALUATE:
-        return {"command": [*interpreter, "-e", text]}
-    return {"command": [*(interpreter or ["/bin/sh"]), _path(source, directory, fits=fits)]}
+        return {"command": [*interpreter, "-e", text, *(["--", *arguments] if arguments else [])]}
+    return {"command": [*(interpreter or ["/bin/sh"]), _path(source, directory, fits=fits), *arguments]}
 
 
 def _path(source: str, directory: str | None, *, fits: bool) -> str:
