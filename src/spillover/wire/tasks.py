@@ -13,6 +13,7 @@ import msgspec
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Prepared, Result, Started, Verdict, Yield, Yielded
 from spillover.core.records.tasks import group_of
+from spillover.model import ranges
 from spillover.model.bounds import MOST_EXIT_CODE, MOST_RAN, MOST_SIGNAL, bounded, plain
 from spillover.model.files import is_digest
 from spillover.model.ids import ClusterName, JobId, NodeKey, is_job_id
@@ -100,6 +101,16 @@ def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0, rank: 
         lost_after=spec.terms.lost_after,
         name=spec.name,
     )
+    if spec.queue != "default":
+        task.queue = spec.queue
+    if spec.project != "default":
+        task.project = spec.project
+    if spec.array:
+        task.array.first = spec.array[0].first
+        task.array.last = spec.array[-1].last
+        task.array.size = ranges.size(spec.array)
+    if spec.stdout or spec.stderr:
+        task.stdout, task.stderr, task.append = spec.stdout, spec.stderr, spec.append
     if spec.shape.is_gang:
         task.tasks = spec.shape.tasks
         task.restarts = spec.terms.on_task_failure is OnTaskFailure.RESTART

@@ -125,6 +125,13 @@ def _task_in(body: bytes) -> Task:
         task.outputs_limit,
         task.tasks,
         restarts=task.restarts,
+        name=task.name,
+        queue=task.queue or "default",
+        project=task.project or "default",
+        array=(task.array.first, task.array.last, task.array.size) if task.HasField("array") else None,
+        stdout=task.stdout,
+        stderr=task.stderr,
+        append=task.append,
     )
 
 

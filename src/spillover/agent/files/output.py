@@ -208,7 +208,7 @@ class Outputs:
                 continue
             for file in folder.iterdir():
                 # The end of a task touches its files. So only files of running tasks can be old and still needed.
-                if file.stem not in kept and file.stat().st_mtime_ns < before:
+                if file.stem not in kept and file.lstat().st_mtime_ns < before:
                     file.unlink(missing_ok=True)
                     deleted += 1
         return deleted

@@ -7,11 +7,8 @@ for torchrun, Slurm or MPI needs no change.
 from collections import Counter
 from collections.abc import Mapping
 
+from spillover.agent.leases.slurm import slurm_id
 from spillover.agent.leases.values import GangStart, Task
-from spillover.model.ids import JobId
-
-MOST_SLURM_ID = 2**31
-"""Slurm's job ids are numbers below this."""
 
 
 def gang_environment(start: GangStart, rank: int, task: Task, files: Mapping[str, str]) -> dict[str, str]:
@@ -32,7 +29,7 @@ def gang_environment(start: GangStart, rank: int, task: Task, files: Mapping[str
         "LOCAL_RANK": str(local),
         "LOCAL_WORLD_SIZE": str(counts[mine]),
         "GROUP_RANK": str(order.index(mine)),
-        **_slurm(start, rank, task, local, order, [counts[node] for node in order]),
+        **_slurm(start, rank, local, order, [counts[node] for node in order]),
         "PMI_RANK": str(rank),
         "PMI_SIZE": str(size),
         "OMPI_COMM_WORLD_RANK": str(rank),
@@ -55,9 +52,7 @@ def gang_environment(start: GangStart, rank: int, task: Task, files: Mapping[str
     return known | dict(files) | task.env | own | ours
 
 
-def _slurm(
-    start: GangStart, rank: int, task: Task, local: int, order: list[str], counts: list[int]
-) -> dict[str, str]:
+def _slurm(start: GangStart, rank: int, local: int, order: list[str], counts: list[int]) -> dict[str, str]:
     """Return the variables that programs written for Slurm read."""
     nodes = start.nodes
     number = slurm_id(start.job)
@@ -75,12 +70,6 @@ def _slurm(
         "SLURM_JOB_NODELIST": names,
         "SLURM_NODELIST": names,
         "SLURM_TASKS_PER_NODE": ",".join(map(str, counts)),
-        "SLURM_CPUS_PER_TASK": str(max(1, task.need.cpu // 1000)),
         "SLURM_LAUNCH_NODE_IPADDR": start.hosts[0],
         "SLURMD_NODENAME": nodes[rank],
     }
-
-
-def slurm_id(job: JobId) -> str:
-    """Return a number for a job, the same on every node, because programs read Slurm's job id as a number."""
-    return str(int.from_bytes(job.encode()[-12:]) % MOST_SLURM_ID)

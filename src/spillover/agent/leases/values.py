@@ -53,6 +53,18 @@ class Task(Struct, frozen=True):
     """CPUs that it has for itself, as a list such as `0-7,16`; empty if it shares those that are left."""
     gpus: tuple[str, ...] = ()
     """Ids of its GPUs; empty if the agent chooses."""
+    name: str = ""
+    """Of its job."""
+    queue: str = "default"
+    project: str = "default"
+    array: tuple[int, int, int] | None = None
+    """Lowest index, highest index and size of its array; None if it is no member of one."""
+    stdout: str = ""
+    """File for its output, relative to `workdir`, with patterns such as `%A`; empty is the log alone."""
+    stderr: str = ""
+    """The same for its errors."""
+    append: bool = False
+    """Whether it appends to these files; otherwise they are truncated."""
 
     @property
     def is_granted(self) -> bool:

@@ -18,7 +18,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from spillover.agent.nursery.affinity import Affinity
@@ -43,7 +43,7 @@ from spillover.agent.nursery.marks import Marks
 from spillover.agent.nursery.orphans import LAST_WAIT, Orphans
 from spillover.agent.nursery.spawners import Spawner
 from spillover.agent.nursery.task import NurseryTask
-from spillover.agent.nursery.thread_files import RESTART, ThreadFiles, remove
+from spillover.agent.nursery.thread_files import RESTART, ThreadFiles, open_streams, remove
 from spillover.agent.nursery.watching import MemoryWatch
 
 _SHELL_CODES: Final = {errno.ENOENT: 127, errno.ENOTDIR: 127, errno.EACCES: 126, errno.ENOEXEC: 126}
@@ -184,7 +184,7 @@ class Nursery:
         """Rename output from its spool file to the task's own name."""
         with task.lock:
             for stream in streams:
-                if not task.spools or stream in task.named:
+                if not task.spools or stream in task.named or stream in task.linked:
                     continue
                 os.makedirs(os.path.dirname(task.stem), mode=0o700, exist_ok=True)
                 task.named.add(stream)
@@ -229,6 +229,9 @@ class Nursery:
             message, clean = (*message[:-1], f"cannot store its output: {error}"), False
         with task.lock:
             task.spools = ()
+        for stream in task.linked:
+            with contextlib.suppress(OSError):
+                os.utime(f"{task.stem}.{STREAMS[stream]}", follow_symlinks=False)  # as in `_name`
         own.clear(task.named, clean=clean)
         self._tasks.pop(task.key, None)
         self._early.discard(task.key)
@@ -242,16 +245,27 @@ class Nursery:
             os.chdir(task.folder)
         except OSError as error:
             return _failed(task, f"workdir {task.folder!r}: {error.strerror}"), True
-        failed = self._spawn(task, own)
+        try:
+            files = open_streams(task, again=RESTART in task.env) if task.paths else {}
+        except OSError as error:
+            return _failed(task, f"cannot write to {error.filename!r}: {error.strerror}"), True
+        try:
+            failed = self._spawn(task, own, files)
+        finally:
+            for file in set(files.values()):
+                os.close(file)
         if failed is not None:
             return failed, True
         self._newborn.append(task)
         self._watch.wake()
         return self._await(task, task.pid)
 
-    def _spawn(self, task: NurseryTask, own: ThreadFiles) -> tuple[Any, ...] | None:
-        """Start the process; return the message about its end if that fails."""
+    def _spawn(
+        self, task: NurseryTask, own: ThreadFiles, instead: Mapping[int, int]
+    ) -> tuple[Any, ...] | None:
+        """Start the process, with other files for some streams; return the message about its end if that fails."""
         slot, files = own.slot, own.files
+        out, err = instead.get(0, files[0]), instead.get(1, files[1])
         env = self._setup.env | {"TMPDIR": own.scratch} | task.env
         env["SPILL_SCRATCH"] = own.scratch
         program, argv = _find(task.argv[0], env.get("PATH", os.defpath)), task.argv
@@ -265,8 +279,8 @@ class Nursery:
             own.cpus = self._affinity.enter(task.cpus or shared, own.cpus, slot)
         actions = [
             (os.POSIX_SPAWN_DUP2, self._null, 0),
-            (os.POSIX_SPAWN_DUP2, files[0], 1),
-            (os.POSIX_SPAWN_DUP2, files[1], 2),
+            (os.POSIX_SPAWN_DUP2, out, 1),
+            (os.POSIX_SPAWN_DUP2, err, 2),
         ]
         with task.lock:
             if task.stopped or self._closing or task.key in self._early:
@@ -281,7 +295,7 @@ class Nursery:
                 if code is None:
                     return _failed(task, str(error))
                 # A missing program is a mistake of the job, so the task ends as it would in a shell.
-                os.write(files[1], f"{task.argv[0]}: {os.strerror(number)}\n".encode(errors="replace"))
+                os.write(err, f"{task.argv[0]}: {os.strerror(number)}\n".encode(errors="replace"))
                 return (task.key, True, code, None, boottime(), 0, 0, 0, False, "")
             task.begun = begun
             task.pid = pid

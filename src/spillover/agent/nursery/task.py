@@ -1,6 +1,7 @@
 """Describes one task inside the nursery."""
 
 import threading
+from collections.abc import Sequence
 
 from spillover.agent.nursery.cgroups import Slot
 from spillover.agent.nursery.holes import BoundedFile
@@ -10,6 +11,7 @@ class NurseryTask:
     """One task, shared by the thread that runs it, the one that receives messages and the one that watches."""
 
     __slots__ = (
+        "append",
         "argv",
         "begun",
         "cpu",
@@ -19,9 +21,11 @@ class NurseryTask:
         "folder",
         "key",
         "lease",
+        "linked",
         "lock",
         "memory",
         "named",
+        "paths",
         "peak",
         "pid",
         "slot",
@@ -43,6 +47,8 @@ class NurseryTask:
         memory: int,
         cpu: int,
         cpus: str = "",
+        paths: Sequence[str] = (),
+        append: bool = False,
     ) -> None:
         self.key = key
         self.argv = argv
@@ -57,6 +63,14 @@ class NurseryTask:
         """Thousandths of a CPU that it requested."""
         self.cpus = cpus
         """CPUs that it has for itself, such as `0-7,16`; empty if it shares those that are left."""
+        self.paths = paths
+        """Files for its output and its errors, relative to `folder`, each empty if there is none; empty if there are
+        none at all.
+        """
+        self.append = append
+        """Whether to append to these files; otherwise they are truncated."""
+        self.linked: set[int] = set()
+        """Streams that go to such a file; the task's own name is a link to it."""
         self.lock = threading.Lock()
         self.pid = 0
         """The pid of its leader; 0 before its start and after its end, when the pid may be reused."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from spillover.agent.nursery.cgroups import Slot, Tree
 from spillover.agent.nursery.frames import STREAMS
+from spillover.agent.nursery.task import NurseryTask
 
 RESTART: Final = "SPILL_RESTART"
 """The variable of a task that runs again in its place, with the number of times."""
@@ -77,6 +78,36 @@ class ThreadFiles:
             if used or not clean:
                 remove(self.scratch)
                 self.scratch = ""
+
+
+def open_streams(task: NurseryTask, *, again: bool) -> dict[int, int]:
+    """Open the files that a task's output goes to, and link them under its own name; raise OSError if that fails.
+
+    The log of the task is then the file itself, so both always show the same. Its middle is never cut out.
+    """
+    files: dict[str, int] = {}
+    found: dict[int, int] = {}
+    mode = os.O_CREAT | os.O_WRONLY | os.O_APPEND | (0 if task.append or again else os.O_TRUNC)
+    os.makedirs(os.path.dirname(task.stem), mode=0o700, exist_ok=True)
+    try:
+        for stream, name in enumerate(STREAMS):
+            if not task.paths[stream]:
+                continue
+            path = os.path.normpath(os.path.join(task.folder, task.paths[stream]))
+            if path not in files:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                files[path] = os.open(path, mode, 0o666)
+                link = f"{task.stem}.{name}"
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(link)
+                os.symlink(path, link)
+            found[stream] = files[path]
+            task.linked.add(stream)
+    except OSError:
+        for file in files.values():
+            os.close(file)
+        raise
+    return found
 
 
 def remove(folder: str) -> None:

@@ -18,6 +18,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from spillover.agent.files.output import last_line
+from spillover.agent.leases.slurm import slurm_environment
 from spillover.agent.leases.values import Exit, Task
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.runners.manifests import ContainerPlan, UnrunnableManifest, plan_of
@@ -224,7 +225,8 @@ class Containers:
 
     def _variables(self, lease: Lease, task: Task) -> dict[str, str]:
         """Return the environment of the container."""
-        env = task.env | {"SPILL_JOB_ID": lease.job, "SPILL_ATTEMPT": str(lease.attempt)}
+        env = slurm_environment(lease, task, self._context.node) | task.env
+        env |= {"SPILL_JOB_ID": lease.job, "SPILL_ATTEMPT": str(lease.attempt)}
         env |= {"SPILL_CLUSTER": self._context.cluster}
         array, dot, index = lease.job.rpartition(".")
         if dot and array and index.isdigit():

@@ -65,6 +65,8 @@ class RunnerContext(Struct, frozen=True):
     """Most bytes to keep of each output stream of a task. Launched processes are limited to it."""
     settings: Mapping[str, str] = {}
     """Settings from the agent's command line, by name, such as `python` or `engine`."""
+    node: str = "localhost"
+    """The name of the agent."""
 
 
 class Runner(Protocol):

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from spillover.agent.leases.slurm import file_named, slurm_environment
 from spillover.agent.leases.values import Exit, Task
 from spillover.agent.nursery import frames
 from spillover.agent.nursery.clock import boottime
@@ -83,8 +84,11 @@ class Processes:
         output_limit: int = OUTPUT_LIMIT,
         threads: int = 1,
         shares: Callable[[str], None] = lambda _: None,
+        node: str = "localhost",
     ) -> None:
         self._folder = folder
+        self._node = node
+        """The name of this agent."""
         self._seen = seen
         self._wanted = isolation
         self._output_limit = output_limit
@@ -221,7 +225,7 @@ class Processes:
         argv = ["/bin/sh", "-c", work.run] if isinstance(work, Shell) else list(words_of(work))
         job, attempt = lease.job, lease.attempt
         mark = _mark(lease)
-        env = task.env | self._own
+        env = slurm_environment(lease, task, self._node) | task.env | self._own
         env["SPILL_JOB_ID"] = job
         env["SPILL_ATTEMPT"] = str(attempt)
         env["SPILL_LEASE"] = mark
@@ -229,10 +233,20 @@ class Processes:
             env["SPILL_ARRAY_INDEX"] = str(member[1])
         stem = f"{self._output}/{job[:2]}/{job}.{attempt}.{lease.task}"
         need = task.need
-        thread.give((key, argv, env, task.workdir, stem, mark, need.memory, need.cpu, task.cpus))
+        given = (key, argv, env, task.workdir, stem, mark, need.memory, need.cpu, task.cpus)
+        thread.give(
+            (*given, self._streams(lease, task), task.append) if task.stdout or task.stderr else given
+        )
         if task.cpus:
             self._pinned[key] = cpu_mask(task.cpus)
             self._share()
+
+    def _streams(self, lease: Lease, task: Task) -> tuple[str, ...]:
+        """Return the files for the output and the errors of a task; empty where it has none."""
+        user = os.environ.get("USER", "")
+        return tuple(
+            [path and file_named(path, lease, task, self._node, user) for path in (task.stdout, task.stderr)]
+        )
 
     def _share(self) -> None:
         """Tell nurseries which CPUs are left for tasks that have none for themselves."""

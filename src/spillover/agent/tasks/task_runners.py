@@ -155,6 +155,7 @@ class TaskRunners:
             output_limit=options.output_limit,
             threads=max(1, min(READY_THREADS, options.capacity.cpu // 1000)),
             shares=self._share,
+            node=options.name,
         )
 
     def _new_runners(self) -> Runners:
@@ -175,6 +176,7 @@ class TaskRunners:
             files=self._files,
             output_limit=options.output_limit,
             settings=options.settings,
+            node=options.name,
         )
         return Runners(context, load_runners(context), self._start_process, self._recall_process)
 
