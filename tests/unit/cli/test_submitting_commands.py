@@ -502,3 +502,102 @@ def test_standard_input_that_is_not_read_is_told(
     with Path("/dev/null").open() as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
         assert spill("run", "--detach", "--", "cat").err == ""
+
+
+SBATCH = """\
+#!/bin/bash
+#SBATCH --job-name=sweep --time=10
+#SBATCH --mail-type=END
+echo $1
+"""
+
+
+def test_a_script_of_slurm_is_submitted_with_its_warnings(
+    client: Any, spill: Callable[..., Any], here: Path
+) -> None:
+    (here / "job.sbatch").write_text(SBATCH)
+    typed = spill("submit", "job.sbatch")
+    assert (typed.code, typed.out) == (0, "000000000000\n")
+    assert typed.err == (
+        "spill: job.sbatch:3: --mail-type: is ignored: Spillover sends no mail; "
+        "`spill wait` tells when a job has ended\n"
+    )
+    (document,) = submitted(client)
+    assert document["metadata"]["name"] == "sweep"
+    assert document["spec"]["walltime"] == "10m"
+
+
+def test_options_of_the_command_line_replace_those_of_files(
+    client: Any, spill: Callable[..., Any], here: Path
+) -> None:
+    (here / "job.sbatch").write_text(SBATCH)
+    (here / "two.yaml").write_text(TWO_JOBS.replace("run: echo 1", "run: echo 1, env: {A: x}"))
+    options = (
+        "--walltime",
+        "5m",
+        "--cpu",
+        "3",
+        "--env",
+        "B=y",
+        "--workdir",
+        "sub",
+        "--hold",
+        "--array",
+        "1-9%2",
+    )
+    assert spill("submit", *options, "job.sbatch", "two.yaml").code == 0
+    documents = submitted(client)
+    assert [document["spec"]["walltime"] for document in documents] == ["5m"] * 3
+    assert [document["spec"]["resources"] for document in documents] == [{"cpu": 3}] * 3
+    assert [document["spec"]["env"] for document in documents] == [
+        {"B": "y"},
+        {"A": "x", "B": "y"},
+        {"B": "y"},
+    ]
+    assert {document["spec"]["workdir"] for document in documents} == {str(here / "sub")}
+    assert [document["spec"]["array"] for document in documents] == ["1-9%2"] * 3
+    assert all(document["spec"]["hold"] for document in documents)
+
+
+def test_a_wrong_option_of_submit_is_named_by_its_flag(
+    client: Any, spill: Callable[..., Any], here: Path
+) -> None:
+    (here / "two.yaml").write_text(TWO_JOBS)
+    typed = spill("submit", "--walltime", "soon", "two.yaml")
+    assert (typed.code, client.asked) == (2, [])
+    assert typed.err.startswith("spill: --walltime: 'soon' is not ")
+    assert spill("submit", "--gpu", "x", "two.yaml").err == "spill: --gpu: 'x' is not a whole number\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        (("job.sbatch", "0.1", "64"), ["0.1", "64"]),
+        (("job.sbatch", "--", "--lr", "0.1"), ["--lr", "0.1"]),
+        (("job.sbatch", "--walltime", "5m", "--", "two.yaml"), ["two.yaml"]),
+        (("job.sbatch", "two.yaml", "x"), ["two.yaml", "x"]),
+        (("job.sbatch",), []),
+    ],
+)
+def test_words_behind_a_script_are_its_arguments(
+    client: Any, spill: Callable[..., Any], here: Path, words: tuple[str, ...], arguments: list[str]
+) -> None:
+    (here / "job.sbatch").write_text(SBATCH)
+    (here / "two.yaml").write_text(TWO_JOBS)
+    assert spill("submit", *words).code == 0
+    (document,) = submitted(client)
+    assert document["spec"]["command"][4:] == arguments
+
+
+def test_arguments_need_one_script(client: Any, spill: Callable[..., Any], here: Path) -> None:
+    (here / "job.sbatch").write_text(SBATCH)
+    (here / "two.yaml").write_text(TWO_JOBS)
+    assert spill("submit", "job.sbatch", "two.yaml", "--", "x").err == (
+        "spill: arguments behind -- need exactly one script before it\n"
+    )
+    assert spill("submit", "two.yaml", "--", "x").err == (
+        "spill: two.yaml: is a job file; only scripts take arguments\n"
+    )
+    assert len(client.asked) == 0
+    assert spill("submit", "job.sbatch", "two.yaml").code == 0
+    assert len(submitted(client)) == 3
