@@ -4,7 +4,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from spillover.agent.leases.gangs import gang_environment, slurm_id
+from spillover.agent.leases.gangs import gang_environment
+from spillover.agent.leases.slurm import slurm_id
 from spillover.agent.leases.values import (
     Answered,
     Discard,

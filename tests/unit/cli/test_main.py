@@ -262,7 +262,7 @@ def test_the_version_is_printed(spill: Callable[..., Any]) -> None:
     [
         ["version"],
         ["ls", "--help"],
-        ["submit", "--help"],
+        ["cancel", "--help"],
         ["completion", "bash", "--words", "s"],
         ["completion", "bash", "--words", "ls", "--st"],
     ],

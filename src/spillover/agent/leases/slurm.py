@@ -4,7 +4,6 @@ Scripts and programs that were written for Slurm read these variables, so each t
 """
 
 import re
-from collections.abc import Mapping
 from typing import Final
 from zlib import crc32
 
@@ -63,7 +62,7 @@ def slurm_environment(lease: Lease, task: Task, node: str) -> dict[str, str]:
     return known if task.tasks else known | _alone(node)
 
 
-def _alone(node: str) -> Mapping[str, str]:
+def _alone(node: str) -> dict[str, str]:
     """Return the variables of a job with one task."""
     return {
         "SLURM_NTASKS": "1",

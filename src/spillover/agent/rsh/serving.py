@@ -17,7 +17,18 @@ FIRST_MESSAGE: Final = 10.0
 """Seconds within which a caller must prove that it belongs to the gang."""
 PIECE: Final = 1 << 16
 SIGNALLED: Final = 128
-OF_ITS_TASK: Final = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "SLURM", "RANK", "LOCAL_RANK", "GROUP_RANK")
+OF_ITS_TASK: Final = (
+    "PMI_",
+    "PMIX_",
+    "OMPI_COMM_WORLD_",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURMD_",
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP_RANK",
+)
 """Beginnings of variables that tell a task its own rank. Whoever starts a command here gives it another one."""
 
 

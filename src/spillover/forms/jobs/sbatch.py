@@ -88,8 +88,8 @@ class Sbatch:
         """Read the lines at the top of a script."""
         for line, text in lines:
             if text.startswith(PREFIX):
-                for directive in self._directives(text, line):
-                    self._take(directive)
+                for each in self._directives(text, line):
+                    self._take(each)
         for name, act in _ACTS.items():
             if (directive := self._given.get(name)) is not None:
                 self._try(directive, act)

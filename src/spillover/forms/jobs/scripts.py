@@ -90,10 +90,10 @@ def read_script(
         form = read_job(doc, directory=directory)
     except BadForm as error:
         for problem, flagged in zip(error.problems, as_flags(error).problems, strict=True):
-            flag, line = flagged.path, lines.get(flagged.path)
-            if line is None:
-                flag, line = slurm.origin(problem.path) or (flag, None)
-            problems.append(FormProblem(source, line, flag, problem.message))
+            told: tuple[str, int | None] = flagged.path, lines.get(flagged.path)
+            if told[1] is None:
+                told = slurm.origin(problem.path) or told
+            problems.append(FormProblem(source, told[1], told[0], problem.message))
     if problems or form is None:
         raise BadForm(sorted(dict.fromkeys(problems), key=lambda problem: problem.line or 0))
     return replace(form, warnings=tuple(slurm.warnings)) if slurm.warnings else form
