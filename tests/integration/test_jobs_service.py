@@ -220,6 +220,16 @@ async def test_a_typed_job_says_what_a_job_file_says(program: Program) -> None:
     assert stored.extra.deadline == 1_900_000_000 * SECOND
 
 
+async def test_a_typed_job_may_be_held_and_an_array_limited(program: Program) -> None:
+    held, array = await program.submit(
+        job("later", hold=True, singleton=True, stdout="out_%j", stderr="err_%j"),
+        job("sweep", array="1-9%1"),
+    )
+    later, sweep = await program.status(held, array)
+    assert (later.state, later.reason.code) == (S.JOB_STATE_HELD, "held")
+    assert dict(sweep.members) == {"HELD": 8, "PLACED": 1}
+
+
 async def test_a_typed_gang_of_elastic_size_takes_what_fits(program: Program) -> None:
     (found,) = await program.submit(job(most_tasks=8))
     (status,) = await program.status(found)

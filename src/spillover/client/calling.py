@@ -54,6 +54,10 @@ class CallOptions(TypedDict, total=False):
     outputs: list[str]
     after: list[Any]
     key: str
+    hold: bool
+    singleton: bool
+    at_a_time: int
+    """Of a map: most calls that are placed at a time; without it all are."""
 
 
 class Parcel(NamedTuple):
@@ -119,8 +123,9 @@ def _parcel(
     needs = list(fields.get("needs") or ())
     if not any(word.startswith("python:") for word in needs):
         fields["needs"] = [*needs, f"python:{version}"]
+    at_a_time = fields.pop("at_a_time", None)
     if array is not None:
-        fields["array"] = array
+        fields["array"] = array if at_a_time is None else f"{array}%{at_a_time}"
     return Parcel(from_fields(fields), blobs)
 
 

@@ -1,13 +1,15 @@
 """Converts the arguments of `submit` to job documents: documents, forms, files, or keyword fields."""
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from spillover.client.errors import Refused
-from spillover.forms.jobs.reading import BadForm, JobForm, is_manifest, read_jobs, to_doc
+from spillover.forms.jobs.reading import BadForm, JobForm, is_manifest, read_with_lines, to_doc
+from spillover.forms.jobs.sbatch import Submitter
 from spillover.wire.api import FieldProblem
 from spillover.wire.jobfile import API_VERSION
 
@@ -55,7 +57,8 @@ def _documents_of(job: Job) -> list[dict[str, Any]]:
     if not isinstance(job, Path):
         raise TypeError(f"a job is a document, a JobForm or a path, not {type(job).__name__}")
     try:
-        return [to_doc(form) for form in read_jobs(job.read_bytes(), str(job), str(Path.cwd()))]
+        submitter = Submitter(os.environ, datetime.now(UTC).astimezone())
+        forms = [form for form, _ in read_with_lines(job.read_bytes(), str(job), str(Path.cwd()), submitter)]
     except OSError as error:
         raise Refused(f"{job} cannot be read: {error.strerror}", status=400, kind="invalid") from None
     except BadForm as bad:
@@ -64,6 +67,10 @@ def _documents_of(job: Job) -> list[dict[str, Any]]:
             for one in bad.problems
         ]
         raise Refused(str(bad).split("\n", 1)[0], status=400, kind="invalid", problems=problems) from None
+    for form in forms:
+        for warning in form.warnings:
+            warnings.warn(str(warning), stacklevel=2)
+    return [to_doc(form) for form in forms]
 
 
 def _here(doc: dict[str, Any]) -> dict[str, Any]:

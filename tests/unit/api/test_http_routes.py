@@ -332,3 +332,18 @@ async def test_files_that_a_job_brought_back_are_listed(http: httpx.AsyncClient,
     assert (await http.get("/v1/jobs/none/files")).status_code == 404
     for attempt, status in ((2, 404), (0, 400)):
         assert (await http.get(f"/v1/jobs/{job}/files", params={"attempt": attempt})).status_code == status
+
+
+async def test_a_throttled_array_and_a_held_job_say_what_they_wait_for(
+    http: httpx.AsyncClient, inside: Served
+) -> None:
+    await inside.agent(cpus=4)
+    await http.post("/v1/jobs", json={"jobs": [doc("sweep", array="1-9%2"), doc("later", hold=True)]})
+    sweep = (await http.get("/v1/jobs/sweep")).json()
+    assert (sweep["state"], sweep["reason"]["code"]) == ("HELD", "array_throttled")
+    assert sweep["array"]["counts"] == {"HELD": 7, "PLACED": 2}
+    assert sweep["spec"]["spec"]["array"] == "1-9%2"
+    later = (await http.get("/v1/jobs/later")).json()
+    assert (later["state"], later["reason"]["code"]) == ("HELD", "held")
+    bad = (await http.post("/v1/jobs", json=doc("bad", array="1-9%none", stdout="out_%Q"))).json()
+    assert [problem["path"] for problem in bad["problems"]] == ["spec.array", "spec.stdout"]

@@ -181,3 +181,10 @@ def test_what_a_job_file_says_of_calls_is_checked(python: str, said: str) -> Non
     with pytest.raises(BadForm) as bad:
         read_jobs(text.encode(), "job.yaml")
     assert any(said in problem.message for problem in bad.value.problems)
+
+
+def test_a_map_may_limit_how_many_of_its_calls_run_at_a_time() -> None:
+    parcel, _ = a_map(len, [("a",), ("b",)], {}, {"at_a_time": 1, "hold": True})
+    assert parcel is not None
+    assert (parcel.doc["spec"]["array"], parcel.doc["spec"]["hold"]) == ("0-1%1", True)
+    assert "at_a_time" not in parcel.doc["spec"]

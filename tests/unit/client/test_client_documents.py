@@ -93,3 +93,16 @@ def test_a_file_that_is_not_there_is_told(here: Path) -> None:
 def test_what_cannot_be_a_job_is_a_mistake_of_the_caller(wrong: Any) -> None:
     with pytest.raises(TypeError):
         documents(wrong, {})
+
+
+def test_a_script_of_slurm_is_read_with_its_shell_and_warns(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLOUR", "red")
+    (here / "job.sbatch").write_text(
+        "#!/bin/sh\n#SBATCH --export=COLOUR --qos=high --begin=now+1hour\ntrue\n"
+    )
+    with pytest.warns(UserWarning, match="job.sbatch:2: --qos: is ignored"):
+        (doc,) = documents(Path("job.sbatch"), {})
+    assert doc["spec"]["env"] == {"COLOUR": "red"}
+    assert doc["spec"]["not_before"]
