@@ -13,7 +13,8 @@ def of_release_0_4(job: JobBuilder) -> bytes:
     """The digest that release 0.4 computed for a job that says nothing newer."""
     spec = msgspec.msgpack.decode(encode_spec(job.spec())[1])
     spec["shape"], spec["terms"] = spec["shape"][:8], spec["terms"][:8]
-    del spec["groups"]
+    for name in ("groups", "hold", "throttle", "singleton", "stdout", "stderr", "append"):
+        del spec[name]
     return hashlib.blake2b(msgspec.msgpack.encode(spec), digest_size=16).digest()
 
 
@@ -29,5 +30,9 @@ def test_what_is_new_makes_another_job() -> None:
         a_job().tasks(2),
         a_job().cpus(1).group("a").group("b"),
         a_job().cpus(1).group("b").group("a"),
+        a_job().held(),
+        a_job().singleton(),
+        a_job().array(1, 3),
+        a_job().array(1, 3).at_a_time(2),
     ]
     assert len({spec_identity(encode_spec(job.spec())[1]) for job in jobs}) == len(jobs)
