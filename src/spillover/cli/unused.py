@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 IGNORE_PRIORITY: Final = frozenset({"fifo", "lifo", "sjf", "ljf", "edf", "slack"})
 """Built-in orders that do not look at priorities."""
-READ: Final = ("#SPILL",)
+READ: Final = ("#SPILL", "#SBATCH")
 """Lines that count in the comments at the top of a script."""
 _DIRECTIVES: Final = ("#SPILL", "#SBATCH", "#PBS", "#BSUB", "#FLUX:", "#COBALT")
 """Lines with options for this or another scheduler."""
