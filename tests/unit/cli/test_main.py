@@ -286,7 +286,7 @@ def test_version_help_and_completion_load_nothing_heavy(arguments: list[str]) ->
         (("set", "train", "--priority", "high"), "'high' is not a whole number"),
         (("set", "train"), "the following arguments are required: --priority"),
         (("logs", "train", "--attempt", "x"), "'x' is not a whole number of at least 1"),
-        (("cancel",), "the following arguments are required: JOB"),
+        (("cancel",), "give either jobs or filters"),
         (("schema", "jobs"), "argument job|config: 'jobs' has no schema; write job or config"),
     ],
 )

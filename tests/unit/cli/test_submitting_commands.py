@@ -601,3 +601,51 @@ def test_arguments_need_one_script(client: Any, spill: Callable[..., Any], here:
     assert len(client.asked) == 0
     assert spill("submit", "job.sbatch", "two.yaml").code == 0
     assert len(submitted(client)) == 3
+
+
+def test_jobs_that_match_filters_are_changed_together(
+    client: Any, spill: Callable[..., Any], a_queued_job: Any
+) -> None:
+    client.known = [
+        a_queued_job(id="aaaaaaaaaaaa", name="sweep-1"),
+        a_queued_job(id="bbbbbbbbbbbb", name="train"),
+        a_queued_job(id="cccccccccccc", name="sweep-2"),
+    ]
+    typed = spill("cancel", "--state", "queued", "--user", "mira", "--name", "sweep-*")
+    assert typed == (0, "", "spill: cancel: 2 jobs\n")
+    assert client.asked == [
+        ("jobs", {"state": "QUEUED", "project": None, "user": "mira", "name": None}),
+        ("cancel", "aaaaaaaaaaaa", "cccccccccccc"),
+    ]
+
+
+def test_only_jobs_that_a_person_holds_are_released_by_filters(
+    client: Any, spill: Callable[..., Any], a_queued_job: Any, a_reason: Any
+) -> None:
+    client.known = [
+        a_queued_job(id="aaaaaaaaaaaa", state="HELD", reason=a_reason("held by mira", "held")),
+        a_queued_job(id="bbbbbbbbbbbb", state="HELD", reason=a_reason("waits for a", "after")),
+    ]
+    assert spill("release", "--project", "vision") == (0, "", "spill: release: 1 job\n")
+    assert client.asked[-1] == ("release", "aaaaaaaaaaaa")
+
+
+def test_filters_that_match_nothing_change_nothing(client: Any, spill: Callable[..., Any]) -> None:
+    client.known = []
+    assert spill("hold", "--name", "x*") == (0, "", "spill: hold: 0 jobs\n")
+    assert [asked[0] for asked in client.asked] == ["jobs"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("cancel",), "give either jobs or filters such as --mine and --name (see --help)"),
+        (("cancel", "train", "--mine"), "give either jobs or filters such as --mine and --name (see --help)"),
+        (("hold", "--state", "running"), "--state RUNNING: hold is for jobs that are QUEUED"),
+    ],
+)
+def test_changes_need_jobs_or_filters_that_can_match(
+    client: Any, spill: Callable[..., Any], words: tuple[str, ...], says: str
+) -> None:
+    assert spill(*words) == (2, "", f"spill: {says}\n")
+    assert client.asked == []
