@@ -10,23 +10,20 @@ from spillover.control.controllers.pools import LONGEST_CALL, PoolControl
 from spillover.control.live.loop import Loop
 from spillover.control.pools.controls import PoolControls
 from spillover.control.requests.pools import swept
-from spillover.core.events import AnyEvent, MachinesEnding, MachinesWanted, Wish
+from spillover.core.events import MachinesEnding, MachinesWanted, Wish
 from spillover.core.pool_proposals import PausePool
-from spillover.core.proposals import AgentGone, Register, StartEpoch
+from spillover.core.proposals import AgentGone, Register
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, NodeName
-from spillover.model.policy import Choice, PolicySet
 from spillover.model.pools import JoinTerms, MachineId, MachineState, Offer, Pool, RefusalCause, machine_id
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE
-from spillover.policies.loading import load
 from spillover.ports.commands import CommandError
 from spillover.ports.provider import Created, Listing, Order, Presence, PriceSeen
-from spillover.stores.memory import open_memory
 from spillover.testing.fake_cloud import FakeCloud, FakeProvider
 from spillover.testing.world import START
 from spillover.wire.api import SweepRequest, SweepView
-from spillover.wire.journal import encode_event
+from tests.support.pools.live import leading, write
 from tests.support.virtual_time import VirtualTime, run_virtually
 
 CLOUD = ClusterName("cloud")
@@ -37,19 +34,6 @@ SPEC = ClusterSpec(
 )
 M1, M2 = machine_id("cloud", 1), machine_id("cloud", 2)
 OWNER = "0123456789abcdef"
-
-
-class _Clock:
-    """The clock of the event loop, as that of a machine."""
-
-    def __init__(self, time: VirtualTime) -> None:
-        self._time = time
-
-    def wall(self) -> int:
-        return START + self._time.now
-
-    def monotonic(self) -> int:
-        return self._time.now
 
 
 class Rig:
@@ -70,17 +54,10 @@ class Rig:
         """Let the plan want machines, as durably as it does."""
         at = self.loop.now()
         wishes = tuple([Wish(each, SMALL, at + 10 * MINUTE) for each in machines])
-        self._write(MachinesWanted(CLOUD, at, wishes))
+        write(self.loop, MachinesWanted(CLOUD, at, wishes))
 
     def end(self, *machines: MachineId) -> None:
-        self._write(MachinesEnding(CLOUD, self.loop.now(), machines, "enough"))
-
-    def _write(self, event: AnyEvent) -> None:
-        self.loop.engine.apply(event)
-        self.loop._pending.append(event)
-        self.loop._encoded.append(encode_event(event))
-        self.loop.applied += 1
-        self.loop._writing.set()
+        write(self.loop, MachinesEnding(CLOUD, self.loop.now(), machines, "enough"))
 
 
 class _Watched(FakeProvider):
@@ -113,21 +90,14 @@ class _Watched(FakeProvider):
 
 @asynccontextmanager
 async def _rig(time: VirtualTime) -> AsyncIterator[Rig]:
-    store = open_memory()
-    loop = Loop(store.journal, load, _Clock(time), debug=True)
-    epoch = await store.election.campaign("test", "http://test")
-    assert isinstance(epoch, int)
-    loop.begin(epoch, await loop.load())
-    stepping = asyncio.create_task(loop.run())
-    await loop.propose(StartEpoch(epoch, (SPEC,), PolicySet(wait=Choice("zero"))))
-    rig = Rig(time, loop)
-    running = asyncio.create_task(rig.control.run())
-    try:
-        yield rig
-    finally:
-        for task in (running, stepping):
-            task.cancel()
-        await asyncio.gather(running, stepping, return_exceptions=True)
+    async with leading(time, SPEC) as loop:
+        rig = Rig(time, loop)
+        running = asyncio.create_task(rig.control.run())
+        try:
+            yield rig
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
 
 def play(story: Callable[[Rig], Awaitable[None]]) -> None:

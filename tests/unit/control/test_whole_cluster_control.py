@@ -8,22 +8,19 @@ from msgspec.structs import replace
 
 from spillover.control.controllers.pools import PoolControl
 from spillover.control.live.loop import Loop
-from spillover.core.events import AnyEvent, ClusterSized, MachinesEnding, MachinesWanted, SeenNode, Wish
-from spillover.core.proposals import OpenedCluster, SeeCluster, SeeNodes, StartEpoch
+from spillover.core.events import ClusterSized, MachinesEnding, MachinesWanted, SeenNode, Wish
+from spillover.core.proposals import OpenedCluster, SeeCluster, SeeNodes
 from spillover.core.records.machines import RentedMachine
 from spillover.model.cluster import Billing, ClusterHealth, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, NodeName
-from spillover.model.policy import Choice, PolicySet
 from spillover.model.pools import JoinTerms, MachineId, MachineState, Offer, Pool
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR
-from spillover.policies.loading import load
 from spillover.ports.kinds import CannotOpen
 from spillover.ports.provider import ProviderError
-from spillover.stores.memory import open_memory
 from spillover.testing.fake_cloud import FakeCloud, FakeMaker
 from spillover.testing.world import START
-from spillover.wire.journal import encode_event
+from tests.support.pools.live import leading, write
 from tests.support.virtual_time import VirtualTime, run_virtually
 
 BURST, FIRST = ClusterName("burst"), ClusterName("burst-1")
@@ -39,17 +36,6 @@ SPEC = ClusterSpec(
     pool=Pool("fake", (STD,), max=3, idle=24 * HOUR),
 )
 OWNER = "0123456789abcdef"
-
-
-class _Clock:
-    def __init__(self, time: VirtualTime) -> None:
-        self._time = time
-
-    def wall(self) -> int:
-        return START + self._time.now
-
-    def monotonic(self) -> int:
-        return self._time.now
 
 
 class _Keeper:
@@ -122,7 +108,7 @@ class Rig:
 
     def order(self, nodes: int = 2) -> None:
         at = self.loop.now()
-        self.write(MachinesWanted(BURST, at, (Wish(M1, STD, at + HOUR, nodes=nodes),)))
+        write(self.loop, MachinesWanted(BURST, at, (Wish(M1, STD, at + HOUR, nodes=nodes),)))
 
     async def up(self) -> None:
         """Let a cluster be ordered, answer, and have its nodes."""
@@ -137,15 +123,11 @@ class Rig:
         seen = [SeenNode(NodeName(each), STD.resources, Resources(), offers=("container",)) for each in names]
         await self.loop.propose(SeeNodes(FIRST, tuple(seen), whole=True))
 
-    def write(self, event: AnyEvent) -> None:
-        self.loop.engine.apply(event)
-        self.loop._pending.append(event)
-        self.loop._encoded.append(encode_event(event))
-        self.loop.applied += 1
-        self.loop._writing.set()
-
     def size(self, nodes: int, *drop: str) -> None:
-        self.write(ClusterSized(M1, self.loop.now(), BURST, nodes, tuple([NodeName(each) for each in drop])))
+        write(
+            self.loop,
+            ClusterSized(M1, self.loop.now(), BURST, nodes, tuple([NodeName(each) for each in drop])),
+        )
 
     @property
     def state(self) -> MachineState:
@@ -154,20 +136,13 @@ class Rig:
 
 @asynccontextmanager
 async def _rig(time: VirtualTime) -> AsyncIterator[Rig]:
-    store = open_memory()
-    loop = Loop(store.journal, load, _Clock(time), debug=True)
-    epoch = await store.election.campaign("test", "http://test")
-    assert isinstance(epoch, int)
-    loop.begin(epoch, await loop.load())
-    stepping = asyncio.create_task(loop.run())
-    await loop.propose(StartEpoch(epoch, (SPEC,), PolicySet(wait=Choice("zero"))))
-    rig = Rig(time, loop)
-    try:
-        yield rig
-    finally:
-        for task in (rig.running, stepping):
-            task.cancel()
-        await asyncio.gather(rig.running, stepping, return_exceptions=True)
+    async with leading(time, SPEC) as loop:
+        rig = Rig(time, loop)
+        try:
+            yield rig
+        finally:
+            rig.running.cancel()
+            await asyncio.gather(rig.running, return_exceptions=True)
 
 
 def play(story: Callable[[Rig], Awaitable[None]]) -> None:
@@ -271,7 +246,7 @@ def test_a_cluster_that_does_not_answer_is_asked_for_other_credentials() -> None
 def test_a_cluster_that_is_gone_is_forgotten() -> None:
     async def story(rig: Rig) -> None:
         await rig.up()
-        rig.write(MachinesEnding(BURST, rig.loop.now(), (M1,), "enough"))
+        write(rig.loop, MachinesEnding(BURST, rig.loop.now(), (M1,), "enough"))
         await asyncio.sleep(120)
         assert rig.state is MachineState.GONE
         assert FIRST not in rig.loop.state.lives
