@@ -103,8 +103,8 @@ class Processes:
         self._replacing: set[asyncio.Task[None]] = set()
         self._open = False
         self._closed = False
-        self._early: list[tuple[Lease, Task, int]] = []
-        """Tasks to start once this is open, with their slots."""
+        self._early: list[tuple[Lease, Task, int, bool]] = []
+        """Tasks to start once this is open, with their slots, and whether a runner starts them."""
         self._keys: dict[Lease, int] = {}
         self._tasks: dict[int, tuple[Lease, Thread]] = {}
         self._slots: dict[int, Thread] = {}
@@ -170,8 +170,8 @@ class Processes:
         """Start the tasks that came while no nursery was open."""
         self._open = True
         early, self._early = self._early, []
-        for lease, task, slot in early:
-            self._give(lease, task, slot)
+        for lease, task, slot, for_runner in early:
+            self._give(lease, task, slot, for_runner)
 
     def _clear(self) -> None:
         """Remove what an earlier run left in temporary folders."""
@@ -195,16 +195,16 @@ class Processes:
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(remove_groups, self._folder)
 
-    def start(self, lease: Lease, task: Task, slot: int = -1) -> None:
+    def start(self, lease: Lease, task: Task, slot: int = -1, *, for_runner: bool = False) -> None:
         """Start a process, after those started earlier in its slot. Its start and end are reported to `seen`."""
         self._next += 1
         self._keys[lease] = self._next
         if self._open:
-            self._give(lease, task, slot)
+            self._give(lease, task, slot, for_runner)
         else:
-            self._early.append((lease, task, slot))
+            self._early.append((lease, task, slot, for_runner))
 
-    def _give(self, lease: Lease, task: Task, slot: int) -> None:
+    def _give(self, lease: Lease, task: Task, slot: int, for_runner: bool) -> None:
         """Give a task to the thread of its slot, or to an idle thread."""
         key = self._keys[lease]
         thread = self._slots.get(slot)
@@ -225,7 +225,9 @@ class Processes:
         argv = ["/bin/sh", "-c", work.run] if isinstance(work, Shell) else list(words_of(work))
         job, attempt = lease.job, lease.attempt
         mark = _mark(lease)
-        env = slurm_environment(lease, task, self._node) | task.env | self._own
+        # A process of a runner may serve other jobs after this one, so it must not know the first one in words of Slurm.
+        known = {} if for_runner else slurm_environment(lease, task, self._node)
+        env = known | task.env | self._own
         env["SPILL_JOB_ID"] = job
         env["SPILL_ATTEMPT"] = str(attempt)
         env["SPILL_LEASE"] = mark

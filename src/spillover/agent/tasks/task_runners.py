@@ -136,7 +136,7 @@ class TaskRunners:
         """Start a process for a runner."""
         if seen is not None:
             self._launched[lease] = seen
-        self._processes.start(lease, task)
+        self._processes.start(lease, task, for_runner=True)
 
     def _share(self, cpus: str) -> None:
         """Pass on which CPUs no task has for itself."""
