@@ -3,6 +3,7 @@
 None of it is an error, because the job runs. But without a line, somebody waits for an effect that never comes.
 """
 
+import contextlib
 import os
 import stat
 import sys
@@ -123,6 +124,11 @@ def _has_input() -> bool:
     try:
         at = sys.stdin.fileno()
         kind = os.fstat(at)
+        with contextlib.suppress(OSError):
+            # What a shell reads its commands from is not meant for the job.
+            theirs = os.stat(f"/proc/{os.getppid()}/fd/0")
+            if (theirs.st_dev, theirs.st_ino) == (kind.st_dev, kind.st_ino):
+                return False
         if stat.S_ISREG(kind.st_mode):
             return os.lseek(at, 0, os.SEEK_CUR) < kind.st_size
         if stat.S_ISFIFO(kind.st_mode) or stat.S_ISSOCK(kind.st_mode):
