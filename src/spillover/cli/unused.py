@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fcntl import ioctl
+from pathlib import Path
 from posixpath import basename
 from struct import unpack
 from termios import FIONREAD
@@ -126,7 +127,7 @@ def _has_input() -> bool:
         kind = os.fstat(at)
         with contextlib.suppress(OSError):
             # What a shell reads its commands from is not meant for the job.
-            theirs = os.stat(f"/proc/{os.getppid()}/fd/0")
+            theirs = Path(f"/proc/{os.getppid()}/fd/0").stat()
             if (theirs.st_dev, theirs.st_ino) == (kind.st_dev, kind.st_ino):
                 return False
         if stat.S_ISREG(kind.st_mode):
