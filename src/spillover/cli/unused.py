@@ -3,7 +3,6 @@
 None of it is an error, because the job runs. But without a line, somebody waits for an effect that never comes.
 """
 
-import contextlib
 import os
 import stat
 import sys
@@ -125,7 +124,7 @@ def _has_input() -> bool:
     try:
         at = sys.stdin.fileno()
         kind = os.fstat(at)
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             # What a shell reads its commands from is not meant for the job.
             theirs = Path(f"/proc/{os.getppid()}/fd/0").stat()
             if (theirs.st_dev, theirs.st_ino) == (kind.st_dev, kind.st_ino):
