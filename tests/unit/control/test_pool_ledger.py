@@ -201,6 +201,13 @@ def test_an_order_without_an_answer_is_repeated_some_times_and_then_only_listed(
     assert p.world.state.machines[M1].cause is RefusalCause.LOST
 
 
+def test_an_order_without_an_answer_is_repeated_even_if_nothing_was_ever_listed() -> None:
+    p = Pooled(M1)
+    p.ask(Unknown("no answer"))
+    p.wait(60)
+    assert p.creates() == [M1]
+
+
 def test_a_listing_finds_the_machine_of_an_order_without_an_answer() -> None:
     p = Pooled(M1)
     p.ask(Unknown("no answer"))
@@ -431,6 +438,15 @@ def test_listings_are_due_at_once_and_then_regularly() -> None:
     assert p.due().again == p.monotonic + CALM
     p.order(M1)
     assert p.due().again < p.monotonic + CALM
+
+
+def test_a_listing_that_failed_is_repeated_after_a_short_pause() -> None:
+    p = Pooled(M1)
+    p.ledger.listing_began(p.monotonic)
+    p.ledger.listing_failed("no answer", p.monotonic)
+    assert not p.due().lists
+    p.wait(1)
+    assert p.due().lists
 
 
 def test_a_listing_is_due_soon_after_an_agent_was_lost_but_not_again_and_again() -> None:

@@ -157,8 +157,8 @@ class PoolLedger:
             known = self._known[machine.id]
             if known.asking or machine.id in self._tell or known.is_given_up:
                 continue
-            if not known.sure and not self._listed:
-                continue  # the listing wakes the caller
+            if not known.sure and not known.tries and not self._listed:
+                continue  # an earlier server may have ordered it; the listing wakes the caller
             if known.again > monotonic or room <= 0:
                 self._at(calls, max(known.again, self.creating.after), monotonic)
                 continue
@@ -309,7 +309,8 @@ class PoolLedger:
         self.listing.began()
 
     def listing_failed(self, why: str, monotonic: int) -> None:
-        """Record that not even a part could be listed."""
+        """Record that not even a part could be listed: the next try is due after a pause of its own."""
+        self._began = None
         self.listing.failed(why, monotonic)
 
     def listing_ended(self) -> None:
