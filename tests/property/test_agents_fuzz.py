@@ -25,6 +25,8 @@ SEEDS = 300
 FEW = 50
 """Seeds that every change is tried with."""
 CHUNK = 25
+FOUND = {"a restart that came after the end of its lease was given back": 50_697}
+"""Seeds that once went wrong, by what they found."""
 WITHIN = 1_000
 """Seeds among which a planted bug must be found."""
 STORIES = sorted((Path(__file__).parents[1] / "fixtures" / "stories").glob("*.json"))
@@ -48,6 +50,12 @@ def test_what_must_hold_of_agents_holds_whatever_happens(first: int) -> None:
     for seed in range(first, first + CHUNK):
         outcome = played(seed)
         assert not outcome.breaches, "\n".join(report(play(shrink(outcome).story, tell=True)))
+
+
+@pytest.mark.parametrize("seed", FOUND.values(), ids=FOUND.keys())
+def test_a_seed_that_once_went_wrong_goes_well(seed: int) -> None:
+    outcome = played(seed)
+    assert not outcome.breaches, "\n".join(report(play(outcome.story, tell=True)))
 
 
 @pytest.mark.slow

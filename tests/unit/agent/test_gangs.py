@@ -9,6 +9,7 @@ from spillover.agent.leases.slurm import slurm_id
 from spillover.agent.leases.values import (
     Answered,
     Discard,
+    Exit,
     ForgetResult,
     GangStart,
     Instruction,
@@ -17,6 +18,7 @@ from spillover.agent.leases.values import (
     Readiness,
     Renewal,
     Restart,
+    Signal,
     StartTask,
     Task,
 )
@@ -347,6 +349,20 @@ def test_an_agent_that_no_longer_has_the_task_says_that_it_is_lost() -> None:
     assert starts(reborn.reports(Verdict.RESTART)) == []
     [lost] = reborn.state.results.values()
     assert (lost.outcome, lost.run) == (Outcome.LOST, 1)
+
+
+def test_a_task_whose_lease_ends_before_it_could_start_again_is_lost_and_not_given_back() -> None:
+    life = an_agent(1000)
+    a_failed_task(life)
+    life.now += SHORT  # the server is silent for so long that the answer comes after the end of the lease
+    [_, again, kill] = life.reports(Verdict.RESTART)
+    assert (type(again), type(kill)) == (Restart, Signal)
+    life.state.ended(life.now, rank(1), Exit(life.now, spawned=False))
+    report, _ = life.state.report(life.now)
+    assert report is not None
+    assert report.released == (), "its gang runs, so the server would not take it back"
+    assert [(result.outcome, result.run) for result in report.results] == [(Outcome.LOST, 1)]
+    assert life.state.room.free == life.state.room.capacity
 
 
 def test_an_agent_that_leaves_starts_nothing_again() -> None:

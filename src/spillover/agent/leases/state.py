@@ -305,8 +305,9 @@ class AgentState:
             self.room.leave(lease, run.task, now)
             self.gangs.ended(lease)
         result = run.result(lease, end, number)
-        if result.outcome is Outcome.LOST and not end.spawned:
-            self._released[lease] = None  # it never started, so another agent can run it
+        if result.outcome is Outcome.LOST and not end.spawned and not number:
+            # It never started, so another agent can run it. One that was to start again is part of a gang that runs.
+            self._released[lease] = None
             return self._renewable(now) + self._fill()
         self.results[lease] = result
         if end.spawned and end.usage.ran:
