@@ -19,6 +19,7 @@ from spillover.control.agents.tickets import Tickets
 from spillover.control.driving.drivers import Drivers
 from spillover.control.requests.commands import LiveCommands, Parts
 from spillover.control.requests.files import JobFiles
+from spillover.control.requests.rights import AccessRules
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
 from spillover.server.administration import ServerAdministration
@@ -195,7 +196,9 @@ async def http(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             submitting,
             tokens=Tokens(OWN, control.loop),
             files=files,
-            clusters=ServerAdministration(config, control.loop, clusters, lives, lambda: config),
+            clusters=ServerAdministration(
+                config, control.loop, clusters, lives, lambda: config, AccessRules()
+            ),
         )
         app = build_app(LiveCommands(parts), OWN, None, blobs=blobs, address=AgentsAddress(None, 7071))
         async with httpx.AsyncClient(

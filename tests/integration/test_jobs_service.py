@@ -44,6 +44,8 @@ CALLERS = {
     "admin": ADMIN,
     "vision": Caller(TokenRole.SUBMIT, "t1", "mira", "vision"),
     "agent": Caller(TokenRole.AGENT, "t2"),
+    "other": Caller(TokenRole.SUBMIT, "t3", "bob", "vision"),
+    "reader": Caller(TokenRole.READ, "t4"),
 }
 S = pb.JobState
 
@@ -408,6 +410,23 @@ async def test_a_token_of_a_project_knows_no_other_jobs(program: Program) -> Non
     watching = program.watch(token="vision", after=0)
     assert {change.job for change in await read(watching, 2)} == {own}
     watching.cancel()
+
+
+async def test_only_the_owner_cancels_a_job_and_a_reader_only_reads(program: Program) -> None:
+    (own,) = await program.submit(job("own"), token="vision")
+    code, told, _ = await refused(program.cancel(own, token="other"))
+    assert code is grpc.StatusCode.PERMISSION_DENIED
+    assert told == (
+        f"{own} (own) belongs to mira, and you are bob; "
+        "only mira, a maintainer of project vision or an admin may cancel it"
+    )
+    for call in (program.cancel(own, token="reader"), program.submit(job(), token="reader")):
+        code, told, _ = await refused(call)
+        assert code is grpc.StatusCode.PERMISSION_DENIED
+        assert told == "a token of role read may not do this; use one of role submit"
+    (seen,) = await program.status(own, token="reader")
+    assert seen.name == "own"
+    assert await program.cancel(own, token="vision") == [own]
 
 
 async def test_a_watch_ends_with_its_token(program: Program) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from spillover.api.http import build_app, serving
 from spillover.api.http.routing import Figures
+from spillover.ports.callers import Callers
 from spillover.ports.commands import Commands
 from spillover.wire.api import AgentsAddress
 from spillover.wire.endpoints import Endpoint
@@ -42,11 +43,12 @@ async def http_server(
     figures: Figures | None = None,
     port: int = 0,
     address: AgentsAddress | None = None,
+    callers: Callers | str = TOKEN,
 ) -> AsyncIterator[str]:
-    """Serve in this event loop; yield the URL."""
+    """Serve in this event loop, for one token or for those of some callers; yield the URL."""
     sock = listen(port)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    async with serving(build_app(commands, TOKEN, figures, address=address), sock):
+    async with serving(build_app(commands, callers, figures, address=address), sock):
         yield url
 
 
@@ -81,7 +83,10 @@ def threaded_server(
     ready, stop = threading.Event(), asyncio.Event()
 
     async def main() -> None:
-        async with inside() as served, http_server(served.commands, address=address) as url:
+        async with (
+            inside() as served,
+            http_server(served.commands, address=address, callers=getattr(served, "tokens", TOKEN)) as url,
+        ):
             started.append(Threaded(url, served, asyncio.get_running_loop()))
             ready.set()
             await stop.wait()

@@ -18,6 +18,7 @@ from spillover.control.agents.lease_sender import LeaseSender
 from spillover.control.agents.requests import AgentRequests, Introduction
 from spillover.control.requests.commands import LiveCommands, Parts
 from spillover.control.requests.files import JobFiles
+from spillover.control.requests.rights import AccessRules
 from spillover.control.requests.tokens import Tokens
 from spillover.core.events import AnyEvent, JobStopping, Usage
 from spillover.core.proposals import Outcome, Result, Started
@@ -137,6 +138,8 @@ class Served:
         """The journal, whose writes fail on demand."""
         self.blobs = MemoryBlobs()
         self.hub = Hub()
+        self.tokens = Tokens(TOKEN, control.loop)
+        self.access = AccessRules()
         files = JobFiles(self.blobs)
         store = control.store
         self.commands = LiveCommands(
@@ -148,8 +151,9 @@ class Served:
                 control.specs,
                 control.lookup,
                 control.submitting,
-                tokens=Tokens(TOKEN, control.loop),
+                tokens=self.tokens,
                 files=files,
+                access=self.access,
             )
         )
         self._runner = LeaseSender(control.loop, self.hub, control.specs)

@@ -7,6 +7,7 @@ from typing import Self
 from msgspec import Struct, field
 
 from spillover.control.live.clock import ClockBounds
+from spillover.model.access import Access
 from spillover.model.budget import Budget
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName
@@ -149,6 +150,7 @@ class Config(Struct, frozen=True):
     retention: RetentionConfig = RetentionConfig()
     clock: ClockBounds = ClockBounds()
     limits: LimitsConfig = LimitsConfig()
+    access: Access = Access()
     budgets: tuple[Budget, ...] = ()
     blobs: BlobBounds = BlobBounds()
     max_inputs: int = GIB

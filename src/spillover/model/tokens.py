@@ -20,10 +20,20 @@ class TokenRole(StrEnum):
 
     AGENT = "agent"
     """To run tasks, and nothing else."""
+    READ = "read"
+    """To read, and to change nothing."""
     SUBMIT = "submit"
-    """To submit jobs and to read."""
+    """To read, to submit jobs, and to change one's own."""
+    MAINTAIN = "maintain"
+    """As SUBMIT, and to change jobs of others: of one project, or of all."""
     ADMIN = "admin"
     """Everything."""
+
+
+PEOPLE: Final = frozenset({TokenRole.READ, TokenRole.SUBMIT, TokenRole.MAINTAIN, TokenRole.ADMIN})
+"""Roles that may read."""
+SUBMITTERS: Final = PEOPLE - {TokenRole.READ}
+"""Roles that may submit jobs and change some."""
 
 
 class Token(Struct, frozen=True, array_like=True):

@@ -13,6 +13,7 @@ from spillover.config.clusters import Clusters, read_cluster
 from spillover.config.config import ClusterSource, Config
 from spillover.control.live.loop import Loop
 from spillover.control.requests.policies import differences
+from spillover.control.requests.rights import AccessRules
 from spillover.core.proposals import (
     AddCluster,
     Configure,
@@ -45,7 +46,7 @@ from spillover.wire.configfile import LocalAgentsDoc
 MOST_ENTRY: Final = 256 << 10
 """Most characters in the form of an added cluster, which is journaled as written."""
 _LIVE: Final = frozenset(
-    {"clusters", "forms", "providers", "entries", "clusters_from", "policies", "budgets", "ahead"}
+    {"clusters", "forms", "providers", "entries", "clusters_from", "policies", "budgets", "ahead", "access"}
 )
 """Parts of the configuration that a running server can change; all others need a restart."""
 
@@ -60,6 +61,7 @@ class ServerAdministration:
         clusters: OpenClusters,
         lives: ClusterLives,
         reload: Callable[[], Config] | None,
+        access: AccessRules,
     ) -> None:
         self._config = config
         """The configuration as last read."""
@@ -68,6 +70,7 @@ class ServerAdministration:
         self._lives = lives
         self._reload = reload
         """Reads the configuration again; None if there is no file."""
+        self._access = access
 
     def problem(self, cluster: str) -> str | None:
         """See ClusterAdministration."""
@@ -149,6 +152,7 @@ class ServerAdministration:
         except CommandError:
             self._lives.configured = before
             raise
+        self._access.access = wanted.access
         live: dict[str, Any] = {name: getattr(wanted, name) for name in _LIVE}
         self._config = structs.replace(self._config, **live)
         return ConfigOutcome(changes, done=True)
@@ -202,6 +206,8 @@ class ServerAdministration:
         changes += budget_differences(state.facts.budgets, wanted.budgets)
         if wanted.ahead != state.facts.ahead:
             changes.append(ConfigChange("agents.ahead", "changed", "how much work agents prefetch"))
+        if wanted.access != self._config.access:
+            changes.append(ConfigChange("access", "changed", "who may change whose jobs"))
         proposals.append(Configure(who, wanted.policies, wanted.budgets, wanted.ahead))
         changes += [
             ConfigChange(name, "restart", "takes effect after a restart of the server")

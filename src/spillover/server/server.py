@@ -43,6 +43,7 @@ from spillover.control.requests.commands import LiveCommands, Parts
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge, Rate
 from spillover.control.requests.lookup import Lookup
+from spillover.control.requests.rights import AccessRules
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
 from spillover.core.proposals import QueueBounds, Refusal, StartEpoch
@@ -128,7 +129,10 @@ class Server:
         )
         self._metrics = Metrics(self.loop, self._gauge, self._blobs, self._clusters.pools.controls)
         self._lives = ClusterLives(self.loop, self._clusters, cluster_settings(config))
-        self.administration = ServerAdministration(config, self.loop, self._clusters, self._lives, reload)
+        self._access = AccessRules(config.access)
+        self.administration = ServerAdministration(
+            config, self.loop, self._clusters, self._lives, reload, self._access
+        )
         self.commands = self._commands(drivers)
 
     def _graph_of(self, cluster: ClusterName) -> str | None:
@@ -176,6 +180,7 @@ class Server:
                 drivers=drivers,
                 clusters=self.administration,
                 pools=self._clusters.pools.controls,
+                access=self._access,
             )
         )
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from spillover.model.tokens import TokenRole
+from spillover.model.tokens import PEOPLE, SUBMITTERS, TokenRole
 from spillover.wire.api import (
     Action,
     AgentAction,
@@ -90,7 +90,6 @@ A = TypeVar("A")
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 OCTETS: Final = "application/octet-stream"
-FOR_PEOPLE: Final = frozenset({TokenRole.SUBMIT, TokenRole.ADMIN})
 FOR_ADMINS: Final = frozenset({TokenRole.ADMIN})
 FOR_AGENTS: Final = frozenset({TokenRole.AGENT, TokenRole.ADMIN})
 
@@ -150,7 +149,7 @@ class Endpoint(Struct, Generic[P, B, A], frozen=True):
     answer: Content[A]
     status: HTTPStatus = HTTPStatus.OK
     """Status of a successful answer."""
-    roles: frozenset[TokenRole] = FOR_PEOPLE
+    roles: frozenset[TokenRole] = PEOPLE
     """Roles of tokens that may use it."""
     open: bool = False
     """Whether it needs no token."""
@@ -189,7 +188,7 @@ class Endpoint(Struct, Generic[P, B, A], frozen=True):
 # fmt: off
 SUBMIT: Final = Endpoint(
     "submit", "POST", "/v1/jobs", "Submit one or more jobs, all or none",
-    NoParameters, json_of(JobDoc, Jobs), json_of(Ids), status=HTTPStatus.CREATED, errors=_LIMITED,
+    NoParameters, json_of(JobDoc, Jobs), json_of(Ids), status=HTTPStatus.CREATED, roles=SUBMITTERS, errors=_LIMITED,
 )
 LIST_JOBS: Final = Endpoint(
     "list_jobs", "GET", "/v1/jobs", "List jobs, newest first",
@@ -205,7 +204,7 @@ SHOW: Final = Endpoint(
 )
 PATCH: Final = Endpoint(
     "patch", "PATCH", "/v1/jobs/{job}", "Change a job that has not been placed",
-    OfJob, json_of(Patch), json_of(Ids), errors=_LIMITED,
+    OfJob, json_of(Patch), json_of(Ids), roles=SUBMITTERS, errors=_LIMITED,
 )
 WHY: Final = Endpoint(
     "why", "GET", "/v1/jobs/{job}/why", "Explain the state of a job",
@@ -233,7 +232,7 @@ FILES: Final = Endpoint(
 )
 ACT: Final = Endpoint(
     "act", "POST", "/v1/actions", "Cancel, hold, release or requeue jobs, all or none",
-    NoParameters, json_of(Action), json_of(Ids), errors=_LIMITED,
+    NoParameters, json_of(Action), json_of(Ids), roles=SUBMITTERS, errors=_LIMITED,
 )
 EVENTS: Final = Endpoint(
     "events", "GET", "/v1/events", "Read events as lines of JSON",
@@ -341,7 +340,7 @@ POLICY_HISTORY: Final = Endpoint(
 )
 PUT_BLOB: Final = Endpoint(
     "put_blob", "PUT", "/v1/blobs/{digest}", "Store a blob under its SHA-256",
-    OfBlob, UPLOAD, json_of(BlobKept), status=HTTPStatus.CREATED,
+    OfBlob, UPLOAD, json_of(BlobKept), status=HTTPStatus.CREATED, roles=SUBMITTERS,
 )
 GET_BLOB: Final = Endpoint(
     "get_blob", "GET", "/v1/blobs/{digest}", "Read a blob",
@@ -349,7 +348,7 @@ GET_BLOB: Final = Endpoint(
 )
 MISSING_BLOBS: Final = Endpoint(
     "missing_blobs", "POST", "/v1/blobs/missing", "List which of some blobs are missing",
-    NoParameters, json_of(Digests), json_of(Digests),
+    NoParameters, json_of(Digests), json_of(Digests), roles=SUBMITTERS,
 )
 AGENTS_ADDRESS: Final = Endpoint(
     "agents_address", "GET", "/v1/agents/address", "Show the address that agents connect to",

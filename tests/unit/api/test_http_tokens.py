@@ -108,6 +108,14 @@ def test_agents_may_ask_for_their_address_alone_and_only_admins_change_what_is_e
     closed = {"PATCH /v1/policy", "GET /v1/tokens", "POST /v1/tokens", "POST /v1/tokens/revoke"}
     closed.add("POST /v1/agents/actions")
     assert closed <= of[TokenRole.ADMIN] - of[TokenRole.SUBMIT]
+    assert of[TokenRole.MAINTAIN] == of[TokenRole.SUBMIT]
+    assert of[TokenRole.SUBMIT] - of[TokenRole.READ] == {
+        "POST /v1/jobs",
+        "PATCH /v1/jobs/{job}",
+        "POST /v1/actions",
+        "PUT /v1/blobs/{digest}",
+        "POST /v1/blobs/missing",
+    }
     changes = {each for each in of[TokenRole.SUBMIT] if not each.startswith("GET")}
     assert changes <= {
         "POST /v1/jobs",

@@ -221,3 +221,28 @@ def test_ctrl_c_becomes_a_cancel(server: Threaded[Served], running: "subprocess.
     assert server.inside.jobs[JobId(job)].state == "CANCELLED"
     assert f"spill: cancelling {job}; press Ctrl-C again" in err
     assert "Traceback" not in err
+
+
+def test_a_command_on_the_job_of_somebody_else_says_who_may(
+    spill: Spill, server: Threaded[Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = {
+        name: spill("token", "create", "--role", role, "--user", name).out.strip()
+        for name, role in (("ada", "submit"), ("bob", "submit"), ("kim", "maintain"), ("rae", "read"))
+    }
+    monkeypatch.setenv("SPILL_TOKEN", tokens["ada"])
+    job = spill("run", "--name", "train", "--", "true").out.strip()
+    monkeypatch.setenv("SPILL_TOKEN", tokens["bob"])
+    told = (
+        f"spill: {job} (train) belongs to ada, and you are bob; "
+        "only ada, a maintainer of project default or an admin may hold it\n"
+    )
+    assert spill("hold", "train") == (2, "", told)
+    monkeypatch.setenv("SPILL_TOKEN", tokens["rae"])
+    assert spill("ls").out.splitlines()[1].split()[0] == job
+    for change in (("cancel", "train"), ("run", "--", "true"), ("set", "train", "--priority", "3")):
+        typed = spill(*change)
+        assert typed.code == 2
+        assert "a token of role read may not do this; use one of role submit" in typed.err
+    monkeypatch.setenv("SPILL_TOKEN", tokens["kim"])
+    assert spill("cancel", "train").code == 0

@@ -20,12 +20,14 @@ from spillover.config.read import default_config, read_config
 from spillover.control.live.clock import ClockBounds
 from spillover.forms.policies import installed
 from spillover.forms.problems import BadForm, Findings, either
+from spillover.model.access import Access
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, NodeClass, Price, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.policy_options import OPTIONS
 from spillover.model.resources import Resources
+from spillover.model.tokens import TokenRole
 from spillover.model.topology import Level
 from spillover.model.units import DAY, HOUR, MINUTE, MONEY, SECOND
 from spillover.policies.loading import load
@@ -314,6 +316,19 @@ retention: {jobs: 90}
             "clusters[0].price.egress_gb: -1 is out of range",
         ),
         ("clusters: [{name: a, startup: 2d}]", "clusters[0].startup: '2d' is out of range"),
+        ("access: {changes: all}", "access.changes: 'all' must be owner or project"),
+        (
+            "access: {maintainers: {a b: [ada]}}",
+            "access.maintainers['a b']: 'a b' is not a project: ",
+        ),
+        (
+            "access: {maintainers: {vision: [ada, b ob]}}",
+            "access.maintainers.vision[1]: 'b ob' is not a user: ",
+        ),
+        (
+            "access: {max_priority: {admin: 5}}",
+            "access.max_priority.admin: unknown field; expected one of submit, maintain",
+        ),
         ("budgets: [{per: day, limit: 1}]", "budgets[0]: needs either `project` or `user`"),
         (
             "budgets: [{project: a, user: b, per: day, limit: 1}]",
@@ -443,6 +458,12 @@ def test_an_agent_does_not_offer_what_agents_cannot_run() -> None:
         "spill.yaml:3: clusters[0].local[0].offers[1]: agents that can run container jobs offer this automatically; remove 'container'",
         "spill.yaml:3: clusters[0].local[0].offers[2]: agents that can run python jobs offer this automatically; remove 'python'",
     ]
+
+
+def test_who_may_change_whose_jobs_is_read() -> None:
+    assert read("").access == Access()
+    found = read("access: {changes: project, maintainers: {vision: [ada, bob]}, max_priority: {submit: 100}}")
+    assert found.access == Access("project", {"vision": ("ada", "bob")}, {TokenRole.SUBMIT: 100})
 
 
 def test_prices_and_budgets_are_read() -> None:

@@ -61,8 +61,8 @@ async def test_a_pending_member_is_found_by_the_id_or_the_name_of_its_array(cont
         found = await control.lookup.find(ref)
         assert isinstance(found, PendingMember)
         assert (found.array.id, found.id) == (array, f"{array}.2")
-        assert await control.lookup.live(ref) == f"{array}.2"
-    assert await control.lookup.live("my.sweep") == array
+        assert (await control.lookup.live(ref)).id == f"{array}.2"
+    assert (await control.lookup.live("my.sweep")).id == array
     with pytest.raises(CommandError) as caught:
         await control.lookup.find("my.sweep.9")
     assert caught.value.kind is ErrorKind.UNKNOWN

@@ -12,6 +12,8 @@ from spillover.config.config import ClusterSource, Config
 from spillover.control.agents.lease_sender import LeaseSender
 from spillover.control.agents.tickets import Tickets
 from spillover.control.driving.drivers import Drivers
+from spillover.control.requests.rights import AccessRules
+from spillover.model.access import Access
 from spillover.ports.commands import CommandError, ErrorKind
 from spillover.server.administration import ServerAdministration
 from spillover.server.clusters import ClusterParts, OpenClusters, cluster_settings
@@ -20,7 +22,7 @@ from spillover.server.up import settings_of
 from spillover.stores.blobs import MemoryBlobs
 from spillover.stores.memory import open_memory
 from spillover.testing.world import OWNED, RENTED
-from spillover.wire.api import ClusterAction, ClusterRequest
+from spillover.wire.api import ClusterAction, ClusterRequest, ConfigRequest
 from spillover.wire.configfile import LocalAgentsDoc
 from tests.support.inside import leading
 
@@ -37,7 +39,7 @@ async def administering(
         runner = LeaseSender(control.loop, Hub(), control.specs, Tickets())
         clusters = OpenClusters(ClusterParts(config, folder, control.loop, runner, MemoryBlobs(), Drivers()))
         lives = ClusterLives(control.loop, clusters, cluster_settings(config))
-        yield ServerAdministration(config, control.loop, clusters, lives, lambda: config)
+        yield ServerAdministration(config, control.loop, clusters, lives, lambda: config, AccessRules())
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,19 @@ async def test_one_that_was_there_at_the_start_is_changed_where_it_is_written(
         with pytest.raises(CommandError) as refused:
             await desk.add(ClusterRequest({"name": "onprem"}), "ada")
         assert refused.value.message == f"cluster 'onprem' already exists; {change}"
+
+
+async def test_who_may_change_whose_jobs_changes_without_a_restart(tmp_path: Path) -> None:
+    async with administering(tmp_path) as desk:
+        wanted = Access("project", {"vision": ("ada",)})
+        desk._reload = lambda: replace(CONFIG, access=wanted)
+        for dry_run in (True, False):
+            changes = (await desk.configure(ConfigRequest(dry_run=dry_run), "ada")).changes
+            assert [(each.what, each.change) for each in changes if each.what == "access"] == [
+                ("access", "changed")
+            ]
+            assert (desk._access.access == wanted) is not dry_run
+        assert not (await desk.configure(ConfigRequest(), "ada")).changes
 
 
 def test_it_is_known_where_clusters_were_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

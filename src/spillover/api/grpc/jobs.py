@@ -15,7 +15,7 @@ from spillover.api.grpc.methods import CODES, MethodBounds, decoded, fields, raw
 from spillover.control.requests.limits import Gauge
 from spillover.forms.jobs.reading import BadForm, JobForm, read_job
 from spillover.model.ids import NAME_RULE, is_name
-from spillover.model.tokens import TokenRole
+from spillover.model.tokens import PEOPLE, SUBMITTERS, TokenRole
 from spillover.ports.callers import Caller, Callers, Stranger
 from spillover.ports.commands import CommandError, Commands, ErrorKind
 from spillover.ports.journal import StoreError
@@ -36,7 +36,8 @@ MOST_DETAILS: Final = 3000
 """Most bytes of problems in trailing metadata, which are limited to 8 KiB in total."""
 PROBLEMS: Final = "spillover-problems-bin"
 RETRY_AFTER: Final = "retry-after-ms"
-_ROLES: Final = frozenset({TokenRole.SUBMIT, TokenRole.ADMIN})
+_CHANGES: Final = frozenset({"SubmitJob", "CancelJob"})
+"""Methods that a token of role read may not call."""
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 
@@ -48,8 +49,12 @@ class Asked(msgspec.Struct, frozen=True):
     user: str
     token: str
     """Id of the token."""
-    admin: bool = False
-    """Whether the token has role admin."""
+    role: TokenRole = TokenRole.SUBMIT
+
+    @property
+    def admin(self) -> bool:
+        """Whether the token has role admin."""
+        return self.role is TokenRole.ADMIN
 
 
 class ServiceForPeople:
@@ -70,7 +75,7 @@ class ServiceForPeople:
         self.check_role(method, self._asked(metadata))
 
     def check_role(self, method: str, asked: "Asked") -> None:
-        """Raise unless the caller's role allows a method. By default every role that may submit jobs is allowed."""
+        """Raise unless the caller's role allows a method. By default every role of people is allowed."""
         del method, asked
 
     async def refuse(self, context: Any, error: Exception) -> NoReturn:
@@ -110,13 +115,13 @@ class ServiceForPeople:
         if scheme.lower() != "bearer":
             raise Stranger("a token is required; send the metadata `authorization: Bearer TOKEN`")
         caller = self._callers.caller(shown.strip())
-        if caller.role not in _ROLES:
+        if caller.role not in PEOPLE:
             told = f"a token of role {caller.role} may not do this; use one of role submit"
             raise CommandError(ErrorKind.FORBIDDEN, told)
         user = caller.user or given.get("spill-user", "anonymous")
         if not is_name(user):
             raise CommandError(ErrorKind.INVALID, f"the metadata spill-user is not a name: {NAME_RULE}")
-        return Asked(self._commands(caller), user, caller.token, caller.is_admin)
+        return Asked(self._commands(caller), user, caller.token, caller.role)
 
 
 class JobsService(ServiceForPeople):
@@ -124,13 +129,19 @@ class JobsService(ServiceForPeople):
 
     name = SERVICE
 
+    def check_role(self, method: str, asked: Asked) -> None:
+        """See ServiceForPeople."""
+        if method.rpartition("/")[2] in _CHANGES and asked.role not in SUBMITTERS:
+            told = f"a token of role {asked.role} may not do this; use one of role submit"
+            raise CommandError(ErrorKind.FORBIDDEN, told)
+
     def handler(self) -> Any:
         """Return all methods, for a server."""
         unary = grpc.unary_unary_rpc_method_handler
         methods = {
-            "SubmitJob": raw_method(unary, self.unary(_submit)),
-            "GetJobStatus": raw_method(unary, self.unary(_status)),
-            "CancelJob": raw_method(unary, self.unary(_cancel)),
+            "SubmitJob": raw_method(unary, self.unary(_submit, "SubmitJob")),
+            "GetJobStatus": raw_method(unary, self.unary(_status, "GetJobStatus")),
+            "CancelJob": raw_method(unary, self.unary(_cancel, "CancelJob")),
             "WatchJobs": raw_method(grpc.unary_stream_rpc_method_handler, self._watch),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)

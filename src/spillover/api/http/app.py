@@ -117,7 +117,9 @@ class App:
 
 def _not_for(caller: Caller, roles: Collection[TokenRole]) -> str:
     """Return why a caller's role does not allow a request."""
-    wanted = " or ".join(sorted(role for role in roles if role is not TokenRole.ADMIN)) or "admin"
+    wanted = next(
+        (role for role in TokenRole if role in roles), TokenRole.ADMIN
+    )  # the one with the fewest rights
     return f"a token of role {caller.role} may not do this; use one of role {wanted}"
 
 

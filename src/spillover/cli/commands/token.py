@@ -41,11 +41,13 @@ def _configure(parser: ArgumentParser) -> None:
     create.add_argument(
         "--role",
         required=True,
-        choices=("agent", "submit", "admin"),
-        help="agent: run tasks; submit: submit and view jobs; admin: everything",
+        choices=("agent", "read", "submit", "maintain", "admin"),
+        help="agent: run tasks; read: view; submit: also submit jobs and change one's own; maintain: also change jobs of others; admin: everything",
     )
     create.add_argument(
-        "--project", metavar="NAME", help="limit the token to jobs of this project (role submit)"
+        "--project",
+        metavar="NAME",
+        help="limit the token to jobs of this project (roles read, submit and maintain)",
     )
     create.add_argument(
         "--user", metavar="NAME", help="user name of the holder (default: the holder chooses)"

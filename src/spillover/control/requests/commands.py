@@ -19,12 +19,13 @@ from spillover.control.requests import dry_run as forecasting
 from spillover.control.requests import whatif
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge
-from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of
+from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of, project_of
 from spillover.control.requests.policies import PolicyRequests
 from spillover.control.requests.pools import change_pool, planned, shown_pools, swept
 from spillover.control.requests.projects import OwnHistory, budgets_of, forms_of, jobs_of, pools_of
 from spillover.control.requests.reservations import reservation_views
 from spillover.control.requests.reserving import Reserving
+from spillover.control.requests.rights import AccessRules, Rights
 from spillover.control.requests.starts import LITTLE_PATIENCE, StartForecasts
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
@@ -62,7 +63,7 @@ from spillover.model.reasons import Reason
 from spillover.model.units import format_time
 from spillover.ports.archive import Archive, Finished
 from spillover.ports.blobs import GIB, BlobError
-from spillover.ports.callers import Caller
+from spillover.ports.callers import ADMIN, Caller
 from spillover.ports.cluster import Agents
 from spillover.ports.commands import (
     ClusterAdministration,
@@ -150,6 +151,8 @@ class Parts(Struct, frozen=True):
     """Adds, drains and removes clusters; None if the server cannot change them."""
     pools: PoolControls = field(default_factory=PoolControls)
     """Open pools of rented machines."""
+    access: AccessRules = field(default_factory=AccessRules)
+    """Who may change whose jobs."""
 
 
 class LiveCommands:
@@ -168,17 +171,18 @@ class LiveCommands:
         self._submitting = parts.submitting
         self._project: str | None = None
         """The only project that the caller may see; None means all."""
-        self._token = ""
-        """Id of the caller's token; empty for the server's own."""
+        self._caller = ADMIN
+        self._rights = Rights(parts.access)
 
     def of(self, caller: Caller) -> Self:
         """Return the commands for a caller, who may be limited to a project."""
-        if caller.project == self._project and (self._parts.gauge is None or caller.token == self._token):
+        if caller == self._caller:
             return self
         lookup = self._lookup.within(caller.project)
         limited = copy(self)
         limited._project = caller.project  # noqa: SLF001 - a copy of this object
-        limited._token = caller.token  # noqa: SLF001 - a copy of this object
+        limited._caller = caller  # noqa: SLF001 - a copy of this object
+        limited._rights = self._rights.of(caller)  # noqa: SLF001 - a copy of this object
         limited._lookup = lookup  # noqa: SLF001 - a copy of this object
         limited._reading = OutputReading(  # noqa: SLF001 - a copy of this object
             self._loop, lookup, self._parts.agents, self._parts.files, self._parts.drivers
@@ -191,12 +195,15 @@ class LiveCommands:
     async def submit(self, jobs: Sequence[JobForm], user: str) -> tuple[str, ...]:
         """Submit all of these jobs or none; return their ids in the same order."""
         if self._parts.gauge is not None:
-            self._parts.gauge.submit(self._token, len(jobs))
-        return await self._submitting.submit(forms_of(jobs, self._project), user)
+            self._parts.gauge.submit(self._caller.token, len(jobs))
+        jobs = forms_of(jobs, self._project)
+        self._rights.check_priorities(jobs)
+        return await self._submitting.submit(jobs, user)
 
     async def forecast(self, jobs: Sequence[JobForm], user: str) -> Forecasts:
         """Return where and when these jobs would start, without submitting them."""
         jobs = forms_of(jobs, self._project)
+        self._rights.check_priorities(jobs)
         ids, tried, starts = await self._submitting.trial(jobs, user)
         starts = self._starts.corrected(starts, tried.now)
         return forecasting.forecasts(ids, jobs, tried, self._project, starts)
@@ -209,7 +216,9 @@ class LiveCommands:
             found = await self._lookup.find(ref)
             if isinstance(found, Finished) and act is Act.CANCEL:
                 continue  # cancelling an ended job changes nothing
-            ids.append(await self._lookup.live(ref))
+            job = await self._lookup.live(ref)
+            self._rights.check_change(job, who, action.act)
+            ids.append(job.id)
         if ids:
             (reply,) = await self._loop.propose(Change(act, tuple(ids), who))
             if isinstance(reply, Refusal):
@@ -219,10 +228,12 @@ class LiveCommands:
     async def set_priority(self, ref: str, priority: int, who: str) -> Ids:
         """Change the priority of a job that is not placed."""
         job = await self._lookup.live(ref)
-        (reply,) = await self._loop.propose(SetPriority(job, priority, who))
+        self._rights.check_change(job, who, "change")
+        self._rights.check_priority(project_of(job), priority)
+        (reply,) = await self._loop.propose(SetPriority(job.id, priority, who))
         if isinstance(reply, Refusal):
             raise refused(reply)
-        return Ids([job])
+        return Ids([job.id])
 
     async def act_on_agents(self, action: AgentAction, who: str) -> AgentNames:
         """Drain, resume or forget agents."""

@@ -72,14 +72,14 @@ class Lookup:
             return member
         return await self._guess(ref)
 
-    async def live(self, ref: str) -> JobId:
-        """Return the id of a job that can still be changed; raise CommandError if it is archived."""
+    async def live(self, ref: str) -> Job | PendingMember:
+        """Return a job that can still be changed; raise CommandError if it is archived."""
         found = await self.find(ref)
         if isinstance(found, Finished):
             raise CommandError(
                 ErrorKind.CONFLICT, f"{found.job} has ended ({found.state}) and cannot be changed"
             )
-        return found.id
+        return found
 
     async def _exact(self, job_id: JobId) -> Found | None:
         """Return the job with a full id; None if there is none."""

@@ -15,7 +15,7 @@ def create(state: State, proposal: CreateToken, now: int) -> tuple[list[AnyEvent
     """Create a token."""
     if proposal.token in state.tokens:
         return [], Refusal(RefusalKind.CONFLICT, f"token {proposal.token} already exists")
-    if proposal.project is not None and proposal.role is not TokenRole.SUBMIT:
+    if proposal.project is not None and proposal.role in {TokenRole.AGENT, TokenRole.ADMIN}:
         return [], Refusal(
             RefusalKind.INVALID, f"a token of role {proposal.role} cannot be limited to a project"
         )

@@ -215,7 +215,7 @@ class PolicyRecord(Struct, frozen=True):
 class TokenRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """A token to create."""
 
-    role: Literal["agent", "submit", "admin"]
+    role: Literal["agent", "read", "submit", "maintain", "admin"]
     project: str | None = None
     """The only project that the token gives access to; null for all."""
     user: str | None = None
