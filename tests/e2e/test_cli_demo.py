@@ -56,6 +56,7 @@ def test_the_demo_rents_machines_gives_them_back_and_leaves_nothing_behind(tmp_p
     assert parts is not None
     assert sum(map(float, parts.groups())) == pytest.approx(float(rent[1]), abs=0.02)
     assert all(float(part) > 0 for part in parts.groups())
+    assert re.search(r"\nas they ran .*\nall rented, simulated .*\nnever rented, simulated .* 0.00\n", out)
     assert "\nnext:\n" in out
     assert "\x1b" not in out
     assert list(tmp_path.iterdir()) == []

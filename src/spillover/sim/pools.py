@@ -20,8 +20,6 @@ from spillover.sim.dice import dice_of
 
 NOTICE: Final = 120 * SECOND
 """How long before its end a provider announces that it takes a machine back."""
-TO_END: Final = 5 * SECOND
-"""From the request to destroy a machine until it costs nothing."""
 _SPREAD: Final = 0.25
 """Standard deviation of the logarithm (base 2) of boot times."""
 
@@ -37,6 +35,8 @@ class SimulatedPool(Struct, frozen=True):
     hazard: float = 0.0
     """How many times in an hour a spot machine is taken back, on average."""
     seed: int = 0
+    to_end: int = 5 * SECOND
+    """Nanoseconds from the request to destroy a machine until it costs nothing."""
 
 
 class PoolNumbers(Struct, frozen=True):
@@ -144,7 +144,7 @@ class SimulatedProvider:
 
     def _ending(self, event: MachinesEnding) -> None:
         for machine in event.machines:
-            self._at(event.at + TO_END, SeeGone(self._cluster, machine))
+            self._at(event.at + self._pool.to_end, SeeGone(self._cluster, machine))
 
     def _gone(self, event: MachineGone) -> None:
         wish = self._wishes.pop(event.machine, None)

@@ -15,7 +15,17 @@ from spillover.cli.command import UsageError
 from spillover.cli.demo import server
 from spillover.cli.demo.command import play
 from spillover.cli.demo.machines import Rented, follow, moved
-from spillover.cli.demo.plan import CONFIG, MACHINE_CPUS, MOST_MACHINES, OWNED, OWNED_CPUS, RENTED, waves
+from spillover.cli.demo.otherwise import outcomes
+from spillover.cli.demo.plan import (
+    CONFIG,
+    MACHINE_CPUS,
+    MOST_MACHINES,
+    OWNED,
+    OWNED_CPUS,
+    RENTED,
+    SECOND_PRICE,
+    waves,
+)
 from spillover.cli.demo.report import report, totals
 from spillover.cli.demo.story import DemoLook, happened
 from spillover.cli.demo.view import DemoView, picture
@@ -214,6 +224,36 @@ def test_the_report_ends_with_totals_and_three_commands(ended: list[Any]) -> Non
     assert lines[-4] == "next:"
     assert all(re.match(r"  \S*spill (up|run|show)", line) for line in lines[-3:])
     assert lines[-3].endswith("spill up 2> up.log &")
+
+
+def test_the_report_says_what_the_same_jobs_would_have_cost_otherwise(a_job: Any) -> None:
+    """Four jobs of 10 s come together; each takes one of the two CPUs of a machine."""
+    times = {"submitted_at": AT, "resources": {"cpu": 1.0, "memory": 2.0**26, "gpu": 0.0}}
+    spans = [("00", "10"), ("00", "10"), ("03", "13"), ("03", "13")]
+    jobs = [
+        a_job(
+            id=f"j{number}",
+            cluster=RENTED if number > 1 else OWNED,
+            started_at=f"2026-01-31T10:00:{start}.000000Z",
+            finished_at=f"2026-01-31T10:00:{end}.000000Z",
+            **times,
+        )
+        for number, (start, end) in enumerate(spans)
+    ]
+    so, rented, never = outcomes(jobs, 1.5)
+    assert so == ("as they ran", 1.5, 13.0, 1.5)
+    assert never == ("never rented, simulated", 5.0, 20.0, 0.0)
+    assert rented.name == "all rented, simulated"
+    assert 1.0 <= rented.mean_wait <= 4.0, "a machine boots in about two seconds"
+    assert 10 + rented.mean_wait <= rented.last_end <= 14
+    machine_seconds = rented.rent / SECOND_PRICE
+    assert 20 + rented.mean_wait <= machine_seconds <= 45, (
+        "two machines boot, run jobs of 10 s and are empty for a while"
+    )
+
+
+def test_jobs_that_never_ran_have_no_comparison(a_queued_job: Any) -> None:
+    assert outcomes([a_queued_job()], 0.0) == []
 
 
 def test_the_demo_submits_everything_and_ends_with_its_last_job(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spillover.cli.demo.machines import Rented, jobs_on
+from spillover.cli.demo.otherwise import Outcome, outcomes
 from spillover.cli.demo.plan import CURRENCY, OWNED, RENTED
 from spillover.cli.demo.story import DemoLook, called, cents, mean_wait, ran, tenths, waited
 from spillover.cli.printing.output import Cell, Column, Output, Row
@@ -35,6 +36,13 @@ MACHINE_COLUMNS: Final = (
     Column("COST", right=True),
 )
 
+OUTCOME_COLUMNS: Final = (
+    Column("THE SAME JOBS"),
+    Column("MEAN WAIT", right=True),
+    Column("ALL DONE", right=True),
+    Column("RENT", right=True),
+)
+
 
 def report(out: Output, seen: DemoLook, paid: "MachineCostView") -> None:
     """Print the tables, the totals and the next commands."""
@@ -48,6 +56,10 @@ def report(out: Output, seen: DemoLook, paid: "MachineCostView") -> None:
         out.line()
     out.sheet(totals(jobs, paid))
     out.line()
+    compared = outcomes(jobs, paid.paid)
+    if compared:
+        out.table(OUTCOME_COLUMNS, [_outcome_row(each) for each in compared])
+        out.line()
     out.line("next:")
     for command in next_commands():
         out.line(f"  {command}")
@@ -101,6 +113,11 @@ def _row(job: "JobView") -> Row:
         cents(job.cost) if job.cost else NOTHING,
         because,
     )
+
+
+def _outcome_row(outcome: Outcome) -> Row:
+    """Return how the jobs ran, or would have run; that is simulated."""
+    return (outcome.name, tenths(outcome.mean_wait), tenths(outcome.last_end), cents(outcome.rent))
 
 
 def _machine_row(rented: Rented, jobs: "Sequence[JobView]") -> Row:
