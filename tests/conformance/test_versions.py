@@ -74,6 +74,15 @@ async def old_2(request: pytest.FixtureRequest) -> Old:
 
 
 @pytest.fixture(params=[_sqlite, _postgresql], ids=["sqlite", "postgresql"])
+async def old_3(request: pytest.FixtureRequest) -> Old:
+    """Data of version 3."""
+    data: Old = await request.param(request)
+    kind = "sqlite" if data.where == "sqlite" else "postgresql"
+    await data.execute((FIXTURES / "store-version-3" / f"{kind}.sql").read_text())
+    return data
+
+
+@pytest.fixture(params=[_sqlite, _postgresql], ids=["sqlite", "postgresql"])
 async def old(request: pytest.FixtureRequest) -> Old:
     data: Old = await request.param(request)
     kind = "sqlite" if data.where == "sqlite" else "postgresql"
@@ -146,9 +155,9 @@ async def test_an_upgrade_that_fails_changes_nothing(old: Old) -> None:
 
 
 async def test_data_of_a_newer_version_are_refused(old: Old) -> None:
-    await old.execute("UPDATE meta SET value = '4' WHERE name = 'version'")
+    await old.execute("UPDATE meta SET value = '5' WHERE name = 'version'")
     with pytest.raises(
-        TooNew, match=r"have version 4; this Spillover supports up to 3; use a newer one"
+        TooNew, match=r"have version 5; this Spillover supports up to 4; use a newer one"
     ) as refused:
         await old.open()
     if old.where == "sqlite":
@@ -171,6 +180,14 @@ async def test_data_of_version_2_are_written_like_new_ones(old_2: Old) -> None:
     again = await old_2.open()
     assert sorted(key for _, key, _ in await records_of(again.journal)) == ["", "e"]
     await again.close()
+
+
+async def test_jobs_of_version_3_are_found_by_their_queue(old_3: Old) -> None:
+    store = await old_3.open()
+    assert [job.name for job in await store.archive.list(Query(queue="gpu"))] == ["render"]
+    others = await store.archive.list(Query(queue="default", members=True))
+    assert len(others) == await store.archive.count() - 1 > 0
+    await store.close()
 
 
 async def test_what_jobs_of_version_1_cost_is_summed(old_1: Old) -> None:

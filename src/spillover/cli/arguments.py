@@ -53,6 +53,11 @@ def state(text: str) -> str:
     raise ArgumentTypeError(f"{text!r} is not a state; {hint}")
 
 
+def states(text: str) -> str:
+    """Parse one state or several, separated by commas."""
+    return ",".join(dict.fromkeys(state(each.strip()) for each in text.split(",")))
+
+
 def _whole(text: str, least: int) -> int:
     """Parse a whole number of at least `least`."""
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= least):

@@ -4,7 +4,7 @@ from argparse import SUPPRESS, Action, ArgumentParser, Namespace, _SubParsersAct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spillover.cli.arguments import state
+from spillover.cli.arguments import state, states
 from spillover.cli.command import add_connection
 from spillover.cli.main import COMMANDS, load, make_parser
 from spillover.cli.printing.shown import STATES
@@ -93,7 +93,7 @@ def _values(  # noqa: PLR0911 - one answer for each kind of word
         return _beginning([Word(each.dest, _about(each)) for each in action._choices_actions], typed)  # noqa: SLF001 - argparse has no public way
     if action.choices is not None:
         return _beginning([Word(str(choice)) for choice in action.choices], typed)
-    if action.type is state:
+    if action.type in {state, states}:
         return _beginning([Word(each) for each in STATES], typed.upper())
     meant = action.metavar if isinstance(action.metavar, str) else ""
     if meant == "JOB":

@@ -117,23 +117,15 @@ def forecast(docs: Sequence[Mapping[str, Any]]) -> Ask[list[Forecast]]:
     return request.giving(lambda forecasts: forecasts.jobs)
 
 
-def page(
-    state: str | None,
-    project: str | None,
-    user: str | None,
-    name: str | None,
-    since: str | datetime | None,
-    members: bool,
-    starts: bool,
-    size: int,
-    cursor: str | None,
-) -> Ask[JobPage]:
+def page(query: ListQuery, size: int, cursor: str | None) -> Ask[JobPage]:
     """Ask for a page of jobs."""
-    known = cast("Any", state)  # the server checks the state
-    return ask(
-        endpoints.LIST_JOBS,
-        ListQuery(known, project, user, name, moment(since), size, cursor, members, starts),
-    )
+    return ask(endpoints.LIST_JOBS, msgspec.structs.replace(query, limit=size, cursor=cursor))
+
+
+def selected(state: str | Sequence[str] | None, since: str | datetime | None, **fields: Any) -> ListQuery:
+    """Return a query for jobs in any of some states; the server checks them."""
+    states = state if isinstance(state, str) or state is None else ",".join(state) or None
+    return ListQuery(state=states, since=moment(since), **fields)
 
 
 def wait(job: str, seconds: float) -> Ask[JobView]:

@@ -103,6 +103,7 @@ class Query(Struct, frozen=True):
     limit: int = 100
     members: bool = False
     """Whether to list members of arrays."""
+    queue: str | None = None
 
 
 class Archive(Protocol):

@@ -116,8 +116,8 @@ class CommandError(Exception):
 class JobQuery(Struct, frozen=True):
     """Selects jobs to list; newest submission first."""
 
-    state: str | None = None
-    """Upper case; None for all."""
+    states: frozenset[str] = frozenset()
+    """Upper case; empty for all."""
     project: str | None = None
     user: str | None = None
     name: str | None = None
@@ -130,6 +130,7 @@ class JobQuery(Struct, frozen=True):
     """Whether to list members of arrays too."""
     starts: bool = False
     """Whether to compute when waiting jobs are expected to start."""
+    queue: str | None = None
 
 
 class Span(Struct, frozen=True):

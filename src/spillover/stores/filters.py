@@ -19,6 +19,7 @@ def conditions(query: Query, parameter: Callable[[int], str]) -> tuple[str, list
         ("project", query.project),
         ("owner", query.user),
         ("name", query.name),
+        ("queue", query.queue),
     ):
         if value is not None:
             clauses.append(f"{column} = {place(value)}")

@@ -18,7 +18,7 @@ from spillover.model.units import DAY
 from spillover.ports.archive import Finished, Payment, Spent, payments
 from spillover.ports.journal import Fenced, Moved
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """Version of the tables, the same for all stores."""
 
 STEP_ROWS: Final = 2_000
@@ -36,7 +36,7 @@ DIGEST_RANGES: Final = [
 BatchRow: TypeAlias = tuple[int, int, int, int, bytes]
 """First revision, last revision, at, epoch, body."""
 
-FinishedRow: TypeAlias = tuple[str, int, bool, str, str, str, str, int, int, str | None, bytes, bytes]
+FinishedRow: TypeAlias = tuple[str, int, bool, str, str, str, str, int, int, str | None, bytes, bytes, str]
 """The values of FINISHED_COLUMNS, in that order."""
 
 FINISHED_COLUMNS: Final = (
@@ -52,6 +52,7 @@ FINISHED_COLUMNS: Final = (
     "key",
     "spec",
     "body",
+    "queue",
 )
 
 
@@ -108,9 +109,17 @@ COST_BY_ROW: Final[dict[CostBy, Callable[[CostRow], str | int]]] = {
 }
 """The same for a row."""
 
+
+class QueueOf(Struct, frozen=True, array_like=True):
+    """The first field of `Rest`, for upgrades."""
+
+    queue: str
+
+
 _encoder: Final = msgspec.msgpack.Encoder()
 _events: Final = msgspec.msgpack.Decoder(list[bytes])
 _rest: Final = msgspec.msgpack.Decoder(Rest)
+_queue: Final = msgspec.msgpack.Decoder(QueueOf)
 
 
 def encode_events(events: Sequence[bytes]) -> bytes:
@@ -159,12 +168,13 @@ def finished_row(job: Finished) -> FinishedRow:
         job.key,
         job.spec,
         _encoder.encode(rest),
+        job.queue,
     )
 
 
 def finished_from(row: Sequence[Any]) -> Finished:
     """Return an ended job from its columns."""
-    job, number, _, state, project, user, name, submitted, finished, key, spec, body = row
+    job, number, _, state, project, user, name, submitted, finished, key, spec, body, _ = row
     rest = _rest.decode(body)
     return Finished(
         job=JobId(job),
@@ -179,6 +189,11 @@ def finished_from(row: Sequence[Any]) -> Finished:
         spec=spec,
         **{field: getattr(rest, field) for field in Rest.__struct_fields__},
     )
+
+
+def queue_of(body: bytes) -> str:
+    """Return the queue of an ended job from its body."""
+    return _queue.decode(body).queue
 
 
 def cost_rows(jobs: Iterable[Finished]) -> list[CostRow]:

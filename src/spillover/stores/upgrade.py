@@ -17,6 +17,8 @@ For older jobs, the last attempt stands for all.
 Version 3 adds `staged(kind, key, body)`, the records of a checkpoint that is being written. They count once `staged` of
 `meta` is 1. It also adds `mentions(bucket, first, last, body)`, the index of events by job, up to `indexed` of `meta`.
 The running server indexes older events.
+
+Version 4 adds the column `queue` to `archive`.
 """
 
 from collections.abc import Iterable, Iterator

@@ -84,18 +84,20 @@ class ArchiveSuite:
             a_finished("cccccccccccc", 3, user="bob"),
             a_finished("dddddddddddd", 4, name="test"),
             a_finished("eeeeeeeeeeee", 5, state="FAILED", project="speech", user="bob", name="test"),
+            a_finished("ffffffffffff", 6, queue="gpu"),
         ]
         await store.archive.put(jobs, 1)
 
         async def numbers(query: Query) -> list[int]:
             return [job.number for job in await store.archive.list(query)]
 
-        assert await numbers(Query()) == [5, 4, 3, 2, 1]
+        assert await numbers(Query()) == [6, 5, 4, 3, 2, 1]
         assert await numbers(Query(state="FAILED")) == [5, 1]
         assert await numbers(Query(project="speech")) == [5, 2]
         assert await numbers(Query(user="bob")) == [5, 3]
         assert await numbers(Query(name="test")) == [5, 4]
-        assert await numbers(Query(since=1_003)) == [5, 4, 3]
+        assert await numbers(Query(queue="gpu")) == [6]
+        assert await numbers(Query(since=1_003)) == [6, 5, 4, 3]
         assert await numbers(Query(until=1_003)) == [2, 1]
         assert await numbers(Query(since=1_002, until=1_005)) == [4, 3, 2]
         assert await numbers(Query(until=1_005, ended_since=3_003)) == [4, 3]

@@ -30,6 +30,30 @@ class PathRule(Struct, frozen=True):
     told: str
 
 
+class TextRule(Struct, frozen=True):
+    """The rule of a query parameter that a schema cannot say well."""
+
+    problem: Callable[[str], str | None]
+    """Returns what is wrong with a text; None if nothing is."""
+
+
+STATES: Final = ("HELD", "QUEUED", "PLACED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT")
+
+
+def _states_problem(text: str) -> str | None:
+    """Return what is wrong with states that are separated by commas."""
+    wrong = next((word for word in text.split(",") if word not in STATES), None)
+    if wrong is None:
+        return None
+    return f"{wrong[:100]!r} is not a state; write one or several of {', '.join(STATES)}, separated by commas"
+
+
+_STATE: Final = f"({'|'.join(STATES)})"
+States = Annotated[
+    str,
+    Meta(max_length=100, extra_json_schema={"pattern": f"^{_STATE}(,{_STATE})*$"}),
+    TextRule(_states_problem),
+]
 JobName = Annotated[
     str,
     Meta(pattern=NAME_PATTERN, max_length=63, description="An id, a unique prefix of one, or a unique name"),
@@ -64,9 +88,8 @@ class OfBlob(Struct, frozen=True):
 class ListQuery(Struct, frozen=True):
     """Selects the jobs to list."""
 
-    state: (
-        Literal["HELD", "QUEUED", "PLACED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT"] | None
-    ) = None
+    state: States | None = None
+    """One state or several, separated by commas."""
     project: Text | None = None
     user: Text | None = None
     name: Text | None = None
@@ -79,6 +102,7 @@ class ListQuery(Struct, frozen=True):
     """Whether to list members of arrays too."""
     starts: bool = False
     """Whether to compute when waiting jobs are expected to start."""
+    queue: Text | None = None
 
 
 class OverviewQuery(Struct, frozen=True):

@@ -184,7 +184,7 @@ async def test_jobs_that_cannot_be_are_not_found(http: httpx.AsyncClient, ref: s
         ("limit=1001", "limit", "<= 1000"),
         ("limit=x", "limit", "int"),
         ("limit=", "limit", "int"),
-        ("state=queued", "state", "enum"),
+        ("state=queued", "state", "is not a state; write one or several of HELD, QUEUED"),
         ("since=yesterday", "since", "2027-01-31T18:00:00Z"),
         ("members=2", "members", "'2' must be true or false"),
         ("members=maybe", "members", "'maybe' must be true or false"),
@@ -193,7 +193,7 @@ async def test_jobs_that_cannot_be_are_not_found(http: httpx.AsyncClient, ref: s
         ("name=a&name=b", "name", "is repeated"),
         ("name=%ff", "query", "UTF-8"),
         ("cursor=", "cursor", "length >= 1"),
-        ("state=null", "state", "leave it out"),
+        ("state=null", "state", "'null' is not a state"),
         ("limit=null", "limit", "int"),
     ],
 )

@@ -179,6 +179,9 @@ async def test_a_listing_goes_on_where_its_cursor_points(http: httpx.AsyncClient
         ({"limit": "2"}, "late array"),
         ({"state": "QUEUED", "project": "vision", "user": "ada", "name": "train", "limit": "7"}, "train"),
         ({"state": "HELD", "user": "ada"}, ""),
+        ({"state": "HELD,QUEUED"}, "late array held train"),
+        ({"state": "HELD,RUNNING,FAILED"}, "held"),
+        ({"queue": "gpu"}, "train"),
     ],
 )
 async def test_a_listing_takes_every_filter(
@@ -186,6 +189,7 @@ async def test_a_listing_takes_every_filter(
 ) -> None:
     train = doc("train")
     train["metadata"]["project"] = "vision"
+    train["spec"]["queue"] = "gpu"
     await http.post("/v1/jobs", json=train)
     await http.post("/v1/jobs", json=doc("held"), headers={"Spill-User": "eve"})
     await http.post("/v1/actions", json={"act": "hold", "jobs": ["held"]})

@@ -166,9 +166,9 @@ def test_a_full_disk_is_one_line(arguments: list[str]) -> None:
 
 
 def test_a_wrong_option_is_one_line(spill: Callable[..., Any]) -> None:
-    typed = spill("ls", "--colour")
+    typed = spill("ls", "--flavour")
     assert (typed.code, typed.out) == (codes.REFUSED, "")
-    assert typed.err == "spill: unrecognized arguments: --colour (see `spill ls --help`)\n"
+    assert typed.err == "spill: unrecognized arguments: --flavour (see `spill ls --help`)\n"
 
 
 def test_an_option_that_is_not_there_is_refused_with_the_nearest(spill: Callable[..., Any]) -> None:

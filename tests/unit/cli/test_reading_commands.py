@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from spillover.cli.commands.ls import watch
 from spillover.cli.commands.places import AGENTS, agent_row
-from spillover.cli.printing.listing import COLUMNS, rows
+from spillover.cli.printing.job_columns import DEFAULT, JOB_COLUMNS, columns_of, rows_of
 from spillover.cli.printing.output import Output
 from spillover.client import Refused, WaitTimeout
 from spillover.wire.api import ArrayView, EventView, ExpectedStart, ReasonView, SetAsideView, TaskView
@@ -62,6 +63,61 @@ def test_ls_finds_members_by_the_name_of_their_array_and_jobs_of_others(
     assert spill("ls", "--mine", "--user", "ada").code == 2
 
 
+def test_ls_prints_the_columns_that_are_asked_for_in_the_order_that_is_asked_for(
+    client: Any, spill: Callable[..., Any], a_job: Any, a_queued_job: Any
+) -> None:
+    client.known = [
+        a_queued_job(id="q" * 12, name="b", user="ada", walltime_s=7200.0),
+        a_job(name="b", cost=1.5),
+        a_job(id="m" * 12, name="a", cost=12.5),
+    ]
+    typed = spill("ls", "--columns", "user,ID,exit,limit,memory,cost", "--sort=name", "--sort=-cost")
+    assert [line.split() for line in typed.out.splitlines()] == [
+        ["USER", "JOB", "EXIT", "LIMIT", "MEMORY", "COST"],
+        ["mira", "m" * 12, "0", "-", "1Gi", "12.50"],
+        ["mira", "abcdefghijkl", "0", "-", "1Gi", "1.50"],
+        ["ada", "q" * 12, "-", "2h", "1Gi", "-"],
+    ]
+    assert spill("ls", "--columns", "id", "--no-header").out.splitlines() == [
+        "q" * 12,
+        "abcdefghijkl",
+        "m" * 12,
+    ]
+    assert spill("ls", "--columns", "name,exit", "--csv").out == "name,exit\nb,-\nb,0\na,0\n"
+
+
+def test_jobs_without_a_value_come_last_in_both_directions(
+    client: Any, spill: Callable[..., Any], a_job: Any, a_queued_job: Any
+) -> None:
+    client.known = [a_queued_job(id="q" * 12), a_job(id="m" * 12, exit_code=1), a_job(id="n" * 12)]
+    for by, wanted in (("exit", "nmq"), ("-exit", "mnq")):
+        listed = spill("ls", "--columns=id", "--no-header", f"--sort={by}").out
+        assert [line[0] for line in listed.splitlines()] == list(wanted)
+
+
+def test_ls_says_which_columns_there_are(spill: Callable[..., Any]) -> None:
+    for option in ("--columns", "--sort"):
+        typed = spill("ls", option, "id,stat")
+        assert typed.code == 2
+        assert f"{option}: 'stat' is not a column; did you mean state?" in typed.err
+        assert "columns are id, name, user" in typed.err
+    assert spill("ls", "--json", "--columns", "id").code == 2
+
+
+def test_ls_says_if_it_sorted_a_part_only(client: Any, spill: Callable[..., Any], a_job: Any) -> None:
+    client.known = [a_job(name=name) for name in "cba"]
+    typed = spill("ls", "--sort", "name", "--limit", "2", "--columns", "name", "--no-header")
+    assert typed.out.split() == ["b", "c"]
+    assert "sorted the newest 2 jobs only; --limit lists more" in typed.err
+    assert spill("ls", "--sort", "name", "--limit", "3").err == ""
+
+
+def test_ls_finds_several_states_a_queue_and_the_jobs_of_me(client: Any, spill: Callable[..., Any]) -> None:
+    spill("ls", "--state", "queued,Timed-Out,queued", "--queue", "gpu", "--user", "me")
+    [(_, query)] = client.asked
+    assert (query["state"], query["queue"], query["user"]) == ("QUEUED,TIMED_OUT", "gpu", "mira")
+
+
 def test_ls_prints_one_json_array(client: Any, spill: Callable[..., Any], a_job: Any) -> None:
     client.known = [a_job(), a_job(id="m" * 12)]
     listed = json.loads(spill("ls", "--json").out)
@@ -88,7 +144,7 @@ def test_an_array_is_listed_with_its_progress(
     client: Any, spill: Callable[..., Any], a_queued_job: Any
 ) -> None:
     client.known = [a_queued_job(array=ArrayView(6, {"QUEUED": 3, "RUNNING": 2, "SUCCEEDED": 1}))]
-    assert "6 members, 3 queued, 2 running, 1 succeeded: waits for 2 CPU" in spill("ls").out
+    assert "6: 2 running, 3 queued, 1 done: waits for 2 CPU" in spill("ls").out
 
 
 def test_an_array_is_shown_with_its_progress_and_how_to_see_a_member(
@@ -96,7 +152,7 @@ def test_an_array_is_shown_with_its_progress_and_how_to_see_a_member(
 ) -> None:
     client.known = [a_queued_job(array=ArrayView(6, {"QUEUED": 3, "SUCCEEDED": 3}))]
     out = spill("show", "train").out
-    assert re.search("^array +6 members, 3 queued, 3 succeeded$", out, re.MULTILINE)
+    assert re.search("^array +6: 3 queued, 3 done$", out, re.MULTILINE)
     assert "`spill show abcdefghijkl.INDEX` shows a member, `spill ls --members --name train` lists" in out
 
 
@@ -147,7 +203,10 @@ def test_what_others_wrote_cannot_drive_a_terminal(
 
 
 def test_a_table_fits_a_terminal_of_80_columns(terminal: Output, a_queued_job: Any) -> None:
-    terminal.table(COLUMNS, rows([a_queued_job(name="a-very-long-name-of-a-job-that-goes-on-and-on")]))
+    terminal.table(
+        columns_of(DEFAULT),
+        rows_of([a_queued_job(name="a-very-long-name-of-a-job-that-goes-on-and-on")], DEFAULT),
+    )
     plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.out.getvalue())  # type: ignore[attr-defined]
     assert all(len(line) <= 80 for line in plain.splitlines())
     assert "abcdefghijkl" in plain
@@ -159,7 +218,10 @@ def test_a_row_is_one_line_however_narrow_the_terminal_is(
     width: int, terminal: Output, a_queued_job: Any, client: Any
 ) -> None:
     narrow = Output(terminal.out, terminal.err, width=width)
-    narrow.table(COLUMNS, rows([a_queued_job(name="a-very-long-name-of-a-job"), a_queued_job()]))
+    narrow.table(
+        columns_of(DEFAULT),
+        rows_of([a_queued_job(name="a-very-long-name-of-a-job"), a_queued_job()], DEFAULT),
+    )
     narrow.table(AGENTS, [agent_row(agent) for agent in client.agents()])
     plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.out.getvalue())  # type: ignore[attr-defined]
     lines = plain.splitlines()
@@ -450,3 +512,9 @@ def test_show_says_how_often_a_machine_was_taken_back_under_a_job(
         assert (said is not None) == ("interrupted" in shown)
         assert said is None or f"{said} because its machine was taken back" in shown
         assert json.loads(spill("show", "train", "--json").out)["interruptions"] == times
+
+
+def test_the_docs_list_every_column_of_ls() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \| (.*) \|$", page.partition("| column | shows |")[2], re.MULTILINE)
+    assert listed[: len(JOB_COLUMNS)] == [(name, column.about) for name, column in JOB_COLUMNS.items()]

@@ -61,7 +61,9 @@ async def all_pages(control: Inside, query: JobQuery) -> list[str]:
     found: list[str] = []
     cursor: str | None = None
     while True:
-        asked = JobQuery(query.state, query.project, query.user, query.name, limit=query.limit, cursor=cursor)
+        asked = JobQuery(
+            query.states, query.project, query.user, query.name, limit=query.limit, cursor=cursor
+        )
         page = await list_jobs(control.loop, control.store.archive, asked)
         found += [view.id for view in page.jobs]
         if (cursor := page.next) is None:
@@ -74,7 +76,7 @@ async def all_pages(control: Inside, query: JobQuery) -> list[str]:
         JobQuery(name="rare", limit=2),
         JobQuery(user="rare", limit=2),
         JobQuery(project="rare", limit=2),
-        JobQuery(state="HELD", limit=2),
+        JobQuery(frozenset({"HELD", "SUCCEEDED"}), limit=2),
         JobQuery(user="rare", project="common", limit=2),
         JobQuery(name="common", limit=4_000),
         JobQuery(limit=4_000),
@@ -87,10 +89,12 @@ async def test_a_list_has_each_job_that_matches_once_newest_first(
     expected = [
         job
         for job in queue
-        if query.state in {None, job.state}
-        and query.name in {None, job.name}
-        and query.user in {None, job.user}
-        and query.project in {None, job.kind.project}
+        if (not query.states or job.state in query.states)
+        and (
+            query.name in {None, job.name}
+            and query.user in {None, job.user}
+            and query.project in {None, job.kind.project}
+        )
     ]
     expected.sort(key=lambda job: listed(job.number, job.id))
     assert await all_pages(control, query) == [job.id for job in expected]

@@ -15,7 +15,7 @@ from spillover.model.units import FOREVER, UnitError, parse_time
 from spillover.ports.commands import JobQuery, Span
 from spillover.wire.api import FieldProblem
 from spillover.wire.endpoints import Endpoint
-from spillover.wire.parameters import ListQuery, PastQuery, PathRule
+from spillover.wire.parameters import ListQuery, PastQuery, PathRule, TextRule
 
 MOST_FIELDS: Final = 32
 P = TypeVar("P", bound=Struct)
@@ -29,6 +29,9 @@ class ParameterReader(Generic[P]):
         types = {field.name: field.type for field in msgspec.structs.fields(endpoint.parameters)}
         self._in_path = [(name, types[name], _rule(types[name])) for name in endpoint.in_path]
         self._in_query = {name: types[name] for name in endpoint.in_query}
+        self._rules = {
+            name: rule for name, form in self._in_query.items() if (rule := _text_rule(form)) is not None
+        }
 
     def read(self, parts: Sequence[str], query: bytes) -> P:
         """Decode the parts of the path, in their order, and the query; refuse them with all problems."""
@@ -64,6 +67,9 @@ class ParameterReader(Generic[P]):
                     values[name] = _convert(text, known[name])
                 except msgspec.ValidationError as error:
                     problems.append(FieldProblem(name, misfit(error).message))
+                    continue
+                if (rule := self._rules.get(name)) is not None and (told := rule.problem(text)) is not None:
+                    problems.append(FieldProblem(name, told))
         if problems:
             raise invalid(problems, "the query")
         return values
@@ -72,6 +78,12 @@ class ParameterReader(Generic[P]):
 def _rule(form: Any) -> PathRule | None:
     """Return the rule that the type of a path parameter carries; None if it has none."""
     return next((note for note in get_args(form)[1:] if isinstance(note, PathRule)), None)
+
+
+def _text_rule(form: Any) -> TextRule | None:
+    """Return the rule that the type of a query parameter carries, which may be optional; None if it has none."""
+    notes = [*get_args(form)[1:], *(note for one in get_args(form) for note in get_args(one)[1:])]
+    return next((note for note in notes if isinstance(note, TextRule)), None)
 
 
 def _part(name: str, text: str, form: Any, rule: PathRule | None) -> object:
@@ -104,7 +116,8 @@ def span_of(query: PastQuery) -> Span:
 def job_query(query: ListQuery) -> JobQuery:
     """Convert the query of a listing for commands."""
     since = moment(query.since)
-    given = (("project", query.project), ("user", query.user), ("name", query.name))
+    states = frozenset(query.state.split(",")) if query.state is not None else frozenset[str]()
+    given = (("project", query.project), ("user", query.user), ("name", query.name), ("queue", query.queue))
     if wrong := [
         FieldProblem(field, f"is not a name: {NAME_RULE}")
         for field, text in given
@@ -112,7 +125,7 @@ def job_query(query: ListQuery) -> JobQuery:
     ]:
         raise invalid(wrong, "the query")
     return JobQuery(
-        state=query.state,
+        states=states,
         project=query.project,
         user=query.user,
         name=query.name,
@@ -121,6 +134,7 @@ def job_query(query: ListQuery) -> JobQuery:
         cursor=query.cursor,
         members=query.members,
         starts=query.starts,
+        queue=query.queue,
     )
 
 

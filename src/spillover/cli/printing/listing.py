@@ -1,50 +1,23 @@
-"""Formats jobs as table rows, the same in every command that lists them."""
+"""Says in words where jobs are and how they went, the same in every command that lists them."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from spillover.cli.printing.output import Cell, Column, Row
-from spillover.cli.printing.shown import ENDED, NOTHING, STYLES, between, duration, money, soon
-from spillover.model.units import so_many
+from spillover.cli.printing.shown import NOTHING
 
 if TYPE_CHECKING:
     from spillover.wire.api import Forecast, JobView
 
-COLUMNS: Final = (
-    Column("JOB"),
-    Column("NAME", gives=True),
-    Column("STATE"),
-    Column("AGE", right=True),
-    Column("RAN", right=True),
-    Column("COST", right=True),
-    Column("WHERE, WHY", gives=True),
-)
-
-
-_START: Final = Column("STARTS", right=True)
-
-
-def columns(*, starts: bool = False) -> tuple[Column, ...]:
-    """Return the columns of a list of jobs, with that of expected starts if it is asked for."""
-    return (*COLUMNS[:3], _START, *COLUMNS[3:]) if starts else COLUMNS
-
-
-def rows(jobs: Sequence["JobView"], *, starts: bool = False) -> list[Row]:
-    """Return one row for each job."""
-    return [_row(job, starts=starts) for job in jobs]
-
-
-def _row(job: "JobView", *, starts: bool) -> Row:
-    return (
-        job.id,
-        job.name,
-        Cell(job.state, STYLES.get(job.state, "")),
-        *([soon(job.expected_start)] if starts else []),
-        duration(between(job.submitted_at, None)),
-        duration(between(job.started_at, job.finished_at)),
-        money(job.cost) if job.cost else NOTHING,
-        place_and_reason(job),
-    )
+_WORDS: Final = {
+    "RUNNING": "running",
+    "PLACED": "placed",
+    "QUEUED": "queued",
+    "HELD": "held",
+    "SUCCEEDED": "done",
+    "FAILED": "failed",
+    "TIMED_OUT": "timed out",
+    "CANCELLED": "cancelled",
+}
+"""Says the states of the members of an array, in this order."""
 
 
 def place(job: "JobView | Forecast") -> str:
@@ -56,7 +29,7 @@ def place(job: "JobView | Forecast") -> str:
 def place_and_reason(job: "JobView") -> str:
     """Describe where a job is, with the progress of an array and the reason why it waits or failed."""
     parts = [place(job)]
-    if job.array is not None and job.state not in ENDED:
+    if job.array is not None:
         parts.append(progress(job.array.counts, job.array.size))
     if job.reason is not None and job.state != "SUCCEEDED":
         parts.append(job.reason.message)
@@ -64,10 +37,9 @@ def place_and_reason(job: "JobView") -> str:
 
 
 def progress(counts: dict[str, int], size: int) -> str:
-    """Describe the progress of an array."""
-    return f"{so_many(size, 'member')}, " + ", ".join(
-        f"{n} {state.lower()}" for state, n in counts.items() if n
-    )
+    """Describe the progress of an array: `1000: 12 running, 300 done, 2 failed`."""
+    known = [f"{counts[state]} {word}" for state, word in _WORDS.items() if counts.get(state)]
+    return f"{size}: {', '.join(known)}" if known else str(size)
 
 
 def outcome(job: "JobView") -> str:

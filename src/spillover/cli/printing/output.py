@@ -3,6 +3,7 @@
 Rich takes longer to load than most commands take to run, so it is loaded only to draw on a terminal.
 """
 
+import csv
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
@@ -67,14 +68,23 @@ class Output:
         body = msgspec.json.encode(value)
         print((msgspec.json.format(body) if self.terminal else body).decode(), file=self.out)
 
-    def table(self, columns: Sequence[Column], rows: Sequence[Row]) -> None:
-        """Print a table with column titles."""
+    def table(self, columns: Sequence[Column], rows: Sequence[Row], *, titles: bool = True) -> None:
+        """Print a table, with column titles unless they are unwanted."""
+        if not titles:
+            columns = [column._replace(title="") for column in columns]
         if self.terminal:
             console = self.console()
-            console.print(rich_table(columns, rows, console.width), no_wrap=True, overflow="ellipsis")
+            table = rich_table(columns, rows, console.width)
+            console.print(table if titles else table[1:], no_wrap=True, overflow="ellipsis")
         else:
-            for text in plain_table(columns, rows):
+            for text in plain_table(columns, rows)[0 if titles else 1 :]:
                 print(text, file=self.out)
+
+    def csv(self, names: Sequence[str], rows: Sequence[Row]) -> None:
+        """Print comma-separated values with the names of the columns in the first line."""
+        writer = csv.writer(self.out, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_text(cell) for cell in row] for row in rows)
 
     def sheet(self, facts: Sequence[tuple[str, str]]) -> None:
         """Print named facts, one per line; a terminal wraps long ones and indents the rest."""

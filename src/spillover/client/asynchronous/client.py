@@ -134,7 +134,7 @@ class AsyncClient(AsyncSender):
     async def jobs(
         self,
         *,
-        state: str | None = None,
+        state: str | Sequence[str] | None = None,
         project: str | None = None,
         user: str | None = None,
         name: str | None = None,
@@ -142,9 +142,20 @@ class AsyncClient(AsyncSender):
         members: bool = False,
         limit: int | None = None,
         starts: bool = False,
+        queue: str | None = None,
     ) -> AsyncGenerator[JobView, None]:
-        """Yield jobs, newest first, fetching pages on demand; with `starts`, also when waiting ones will start."""
-        pages = Pages(partial(asks.page, state, project, user, name, since, members, starts), limit)
+        """Yield jobs in any of some states, newest first, fetching pages on demand; with `starts`, also when waiting ones will start."""
+        wanted_jobs = asks.selected(
+            state,
+            since,
+            project=project,
+            user=user,
+            name=name,
+            members=members,
+            starts=starts,
+            queue=queue,
+        )
+        pages = Pages(partial(asks.page, wanted_jobs), limit)
         while (wanted := pages.ask()) is not None:
             for job in pages.take(await self._ask(wanted)):
                 yield job

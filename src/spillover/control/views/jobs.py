@@ -195,6 +195,7 @@ def job_view(engine: Engine, job: Job, reasons: Reasons | None = None) -> JobVie
         **costs_of(engine, job, expected.runtime),
         nodes=0 if (gang := job.extra.gang) is None else len({task.node for task in gang.tasks}),
         note=note_of(engine.index, job, engine.now) or None,
+        walltime_s=None if (walltime := job.walltime) is None else walltime / SECOND,
     )
 
 
@@ -284,6 +285,7 @@ def finished_view(row: Finished, unknown_runtime: int) -> JobView:
         placed_because=reason_view(None if row.placed_why is None else decode_reason(row.placed_why)),
         array=array,
         nodes=nodes_of(row),
+        walltime_s=None if row.terms.walltime is None else row.terms.walltime / SECOND,
     )
 
 

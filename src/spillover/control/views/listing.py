@@ -16,10 +16,11 @@ from spillover.control.views.overview import placed_jobs
 from spillover.core.events import JobState
 from spillover.core.records.jobs import Job
 from spillover.core.state import State
+from spillover.core.transitions import TERMINAL
 from spillover.deciding.expected import StartRange
 from spillover.model.ids import JobId
 from spillover.model.reasons import Reason
-from spillover.ports.archive import Archive, Query, listed
+from spillover.ports.archive import Archive, Finished, Query, listed
 from spillover.ports.commands import CommandError, ErrorKind, JobQuery
 from spillover.wire.api import FieldProblem, JobPage, JobView
 
@@ -48,18 +49,7 @@ async def list_jobs(
     before = _decode(query.cursor) if query.cursor is not None else None
     # The state first. A job that is archived meanwhile is then in both, never in neither.
     shown = await _shown(loop, query, before, within, place_reason)
-    rows = await archive.list(
-        Query(
-            state=query.state,
-            project=query.project,
-            user=query.user,
-            name=query.name,
-            since=query.since,
-            before=before,
-            limit=query.limit + 1,
-            members=query.members,
-        )
-    )
+    rows = await _archived(archive, query, before)
     unknown = loop.engine.policies.chosen.unknown_runtime
     found: dict[str, tuple[Place, JobView]] = {}
     async for some in slices(rows, VIEWS):
@@ -75,6 +65,31 @@ async def list_jobs(
     if starts:
         shown_jobs = [_with_start(view, starts) for view in shown_jobs]
     return JobPage(shown_jobs, _encode(page[-1][0]) if len(ordered) > query.limit else None)
+
+
+async def _archived(archive: Archive, query: JobQuery, before: Place | None) -> list[Finished]:
+    """Return the first matching jobs of the archive, at most one more than a page.
+
+    One search for each state finds them by an index, however many jobs are in other states. The archive has ended jobs
+    only.
+    """
+    wanted: Sequence[str | None] = sorted(query.states & TERMINAL) if query.states else [None]
+    found: list[Finished] = []
+    for state in wanted:
+        found += await archive.list(
+            Query(
+                state=state,
+                project=query.project,
+                user=query.user,
+                name=query.name,
+                since=query.since,
+                before=before,
+                limit=query.limit + 1,
+                members=query.members,
+                queue=query.queue,
+            )
+        )
+    return found
 
 
 def _with_start(view: JobView, starts: Mapping[JobId, StartRange]) -> JobView:
@@ -133,7 +148,7 @@ def _few(state: State, query: JobQuery) -> list[Job] | None:
         named = list(itertools.islice(state.called(query.name, query.project), FRESH + 1))
         if len(named) <= FRESH:  # else the newest jobs match as quickly
             return [state.jobs[each] for each in named]
-    if query.state in _ON_NODES:
+    if query.states and query.states <= _ON_NODES:
         placed = sum([len(node.holding) + len(node.ahead) for node in state.nodes.values()])
         if placed + len(state.members) <= SLICE:
             return [*placed_jobs(state), *(state.jobs[array] for array in state.members)]
@@ -172,8 +187,10 @@ def _matching(jobs: Sequence[Job], query: JobQuery, before: Place | None) -> lis
         found = [job for job in found if job.name == query.name]
     if query.project is not None:
         found = [job for job in found if job.kind.project == query.project]
-    if query.state is not None:
-        found = [job for job in found if job.state == query.state]
+    if query.queue is not None:
+        found = [job for job in found if job.kind.queue == query.queue]
+    if query.states:
+        found = [job for job in found if job.state in query.states]
     if not query.members:
         found = [job for job in found if "." not in job.id]
     if query.since is not None:

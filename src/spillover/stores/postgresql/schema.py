@@ -16,6 +16,7 @@ from spillover.stores.rows import (
     STEP_ROWS,
     cost_rows,
     finished_from,
+    queue_of,
 )
 from spillover.stores.upgrade import batches_from_v0, finished_from_v0, refuse_newer
 
@@ -58,7 +59,8 @@ CREATE TABLE archive (
     finished bigint NOT NULL,
     key text,
     spec bytea NOT NULL,
-    body bytea NOT NULL
+    body bytea NOT NULL,
+    queue text NOT NULL
 );
 CREATE INDEX archive_all ON archive (number DESC, length(job), job);
 CREATE INDEX archive_jobs ON archive (number DESC, job, submitted) WHERE member = 0;
@@ -66,6 +68,7 @@ CREATE INDEX archive_state ON archive (state, number DESC, job, submitted) WHERE
 CREATE INDEX archive_project ON archive (project, number DESC, job, submitted) WHERE member = 0;
 CREATE INDEX archive_owner ON archive (owner, number DESC, job, submitted) WHERE member = 0;
 CREATE INDEX archive_name ON archive (name, number DESC, job, submitted) WHERE member = 0;
+CREATE INDEX archive_queue ON archive (queue, number DESC, job, submitted) WHERE member = 0;
 CREATE INDEX archive_key ON archive (key) WHERE key IS NOT NULL;
 CREATE INDEX archive_finished ON archive (finished);
 CREATE INDEX archive_spec ON archive (spec);
@@ -120,10 +123,13 @@ async def prepare(database: PostgresDatabase) -> None:
             refuse_newer(version, database.name)
             if version == 0:
                 await _upgrade_from_0(connection)
+            elif version < 4:
+                await _add_queues(connection)
             if version < 2:
                 await _add_costs(connection)
-            if version < SCHEMA_VERSION:
+            if version < 3:
                 await connection.execute(_STAGED_AND_MENTIONS)
+            if version < SCHEMA_VERSION:
                 await connection.execute("UPDATE meta SET value = $1 WHERE name = 'version'", SCHEMA_VERSION)
 
 
@@ -191,6 +197,21 @@ async def _upgrade_from_0(connection: asyncpg.Connection) -> None:
     bodies = await connection.fetch("SELECT body FROM archive_v0")
     await connection.executemany(PUT_FINISHED, (finished_from_v0(body) for (body,) in bodies))
     await connection.execute("DROP TABLE meta_v0, blobs_v0, archive_v0, events")
+
+
+async def _add_queues(connection: asyncpg.Connection) -> None:
+    """Upgrade to version 4: add the queue of each ended job."""
+    await connection.execute("ALTER TABLE archive ADD COLUMN queue text NOT NULL DEFAULT 'default'")
+    last = ""
+    while rows := await connection.fetch(
+        "SELECT job, body FROM archive WHERE job > $1 ORDER BY job LIMIT $2", last, STEP_ROWS
+    ):
+        named = [(queue, job) for job, body in rows if (queue := queue_of(body)) != "default"]
+        await connection.executemany("UPDATE archive SET queue = $1 WHERE job = $2", named)
+        last = rows[-1][0]
+    await connection.execute(
+        "CREATE INDEX archive_queue ON archive (queue, number DESC, job, submitted) WHERE member = 0"
+    )
 
 
 async def _add_costs(connection: asyncpg.Connection) -> None:

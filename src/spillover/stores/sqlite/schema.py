@@ -4,7 +4,7 @@
 """
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -15,6 +15,7 @@ from spillover.stores.rows import (
     SCHEMA_VERSION,
     cost_rows,
     finished_from,
+    queue_of,
 )
 from spillover.stores.upgrade import batches_from_v0, finished_from_v0, refuse_newer
 
@@ -50,7 +51,8 @@ CREATE TABLE archive (
     finished INTEGER NOT NULL,
     key TEXT,
     spec BLOB NOT NULL,
-    body BLOB NOT NULL
+    body BLOB NOT NULL,
+    queue TEXT NOT NULL
 );
 -- Listings leave members out, and so do their indexes. `submitted` answers `since` from the index alone.
 CREATE INDEX archive_all ON archive (number DESC, length(job), job);
@@ -59,6 +61,7 @@ CREATE INDEX archive_state ON archive (state, number DESC, job, submitted) WHERE
 CREATE INDEX archive_project ON archive (project, number DESC, job, submitted) WHERE member = 0;
 CREATE INDEX archive_owner ON archive (owner, number DESC, job, submitted) WHERE member = 0;
 CREATE INDEX archive_name ON archive (name, number DESC, job, submitted) WHERE member = 0;
+CREATE INDEX archive_queue ON archive (queue, number DESC, job, submitted) WHERE member = 0;
 CREATE INDEX archive_key ON archive (key) WHERE key IS NOT NULL;
 CREATE INDEX archive_finished ON archive (finished);
 CREATE INDEX archive_spec ON archive (spec);
@@ -144,9 +147,12 @@ def prepare(connection: apsw.Connection, folder: Path) -> None:
             refuse_newer(version, folder)
             if version == 0:
                 _upgrade_from_0(connection)
+            else:
+                _add_queues(connection)
             if version < 2:
                 _add_costs(connection)
-            connection.execute(STAGED_AND_MENTIONS)
+            if version < 3:
+                connection.execute(STAGED_AND_MENTIONS)
             connection.execute("UPDATE meta SET value = ? WHERE name = 'version'", (SCHEMA_VERSION,))
         connection.execute("COMMIT")
     except BaseException:
@@ -189,6 +195,17 @@ def _upgrade_from_0(connection: apsw.Connection) -> None:
     connection.executemany(PUT_FINISHED, (finished_from_v0(body) for (body,) in bodies))
     for table in ("meta_v0", "blobs_v0", "archive_v0", "events"):
         connection.execute(f"DROP TABLE {table}")
+
+
+def _add_queues(connection: apsw.Connection) -> None:
+    """Upgrade to version 4: add the queue of each ended job."""
+    connection.execute("ALTER TABLE archive ADD COLUMN queue TEXT NOT NULL DEFAULT 'default'")
+    rows: list[Any] = connection.execute("SELECT job, body FROM archive").fetchall()
+    named = ((queue, job) for job, body in rows if (queue := queue_of(body)) != "default")
+    connection.executemany("UPDATE archive SET queue = ? WHERE job = ?", named)
+    connection.execute(
+        "CREATE INDEX archive_queue ON archive (queue, number DESC, job, submitted) WHERE member = 0"
+    )
 
 
 def _add_costs(connection: apsw.Connection) -> None:

@@ -88,6 +88,8 @@ class JobView(Struct, frozen=True):
     """A warning that it holds, or would hold, the rest of a budget because it has no walltime; usually null."""
     expected_start: ExpectedStart | None = None
     """Null unless it waits. In a list, only with `starts`, or if the server has computed it shortly before."""
+    walltime_s: float | None = None
+    """How long each attempt may run: its walltime, or what its cap allows; null without a limit."""
 
 
 class SetAsideView(Struct, frozen=True):
