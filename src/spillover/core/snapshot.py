@@ -251,7 +251,7 @@ def _copy_of_job(job: Job) -> Job:
 
 
 def _copy_of_sample(sample: Sample) -> Sample:
-    return replace(sample, bins=sample.bins.copy())
+    return replace(sample, bins=sample.bins.copy(), runs=sample.runs.copy())
 
 
 def _copy_of_node(node: Node) -> Node:

@@ -177,19 +177,30 @@ def test_the_tasks_of_a_gang_are_shown_with_a_row_each(
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "because", "told"),
     [
-        ("estimate", "45s (its own estimate)"),
-        ("walltime", "45s (its walltime)"),
-        ("history", "45s (jobs like it)"),
-        ("default", "45s (the default)"),
-        (None, "45s"),
+        ("estimate", None, "45s (its own estimate)"),
+        ("walltime", None, "45s (its walltime)"),
+        (
+            "walltime",
+            "9 of 10 runs took no longer than 5s",
+            "45s (its walltime; 9 of 10 runs took no longer than 5s)",
+        ),
+        ("history", None, "45s (jobs like it)"),
+        ("history", "9 of 10 runs took no longer", "45s: 9 of 10 runs took no longer"),
+        ("default", None, "45s (the default)"),
+        (None, None, "45s"),
     ],
 )
 def test_an_estimate_is_shown_with_where_it_comes_from(
-    source: str | None, told: str, client: Any, spill: Callable[..., Any], a_job: Any
+    source: str | None,
+    because: str | None,
+    told: str,
+    client: Any,
+    spill: Callable[..., Any],
+    a_job: Any,
 ) -> None:
-    client.known = [a_job(estimate_from=source)]
+    client.known = [a_job(estimate_from=source, estimate_because=because)]
     assert f"{told}\n" in spill("show", "train").out
 
 

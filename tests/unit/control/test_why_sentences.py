@@ -81,6 +81,29 @@ def test_the_wait_of_a_job_does_not_count_the_time_of_earlier_attempts(world: Wo
     assert "two has waited 7s: " in view.sentence
 
 
+def test_a_job_says_which_earlier_runs_tell_how_long_it_takes(world: World) -> None:
+    for number, seconds in enumerate([720] * 9 + [4000]):
+        run = f"run-{number}"
+        world.propose(Submit((structs.replace(a_job("train").build(), job=JobId(run)),), "ann"))
+        world.start(run)
+        world.finish(run, ran=seconds)
+    limit = 7200 * SECOND
+    for job in (a_job("train"), a_job("train").cpus(0.5).terms(walltime=limit), a_job("new")):
+        told = job.build()
+        world.propose(
+            Submit((structs.replace(told, job=JobId(f"{told.spec.name}{told.spec.terms.walltime}")),), "ann")
+        )
+    again = why_view(world.engine, world.job("trainNone"), world.now)
+    assert (again.estimate_s, again.estimate_from) == (720, "history")
+    assert again.estimate_because == "9 of 10 earlier runs of train by ann took no longer"
+    limited = job_view(world.engine, world.job(f"train{limit}"))
+    assert (limited.estimate_s, limited.estimate_from) == (7200, "walltime")
+    assert limited.estimate_because == "3 of 3 earlier runs of train by ann took no longer than 12m"
+    new = job_view(world.engine, world.job("newNone"))
+    assert (new.estimate_s, new.estimate_from) == (3600, "history"), "no shorter than what is unknown"
+    assert new.estimate_because == "3 of 3 other jobs of ann with its resources took no longer"
+
+
 def test_a_job_that_runs_says_when_it_is_expected_to_end(world: World) -> None:
     world.submit(a_job("one").terms(estimate=60 * SECOND))
     world.start("one")

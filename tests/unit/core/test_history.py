@@ -3,16 +3,18 @@
 import pytest
 from msgspec.structs import replace
 
-from spillover.core.events import JobEnded, JobState
+from spillover.core.events import Evidence, JobEnded, JobState, Like
 from spillover.core.learned import runtimes as history
 from spillover.core.learned.runtimes import FEW, predict
+from spillover.core.learned.samples import WINDOW, Sample
 from spillover.core.proposals import Outcome, Submit, Submitted
 from spillover.core.records.jobs import Job
 from spillover.deciding.explain.explain import explain
 from spillover.deciding.forecast.estimates import Estimate, estimate, expected_end
+from spillover.model.budget import Budget, Of, Per
 from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.units import HOUR, MINUTE, SECOND
+from spillover.model.units import DAY, HOUR, MINUTE, MONEY, SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import JobBuilder, a_job
 from spillover.testing.world import World
@@ -44,16 +46,32 @@ def run_jobs(
         world.finish(submitted.id, ran=seconds)
 
 
-def test_a_job_that_says_nothing_is_expected_to_run_as_those_like_it_did() -> None:
+def test_short_jobs_of_others_names_do_not_make_an_unknown_job_short() -> None:
+    compute = PolicySet(wait=Choice("compute", {"coefficient": 0.076}))
+    world = World(load, compute, budgets=(Budget(Of.PROJECT, "*", Per.DAY, 5 * MONEY),))
+    world.agent("n1", cpus=1)
+    world.agent("v1", cpus=1, cluster="cloud")
+    run_jobs(world, 0.002, 0.002, 0.002, name="echo")
+    submit(world, a_job("other").terms(estimate=DAY))
+    unknown = submit(world, a_job("train"))
+    assert estimate(unknown, HOUR).runtime >= HOUR, "nothing is known about it"
+    world.wait(seconds=60)
+    assert world.job(unknown.id).state is JobState.QUEUED, "it is not rented after milliseconds"
+
+
+def test_a_job_that_says_nothing_is_expected_to_run_as_long_as_nearly_all_of_its_earlier_runs() -> None:
     world = a_world()
     run_jobs(world, 10, 20)
     assert submit(world, a_job("train")).predicted is None, "two are too few"
     run_jobs(world, 30)
     job = submit(world, a_job("train"))
-    assert estimate(job, HOUR) == Estimate(20 * SECOND, "history")
+    assert estimate(job, HOUR) == Estimate(30 * SECOND, "history"), "of so few runs, the longest"
     assert explain(world.engine, job).estimate.source == "history"
-    run_jobs(world, 1000)
-    assert job.predicted == 20 * SECOND, "what was predicted stays"
+    assert job.evidence == Evidence(Like.NAME, 3, 3)
+    run_jobs(world, *[10] * 6, 1000)
+    later = submit(world, a_job("train"))
+    assert (later.predicted, later.evidence) == (30 * SECOND, Evidence(Like.NAME, 10, 9)), "nine of ten"
+    assert job.predicted == 30 * SECOND, "what was predicted stays"
 
 
 def test_ones_own_word_and_the_limit_come_first() -> None:
@@ -69,12 +87,34 @@ def test_ones_own_word_and_the_limit_come_first() -> None:
 def test_what_was_never_seen_together_falls_back_to_the_name_then_to_the_shape() -> None:
     world = a_world()
     run_jobs(world, 10, 10, 10, cpus=1)
-    run_jobs(world, 70, 70, 70, 70, 70, 70, name="other", cpus=2)
-    user = "ada"
-    assert predict(world.state, user, "train", a_job().cpus(2).build().spec.shape) == 10 * SECOND
-    assert predict(world.state, user, "new", a_job().cpus(2).build().spec.shape) == 70 * SECOND
-    assert predict(world.state, user, "new", a_job().cpus(3).build().spec.shape) is None
-    assert predict(world.state, "bob", "train", a_job().cpus(1).build().spec.shape) is None
+    run_jobs(world, 7000, 7000, 7000, 7000, name="other", cpus=2)
+
+    def said(name: str, cpus: int, user: str = "ada") -> tuple[int, Evidence] | None:
+        new = a_job(name).cpus(cpus).build().spec
+        return predict(world.state, user, name, b"", new.shape, new.terms)
+
+    assert said("train", 2) == (10 * SECOND, Evidence(Like.NAME, 3, 3))
+    assert said("new", 2) == (7000 * SECOND, Evidence(Like.SHAPE, 3, 3)), "longer than what is unknown"
+    assert said("new", 1) == (HOUR, Evidence(Like.SHAPE, 3, 3)), "other jobs never make it short"
+    assert said("new", 3) is None
+    assert said("train", 1, "bob") is None
+
+
+def test_names_of_programs_that_run_anything_say_nothing_but_the_very_same_job_does() -> None:
+    world = a_world()
+    for _ in range(3):
+        quick = replace(a_job("python").build(), digest=b"quick")
+        identity = JobId(f"job-{world.state.facts.numbered}")
+        world.propose(Submit((replace(quick, job=identity),), "ada"))
+        world.start(identity)
+        world.finish(identity, ran=2)
+    spec = quick.spec
+    assert predict(world.state, "ada", "python", b"quick", spec.shape, spec.terms) == (
+        2 * SECOND,
+        Evidence(Like.JOB, 3, 3),
+    )
+    other = predict(world.state, "ada", "python", b"train", spec.shape, spec.terms)
+    assert other == (HOUR, Evidence(Like.SHAPE, 3, 3))
 
 
 def test_a_job_that_runs_all_the_time_does_not_outweigh_the_others() -> None:
@@ -82,17 +122,26 @@ def test_a_job_that_runs_all_the_time_does_not_outweigh_the_others() -> None:
     run_jobs(world, *[1] * 40, cpus=1)
     run_jobs(world, 100, 100, 100, cpus=2)
     sample = world.state.history["name", "ada", "train", None]
-    assert sample.count == 2 * FEW
-    assert sample.mean == 50.5 * SECOND
+    assert sample.runs == [SECOND] * FEW + [100 * SECOND] * FEW
 
 
-def test_recent_runs_count_more_than_old_ones() -> None:
+def test_only_the_last_runs_count() -> None:
     world = a_world()
-    run_jobs(world, *[10] * 200)
     run_jobs(world, *[100] * 200)
-    predicted = submit(world, a_job("train")).predicted
-    assert predicted is not None
-    assert 75 * SECOND < predicted <= 100 * SECOND
+    run_jobs(world, *[10] * 20)
+    assert submit(world, a_job("train")).predicted == 10 * SECOND
+    assert len(world.state.history["job", "ada", "train", a_job().build().spec.shape].runs) == WINDOW
+
+
+def test_what_an_older_release_learned_counts_until_jobs_run_again() -> None:
+    world, shape = a_world(), a_job().build().spec.shape
+    old = Sample("1", ("job", "ada", "train", shape), count=40, total=40 * 7 * SECOND)
+    world.state.history[old.about] = world.state.samples["1"] = old
+    world.state.facts.sampled = 1
+    assert submit(world, a_job("train")).predicted == 7 * SECOND
+    run_jobs(world, 60)
+    assert (old.runs, old.total) == ([7 * SECOND] * FEW + [60 * SECOND], 0)
+    assert submit(world, a_job("train")).predicted == 60 * SECOND
 
 
 def test_only_jobs_that_succeeded_or_ran_out_of_time_are_learned_from() -> None:
@@ -116,8 +165,8 @@ def test_members_count_as_jobs_of_their_array() -> None:
         world.start(f"sweep.{number}")
         world.finish(f"sweep.{number}", ran=8)
     (following,) = world.submit(a_job("sweep2").array(1, 2))
-    assert world.job(following).predicted == 8 * SECOND, "by its shape"
-    assert world.job(f"{following}.1").predicted == 8 * SECOND
+    assert world.job(following).predicted == HOUR, "by its shape"
+    assert world.job(f"{following}.1").evidence == Evidence(Like.SHAPE, 3, 3)
     assert world.state.history["name", "ada", "sweep", None].count == FEW
 
 

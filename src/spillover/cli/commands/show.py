@@ -96,7 +96,7 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
         ("attempt", _attempt(job)),
         ("owner", f"{job.user}, project {job.project}, queue {job.queue}, priority {job.priority}"),
         ("requests", _requests(job)),
-        ("estimate", expected(job.estimate_s, job.estimate_from)),
+        ("estimate", expected(job.estimate_s, job.estimate_from, job.estimate_because)),
         ("submitted", f"{local(job.submitted_at)} ({duration(between(job.submitted_at, None))} ago)"),
         ("expected to start", start_range(job.expected_start)),
         ("started", _started(job)),

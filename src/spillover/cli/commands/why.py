@@ -105,7 +105,7 @@ def facts(why: "WhyView", awaited: str = "", currency: str = "") -> list[tuple[s
         ("may spill at", local(why.spills_at) + spills if why.spills_at else ""),
         ("expected to start", start_range(why.expected_start) or _unknown_start(why)),
         ("ahead of it", _ahead(why)),
-        ("expected to run", expected(why.estimate_s, why.estimate_from)),
+        ("expected to run", expected(why.estimate_s, why.estimate_from, why.estimate_because)),
         ("expected to end", local(why.ends_at) if why.ends_at else ""),
         ("would cost", _quoted(why, currency)),
         ("never", _never(why)),

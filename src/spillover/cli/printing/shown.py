@@ -68,10 +68,14 @@ def local(time: str | None) -> str:
     return NOTHING if when is None else when.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
-def expected(seconds: float | None, source: str | None) -> str:
-    """Format an expected runtime with its source; empty if unknown."""
-    told = f" ({_SOURCES[source]})" if source in _SOURCES else ""
-    return "" if seconds is None else duration(seconds) + told
+def expected(seconds: float | None, source: str | None, because: str | None = None) -> str:
+    """Format an expected runtime with its source and the earlier runs that say so; empty if unknown."""
+    if seconds is None:
+        return ""
+    if because is not None and source == "history":
+        return f"{duration(seconds)}: {because}"
+    told = "; ".join(filter(None, (_SOURCES.get(source or ""), because)))
+    return f"{duration(seconds)} ({told})" if told else duration(seconds)
 
 
 def start_range(start: "ExpectedStart | None") -> str:

@@ -9,7 +9,7 @@ import msgspec
 from spillover.control.live.set_aside import SetAside
 from spillover.control.requests.projects import reason_within
 from spillover.control.views.tasks import nodes_of
-from spillover.core.events import JobState
+from spillover.core.events import JobState, Like
 from spillover.core.records.jobs import Ended, Job, Placed, Queued, Running, Spread
 from spillover.core.state import State
 from spillover.deciding.budgets.check import held_rest, open_rest
@@ -196,7 +196,26 @@ def job_view(engine: Engine, job: Job, reasons: Reasons | None = None) -> JobVie
         nodes=0 if (gang := job.extra.gang) is None else len({task.node for task in gang.tasks}),
         note=note_of(engine.index, job, engine.now) or None,
         walltime_s=None if (walltime := job.walltime) is None else walltime / SECOND,
+        estimate_because=evidence_of(job),
     )
+
+
+def evidence_of(job: Job) -> str | None:
+    """Say which earlier runs tell how long a job takes; None if there are too few, or if it has an estimate."""
+    found = job.evidence
+    if found is None or job.predicted is None or isinstance(job.phase, Ended):
+        return None
+    match found.like:
+        case Like.NAME:
+            runs = f"earlier runs of {job.name} by {job.user}"
+        case Like.JOB:
+            runs = f"earlier runs of this very job by {job.user}"
+        case Like.SHAPE:
+            limit = job.terms.walltime
+            asked = "its resources" if limit is None else f"its resources and {format_duration(limit)}"
+            runs = f"other jobs of {job.user} with {asked}"
+    than = "" if job.terms.walltime is None else f" than {format_duration(job.predicted)}"
+    return f"{found.within} of {found.runs} {runs} took no longer{than}"
 
 
 def costs_of(engine: Engine, job: Job, expected: int) -> dict[str, Any]:
@@ -351,6 +370,7 @@ def why_view(
         ends_at=None
         if ahead
         else when(expected_end(job, now, engine.policies.chosen.unknown_runtime, engine.state.facts.jumped)),
+        estimate_because=evidence_of(job),
     )
 
 

@@ -51,6 +51,7 @@ def member_placed(state: State, event: MemberPlaced) -> None:
         latest=latest,
         extra=extra,
         predicted=array.predicted,
+        evidence=array.evidence,
     )
     state.jobs[job.id] = job
     state.members.setdefault(array.id, {})[job.id] = None

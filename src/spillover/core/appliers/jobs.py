@@ -100,6 +100,7 @@ def submitted(state: State, event: JobSubmitted) -> None:
         NOT_YET,
         extra=extra,
         predicted=event.predicted,
+        evidence=None if event.evidence is None else shared(event.evidence, event.evidence),
     )
     state.jobs[event.job] = job
     state.enter(job)

@@ -233,7 +233,9 @@ def _take(
 def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[After, ...]) -> JobSubmitted:
     """Return the event that accepts a job. A job without an estimate gets a prediction from similar jobs."""
     spec = new.spec
-    silent = spec.terms.estimate is None
+    found = None
+    if spec.terms.estimate is None:
+        found = predict(state, user, spec.name, new.digest, spec.shape, spec.terms)
     return JobSubmitted(
         new.job,
         now,
@@ -251,10 +253,11 @@ def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[Afte
         after,
         new.key,
         new.body,
-        predict(state, user, spec.name, spec.shape) if silent else None,
+        None if found is None else found[0],
         bool(spec.digests),
         spec.hold,
         spec.throttle,
+        None if found is None else found[1],
     )
 
 

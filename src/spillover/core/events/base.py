@@ -116,6 +116,27 @@ class Usage(Struct, frozen=True, array_like=True, gc=False):
     """Peak memory of the largest process in bytes."""
 
 
+class Like(StrEnum):
+    """What earlier runs have in common with a job that is expected to run about as long."""
+
+    NAME = "name"
+    """They were of the same user and had the same name."""
+    JOB = "job"
+    """They were runs of the very same job, whose name says nothing about it, such as `python`."""
+    SHAPE = "shape"
+    """They were of the same user, asked for the same resources and have the same walltime."""
+
+
+class Evidence(Struct, frozen=True, array_like=True, gc=False):
+    """What a predicted runtime rests on."""
+
+    like: Like
+    runs: int
+    """Number of recent runs of such jobs."""
+    within: int
+    """How many of them took no longer than predicted."""
+
+
 class TaskEnd(Struct, frozen=True, array_like=True, gc=False):
     """How one task of a gang ended."""
 

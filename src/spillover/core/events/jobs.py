@@ -9,6 +9,7 @@ from spillover.core.events.base import (
     Back,
     Counted,
     Event,
+    Evidence,
     JobEvent,
     JobsEvent,
     JobState,
@@ -52,6 +53,8 @@ class JobSubmitted(JobEvent, frozen=True, tag="job_submitted"):
     """Whether the user holds it from the start."""
     throttle: int = 0
     """Most members of the array that are placed at a time; 0 is all."""
+    evidence: Evidence | None = None
+    """What `predicted` rests on; null without a prediction, and up to release 0.4."""
 
     def __str__(self) -> str:
         size = ranges.size(self.array)

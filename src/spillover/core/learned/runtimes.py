@@ -1,8 +1,13 @@
 """Learns runtimes from ended jobs. The result follows from events and is part of the state.
 
-There is a sample for each user, name and shape. For new combinations, there are also coarser samples for each user and
-name, and for each user and shape. The coarser samples learn only from the first few jobs of each finer one. So a job
-that runs every minute does not outweigh all others, and a well-known job costs one addition.
+What is said of a new job rests on earlier runs of *this* job: of the same user, with the same name and shape, or at least
+the same name. Names that say nothing, such as `python`, count only together with the rest of the job. Without such
+runs, other jobs of the user with the same shape and walltime say something, but never that a job is short: their runs
+do not make it expected to be shorter than an unknown job, unless its own walltime says so too.
+
+A sample keeps the last runtimes, and a prediction is a high quantile of them. Samples of other jobs learn only from the
+first few runs of each job with a name. So a job that runs every minute does not outweigh all others, and a well-known
+job costs one addition.
 
 Samples learn from jobs that succeeded, and from jobs that reached their walltime, because those hold their capacity
 that long. Failed and cancelled jobs say little about others and do not count.
@@ -12,26 +17,32 @@ user and of all users.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from heapq import nsmallest
 from typing import Final
 
-from spillover.core.events import JobEnded, JobState
+from spillover.core.events import Evidence, JobEnded, JobState, Like
 from spillover.core.learned import spread
 from spillover.core.learned.samples import WINDOW, About, Sample
 from spillover.core.learned.spread import BINS, EDGES, ONE, halve, kinds_of
 from spillover.core.records.jobs import Job
 from spillover.core.state import State
-from spillover.model.job import Shape
+from spillover.model.job import Shape, Terms
 from spillover.model.units import DAY
 
 FEW: Final = 3
-"""Jobs that a sample needs before it is trusted."""
+"""Runs that a sample needs before it is trusted."""
+LIKELY: Final = (9, 10)
+"""Share of the runs that took no longer than what is expected."""
 MOST: Final = 365 * DAY
 """Longest runtime that counts, in nanoseconds."""
 KEPT: Final = 10_000
 """Samples to keep. Beyond that, those that have not learned for the longest time are dropped."""
 DROPPED: Final = KEPT // 8
 """Samples to drop at once."""
+_PROGRAMS: Final = "bash call env java job julia mpirun node perl python python3 pypy3 Rscript ruby sh srun sudo time torchrun uv zsh"
+ANYTHING: Final = frozenset([*_PROGRAMS.split(), *(f"python3.{minor}" for minor in range(8, 20))])
+"""Names of programs that run anything, which jobs without a name of their own have."""
 _MOST_OF_USER: Final = 2 * spread.OF_USER
 _MOST_OF_ALL: Final = 2 * spread.WINDOW
 _TELLING: Final = frozenset({JobState.SUCCEEDED, JobState.TIMED_OUT})
@@ -47,27 +58,59 @@ def learn(state: State, job: Job, event: JobEnded) -> None:
     if ran > MOST:
         ran = MOST
     state.facts.learned += 1
-    about: About = ("job", user, job.name, shape)
-    sample = history.get(about)
-    if sample is None:
-        sample = _begin(state, about)
-    _add(state, sample, ran)
+    called = job.name if job.name not in ANYTHING else _whole(job.name, job.spec)
+    runs = 0
+    if called:
+        about: About = ("job", user, called, shape)
+        sample = history.get(about)
+        if sample is None:
+            sample = _begin(state, about)
+        _add(state, sample, ran)
+        runs = sample.count
+        if runs <= FEW:
+            _learn_about(state, ("name", user, called, None), ran)
     _count_spread(state, job, ran)
-    if sample.count <= FEW:
-        for about in (("name", user, job.name, None), ("shape", user, "", shape)):
-            _add(state, history.get(about) or _begin(state, about), ran)
+    if runs <= FEW:
+        _learn_about(state, ("shape", user, _limit(job.terms), shape), ran)
         if len(history) > KEPT:
             _forget(state, nsmallest(DROPPED, history.values(), key=_age))
 
 
-def predict(state: State, user: str, name: str, shape: Shape) -> int | None:
-    """Predict the runtime of a job in nanoseconds from the most similar ones; None if there are too few."""
+def predict(
+    state: State, user: str, name: str, spec: bytes, shape: Shape, terms: Terms
+) -> tuple[int, Evidence] | None:
+    """Predict the runtime of a job in nanoseconds, with the runs that say so; None if there are too few."""
     history = state.history
-    for about in (("job", user, name, shape), ("name", user, name, None), ("shape", user, "", shape)):
+    for like, about in _levels(user, name, spec, shape, terms):
         sample = history.get(about)
-        if sample is not None and sample.count >= FEW:
-            return max(1, sample.mean)
+        if sample is None or sample.count < FEW:
+            continue
+        runs = sorted(sample.known(FEW))
+        up, down = LIKELY
+        ran = runs[-(-len(runs) * up // down) - 1]
+        if like is Like.SHAPE and terms.walltime is None:
+            ran = max(ran, state.facts.policies.unknown_runtime)
+        return max(1, ran), Evidence(like, len(runs), bisect_right(runs, ran))
     return None
+
+
+def _levels(user: str, name: str, spec: bytes, shape: Shape, terms: Terms) -> Iterator[tuple[Like, About]]:
+    """Yield what earlier jobs may have in common with a job, the closest first."""
+    if name not in ANYTHING:
+        yield Like.NAME, ("job", user, name, shape)
+        yield Like.NAME, ("name", user, name, None)
+    elif called := _whole(name, spec):
+        yield Like.JOB, ("job", user, called, shape)
+    yield Like.SHAPE, ("shape", user, _limit(terms), shape)
+
+
+def _whole(name: str, spec: bytes) -> str:
+    """Return what only runs of the very same job have in common; empty if that is not known."""
+    return f"{name} {spec.hex()}" if spec else ""
+
+
+def _limit(terms: Terms) -> str:
+    return "" if terms.walltime is None else str(terms.walltime)
 
 
 def _begin(state: State, about: About) -> Sample:
@@ -78,13 +121,20 @@ def _begin(state: State, about: About) -> Sample:
     return sample
 
 
+def _learn_about(state: State, about: About, ran: int) -> None:
+    _add(state, state.history.get(about) or _begin(state, about), ran)
+
+
 def _add(state: State, sample: Sample, ran: int) -> None:
     """Add a runtime to a sample."""
+    if sample.total:
+        sample.runs, sample.total = sample.known(FEW), 0
     sample.count += 1
-    sample.total += ran
+    runs = sample.runs
+    runs.append(ran)
+    if len(runs) > WINDOW:
+        del runs[0]
     sample.used = state.facts.learned
-    if sample.count >= 2 * WINDOW:
-        sample.halve()
     state.dirty["history"][sample.key] = None
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from spillover.core.events import JobState, Lease, Stop, TaskEnd, Usage
+from spillover.core.events import Evidence, JobState, Lease, Stop, TaskEnd, Usage
 from spillover.core.records.money import Hold, Paid
 from spillover.core.records.tasks import Gang, JobTask, asked_by
 from spillover.model.cluster import ClusterSpec
@@ -226,6 +226,8 @@ class Job(Struct, array_like=True, gc=False):
     """Runtime of similar jobs at submission, in nanoseconds; None if it has an estimate or too few were known."""
     round: int = 0
     """The round in which `latest` was set; in a later round, it is void while the job waits. See `State.latest`."""
+    evidence: Evidence | None = None
+    """What `predicted` rests on; None without a prediction, or of an older release."""
 
     @property
     def state(self) -> JobState:

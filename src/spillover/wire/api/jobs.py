@@ -90,6 +90,8 @@ class JobView(Struct, frozen=True):
     """Null unless it waits. In a list, only with `starts`, or if the server has computed it shortly before."""
     walltime_s: float | None = None
     """How long each attempt may run: its walltime, or what its cap allows; null without a limit."""
+    estimate_because: str | None = None
+    """The earlier runs that say how long it takes; null if there are too few, or if it has ended."""
 
 
 class SetAsideView(Struct, frozen=True):
@@ -252,6 +254,8 @@ class WhyView(Struct, frozen=True):
     """Null unless it waits, and if the server does not know: then `expected_start_note` says why."""
     expected_start_note: str | None = None
     """Why the server does not know when a waiting job will start; else null."""
+    estimate_because: str | None = None
+    """As in the job."""
 
 
 class AmountsDoc(Struct, frozen=True, forbid_unknown_fields=True):
