@@ -8,7 +8,7 @@ PEERS := .bench-venv
 # Tests start hundreds of Python processes. Without byte code on disk, each compiles all modules again and takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-faults kube test-kube tools test-deploy fuzz fuzz-inputs fuzz-capacity chaos chaos-kube soak check format proto client docs bench study clean
+.PHONY: demo test test-stories test-faults kube test-kube tools test-deploy fuzz fuzz-inputs fuzz-capacity chaos chaos-kube soak check format proto client docs bench study clean
 
 demo: $(STAMP)
 	@$(BIN)/spill demo
@@ -18,9 +18,13 @@ WORKERS ?= 2
 test: $(STAMP)
 	@$(BIN)/python -m pytest -m "not slow and not kube" -n $(WORKERS) --dist loadfile
 
+# All cases of the tests with many seeds, of which `make test` runs the first few. They need cores, not time: they run in parallel.
+test-stories: $(STAMP)
+	@$(BIN)/python -m pytest -m "slow and not kube" -n $(WORKERS) tests/property tests/unit
+
 # Servers, agents and disks fail while real jobs run. Takes some minutes; best on an idle machine.
 test-faults: $(STAMP)
-	@$(BIN)/python -m pytest -m "slow and not kube"
+	@$(BIN)/python -m pytest -m "slow and not kube" tests/conformance tests/integration tests/e2e
 
 # Random faults between the server and its agents, and between pools and their providers. Prints the first failing case.
 SEEDS ?= 1000

@@ -1,4 +1,4 @@
-"""Which cases of a test every change is tried with, and which only `make test-faults` adds."""
+"""Which cases of a test every change is tried with, and which only `make test-stories` adds."""
 
 from collections.abc import Iterable
 
