@@ -124,11 +124,12 @@ class Shop:
     async def _name_output(self, lease: Lease) -> None:
         raise AssertionError(lease)
 
-    def start(self, function: str, name: str, slot: int = 1) -> Lease:
+    def start(self, function: str, name: str, slot: int = 1, outputs: tuple[str, ...] = ()) -> Lease:
         self._seq += 1
         lease = Lease(JobId(name), 1, self._seq)
         work = self._works.setdefault((function, name), PythonCall(f"mine:{function}", (name,)))
-        self.runner.start(lease, Task(work, Resources(1000), workdir=str(self.work)), slot)
+        task = Task(work, Resources(1000), workdir=str(self.work), outputs=outputs)
+        self.runner.start(lease, task, slot)
         return lease
 
     def begun(self) -> list[str]:
@@ -261,3 +262,16 @@ async def test_a_call_whose_result_was_sent_is_not_made_again_though_its_worker_
     await made_elsewhere(shop, "c")
     assert shop.ended() == [("c", 0), ("a", 0), ("b", 7), ("c", 0)]
     assert shop.begun() == ["c", "a", "b", "c"]
+
+
+async def test_a_call_with_files_gets_no_worker_of_a_deleted_folder_with_the_same_path(shop: Shop) -> None:
+    """Such as after it came back and starts again."""
+    shop.start("quick", "a", outputs=("made",))
+    await until(lambda: shop.ended() == [("a", 0)], "the call a")
+    shop.work.rename(shop.work.with_name("deleted"))
+    shop.work.mkdir()
+    (shop.work / "mine.py").write_text(MODULE)
+    shop.start("quick", "b", outputs=("made",))
+    await until(lambda: len(shop.ended()) == 2, "the call b")
+    assert shop.ended() == [("a", 0), ("b", 0)]
+    assert shop.begun() == ["b"]

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -15,9 +16,10 @@ from msgspec.structs import replace
 from spillover.agent.connection.transfers import ServerAway, TransferRefused
 from spillover.agent.files.cache import Files
 from spillover.agent.files.staging import Actors, Staging, upload_time
+from spillover.agent.files.task_folders import remove_folder
 from spillover.agent.leases.values import Exit, Task
 from spillover.agent.runners.port import Sight
-from spillover.agent.tasks.process import ProcessEnded
+from spillover.agent.tasks.process import ProcessEnded, Returned
 from spillover.core.events import Lease
 from spillover.model.files import File
 from spillover.model.ids import JobId
@@ -166,6 +168,28 @@ async def test_inputs_are_there_and_outputs_come_back(house: House) -> None:
     await no_folder_is_left(house)
     again = await house.run(house.task(deep__data=b"data"))
     assert (again / "deep/data").read_bytes() == b"data", "a task changed what is kept for others"
+
+
+async def test_a_task_that_came_back_may_start_again_at_once(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that was queued behind another one comes back, and the agent starts it again under the same lease."""
+    deleting = threading.Event()
+
+    def slowly(folder: Path) -> None:
+        deleting.wait(5)
+        remove_folder(folder)
+
+    monkeypatch.setattr("spillover.agent.files.staging.remove_folder", slowly)
+    task = house.task(data=b"data")
+    (await house.run(task) / "data").write_bytes(b"changed")
+    assert house.staging.hold_back_ends([Returned(LEASE)]) == [Returned(LEASE)]
+    folder = await house.run(task)
+    deleting.set()
+    await until(lambda: left(house) == [folder.name])
+    assert (folder / "data").read_bytes() == b"data"
+    assert (await house.end()).code == 0
+    await no_folder_is_left(house)
 
 
 async def test_an_input_that_cannot_be_had_keeps_the_task_from_starting(house: House) -> None:

@@ -7,8 +7,10 @@ system supports them, because a task may change its files.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
+import secrets
 import stat
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from enum import Enum
@@ -192,8 +194,13 @@ class Staging:
                 late = partial(_late, stage.task, what.end)
                 self._move(what.lease, stage, self._collect(what.lease, stage, what.end), late)
             else:
+                # It may start again under the same lease before its folder is deleted.
                 del self._stages[what.lease]
-                stage.work = asyncio.create_task(asyncio.to_thread(remove_folder, stage.folder))
+                aside = self._folder / secrets.token_hex(16)
+                with contextlib.suppress(OSError):
+                    stage.folder.rename(aside)
+                stage.folder = aside
+                self._clean(stage)
                 rest.append(what)
         return rest
 

@@ -123,7 +123,8 @@ class WarmWorkers:
         number = self._numbers
         lease = Lease(JobId(f"python-{os.getpid()}-{number}"), 1, number)
         each = self._workers[number] = WorkerProcess(number, kind, self._folder, lease)
-        each.once = bool(task.cpus)
+        # A folder of files is that of one call. Another one at the same path would not be that of this process.
+        each.once = bool(task.cpus or task.inputs or task.outputs)
         arguments = (number, self._folder, self._context.folder / "output", self._context.output_limit)
         words = (self._python, "-P", "-c", _RUN, *map(str, arguments))
         env = task.env | {"SPILL_WORKER_SECRET": self._secret.hex()}
