@@ -17,7 +17,7 @@ _MACHINES: Final = "`spill clusters` lists clusters, `spill agents` lists machin
 _PAST: Final = "`spill ls` also lists jobs that have ended, `spill cost` shows what they cost"
 _HOLD: Final = "`spill hold JOB` keeps a queued job from starting, `spill release JOB` lets it start"
 _AGAIN: Final = (
-    "`spill requeue JOB` stops a running job and queues it again; to run an ended job again, submit it again"
+    "`spill rerun JOB` runs an ended job again, `spill requeue JOB` stops a running one and queues it again"
 )
 _CONTROL: Final = (
     "`spill show JOB` shows a job; `spill set`, `spill hold`, `spill release` and `spill requeue` change one"
@@ -41,7 +41,7 @@ HABITS: Final[dict[str, str]] = {
     **dict.fromkeys(("sinfo", "pbsnodes", "bhosts", "nodes", "node", "hosts", "machines"), _MACHINES),
     **dict.fromkeys(("sacct", "sreport", "history", "bhist", "usage"), _PAST),
     **dict.fromkeys(("qhold", "pause", "suspend", "qrls", "resume", "unhold"), _HOLD),
-    **dict.fromkeys(("restart", "rerun", "retry"), _AGAIN),
+    **dict.fromkeys(("restart", "retry", "again"), _AGAIN),
     **dict.fromkeys(("scontrol", "qalter", "bmod", "sacctmgr", "edit", "update"), _CONTROL),
     **dict.fromkeys(("start", "serve", "server", "join"), _SERVER),
     **dict.fromkeys(("download", "sbcast", "cp", "scp", "pull"), _FETCH),

@@ -42,6 +42,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "hold": CommandEntry("commands.change", "keep queued jobs from starting"),
     "release": CommandEntry("commands.change", "release held jobs"),
     "requeue": CommandEntry("commands.change", "return placed or running jobs to the queue"),
+    "rerun": CommandEntry("commands.rerun", "submit jobs again, or only what failed of them"),
     "set": CommandEntry("commands.change", "change the priority of a job"),
     "cost": CommandEntry("commands.cost", "show the cost of rented capacity"),
     "budgets": CommandEntry("commands.cost", "show the state of budgets"),

@@ -68,6 +68,14 @@ def read_files(
     return documents, origins
 
 
+def from_options(options: Mapping[str, str | Sequence[str] | None]) -> dict[str, Any]:
+    """Return the fields that options set; raise BadForm with each problem named by its flag."""
+    given = _given(options)
+    if (workdir := given.get("spec", {}).get("workdir")) is not None:
+        given["spec"]["workdir"] = str(Path.cwd() / workdir)
+    return given
+
+
 def _given(options: Mapping[str, str | Sequence[str] | None]) -> dict[str, Any]:
     """Return the fields that options set; raise BadForm with each problem named by its flag."""
     document = doc_from_options(options, {})

@@ -104,6 +104,8 @@ class Query(Struct, frozen=True):
     members: bool = False
     """Whether to list members of arrays."""
     queue: str | None = None
+    number: int | None = None
+    """Only the job with this number; an array and its members share one."""
 
 
 class Archive(Protocol):

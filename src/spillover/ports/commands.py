@@ -49,6 +49,7 @@ from spillover.wire.api import (
     PoolPause,
     PoolView,
     ReasonView,
+    Rerun,
     ReservationRequest,
     ReservationView,
     ResultPage,
@@ -240,6 +241,10 @@ class Commands(Protocol):
 
     async def act(self, action: Action, who: str) -> Ids:
         """Cancel, hold, release or requeue jobs, all or none."""
+        ...
+
+    async def rerun(self, asked: Rerun, user: str) -> Ids:
+        """Submit jobs again, all or none; return the new ids in the order of the request."""
         ...
 
     async def set_priority(self, ref: str, priority: int, who: str) -> Ids:

@@ -20,6 +20,7 @@ def conditions(query: Query, parameter: Callable[[int], str]) -> tuple[str, list
         ("owner", query.user),
         ("name", query.name),
         ("queue", query.queue),
+        ("number", query.number),
     ):
         if value is not None:
             clauses.append(f"{column} = {place(value)}")

@@ -312,6 +312,7 @@ def _matches(job: Finished, query: Query) -> bool:
         and (query.user is None or job.user == query.user)
         and (query.name is None or job.name == query.name)
         and (query.queue is None or job.queue == query.queue)
+        and (query.number is None or job.number == query.number)
         and (query.since is None or job.submitted >= query.since)
         and (query.until is None or job.submitted < query.until)
         and (query.ended_since is None or job.finished >= query.ended_since)

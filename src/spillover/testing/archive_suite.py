@@ -97,6 +97,8 @@ class ArchiveSuite:
         assert await numbers(Query(user="bob")) == [5, 3]
         assert await numbers(Query(name="test")) == [5, 4]
         assert await numbers(Query(queue="gpu")) == [6]
+        assert await numbers(Query(number=4)) == [4]
+        assert await numbers(Query(number=4, before=(4, "dddddddddddd"))) == []
         assert await numbers(Query(since=1_003)) == [6, 5, 4, 3]
         assert await numbers(Query(until=1_003)) == [2, 1]
         assert await numbers(Query(since=1_002, until=1_005)) == [4, 3, 2]

@@ -51,6 +51,7 @@ from spillover.wire.api import (
     PoolPause,
     PoolRef,
     PoolView,
+    Rerun,
     ReservationRef,
     ReservationRequest,
     ReservationView,
@@ -233,6 +234,10 @@ FILES: Final = Endpoint(
 ACT: Final = Endpoint(
     "act", "POST", "/v1/actions", "Cancel, hold, release or requeue jobs, all or none",
     NoParameters, json_of(Action), json_of(Ids), roles=SUBMITTERS, errors=_LIMITED,
+)
+RERUN: Final = Endpoint(
+    "rerun", "POST", "/v1/rerun", "Submit jobs again with the same specs, or only the failed members of arrays, all or none",
+    NoParameters, json_of(Rerun), json_of(Ids), status=HTTPStatus.CREATED, roles=SUBMITTERS, errors=_LIMITED,
 )
 EVENTS: Final = Endpoint(
     "events", "GET", "/v1/events", "Read events as lines of JSON",

@@ -113,6 +113,7 @@ def test_agents_may_ask_for_their_address_alone_and_only_admins_change_what_is_e
         "POST /v1/jobs",
         "PATCH /v1/jobs/{job}",
         "POST /v1/actions",
+        "POST /v1/rerun",
         "PUT /v1/blobs/{digest}",
         "POST /v1/blobs/missing",
     }

@@ -174,6 +174,10 @@ class FakeClient:
         self.asked.append(("requeue", *refs))
         return [JOB for _ in refs]
 
+    def rerun(self, *refs: str, **how: Any) -> list[str]:
+        self.asked.append(("rerun", *refs, how))
+        return [JOB for _ in refs]
+
     def set_priority(self, ref: str, priority: int) -> list[str]:
         self.asked.append(("set_priority", ref, priority))
         return [JOB]

@@ -13,13 +13,13 @@ import pytest
 
 from spillover.cli.following import exit_code
 from spillover.cli.unused import IGNORE_PRIORITY
-from spillover.client import Unavailable, Unreachable, WaitTimeout
+from spillover.client import Refused, Unavailable, Unreachable, WaitTimeout
 from spillover.model.policy import Choice, PolicySet
 from spillover.policies import order
 from spillover.policies.loading import BUILT_IN, load
 from spillover.testing.builders import a_job as some_job
 from spillover.testing.world import World
-from spillover.wire.api import ArrayView, Forecast, PolicyAxis, PolicyView
+from spillover.wire.api import ArrayView, FieldProblem, Forecast, PolicyAxis, PolicyView
 
 TWO_JOBS = """\
 apiVersion: spillover/v1
@@ -389,6 +389,30 @@ def test_what_was_done_is_told_to_programs_as_ids(
     arguments: tuple[str, ...], spill: Callable[..., Any]
 ) -> None:
     assert spill(*arguments, "train", "--json") == (0, '["abcdefghijkl"]\n', "")
+
+
+def test_rerun_prints_the_new_ids_and_passes_changes_on(client: Any, spill: Callable[..., Any]) -> None:
+    typed = spill("rerun", "train", "sweep", "--failed", "--walltime", "2h", "--cpu", "2", "--env", "A=1")
+    assert typed == (0, "abcdefghijkl\nabcdefghijkl\n", "")
+    changes = {"spec": {"walltime": "2h", "resources": {"cpu": "2"}, "env": {"A": "1"}}}
+    assert client.asked == [("rerun", "train", "sweep", {"failed": True, "changes": changes})]
+
+
+def test_rerun_names_the_flag_of_a_problem(
+    client: Any, spill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = FieldProblem("changes.spec.walltime", "'long' is not a duration")
+
+    def refuse(*_: Any, **__: Any) -> list[str]:
+        raise Refused("no", status=400, kind="invalid", problems=[problem])
+
+    monkeypatch.setattr(client, "rerun", refuse)
+    assert spill("rerun", "train", "--walltime", "long") == (
+        2,
+        "",
+        "spill: --walltime: 'long' is not a duration\n",
+    )
+    assert "submit it again" in spill("rerun", "train", "--input", "x").err
 
 
 def test_a_priority_may_be_negative(client: Any, spill: Callable[..., Any]) -> None:

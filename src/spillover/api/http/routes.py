@@ -54,6 +54,7 @@ from spillover.wire.api import (
     PoolPause,
     PoolRef,
     PoolView,
+    Rerun,
     ReservationRef,
     ReservationRequest,
     ReservationView,
@@ -167,6 +168,12 @@ async def files(request: Request[FilesQuery, None]) -> FilesView:
 async def act(request: Request[NoParameters, Action]) -> Ids:
     """Apply an action to jobs."""
     return await request.commands.act(request.body, request.user)
+
+
+@serves(endpoints.RERUN)
+async def rerun(request: Request[NoParameters, Rerun]) -> Ids:
+    """Submit jobs again."""
+    return await request.commands.rerun(request.body, request.user)
 
 
 @serves(endpoints.EVENTS)

@@ -46,6 +46,7 @@ from spillover.wire.api import (
     PoolPause,
     PoolRef,
     PoolView,
+    Rerun,
     ReservationRef,
     ReservationRequest,
     ReservationView,
@@ -187,6 +188,16 @@ class AsyncClient(AsyncSender):
     async def requeue(self, *jobs: str) -> list[str]:
         """Stop placed or running jobs and queue them again."""
         return await self._ask(asks.act("requeue", jobs))
+
+    async def rerun(
+        self, *jobs: str, failed: bool = False, changes: Mapping[str, Any] | None = None
+    ) -> list[str]:
+        """Submit jobs again and return the new ids; `failed` runs only the failed members of arrays.
+
+        `changes` are fields of a job file that differ, such as `{"spec": {"walltime": "2h"}}`.
+        """
+        request = Rerun(list(jobs), failed, dict(changes or {}))
+        return (await self._ask(ask(endpoints.RERUN, body=request, repeatable=False, seconds=asks.BULK))).jobs
 
     async def set_priority(self, job: str, priority: int) -> list[str]:
         """Change the priority of a job that has not been placed."""

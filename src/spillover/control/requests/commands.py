@@ -23,6 +23,7 @@ from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_o
 from spillover.control.requests.policies import PolicyRequests
 from spillover.control.requests.pools import change_pool, planned, shown_pools, swept
 from spillover.control.requests.projects import OwnHistory, budgets_of, forms_of, jobs_of, pools_of
+from spillover.control.requests.rerunning import Rerunning
 from spillover.control.requests.reservations import reservation_views
 from spillover.control.requests.reserving import Reserving
 from spillover.control.requests.rights import AccessRules, Rights
@@ -107,6 +108,7 @@ from spillover.wire.api import (
     PolicyView,
     PoolPause,
     PoolView,
+    Rerun,
     ReservationRequest,
     ReservationView,
     ResultPage,
@@ -224,6 +226,12 @@ class LiveCommands:
             if isinstance(reply, Refusal):
                 raise refused(reply)
         return Ids(list(ids))
+
+    async def rerun(self, asked: Rerun, user: str) -> Ids:
+        """Submit jobs again, all or none; return the new ids in the order of the request."""
+        parts = self._parts
+        again = Rerunning(self._loop, parts.archive, parts.specs, parts.files, self._lookup)
+        return Ids(list(await self.submit(await again.forms(asked), user)))
 
     async def set_priority(self, ref: str, priority: int, who: str) -> Ids:
         """Change the priority of a job that is not placed."""

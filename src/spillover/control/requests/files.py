@@ -64,6 +64,23 @@ class JobFiles:
         if problems:
             raise CommandError(ErrorKind.INVALID, problems[0].message, problems)
 
+    async def gone(self, forms: Sequence[JobForm], project: str | None = None) -> dict[int, list[str]]:
+        """Return by position the inputs of jobs that are no longer stored: paths, or what the call is made of."""
+        digests = dict.fromkeys(digest for form in forms for digest in form.spec.digests)
+        there = await self._blobs.sizes(list(digests), project) if digests else {}
+        lost = {
+            at: [
+                *(file.path for file in form.spec.inputs if file.digest not in there),
+                *(
+                    "the function or its arguments"
+                    for digest in form.spec.digests[len(form.spec.inputs) :]
+                    if digest not in there
+                ),
+            ]
+            for at, form in enumerate(forms)
+        }
+        return {at: names for at, names in lost.items() if names}
+
     def _problems(self, at: int, form: JobForm, there: dict[str, int]) -> Iterable[FieldProblem]:
         """Yield what is wrong with the inputs of one job."""
         name, where = form.spec.name, f"jobs[{at}].spec.inputs"

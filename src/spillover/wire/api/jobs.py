@@ -380,6 +380,17 @@ class Action(Struct, frozen=True, forbid_unknown_fields=True):
     """Ids, unique prefixes or unique names."""
 
 
+class Rerun(Struct, frozen=True, forbid_unknown_fields=True):
+    """Jobs to submit again, all or none, with the same specs."""
+
+    jobs: Annotated[list[Ref], Meta(min_length=1, max_length=10_000)]
+    """Ids, unique prefixes or unique names, of jobs in any state; a member of an array runs under its index."""
+    failed: bool = False
+    """Whether to run only what failed or reached its walltime: of arrays those members, under their indexes."""
+    changes: dict[str, Any] = field(default_factory=dict)
+    """`metadata` and `spec` of a job file with the fields that differ, for all of the jobs."""
+
+
 class ResultsAsked(Struct, frozen=True, forbid_unknown_fields=True):
     """Which results to get, and how long to wait for the first."""
 

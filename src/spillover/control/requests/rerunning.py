@@ -1,0 +1,175 @@
+"""Submits jobs that ran before again: the same specs with changes, whole or only the failed members of arrays."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+from msgspec import structs
+
+from spillover.control.live.loop import Loop
+from spillover.control.live.specs import Specs
+from spillover.control.requests.files import JobFiles
+from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of, is_array
+from spillover.core.events import JobState
+from spillover.core.records.jobs import Ended, Job
+from spillover.forms.jobs.arrays import MOST_RANGES
+from spillover.forms.jobs.meaning import AfterRef, JobForm
+from spillover.forms.jobs.options import merged
+from spillover.forms.jobs.reading import read_job, to_doc
+from spillover.forms.problems import BadForm
+from spillover.model import ranges
+from spillover.model.ids import JobId, split_member
+from spillover.model.job import JobSpec, On, Range
+from spillover.ports.archive import Archive, Finished, Query
+from spillover.ports.commands import CommandError, ErrorKind
+from spillover.wire.api import FieldProblem, Rerun
+
+FAILED: Final = frozenset({JobState.FAILED, JobState.TIMED_OUT})
+"""States of members that are run again. Cancelled ones are not: somebody did not want them."""
+PAGE: Final = 2000
+"""Members to read from the archive at once."""
+_NAMED: Final = 3
+"""Most missing inputs to name."""
+
+
+class Rerunning:
+    """Makes the forms of jobs to submit again."""
+
+    def __init__(
+        self, loop: Loop, archive: Archive, specs: Specs, files: JobFiles | None, lookup: Lookup
+    ) -> None:
+        self._loop = loop
+        self._archive = archive
+        self._specs = specs
+        self._files = files
+        self._lookup = lookup
+
+    async def forms(self, asked: Rerun) -> list[JobForm]:
+        """Return the jobs to submit, in the order of the request; raise CommandError if one cannot run again."""
+        found = {id_of(job): job for job in [await self._lookup.find(ref) for ref in asked.jobs]}
+        specs = [await self._spec(job, failed=asked.failed) for job in found.values()]
+        names = {str(job): spec.name for job, spec in zip(found, specs, strict=True)}
+        forms: list[JobForm] = []
+        for at, spec in enumerate(specs):
+            after = tuple([ref async for ref in self._after(spec, names)])
+            form = JobForm(structs.replace(spec, after=()), after)
+            forms.append(_changed(form, asked.changes, at, failed=asked.failed))
+        if self._files is not None:
+            await self._check_files(forms)
+        return forms
+
+    async def _spec(self, found: Found, *, failed: bool) -> JobSpec:
+        """Return the spec of a job; of a member that of its array, with its index alone."""
+        job = found.array if isinstance(found, PendingMember) else found
+        spec = (await self._specs.get([job.spec])).get(job.spec)
+        if spec is None:
+            raise CommandError(ErrorKind.CONFLICT, f"{id_of(found)}: its spec is no longer stored")
+        if failed and is_array(found):
+            if not (members := await self._failed(found)):
+                raise CommandError(ErrorKind.CONFLICT, f"{id_of(found)} ({spec.name}) has no failed members")
+            if len(members) > MOST_RANGES:
+                raise CommandError(
+                    ErrorKind.CONFLICT,
+                    f"{id_of(found)} ({spec.name}): its failed members are {len(members):,} separate ranges; the maximum is {MOST_RANGES:,}",
+                )
+            return structs.replace(spec, array=members)
+        if failed and (state := _state(found)) not in FAILED:
+            raise CommandError(
+                ErrorKind.CONFLICT, f"{id_of(found)} ({spec.name}) has not failed: it is {state}"
+            )
+        member = split_member(id_of(found))
+        return (
+            spec
+            if member is None
+            else structs.replace(spec, array=(Range(member[1], member[1]),), throttle=0)
+        )
+
+    async def _failed(self, array: Found) -> tuple[Range, ...]:
+        """Return the indexes of the members of an array that have failed."""
+        # The state first. A member that is archived meanwhile is then in both, never in neither.
+        prefix = f"{id_of(array)}."
+        ended = await self._loop.scan(
+            lambda jobs: [
+                job.id
+                for job in jobs
+                if type(job.phase) is Ended and job.phase.state in FAILED and job.id.startswith(prefix)
+            ]
+        )
+        failed = set(map(_index, ended))
+        number = array.number if isinstance(array, Job | Finished) else array.array.number
+        for wanted in sorted(FAILED):
+            before: tuple[int, str] | None = None
+            while True:
+                rows = await self._archive.list(
+                    Query(state=wanted, number=number, members=True, before=before, limit=PAGE)
+                )
+                failed.update(_index(row.job) for row in rows if "." in row.job)
+                if len(rows) < PAGE:
+                    break
+                before = rows[-1].number, rows[-1].job
+        return ranges.merged(Range(index, index) for index in failed)
+
+    async def _after(self, spec: JobSpec, names: dict[str, str]) -> AsyncIterator[AfterRef]:
+        """Yield what a job waits for again: jobs of the same request, and jobs that have not ended."""
+        for text in spec.after:
+            ref, _, on = text.partition(" ")
+            if ref in names or ref in names.values():
+                yield AfterRef(names.get(ref, ref), On(on))
+                continue
+            try:
+                found = await self._lookup.find(ref)
+            except CommandError:
+                continue  # it is gone, or its name now stands for several jobs
+            if isinstance(found, Job) and type(found.phase) is not Ended:
+                yield AfterRef(found.id, On(on))
+
+    async def _check_files(self, forms: Sequence[JobForm]) -> None:
+        """Raise CommandError with one line for each job whose inputs are no longer stored."""
+        if self._files is None:
+            return
+        gone = await self._files.gone(forms, self._lookup.project)
+        problems = [
+            FieldProblem(
+                f"jobs[{at}]", f"{forms[at].spec.name}: {_told(lost)}; submit it again from its files"
+            )
+            for at, lost in gone.items()
+        ]
+        if problems:
+            raise CommandError(ErrorKind.CONFLICT, problems[0].message, problems)
+
+
+def _told(lost: Sequence[str]) -> str:
+    """Say in one line which inputs are gone."""
+    more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+    return f"the server no longer has {', '.join(lost[:_NAMED])}{more}"
+
+
+def _changed(form: JobForm, changes: dict[str, Any], at: int, *, failed: bool) -> JobForm:
+    """Return a job with changed fields, which are those of a job file."""
+    if not changes:
+        return form
+    problems = [
+        FieldProblem(f"changes.{name}", "is not a part of a job file that can change; write metadata or spec")
+        for name in changes
+        if name not in {"metadata", "spec"}
+    ]
+    spec = changes.get("spec", {})
+    if failed and isinstance(spec, dict) and "array" in spec:
+        problems.append(
+            FieldProblem("changes.spec.array", "the failed members keep their indexes; leave it out")
+        )
+    if problems:
+        raise CommandError(ErrorKind.INVALID, problems[0].message, problems)
+    try:
+        changed = read_job(merged(to_doc(form), changes))
+    except BadForm as bad:
+        found = [FieldProblem(f"changes.{problem.path}", problem.message) for problem in bad.problems]
+        raise CommandError(ErrorKind.INVALID, f"jobs[{at}]: {found[0].message}", found) from None
+    return changed if "after" in spec else structs.replace(changed, after=form.after)
+
+
+def _state(found: Found) -> str:
+    return str(found.state) if isinstance(found, Job | Finished) else "QUEUED"
+
+
+def _index(member: JobId) -> int:
+    return int(member.rpartition(".")[2])

@@ -1,0 +1,143 @@
+"""Jobs that run again: the same specs under new ids, whole or only the failed members of arrays."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from spillover.core.proposals import Act, Change
+from spillover.forms.jobs.reading import to_doc
+from spillover.model.ids import JobId
+from spillover.ports.commands import CommandError, ErrorKind
+from spillover.wire.api import Rerun
+from tests.support.inside import form
+from tests.support.served import Served, served
+from tests.support.waiting import until
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Served]:
+    async with served() as inside:
+        yield inside
+
+
+async def once(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+async def spec_of(server: Served, job: str) -> dict[str, Any]:
+    found = server.control.loop.state.jobs[JobId(job)]
+    spec = (await server.control.specs.get([found.spec]))[found.spec]
+    return dict(to_doc(spec)["spec"])
+
+
+async def submit(server: Served, name: str, **fields: object) -> str:
+    (job,) = await server.commands.submit([form(name, **fields)], "ada")
+    return job
+
+
+async def rerun(server: Served, *jobs: str, **asked: Any) -> list[str]:
+    return (await server.commands.rerun(Rerun(list(jobs), **asked), "bob")).jobs
+
+
+async def cancel(server: Served, *jobs: str) -> None:
+    await server.control.propose(Change(Act.CANCEL, tuple(map(JobId, jobs)), "ada"))
+
+
+async def swept(server: Served, *codes: int) -> str:
+    """Run an array with one member for each exit code."""
+    agent = await server.agent()
+    sweep = await submit(server, "sweep", array=f"1-{len(codes)}%1", walltime="1h")
+    for index, code in enumerate(codes, 1):
+        member = JobId(f"{sweep}.{index}")
+        await until(partial(server.jobs.__contains__, member), f"{member} to be placed", every=0.001)
+        await agent.end(member, code)
+    return sweep
+
+
+async def test_an_ended_job_runs_again_under_a_new_id_for_who_asks(server: Served) -> None:
+    train = await submit(server, "train", walltime="1h", env={"A": "1"}, key="nightly")
+    before = await spec_of(server, train)
+    await cancel(server, train)
+    await server.control.archive()
+    (again,) = await rerun(server, "train")
+    assert again != train
+    assert await spec_of(server, again) == before
+    assert server.control.loop.state.jobs[JobId(again)].user == "bob"
+
+
+async def test_fields_can_be_changed(server: Served) -> None:
+    train = await submit(server, "train", walltime="1h", env={"A": "1"})
+    (again,) = await rerun(server, train, changes={"spec": {"walltime": "2h", "env": {"B": "2"}}})
+    spec = await spec_of(server, again)
+    assert (spec["walltime"], spec["env"]) == ("2h", {"A": "1", "B": "2"})
+    with pytest.raises(CommandError, match="is not a duration") as wrong:
+        await rerun(server, train, changes={"spec": {"walltime": "long"}})
+    assert [problem.path for problem in wrong.value.problems] == ["changes.spec.walltime"]
+    with pytest.raises(CommandError, match="write metadata or spec"):
+        await rerun(server, train, changes={"walltime": "1h"})
+
+
+@pytest.mark.parametrize("archived", [False, True])
+async def test_only_failed_members_run_again_under_the_same_indexes(server: Served, archived: bool) -> None:
+    sweep = await swept(server, 0, 1, 7, 0, 1)
+    if archived:
+        await server.control.archive()
+    (again,) = await rerun(server, sweep, failed=True)
+    assert (await spec_of(server, again))["array"] == "2-3,5%1"
+    with pytest.raises(CommandError, match="the failed members keep their indexes"):
+        await rerun(server, sweep, failed=True, changes={"spec": {"array": "1-2"}})
+
+
+async def test_a_member_runs_again_under_its_index(server: Served) -> None:
+    sweep = await swept(server, 0, 1, 0)
+    (again,) = await rerun(server, f"{sweep}.2")
+    assert (await spec_of(server, again))["array"] == "2"
+
+
+async def test_what_has_not_failed_does_not_run_again_as_failed(server: Served) -> None:
+    sweep = await swept(server, 0, 0)
+    with pytest.raises(CommandError, match="has no failed members") as none:
+        await rerun(server, sweep, failed=True)
+    assert none.value.kind is ErrorKind.CONFLICT
+    waits = await submit(server, "waits", hold=True)
+    with pytest.raises(CommandError, match="has not failed: it is HELD"):
+        await rerun(server, waits, failed=True)
+
+
+async def test_all_run_again_or_none(server: Served) -> None:
+    train = await submit(server, "train")
+    before = len(server.control.loop.state.jobs)
+    with pytest.raises(CommandError, match="there is no job"):
+        await rerun(server, train, "unknown")
+    assert len(server.control.loop.state.jobs) == before
+
+
+async def test_a_job_waits_again_for_those_that_run_again_with_it(server: Served) -> None:
+    prepare = await submit(server, "prepare")
+    live = await submit(server, "live", hold=True)
+    after = [{"job": "prepare"}, {"job": "live", "on": "any"}]
+    train = await submit(server, "train", after=after)
+    await cancel(server, train, prepare)
+    await server.control.archive()
+    first, second = await rerun(server, prepare, train)
+    job = server.control.loop.state.jobs[JobId(second)]
+    assert {str(each.job) for each in job.extra.after} == {first, live}
+    (alone,) = await rerun(server, train)
+    assert [str(each.job) for each in server.control.loop.state.jobs[JobId(alone)].extra.after] == [live]
+
+
+async def test_inputs_that_are_gone_are_told_in_one_line(server: Served) -> None:
+    content, inputs = [b"one", b"two"], []
+    for at, data in enumerate(content):
+        digest = hashlib.sha256(data).hexdigest()
+        await server.blobs.put(digest, once(data))
+        inputs.append({"path": f"in{at}", "digest": digest, "size": len(data)})
+    train = await submit(server, "train", inputs=inputs)
+    await rerun(server, train)
+    await server.blobs.forget(frozenset(), 2**62)
+    with pytest.raises(CommandError) as gone:
+        await rerun(server, train)
+    assert gone.value.message == "train: the server no longer has in0, in1; submit it again from its files"
