@@ -123,6 +123,7 @@ def test_agents_may_ask_for_their_address_alone_and_only_admins_change_what_is_e
         "POST /v1/forecast",
         "PATCH /v1/jobs/{job}",
         "POST /v1/actions",
+        "POST /v1/rerun",
         "PUT /v1/blobs/{digest}",
         "POST /v1/blobs/missing",
         "POST /v1/jobs/{job}/results",
