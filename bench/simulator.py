@@ -121,7 +121,7 @@ def _measure(report: Report, options: Options) -> None:
 def spill(trace: str, owned: str, policy: str, *more: str, rented: str = "gpu=1") -> list[str]:
     """Return the command of one simulation."""
     given = ["--trace", trace, "--owned", owned, "--rented", rented, "--policy", policy, "--json"]
-    return [SPILL, "simulate", *given, *more]
+    return [SPILL, "simulate", *given, "--estimates", "true", *more]
 
 
 def cost_of(command: Sequence[str]) -> Cost:

@@ -145,7 +145,7 @@ BAD = [
     (("--skip-bad",), "--skip-bad is only allowed with --sacct"),
     (("--since", "1d", "--until", "2d"), "--since must be earlier than --until"),
     (("--since", "soon"), "argument --since: 'soon' is not a time; write an age"),
-    (("--estimates", "truth"), "argument --estimates: 'truth' is not valid; write then, runtime"),
+    (("--estimates", "truth"), "argument --estimates: 'truth' is not valid; write then, true"),
     (("--sacct", "none.txt", "--owned", "1x4gpu"), "none.txt: No such file or directory"),
     (("--sacct", "sacct.txt", "--owned", "four"), "--owned: 'four' is not a number of machines"),
     (

@@ -69,7 +69,7 @@ def test_star_costs_what_its_rules_say_with_the_first_hours_charged(
             f"{settings['cluster_size']}x8gpu",
         ),
         *("--policy", f"wait=star({settings['waiting_factor']}h,h={h}h,k={k}),place=best_fit"),
-        *("--rented", "gpu=1", "--json"),
+        *("--rented", "gpu=1", "--estimates", "true", "--json"),
     )
     assert typed.returncode == 0, typed.stderr
     assert json.loads(typed.stdout)["rented_cost"] == pytest.approx(units, abs=0.05)
@@ -86,6 +86,7 @@ def test_a_published_run_is_matched_job_for_job(path: Path, label: str, tmp_path
         tmp_path,
         *("--trace", str(path.with_name(f"{name}.csv.gz")), "--owned", f"{settings['cluster_size']}x8gpu"),
         *("--rented", "gpu=2.5", "--policy", policy_of(settings), "--json", "--jobs", "jobs.csv"),
+        *("--estimates", "true"),
         *("--warmup", str(settings.get("warmup_jobs", 0))),
     )
     assert typed.returncode == 0, typed.stderr

@@ -6,6 +6,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from spillover.cli import codes
 from spillover.cli.command import Context, UsageError
 from spillover.cli.printing.output import Cell, Column
@@ -15,6 +17,7 @@ from spillover.model.policy import PolicySet
 from spillover.model.policy_options import write_policies
 from spillover.model.units import so_many
 from spillover.policies.loading import UnknownPolicy, load
+from spillover.sim.estimates import Known, Told
 from spillover.sim.reports.failures import told_of
 from spillover.sim.reports.plot import Curve, Dot, check_plot, draw
 from spillover.sim.reports.report import fields, left_out, span
@@ -24,6 +27,8 @@ from spillover.sim.studies.workers import cores, simulate_all
 from spillover.sim.trace import Trace
 
 DEFAULT_OUT: Final = Path("spill-sweep.jsonl")
+KNOWN: Final = Column("KNOWN")
+"""What policies know about runtimes, if rows differ in that."""
 COLUMNS: Final = (
     Column("POLICY", gives=True),
     Column("RENTED", right=True, drops=2),
@@ -37,12 +42,14 @@ COLUMNS: Final = (
 )
 
 
-def sweep(args: Namespace, context: Context, study: Study, trace: Trace, base: PolicySet) -> int:
+def sweep(
+    args: Namespace, context: Context, study: Study, trace: Trace, base: PolicySet, tolds: Sequence[Told]
+) -> int:
     """Simulate every point without a stored result, and show all points."""
     picture = Path(args.plot) if args.plot else None
     if picture:
         check_plot(picture)
-    points = plan(args.sweep, base, study, trace.jobs)
+    points = plan(args.sweep, base, study, trace.jobs, tolds)
     _load(points)
     beside = picture.with_suffix(".jsonl") if picture else DEFAULT_OUT
     path = Path(args.out) if args.out else beside
@@ -54,9 +61,11 @@ def sweep(args: Namespace, context: Context, study: Study, trace: Trace, base: P
     if args.json:
         context.out.json([_fields(*one, study, trace) for one in zip(points, results, beaten, strict=True)])
     else:
-        context.out.sheet(_facts(base, trace))
+        context.out.sheet(_facts(base, trace, points))
         context.out.line()
-        context.out.table(COLUMNS, _rows(points, results, beaten))
+        several = len({point.known for point in points[1:]}) > 1
+        columns = (COLUMNS[0], KNOWN, *COLUMNS[1:]) if several else COLUMNS
+        context.out.table(columns, _rows(points, results, beaten, several=several))
     context.out.note(f"results are in {path}" + (f", the plot is in {picture}" if picture else ""))
     failed = [(point.label, one.failures) for point, one in zip(points, results, strict=True) if one.failures]
     for label, failures in failed:
@@ -90,7 +99,7 @@ def _simulate(
         took, jobs = monotonic() - began, len(todo) * len(trace.jobs)
         many = "1 simulation" if len(todo) == 1 else f"{len(todo):,} simulations"
         context.out.note(f"{many} in {took:.1f} s ({jobs / took:,.0f} jobs a second)")
-    return [kept[point.key] for point in points]
+    return [replace(kept[point.key], known=point.known) for point in points]
 
 
 def _load(points: Sequence[Point]) -> None:
@@ -102,14 +111,21 @@ def _load(points: Sequence[Point]) -> None:
             raise UsageError(f"--sweep: {point.label}: {error}") from None
 
 
-def _facts(base: PolicySet, trace: Trace) -> list[tuple[str, str]]:
+def _facts(base: PolicySet, trace: Trace, points: Sequence[Point]) -> list[tuple[str, str]]:
     """Return the facts that all points share."""
     told = [("policy", f"{write_policies(base)}, except where a row says otherwise")]
+    told.append(("policies know", _known(points)))
     return told + ([("left out", left_out(trace))] if trace.left_out or trace.not_jobs else [])
 
 
+def _known(points: Sequence[Point]) -> str:
+    """Say what policies know about runtimes; if points differ, by the word in their rows."""
+    known = list(dict.fromkeys(point.known for point in points[1:] or points))
+    return str(known[0]) if len(known) == 1 else "; ".join(f"{each.word}: {each}" for each in known)
+
+
 def _rows(
-    points: Sequence[Point], results: Sequence[StudyResult], beaten: Sequence[bool]
+    points: Sequence[Point], results: Sequence[StudyResult], beaten: Sequence[bool], *, several: bool
 ) -> list[list[str | Cell]]:
     """Return the table: each point compared with zero wait, the first point."""
     zero = results[0].statistics
@@ -118,6 +134,7 @@ def _rows(
         numbers = result.statistics
         texts = (
             _short(point.label),
+            *([point.known.word if point.curve else ""] if several else []),
             f"{numbers.rented_jobs:,}",
             f"{numbers.rented_cost:,.2f}",
             _change(zero.rented_cost - numbers.rented_cost, zero.rented_cost),
@@ -165,24 +182,22 @@ def _draw(
         Dot(one.statistics.rented_cost, one.statistics.mean_completion_s / 3600, point.value, worse)
         for point, one, worse in zip(points, results, beaten, strict=True)
     ]
+    names = ["", *curve_names(args.sweep)]
+    several = len({point.known for point in points[1:]}) > 1
+    found: dict[tuple[int, Known], list[Dot]] = {}
+    for point, dot, is_right in zip(points, dots, right, strict=True):
+        if is_right and point.curve:
+            found.setdefault((point.curve, point.known), []).append(dot)
     curves = [
-        Curve(
-            name,
-            [
-                dot
-                for point, dot, is_right in zip(points, dots, right, strict=True)
-                if is_right and point.curve == number
-            ],
-        )
-        for number, name in enumerate(curve_names(args.sweep), 1)
+        Curve(f"{names[number]}, {known.word}" if several else names[number], some)
+        for (number, known), some in found.items()
     ]
-    curves = [curve for curve in curves if curve.dots]
     jobs = results[0].statistics.jobs
     draw(
         picture,
         curves,
         dots[0],
-        f"{_name(study.trace)}: {so_many(jobs)} on {args.owned}, rented at {args.rented}",
+        f"{_name(study.trace)}: {so_many(jobs)} on {args.owned}, rented at {args.rented}\npolicies know {_known(points)}",
         args.currency,
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from math import exp
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spillover.sim.trace import TraceJob
@@ -20,6 +21,55 @@ class Told(StrEnum):
     """No estimates: the scheduler uses only what it learns."""
     THEN = "then"
     """The estimate of the time when the job really ran, if its history has one."""
+
+
+class Known(Struct, frozen=True):
+    """What policies know about runtimes in a simulation."""
+
+    told: Told = Told.RUNTIME
+    normal: float = 0.0
+    """Standard deviation of the relative error of true runtimes."""
+    lognormal: float = 0.0
+    """Standard deviation of the error of the logarithm of true runtimes."""
+
+    @property
+    def error(self) -> str:
+        """The random error of true runtimes as written on the command line; empty if there is none."""
+        if self.told is not Told.RUNTIME:
+            return ""
+        return (
+            f"normal({self.normal:g})"
+            if self.normal
+            else f"lognormal({self.lognormal:g})"
+            if self.lognormal
+            else ""
+        )
+
+    @property
+    def word(self) -> str:
+        """The same in one word, for tables and curves."""
+        if self.told is Told.RUNTIME:
+            return self.error or "true"
+        return self.told.value
+
+    def __str__(self) -> str:
+        match self.told:
+            case Told.RUNTIME if self.error:
+                return f"the true runtimes, with a random error of {self.error}"
+            case Told.RUNTIME:
+                return "the true runtimes, which nobody knows in reality"
+            case Told.WALLTIME:
+                return "the walltimes that users asked for, and how long earlier jobs ran"
+            case Told.NOTHING:
+                return "only how long earlier jobs ran"
+            case Told.THEN:
+                return "what they knew then: estimates, walltimes and predictions of the time"
+
+
+def usual(jobs: Sequence[TraceJob]) -> Told:
+    """Return what policies know unless somebody chooses: walltimes if at least half of the jobs state one."""
+    limited = sum(1 for job in jobs if job.walltime is not None)
+    return Told.WALLTIME if limited and 2 * limited >= len(jobs) else Told.RUNTIME
 
 
 def with_estimates(

@@ -53,6 +53,16 @@ def printed(output: Output | None = None, **changes: Any) -> str:
     return output.out.getvalue()
 
 
+def test_a_back_test_says_what_its_policies_know() -> None:
+    assert (
+        "estimates   policies know what they knew then: estimates, walltimes and predictions of the time\n"
+        in printed()
+    )
+    assert "estimates   policies know the true runtimes, which nobody knows in reality\n" in printed(
+        told=Told.RUNTIME
+    )
+
+
 def test_no_error_is_as_it_happened_and_an_error_says_how_far_and_to_which_side() -> None:
     assert {text for _, text in error_facts(EXACT)} == {"as it happened"}
     off = msgspec.structs.replace(
@@ -84,6 +94,7 @@ def test_the_whole_of_it() -> None:
     assert printed().splitlines() == [
         "history     2 jobs from 2027-01-15 08:00:00 UTC to 2027-01-15 08:00:01 UTC",
         "left out    1 job that never ran, 2 wrong rows",
+        "estimates   policies know what they knew then: estimates, walltimes and predictions of the time",
         "really ran  wait=never,backfill=strict,order=fifo,place=best_fit",
         "policy      wait=zero,backfill=out_of_order,order=fifo,place=best_fit",
         "",

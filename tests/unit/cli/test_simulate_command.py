@@ -181,10 +181,13 @@ def test_a_sweep_says_what_its_points_share_and_names_them_alike(spill: Type, tm
     asked = ("--trace", "t.csv", *SMALL[2:], "--skip-bad", "--policy", "order=sjf", "--processes", "1")
     sweeps = ("--sweep", "wait=compute(0.02)", "--sweep", "backfill=strict,wait=compute(0.02,max_queue=30)")
     lines = spill(*asked, *sweeps).out.splitlines()
-    assert lines[0].startswith("policy    wait=compute(0.076,max_queue=30),backfill=out_of_order,order=sjf,")
+    assert lines[0].startswith(
+        "policy         wait=compute(0.076,max_queue=30),backfill=out_of_order,order=sjf,"
+    )
     assert lines[0].endswith(", except where a row says otherwise")
-    assert lines[1] == "left out  1 wrong row"
-    assert [line.split()[0] for line in lines[4:]] == [
+    assert lines[1] == "policies know  the true runtimes, which nobody knows in reality"
+    assert lines[2] == "left out       1 wrong row"
+    assert [line.split()[0] for line in lines[5:]] == [
         "zero",
         "compute(0.02)",
         "backfill=strict,compute(0.02,max_queue=30)",
@@ -234,3 +237,63 @@ def test_the_machines_of_a_graph_are_simulated(spill: Type) -> None:
     flat = spill(*common, "--owned", "4x8cpu")
     assert flat.code == 2
     assert "within: there is no level 'rack' (first in job b); --owned has node" in flat.err[0]
+
+
+LIMITED = """submit_s,runtime_s,gpus,user,req_walltime_s
+0,3600,8,ann,3600
+1,7200,1,ann,36000
+2,60,8,bob,36000
+"""
+
+
+def test_policies_know_what_the_users_of_a_trace_said_unless_one_asks_for_the_ideal(spill: Type) -> None:
+    Path("t.csv").write_text(LIMITED)
+    asked = ("--trace", "t.csv", *SMALL[2:], "--policy", "wait=runtime(0.5)")
+    usual, true = spill(*asked), spill(*asked, "--estimates", "true")
+    walltimes = "policies know   the walltimes that users asked for, and how long earlier jobs ran\n"
+    assert walltimes in usual.out
+    assert "policies know   the true runtimes, which nobody knows in reality\n" in true.out
+    told = [json.loads(spill(*asked, *more, "--json").out) for more in ((), ("--estimates", "runtime"))]
+    assert [one["estimates"] for one in told] == ["walltime", "runtime"]
+    assert told[0]["mean_wait_s"] > told[1]["mean_wait_s"], "the longer the walltime, the longer the wait"
+    noisy = json.loads(spill(*asked, "--estimate-error", "lognormal(0.5)", "--json").out)
+    assert (noisy["estimates"], noisy["estimate_error"]) == ("runtime", "lognormal(0.5)")
+
+
+def test_a_trace_with_few_walltimes_is_simulated_with_true_runtimes(spill: Type) -> None:
+    rows = [row.rpartition(",")[0] + "," for row in LIMITED.splitlines()[2:]]
+    Path("t.csv").write_text("\n".join([*LIMITED.splitlines()[:2], *rows]))
+    asked = ("--trace", "t.csv", *SMALL[2:])
+    assert json.loads(spill(*asked, "--json").out)["estimates"] == "runtime"
+    some = spill(*asked, "--estimates", "walltime")
+    assert "spill: 2 jobs have no walltime; policies know only how long earlier jobs ran of those" in some.err
+
+
+def test_a_sweep_compares_what_policies_know(spill: Type) -> None:
+    Path("t.csv").write_text(LIMITED)
+    asked = ("--trace", "t.csv", *SMALL[2:], "--estimates", "true,walltime", "--processes", "1")
+    sweep = ("--sweep", "wait=runtime(0.5..1/2)", "--sweep", "wait=compute(0.1,estimate_error=0.5)")
+    typed = spill(*asked, *sweep, "--plot", "both.svg")
+    lines = typed.out.splitlines()
+    assert lines[1].startswith(
+        "policies know  true: the true runtimes, which nobody knows in reality; walltime: "
+    )
+    assert [line.split()[:2] for line in lines[5:]] == [
+        ["runtime(0.5)", "true"],
+        ["runtime(1)", "true"],
+        ["runtime(0.5)", "walltime"],
+        ["runtime(1)", "walltime"],
+        ["compute(0.1,estimate_error=0.5)", "normal(0.5)"],
+    ]
+    picture = Path("both.svg").read_text()
+    assert all(name in picture for name in ("runtime, true", "runtime, walltime", "policies know true: "))
+    points = json.loads(spill(*asked, *sweep, "--json", "--out", "both.jsonl").out)
+    told = [(one["curve"], one["estimates"], one["estimate_error"]) for one in points[1:]]
+    assert told == [*[(1, "runtime", None)] * 2, *[(1, "walltime", None)] * 2, (2, "runtime", "normal(0.5)")]
+
+
+def test_what_policies_cannot_know_is_refused(spill: Type) -> None:
+    several = spill(*SMALL, "--estimates", "true,walltime")
+    assert (several.code, several.err) == (2, ["spill: --estimates takes several only with --sweep"])
+    wrong = spill(*SMALL, "--estimates", "walltime", "--estimate-error", "normal(0.5)")
+    assert wrong.err == ["spill: --estimate-error is not allowed with --estimates walltime"]

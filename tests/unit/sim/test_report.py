@@ -55,6 +55,7 @@ def test_programs_get_every_number_and_what_was_simulated() -> None:
     assert set(need.split()) <= told.keys()
     assert {"owned_utilization", "system_utilization"} <= told.keys()
     assert (told["policy"], told["seed"], told["warmup"]) == ("wait=zero", 7, 0)
+    assert (told["estimates"], told["estimate_error"]) == ("runtime", None)
     assert (told["left_out"], told["not_jobs"], told["rented_jobs"]) == (3, 4, 1)
 
 

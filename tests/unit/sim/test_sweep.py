@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from spillover.forms.policystring import read_policies
 from spillover.forms.problems import BadForm
+from spillover.sim.estimates import Told
 from spillover.sim.fleet import read_owned, read_rented
 from spillover.sim.reports.plot import Curve, Dot, check_plot, draw
 from spillover.sim.reports.statistics import Statistics
@@ -93,9 +94,12 @@ def test_several_processes_give_what_one_gives() -> None:
 def test_an_error_of_estimates_among_the_options_is_not_for_the_engine() -> None:
     jobs = read_jobs(STUDY).jobs
     exact, _ = run(STUDY, jobs, read_policies("wait=compute(0.1)"))
+    limited = replace(STUDY, told=Told.WALLTIME)  # the option says more of its policy than the study does
+    same, _ = run(limited, jobs, read_policies("wait=compute(0.1,estimate_error=0.9)", study=True))
     option, _ = run(STUDY, jobs, read_policies("wait=compute(0.1,estimate_error=0.9)", study=True))
     flag, _ = run(replace(STUDY, normal=0.9), jobs, read_policies("wait=compute(0.1)"))
-    assert option.statistics == flag.statistics
+    assert option.statistics == flag.statistics == same.statistics
+    assert [one.known.word for one in (exact, option, same)] == ["true", "normal(0.9)", "normal(0.9)"]
     assert option.statistics != exact.statistics
     assert option.policy.startswith("wait=compute(0.1,estimate_error=0.9)")
 

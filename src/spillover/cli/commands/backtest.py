@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SLURM = "order=fifo,backfill=easy,wait=never,place=first_fit"
 """The policies that come closest to a usual Slurm configuration."""
-_TOLD = ("then", "runtime", "walltime", "nothing")
+_TOLD = ("then", "true", "walltime", "nothing")
 _SOME = 25_000
 """Jobs between two progress messages while reading."""
 _LONG = 50_000
@@ -54,7 +54,7 @@ def _configure(parser: ArgumentParser) -> None:
         type=_told,
         default="then",
         metavar="WHAT",
-        help="runtime estimates given to policies: then (the estimates of the time), runtime, walltime or nothing",
+        help="runtime estimates given to policies: then (the estimates of the time), true, walltime or nothing",
     )
     add(
         "--warmup",
@@ -88,9 +88,9 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _told(text: str) -> str:
     """Parse which runtime estimates policies get."""
-    if text not in _TOLD:
+    if text not in {*_TOLD, "runtime"}:  # the earlier name of `true`
         raise ArgumentTypeError(f"{text!r} is not valid; write {', '.join(_TOLD[:-1])} or {_TOLD[-1]}")
-    return text
+    return "runtime" if text == "true" else text
 
 
 def _run(args: Namespace, context: Context) -> int:
@@ -125,7 +125,7 @@ def _run(args: Namespace, context: Context) -> int:
         assumed = bool(args.sacct and not args.really)
         show(
             context.out,
-            Shown(found, history, ruling, currency, args.warmup, args.all_projects, assumed),
+            Shown(found, history, ruling, currency, args.warmup, args.all_projects, assumed, told),
         )
     for remark in history.remarks:
         context.out.note(remark)

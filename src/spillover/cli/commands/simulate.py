@@ -12,6 +12,7 @@ from spillover.cli.command import Command, Context, UsageError, add_json
 
 if TYPE_CHECKING:
     from spillover.model.policy import PolicySet
+    from spillover.sim.estimates import Told
     from spillover.sim.studies.study import Study
     from spillover.sim.trace import Trace
 
@@ -54,9 +55,8 @@ def _configure(parser: ArgumentParser) -> None:
     add(
         "--estimates",
         type=_told,
-        default="runtime",
         metavar="WHAT",
-        help="runtime estimates given to policies: runtime, walltime or nothing",
+        help="what policies know about runtimes: true, walltime or nothing (default: walltime if most jobs of the trace state one, else true); with --sweep also several, such as true,walltime",
     )
     add(
         "--estimate-error",
@@ -108,11 +108,12 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _told(text: str) -> str:
-    """Parse which runtime estimates the scheduler gets."""
-    if text not in {"runtime", "walltime", "nothing"}:
-        raise ArgumentTypeError(f"{text!r} is not valid; write runtime, walltime or nothing")
-    return text
+def _told(text: str) -> list[str]:
+    """Parse which runtime estimates the scheduler gets; `runtime` is the earlier name of `true`."""
+    words = ["runtime" if word == "true" else word for word in text.split(",")]
+    if len(set(words)) < len(words) or not {*words} <= {"runtime", "walltime", "nothing"}:
+        raise ArgumentTypeError(f"{text!r} is not valid; write true, walltime or nothing, each at most once")
+    return words
 
 
 def _error(text: str) -> tuple[float, float]:
@@ -140,14 +141,14 @@ def _run(args: Namespace, context: Context) -> int:
     try:
         _check(args)
         study, policies, trace = _read(args)
-        _remark(args.rented, study, trace, context)
+        _remark(args, study, trace, context)
     finally:
         gc.freeze()  # the collector need not search modules and jobs, which stay
         gc.enable()
     if args.sweep:
         from spillover.cli.sweeps import sweep  # noqa: PLC0415 - heavy
 
-        return sweep(args, context, study, trace, policies)
+        return sweep(args, context, study, trace, policies, _tolds(args, trace))
     return _single(args, context, study, trace, policies, started)
 
 
@@ -162,13 +163,25 @@ def _load_msgspec() -> None:
 
 def _read(args: Namespace) -> "tuple[Study, PolicySet, Trace]":
     """Read the options, the policies and the jobs."""
+    from msgspec.structs import replace  # noqa: PLC0415 - heavy
+
     from spillover.forms.policystring import read_policies  # noqa: PLC0415 - heavy
     from spillover.sim.studies.study import read_jobs  # noqa: PLC0415 - heavy
 
     study = _study(args)
     policies = read_policies("".join(args.policy), "--policy", study=True)
     _load(policies)
-    return study, policies, read_jobs(study)
+    trace = read_jobs(study)
+    return replace(study, told=_tolds(args, trace)[0]), policies, trace
+
+
+def _tolds(args: Namespace, trace: "Trace") -> "list[Told]":
+    """Return what policies know about runtimes: as asked, or what is usual for the trace."""
+    from spillover.sim.estimates import Told, usual  # noqa: PLC0415 - heavy
+
+    if args.estimates:
+        return [Told(each) for each in args.estimates]
+    return [Told.RUNTIME if any(args.estimate_error) else usual(trace.jobs)]
 
 
 def _check(args: Namespace) -> None:
@@ -184,8 +197,11 @@ def _check(args: Namespace) -> None:
         problems.append("--policy is given twice; to compare policies, use --sweep for each of them")
     if args.jobs and args.sweep:
         problems.append("--jobs is not allowed with --sweep")
-    if args.estimates != "runtime" and any(args.estimate_error):
-        problems.append(f"--estimate-error is not allowed with --estimates {args.estimates}")
+    told = args.estimates or ["runtime"]
+    if "runtime" not in told and any(args.estimate_error):
+        problems.append(f"--estimate-error is not allowed with --estimates {','.join(told)}")
+    if len(told) > 1 and not args.sweep:
+        problems.append("--estimates takes several only with --sweep")
     folder = os.path.dirname(args.jobs or "")  # noqa: PTH120 - pathlib takes as long to load as a small trace to read
     if folder and not os.path.isdir(folder):  # noqa: PTH112 - likewise
         problems.append(f"--jobs: folder {folder} does not exist")
@@ -203,7 +219,7 @@ def _study(args: Namespace) -> "Study":
 
     fleet, rent = read_site(args.owned, args.rented)
     normal, lognormal = args.estimate_error
-    told = Told(args.estimates)
+    told = Told((args.estimates or ["runtime"])[0])
     return Study(
         args.trace,
         fleet,
@@ -258,7 +274,7 @@ def _single(
     return codes.POLICY_FAILED if result.failures else codes.OK
 
 
-def _remark(rented: str, study: "Study", trace: "Trace", context: Context) -> None:
+def _remark(args: Namespace, study: "Study", trace: "Trace", context: Context) -> None:
     """Print notes on inputs that may surprise the user."""
     from spillover.sim.fleet import unpriced  # noqa: PLC0415 - heavy
     from spillover.sim.traces.places import bound_to_nodes  # noqa: PLC0415 - heavy
@@ -272,12 +288,16 @@ def _remark(rented: str, study: "Study", trace: "Trace", context: Context) -> No
             context.out.note(f"{some} no GPUs and never {never}; --owned has no CPUs (write 64x8gpu,48cpu)")
     if not fleet.node.gpu and any(job.gpus for job in trace.jobs):
         context.out.note("jobs with GPUs never run on owned machines, because --owned has no GPUs")
+    unlimited = sum(1 for job in trace.jobs if job.walltime is None)
+    if unlimited and "walltime" in _tolds(args, trace):
+        some = "1 job has" if unlimited == 1 else f"{unlimited:,} jobs have"
+        context.out.note(f"{some} no walltime; policies know only how long earlier jobs ran of those")
     if bound := sum(1 for job in trace.jobs if job.topology is not None and bound_to_nodes(job.topology)):
         some = "1 job with" if bound == 1 else f"{bound:,} jobs with"
         context.out.note(
             f"{some} spread, exclusive, pin or gpu_link {'is' if bound == 1 else 'are'} never rented"
         )
-    for line in unpriced(rented, fleet, trace.jobs):
+    for line in unpriced(args.rented, fleet, trace.jobs):
         context.out.note(line)
 
 

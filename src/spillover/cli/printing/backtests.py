@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from spillover.cli.printing.output import Cell, Column, Output, Row
 from spillover.cli.printing.shown import NOTHING, money
 from spillover.model.units import format_moment, so_many
+from spillover.sim.estimates import Known, Told
 from spillover.sim.reports.report import COLUMNS, rows, span, write_csv
 from spillover.sim.reports.statistics import Statistics
 from spillover.sim.studies.backtest import Backtest, Run
@@ -41,6 +42,8 @@ class Shown(NamedTuple):
     all_projects: bool
     assumed: bool
     """Whether the policy that really decided is only assumed."""
+    told: Told = Told.THEN
+    """What the simulated policies know about runtimes."""
 
 
 def show(out: Output, shown: Shown) -> None:
@@ -138,6 +141,7 @@ def _facts(shown: Shown, names: Sequence[str]) -> list[tuple[str, str]]:
     if changes := len(shown.ruling.changes):
         times = "once" if changes == 1 else f"{changes} times"
         really += f" at first, then changed {times}; the simulation changes too (see spill policy history)"
+    told.append(("estimates", f"policies know {Known(shown.told)}"))
     told.append(("really ran", really))
     return told + [(name, one.policy) for name, one in zip(names, found.policies, strict=True)]
 

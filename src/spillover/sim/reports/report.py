@@ -23,6 +23,7 @@ def facts(result: StudyResult, study: Study, trace: Trace) -> list[tuple[str, st
     told = [("policy", result.policy), ("jobs", f"{numbers.jobs:,}{left}")]
     told += [("left out", left_out(trace))] if trace.left_out or trace.not_jobs else []
     told += [
+        ("policies know", str(result.known)),
         ("rented", rented(numbers)),
         *([("machines", machines(numbers.pool))] if numbers.pool is not None else []),
         ("wait", waits(numbers)),
@@ -48,6 +49,8 @@ def fields(result: StudyResult, study: Study, trace: Trace) -> dict[str, Any]:
         "policy": result.policy,
         "seed": study.seed,
         "warmup": study.warmup,
+        "estimates": result.known.told,
+        "estimate_error": result.known.error or None,
         "left_out": trace.left_out,
         "not_jobs": trace.not_jobs,
         "policy_failures": [asdict(one) for one in result.failures],

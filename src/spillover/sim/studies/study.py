@@ -9,7 +9,7 @@ from spillover.forms.problems import BadForm, FormProblem
 from spillover.model.ids import ClusterName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.policy_options import write_policies
-from spillover.sim.estimates import Told, with_estimates
+from spillover.sim.estimates import Known, Told, with_estimates
 from spillover.sim.outcome import JobOutcome
 from spillover.sim.pools import PoolNumbers
 from spillover.sim.reports.failures import JobFailure
@@ -50,6 +50,8 @@ class StudyResult(Struct, frozen=True):
     statistics: Statistics
     failures: tuple[JobFailure, ...] = ()
     """Policies of installed packages that failed; if any did, the numbers are not valid."""
+    known: Known = Known()
+    """What the policies knew about runtimes."""
 
 
 def read_jobs(study: Study) -> Trace:
@@ -73,14 +75,9 @@ def run(
     study: Study, jobs: Sequence[TraceJob], policies: PolicySet, ended: Ended | None = None
 ) -> tuple[StudyResult, Sequence[JobOutcome]]:
     """Simulate and summarise; `ended` is called from time to time with the number of ended jobs."""
-    asked, normal = for_engine(policies)
-    told = with_estimates(
-        jobs,
-        study.told,
-        study.seed,
-        normal=normal or study.normal,
-        lognormal=0.0 if normal else study.lognormal,
-    )
+    asked, _ = for_engine(policies)
+    known = known_to(study, policies)
+    told = with_estimates(jobs, known.told, study.seed, normal=known.normal, lognormal=known.lognormal)
     failures: list[JobFailure] = []
     setting = Setting(study.fleet, study.rent, asked, study.reserved)
     pools: dict[ClusterName, PoolNumbers] = {}
@@ -89,7 +86,13 @@ def run(
     numbers = summarize(jobs, outcomes, study.fleet, counted)
     if RENTED in pools:
         numbers = replace(numbers, rented_cost=pools[RENTED].paid, pool=pools[RENTED])
-    return StudyResult(write_policies(policies), numbers, tuple(failures)), outcomes
+    return StudyResult(write_policies(policies), numbers, tuple(failures), known), outcomes
+
+
+def known_to(study: Study, policies: PolicySet) -> Known:
+    """Return what policies know about runtimes; an `estimate_error` among their options comes before the study."""
+    _, normal = for_engine(policies)
+    return Known(normal=normal) if normal else Known(study.told, study.normal, study.lognormal)
 
 
 def for_engine(policies: PolicySet) -> tuple[PolicySet, float]:

@@ -7,16 +7,18 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spillover import __version__
 from spillover.forms.policystring import points, read_policies
 from spillover.forms.problems import BadForm, FormProblem
 from spillover.model.policy import PolicySet
 from spillover.model.policy_options import write_policies
+from spillover.sim.estimates import Known, Told
 from spillover.sim.reports.failures import JobFailure
 from spillover.sim.reports.statistics import Statistics
 from spillover.sim.studies.provenance import made_of
-from spillover.sim.studies.study import Study, StudyResult
+from spillover.sim.studies.study import Study, StudyResult, known_to
 from spillover.sim.trace import TraceJob
 
 _START: Final = b'{"key":"'
@@ -35,6 +37,8 @@ class Point(Struct, frozen=True):
     policies: PolicySet
     key: str
     """Digest of everything that the result depends on."""
+    known: Known = Known()
+    """What its policies know about runtimes."""
 
 
 class Kept(Struct, frozen=True):
@@ -46,15 +50,29 @@ class Kept(Struct, frozen=True):
     failures: tuple[JobFailure, ...] = ()
 
 
-def plan(sweeps: Sequence[str], base: PolicySet, study: Study, jobs: Sequence[TraceJob]) -> list[Point]:
-    """Return all points, curve by curve, after zero wait."""
-    content = content_digest(study, jobs)
+def plan(
+    sweeps: Sequence[str],
+    base: PolicySet,
+    study: Study,
+    jobs: Sequence[TraceJob],
+    tolds: Sequence[Told] = (),
+) -> list[Point]:
+    """Return all points, curve by curve, after zero wait. Each sweep is done with each of `tolds`, if there are any."""
+    studies = [replace(study, told=told) for told in tolds] or [study]
+    contents = [content_digest(each, jobs) for each in studies]
     zero = read_policies("wait=zero", base=base)
-    found = [Point(0, "wait=zero", "", zero, _key(content, zero))]
+    found = [Point(0, "wait=zero", "", zero, _key(contents[0], zero), known_to(studies[0], zero))]
     for number, sweep in enumerate(sweeps, 1):
-        for step in points(sweep, "--sweep"):
-            policies = read_policies(step.line, "--sweep", base=base, study=True)
-            found.append(Point(number, step.label, step.value, policies, _key(content, policies)))
+        steps = list(points(sweep, "--sweep"))
+        there: set[tuple[str, Known]] = set()
+        for each, content in zip(studies, contents, strict=True):
+            for step in steps:
+                policies = read_policies(step.line, "--sweep", base=base, study=True)
+                known = known_to(each, policies)
+                if (step.label, known) not in there:  # an error among its options comes before `tolds`
+                    there.add((step.label, known))
+                    key = _key(content, policies)
+                    found.append(Point(number, step.label, step.value, policies, key, known))
     return found
 
 

@@ -7,7 +7,10 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context, parent_process
 from threading import Thread
 
+from msgspec.structs import replace
+
 from spillover.model.policy import PolicySet
+from spillover.sim.estimates import Told
 from spillover.sim.studies.study import Study, StudyResult, read_jobs, run
 from spillover.sim.studies.sweep import Point
 from spillover.sim.trace import TraceJob
@@ -27,7 +30,7 @@ def simulate_all(
     """Yield each point with its result when it is done."""
     if min(processes, len(points)) <= 1:
         for point in points:
-            yield point, run(study, jobs, point.policies)[0]
+            yield point, run(replace(study, told=point.known.told), jobs, point.policies)[0]
         return
     pool = ProcessPoolExecutor(min(processes, len(points)), get_context("spawn"), _start, (study,))
     before = signal.getsignal(signal.SIGINT)
@@ -35,7 +38,7 @@ def simulate_all(
         # Workers inherit the ignored SIGINT: on Ctrl-C only this process reacts, and ends them quietly.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         futures: dict[Future[StudyResult], Point] = {
-            pool.submit(_run, point.policies): point for point in points
+            pool.submit(_run, point.policies, point.known.told): point for point in points
         }
         signal.signal(signal.SIGINT, before)
         for future in as_completed(futures):
@@ -74,8 +77,9 @@ def _wait_for_parent() -> None:
         os._exit(1)
 
 
-def _run(policies: PolicySet) -> StudyResult:
+def _run(policies: PolicySet, told: Told) -> StudyResult:
     """Simulate one point."""
     if _at_work is None:
         raise RuntimeError("the process was not started as a worker")
-    return run(*_at_work, policies)[0]
+    study, jobs = _at_work
+    return run(replace(study, told=told), jobs, policies)[0]
