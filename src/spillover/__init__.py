@@ -3,11 +3,12 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from spillover.checkpoints import checkpoint
     from spillover.client import Client
 
 __version__ = "0.4.0"
 
-__all__ = ["Client", "__version__"]
+__all__ = ["Client", "__version__", "checkpoint"]
 
 
 def __getattr__(name: str) -> object:
@@ -16,4 +17,8 @@ def __getattr__(name: str) -> object:
         from spillover.client import Client  # noqa: PLC0415 - heavy, and not every import needs it
 
         return Client
+    if name == "checkpoint":
+        from spillover.checkpoints import checkpoint  # noqa: PLC0415 - tasks that do not ask need none
+
+        return checkpoint
     raise AttributeError(f"module 'spillover' has no attribute {name!r}")

@@ -94,6 +94,29 @@ def heed(name, seconds):
 def contexts(_):
     return [os.getpid(), sum(type(each).__name__ == "_Context" for each in gc.get_objects())]
 
+def work(most):
+    import threading
+    from spillover import checkpoint
+    saved = []
+    asked = threading.Event()
+    def ask():
+        while not checkpoint():
+            time.sleep(0.001)
+        asked.set()
+    threading.Thread(target=ask).start()
+    asked.wait(most)
+    return asked.is_set()
+
+def stops(most):
+    from spillover import checkpoint
+    print("works", flush=True)
+    until = time.monotonic() + most
+    while time.monotonic() < until:
+        if checkpoint():
+            print("saves", flush=True)
+            return "saved"
+        time.sleep(0.001)
+
 async def later():
     return "later"
 """
@@ -164,6 +187,24 @@ async def test_an_agent_offers_the_version_of_the_interpreter_that_it_was_given(
         "python",
         "python:3.42",
     ]
+
+
+async def test_calls_ask_whether_to_save_before_their_walltime_each_for_itself(
+    server: ScriptedServer, agent: AgentProcess, workdir: Path
+) -> None:
+    for job in ("a", "b"):
+        grant = a_call(job, "work", 15, workdir=workdir, walltime=20 * SECOND)
+        grant.task.signal, grant.task.signal_before = "TERM", 19 * SECOND + SECOND // 2
+        assert json.loads((await result_of(server, grant)).value) is True
+    assert not list((agent.folder / "signals").iterdir())
+
+
+async def test_a_call_that_is_stopped_saves_in_its_grace(
+    server: ScriptedServer, agent: AgentProcess, workdir: Path
+) -> None:
+    done = await result_of(server, a_call("a", "stops", 15, workdir=workdir, walltime=SECOND))
+    assert (done.outcome, json.loads(done.value)) == (pb.WALLTIME, "saved")
+    assert await output_of(server, "a") == b"works\nsaves\n"
 
 
 async def test_a_call_returns_plain_data(server: ScriptedServer, agent: AgentProcess, workdir: Path) -> None:

@@ -78,6 +78,25 @@ async def test_a_task_that_dies_of_a_signal_is_reported_with_it(
     assert (done.outcome, done.signal, done.HasField("exit_code")) == (pb.EXITED, signal.SIGUSR1, False)
 
 
+NOTICED = """
+trap 'echo noticed' USR1
+sleep 1000 & asleep=$!
+echo ready
+wait
+kill -0 $asleep && echo "the other sleeps on"
+"""
+
+
+async def test_the_signal_before_a_walltime_goes_to_those_who_handle_it(
+    server: ScriptedServer, agent: AgentProcess
+) -> None:
+    grant = a_grant("a", NOTICED, walltime=20 * SECOND)
+    grant.task.signal, grant.task.signal_before = "USR1", 19 * SECOND + SECOND // 2
+    done = await result_of(server, grant)
+    assert (done.outcome, done.exit_code) == (pb.EXITED, 0)
+    assert await output_of(server, "a") == b"ready\nnoticed\nthe other sleeps on\n"
+
+
 async def test_words_are_run_as_they_are(server: ScriptedServer, agent: AgentProcess) -> None:
     await result_of(server, a_grant("a", argv=("printf", "%s|", "a b", "$HOME", "*")))
     assert await output_of(server, "a") == b"a b|$HOME|*|"

@@ -232,6 +232,13 @@ async def test_a_typed_job_may_be_held_and_an_array_limited(program: Program) ->
     assert dict(sweep.members) == {"HELD": 8, "PLACED": 1}
 
 
+async def test_a_typed_job_may_want_a_signal_before_its_walltime(program: Program) -> None:
+    (found,) = await program.submit(job(walltime=Duration(seconds=600), signal_before=Duration(seconds=60)))
+    stored = program.control.loop.state.jobs[JobId(found)]
+    spec = (await program.control.specs.get([stored.spec]))[stored.spec]
+    assert (spec.signal, spec.signal_before) == ("TERM", 60 * SECOND)
+
+
 async def test_a_typed_gang_of_elastic_size_takes_what_fits(program: Program) -> None:
     (found,) = await program.submit(job(most_tasks=8))
     (status,) = await program.status(found)

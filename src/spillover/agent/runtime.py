@@ -24,6 +24,7 @@ from spillover.agent.leases.values import (
     GangStart,
     HandOver,
     Instruction,
+    Notify,
     Prefetch,
     Prepare,
     Readiness,
@@ -84,6 +85,10 @@ class TaskRunner(Protocol):
 
     def signal(self, lease: Lease, task: Task, *, kill: bool) -> None:
         """Terminate or kill a task. One that has not begun never will."""
+        ...
+
+    def notify(self, lease: Lease, task: Task) -> None:
+        """Send a task the signal before its walltime."""
         ...
 
     async def name_output(self, lease: Lease, task: Task) -> None:
@@ -169,6 +174,10 @@ class AgentRuntime:
                 case Signal(lease, kill):
                     if (run := running.get(lease)) is not None:
                         self._runner.signal(lease, run.task, kill=kill)
+                case Notify(lease):
+                    if (run := running.get(lease)) is not None:
+                        log.info("sending %s to %s before its walltime", run.task.signal, lease.job)
+                        self._runner.notify(lease, run.task)
                 case ForgetResult(lease, verdict):
                     self._spool.forget(lease)
                     self._flush_soon()

@@ -379,6 +379,10 @@ class JobSpec(Struct, frozen=True):
     """The same for its errors."""
     append: bool = False
     """Whether it appends to these files; otherwise they are truncated when a task starts."""
+    signal: str = ""
+    """The signal that each task gets before its walltime, such as `USR1`; empty is none."""
+    signal_before: int = 0
+    """Nanoseconds before the walltime at which it comes."""
 
     @property
     def digests(self) -> tuple[str, ...]:

@@ -225,6 +225,16 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
         Quantity | None,
         Meta(description="Time limit, such as 2h. Then the job gets TERM, and KILL after `grace`."),
     ] = None
+    signal_before: Annotated[
+        Quantity | None,
+        Meta(
+            description="How long before the walltime each task gets `signal`, such as 2m, so that it can save its work."
+        ),
+    ] = None
+    signal: Annotated[
+        str | None,
+        Meta(description="The signal that comes before the walltime, such as USR1; default: TERM."),
+    ] = None
     estimate: Annotated[
         Quantity | None,
         Meta(description="Expected runtime; default: the walltime, else predicted from past jobs."),

@@ -101,6 +101,8 @@ _SPEC_OF_0_4: Final = frozenset(JobSpec.__struct_fields__) - {
     "stdout",
     "stderr",
     "append",
+    "signal",
+    "signal_before",
 }
 _SHAPE: Final[list[object]] = msgspec.msgpack.decode(_encoder.encode(Shape(Resources())))
 _TERMS: Final[list[object]] = msgspec.msgpack.decode(_encoder.encode(Terms()))

@@ -100,6 +100,8 @@ def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0, rank: 
         grace=spec.terms.grace,
         lost_after=spec.terms.lost_after,
         name=spec.name,
+        signal=spec.signal,
+        signal_before=spec.signal_before,
     )
     if spec.queue != "default":
         task.queue = spec.queue
@@ -115,12 +117,7 @@ def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0, rank: 
         task.tasks = spec.shape.tasks
         task.restarts = spec.terms.on_task_failure is OnTaskFailure.RESTART
     if spec.inputs or spec.outputs:
-        task.inputs.extend(
-            pb.File(path=one.path, digest=one.digest, size=one.size, executable=one.executable)
-            for one in spec.inputs
-        )
-        task.outputs.extend(spec.outputs)
-        task.outputs_limit = outputs_limit
+        _add_files(task, spec, outputs_limit)
     match work:
         case Shell(run):
             task.shell = run
@@ -142,6 +139,16 @@ def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0, rank: 
                 )
             )
     return task
+
+
+def _add_files(task: pb.Task, spec: JobSpec, outputs_limit: int) -> None:
+    """Add the files of a job to its task."""
+    task.inputs.extend(
+        pb.File(path=one.path, digest=one.digest, size=one.size, executable=one.executable)
+        for one in spec.inputs
+    )
+    task.outputs.extend(spec.outputs)
+    task.outputs_limit = outputs_limit
 
 
 def _in_group(spec: JobSpec, rank: int) -> tuple[Resources, Work, dict[str, str]]:

@@ -97,6 +97,9 @@ class _Hands:
         if not self._host.dead:
             self._machine.signal(lease, kill=kill)
 
+    def notify(self, lease: Lease, task: Task) -> None:
+        """Do nothing: these tasks save nothing."""
+
     async def name_output(self, lease: Lease, task: Task) -> None:
         """Do nothing: nobody reads output."""
 

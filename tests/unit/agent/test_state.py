@@ -11,6 +11,7 @@ from spillover.agent.leases.values import (
     ForgetResult,
     Grant,
     Instruction,
+    Notify,
     Phase,
     Prefetch,
     Reconnect,
@@ -123,6 +124,24 @@ def test_leases_start_in_order_of_arrival_while_there_is_room() -> None:
     assert life.gets(A, B, C) == [StartTask(A, a_task()), StartTask(B, a_task())]
     assert list(life.state.waiting) == [C]
     assert life.ends(B) == [StartTask(C, a_task())]
+
+
+def test_a_task_gets_the_signal_that_it_wants_before_its_walltime_and_goes_on() -> None:
+    task = replace(a_task(walltime=MINUTE), signal="USR1", signal_before=20 * SECOND)
+    life = an_agent_running(A, task)
+    assert life.passes(39 * SECOND) == []
+    assert life.state.wake() == life.now + SECOND
+    assert life.passes(SECOND) == [Notify(A)]
+    assert life.passes(19 * SECOND) == []
+    assert life.passes(SECOND) == [Signal(A, kill=False)]
+
+
+def test_a_task_that_is_being_stopped_gets_no_other_signal() -> None:
+    task = replace(a_task(walltime=MINUTE), signal="USR1", signal_before=20 * SECOND, grace=50 * SECOND)
+    life = an_agent_running(A, task)
+    life.passes(39 * SECOND)
+    assert life.beats(Renewal(1, stops=((A, False),))) == [Signal(A, kill=False)]
+    assert life.passes(SECOND) == []
 
 
 def test_a_small_lease_does_not_pass_a_large_one() -> None:

@@ -189,12 +189,16 @@ def test_features_and_names_of_nodes_are_constraints() -> None:
     assert "is not supported" in refused("-C '[rack1*2&rack2*4]'")[0]
 
 
-def test_a_signal_before_the_end_is_a_shorter_walltime_with_a_longer_grace() -> None:
-    terms = read("--time=10 --signal=B:TERM@120").spec.terms
-    assert (terms.walltime, terms.grace) == (8 * MINUTE, 120 * SECOND)
-    assert refused("--time=10 --signal=USR1@60") == [
-        "job.sbatch:2: --signal: 'USR1' is not sent; trap TERM in the script and write --signal=TERM@60"
+def test_a_signal_before_the_end_leaves_the_walltime_as_it_is() -> None:
+    spec = read("--time=10 --signal=B:USR1@120").spec
+    assert (spec.signal, spec.signal_before, spec.terms.walltime) == ("USR1", 120 * SECOND, 10 * MINUTE)
+    assert (read("--time=10 --signal=TERM").spec.signal_before) == 60 * SECOND
+    assert read("--time=10 --signal=SIGUSR2@5").spec.signal == "USR2"
+    assert read("--time=10 --signal=10@5").spec.signal == "USR1"
+    assert refused("--time=10 --signal=KILL@60") == [
+        "job.sbatch:2: --signal: 'KILL' is not a signal to send; write USR1@60"
     ]
+    assert "is not a signal" in refused("--time=10 --signal=R:USR1@60")[0]
     assert "needs --time" in refused("--signal=TERM@60")[0]
 
 

@@ -211,6 +211,8 @@ VALUES = {
     "--stdout": "res_%A_%a.out",
     "--stderr": "err.txt",
     "--open-mode": "append",
+    "--signal": "USR1",
+    "--signal-before": "10s",
 }
 
 
@@ -219,6 +221,8 @@ def test_every_flag_sets_the_field_of_a_job_that_it_names() -> None:
     for option in OPTIONS:
         given = [VALUES[option.flag]] if option.repeatable else VALUES[option.flag]
         others = {"tasks": "2"} if option.flag.startswith(("--on-task", "--spread")) else {}
+        others |= {"walltime": "1m"} if option.flag.startswith("--signal") else {}
+        others |= {"signal_before": "5s"} if option.flag == "--signal" else {}
         others |= {"gpu": "2"} if option.flag == "--gpu-link" else {}
         plain = read_job(doc_from_options(others, {"command": ["true"]}))
         with_it = read_job(doc_from_options(others | {option.dest: given}, {"command": ["true"]}))

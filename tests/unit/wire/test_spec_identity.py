@@ -13,7 +13,10 @@ def of_release_0_4(job: JobBuilder) -> bytes:
     """The digest that release 0.4 computed for a job that says nothing newer."""
     spec = msgspec.msgpack.decode(encode_spec(job.spec())[1])
     spec["shape"], spec["terms"] = spec["shape"][:8], spec["terms"][:8]
-    for name in ("groups", "hold", "throttle", "singleton", "stdout", "stderr", "append"):
+    for name in (
+        *("groups", "hold", "throttle", "singleton", "stdout", "stderr", "append"),
+        *("signal", "signal_before"),
+    ):
         del spec[name]
     return hashlib.blake2b(msgspec.msgpack.encode(spec), digest_size=16).digest()
 

@@ -132,6 +132,8 @@ def _task_in(body: bytes) -> Task:
         stdout=task.stdout,
         stderr=task.stderr,
         append=task.append,
+        signal=task.signal,
+        signal_before=task.signal_before,
     )
 
 

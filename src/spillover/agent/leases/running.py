@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from spillover.agent.leases.timers import Due, Timers
-from spillover.agent.leases.values import Exit, Instruction, Signal, Task, TaskResult
+from spillover.agent.leases.values import Exit, Instruction, Notify, Signal, Task, TaskResult
 from spillover.core.events import Lease
 from spillover.core.proposals import Outcome
 from spillover.model.bounds import plain
@@ -32,6 +32,10 @@ class RunningTask(Struct):
     """Whether its files are being fetched or uploaded, so that it has no process."""
     exited: bool = False
     """Whether its process has ended and its files are being uploaded."""
+
+    def notice_at(self, started: int) -> int:
+        """Return when it gets the signal before its walltime, if it started at `started`."""
+        return started + max(0, self.task.walltime - self.task.signal_before)
 
     def spare(self, end: Exit) -> None:
         """Cancel a stop for walltime or deadline if the process ended before it. Its exit then decides."""
@@ -69,6 +73,8 @@ class RunningTasks(dict[Lease, RunningTask]):
         run.started = at
         if run.task.walltime:
             self.timers.set(at + run.task.walltime, lease, Due.WALLTIME, self)
+            if run.task.signal:
+                self.timers.set(run.notice_at(at), lease, Due.NOTICE, self)
 
     def stop(
         self, now: int, lease: Lease, cause: Outcome, why: str, *, kill: bool, overdue: bool = False
@@ -106,6 +112,10 @@ class RunningTasks(dict[Lease, RunningTask]):
             if due is Due.KILL:
                 if run.cause is not None:
                     out += self.stop(now, lease, Outcome.STOPPED, "", kill=True, overdue=run.overdue)
+            elif due is Due.NOTICE:
+                # A task that started again has the timer of its earlier run too.
+                if run.cause is None and run.started is not None and run.notice_at(run.started) <= now:
+                    out.append(Notify(lease))
             elif run.cause is None and not run.moving:
                 out += self.stop(
                     now, lease, Outcome.WALLTIME, "reached its walltime", kill=False, overdue=True

@@ -1,4 +1,4 @@
-"""Keeps timers for running tasks: the end of their walltime, and the end of their grace."""
+"""Keeps timers for running tasks: a notice before their walltime, its end, and the end of their grace."""
 
 import heapq
 from collections.abc import Collection, Iterator
@@ -15,6 +15,7 @@ class Due(Enum):
     """What to do when a timer is due."""
 
     WALLTIME = "walltime"
+    NOTICE = "notice"
     KILL = "kill"
 
 

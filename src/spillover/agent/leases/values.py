@@ -65,6 +65,10 @@ class Task(Struct, frozen=True):
     """The same for its errors."""
     append: bool = False
     """Whether it appends to these files; otherwise they are truncated."""
+    signal: str = ""
+    """Name of the signal that it gets before its walltime, such as `USR1`; empty is none."""
+    signal_before: int = 0
+    """Nanoseconds before its walltime."""
 
     @property
     def is_granted(self) -> bool:
@@ -309,6 +313,12 @@ class Signal(Struct, frozen=True):
     kill: bool
 
 
+class Notify(Struct, frozen=True):
+    """Send a task the signal that it wants before its walltime. It does not stop the task."""
+
+    lease: Lease
+
+
 class ForgetResult(Struct, frozen=True):
     """Delete a result that the server has answered."""
 
@@ -345,6 +355,7 @@ Instruction: TypeAlias = (
     | Restart
     | Recall
     | Signal
+    | Notify
     | ForgetResult
     | HandOver
     | Fetch

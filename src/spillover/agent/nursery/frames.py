@@ -7,7 +7,7 @@ side:
   cpu, cpus), ...]`, which the thread runs one after the other. The thread answers with `[(key, spawned, code, signal, at,
   ran, cpu, peak, out_of_memory, message), ...]` for those that ended.
 * *control*. The agent sends `(SETUP, {...})` once, `(THREAD, number)` with the work socket of a new thread, `(SIGNAL,
-  key, number)`, `(NAME, key)`, `(RECALL, thread, keys)` and `(SHARE, cpus)` with the CPUs of tasks that have none for
+  key, number)`, `(NOTIFY, key, number)`, `(NAME, key)`, `(RECALL, thread, keys)` and `(SHARE, cpus)` with the CPUs of tasks that have none for
   themselves. The nursery sends `(STARTED, key, pid, birth, at)`,
   `(NAMED, key)`, `(RETURNED, keys)` for tasks that have not begun and never will, and `(REFUSED, number)` for a thread
   that cannot be created.
@@ -22,6 +22,7 @@ from typing import Any, Final
 SETUP, THREAD, SIGNAL, NAME, RECALL = 0, 1, 2, 3, 4
 STARTED, NAMED, RETURNED, REFUSED = 5, 6, 7, 8
 SHARE: Final = 9
+NOTIFY: Final = 10
 
 LARGEST: Final = 1 << 16
 """Most bytes of a message. More goes through a file."""

@@ -28,6 +28,7 @@ from spillover.agent.nursery.frames import (
     LARGEST,
     NAME,
     NAMED,
+    NOTIFY,
     RECALL,
     REFUSED,
     RETURNED,
@@ -40,6 +41,7 @@ from spillover.agent.nursery.frames import (
 )
 from spillover.agent.nursery.holes import BoundedFile
 from spillover.agent.nursery.marks import Marks
+from spillover.agent.nursery.notifying import notify
 from spillover.agent.nursery.orphans import LAST_WAIT, Orphans
 from spillover.agent.nursery.spawners import Spawner
 from spillover.agent.nursery.task import NurseryTask
@@ -148,6 +150,8 @@ class Nursery:
                 task = self._tasks.get(key)
             if task is not None:
                 self._signal(task, message[2])
+        elif kind == NOTIFY:
+            self._notify(key, message[2])
         elif kind == NAME:
             if (task := self._tasks.get(key)) is not None:
                 # Without a name the output cannot be read while the task runs. Its end tries again and reports a
@@ -179,6 +183,12 @@ class Nursery:
             if task.pid:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(task.pid, number)
+
+    def _notify(self, key: int, number: int) -> None:
+        """Send a signal to those processes of a task that handle it."""
+        if (task := self._tasks.get(key)) is not None:
+            with task.lock:
+                notify(task.pid, number)
 
     def _name(self, task: NurseryTask, streams: Iterable[int]) -> None:
         """Rename output from its spool file to the task's own name."""

@@ -189,6 +189,14 @@ class Containers:
         else:
             self._context.signal(lease, False)
 
+    def notify(self, lease: Lease, number: int) -> None:
+        """Send a signal to the first process of a container. The kernel drops it if that process does not handle it."""
+        if (name := self._names.get(lease)) is not None:
+            self._in_background(self._send(number, name))
+
+    async def _send(self, number: int, name: str) -> None:
+        await self._ask("kill", "--signal", str(number), name)
+
     async def name_output(self, lease: Lease) -> None:
         """Name the output like that of any process."""
         await self._context.name_output(lease)

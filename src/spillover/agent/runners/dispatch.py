@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from signal import Signals
 
 from spillover.agent.leases.values import Exit, Task
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.runners.port import (
+    NotifyingRunner,
     PreparingRunner,
     Runner,
     RunnerContext,
@@ -84,6 +86,15 @@ class Runners:
             runner.signal(lease, kill=kill)
         else:
             self._context.signal(lease, kill)
+
+    def notify(self, lease: Lease, task: Task) -> None:
+        """Send a task the signal that it wants before its walltime."""
+        number = int(Signals[f"SIG{task.signal}"])
+        runner = self._by_kind.get(type(task.work))
+        if isinstance(runner, NotifyingRunner):
+            runner.notify(lease, number)
+        else:
+            self._context.notify(lease, number)
 
     async def name_output(self, lease: Lease, task: Task) -> None:
         """Wait until the output of a task has its own name."""

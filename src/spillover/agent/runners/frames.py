@@ -8,7 +8,7 @@ import struct
 from typing import Any, Final
 
 CONTEXT, CALL, FORGET = 0, 1, 2
-DROP, STOP, NAME = 0, 1, 2
+DROP, STOP, NAME, TELL = 0, 1, 2, 3
 DROPPED, NAMED = 1, 2
 
 STAGE: Final = 1 << 18

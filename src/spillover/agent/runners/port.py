@@ -19,6 +19,7 @@ from spillover.core.events import Lease
 from spillover.model.resources import Resources
 
 __all__ = [
+    "NotifyingRunner",
     "PreparingRunner",
     "ProcessEnded",
     "Returned",
@@ -67,6 +68,8 @@ class RunnerContext(Struct, frozen=True):
     """Settings from the agent's command line, by name, such as `python` or `engine`."""
     node: str = "localhost"
     """The name of the agent."""
+    notify: Callable[[Lease, int], None] = lambda _, __: None
+    """Sends a signal to those processes launched under a lease that handle it."""
 
 
 class Runner(Protocol):
@@ -113,6 +116,15 @@ class PreparingRunner(Runner, Protocol):
 
         No task of a gang starts before all are prepared. The task may be given back meanwhile, and never start.
         """
+        ...
+
+
+@runtime_checkable
+class NotifyingRunner(Runner, Protocol):
+    """A runner that passes on the signal before a walltime itself. For others, the agent signals what they launched."""
+
+    def notify(self, lease: Lease, number: int) -> None:
+        """Send a signal to the processes of a task, as far as they handle it."""
         ...
 
 

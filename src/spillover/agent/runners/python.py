@@ -128,6 +128,12 @@ class PythonCalls:
         else:
             self._stop(each, call)
 
+    def notify(self, lease: Lease, number: int) -> None:
+        """Send a signal to the processes of a call, unless another call runs by then."""
+        call = self._calls.get(lease)
+        if call is not None and call.worker is not None:
+            call.worker.order(frames.TELL, (call.key, number))
+
     async def name_output(self, lease: Lease) -> None:
         """Return once the output of a call has its own name."""
         call = self._calls.get(lease)

@@ -15,7 +15,7 @@ Output goes to spool files, as in the nursery. A file gets the name of its call 
 a reader asks for it earlier. Otherwise the next call uses the same file.
 
 The agent sends calls: `(CONTEXT, number, call, args, function, arguments, items, first)`, `(CALL, key, context, job,
-attempt, index, stem)`, `(FORGET, contexts)`; and orders: `(DROP, keys)`, `(STOP, key)`, `(NAME, key)`. The worker sends
+attempt, index, stem)`, `(FORGET, contexts)`; and orders: `(DROP, keys)`, `(STOP, key)`, `(TELL, (key, signal))`, `(NAME, key)`. The worker sends
 records on the first connection: `(key, code, at, ran, cpu, peak, value, file, last)`; and answers on the second:
 `(DROPPED, keys)`, `(NAMED, key)`.
 """
@@ -40,6 +40,7 @@ from typing import Any, Final
 
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.nursery.holes import BoundedFile
+from spillover.agent.nursery.notifying import notify
 from spillover.agent.runners.frames import (
     CONTEXT,
     DROP,
@@ -54,6 +55,7 @@ from spillover.agent.runners.frames import (
     STAGED,
     STAGED_AT,
     STOP,
+    TELL,
     pack,
 )
 from spillover.agent.runners.outcomes import (
@@ -367,6 +369,9 @@ class Worker:
                         self._last = self._begun
                         if self._current == what:
                             os.killpg(0, signal.SIGTERM)
+                    elif kind == TELL:
+                        if self._current == what[0]:
+                            notify(os.getpid(), what[1])
                     else:
                         if self._current == what:
                             with contextlib.suppress(OSError):
@@ -434,6 +439,22 @@ def connect(folder: str, secret: bytes, number: int, *, orders: bool) -> socket.
     return connection
 
 
+class OurPackage:
+    """Finds `spillover` for functions that import it, if their interpreter does not have it."""
+
+    home = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG003 - as importlib calls it
+        """Return where the package is; None for all others."""
+        if name != "spillover":
+            return None
+        from importlib.util import spec_from_file_location  # noqa: PLC0415 - few functions need it
+
+        init = f"{cls.home}/__init__.py"
+        return spec_from_file_location(name, init, submodule_search_locations=[cls.home])
+
+
 def main() -> None:
     """Work for the agent; arguments are NUMBER FOLDER OUTPUT LIMIT, with the secret in the environment."""
     number, folder, output, limit = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
@@ -444,6 +465,7 @@ def main() -> None:
     sys.modules["__main__"] = ModuleType("__main__")
     for name in [name for name in sys.modules if name.partition(".")[0] == "spillover"]:
         del sys.modules[name]
+    sys.meta_path.append(OurPackage)
     worker = Worker(number, folder, output, limit)
     calls = connect(folder, secret, number, orders=False)
     orders = connect(folder, secret, number, orders=True)

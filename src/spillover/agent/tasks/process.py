@@ -299,6 +299,11 @@ class Processes:
                 self._early = [each for each in self._early if each[0] != lease]
                 self._never(lease, "")
 
+    def notify(self, lease: Lease, number: int) -> None:
+        """Send a signal to those processes of a task that handle it."""
+        if (key := self._keys.get(lease)) is not None and key in self._tasks:
+            self._tasks[key][1].nursery.say((frames.NOTIFY, key, number))
+
     def _never(self, lease: Lease, why: str) -> None:
         """Report that a task got no process and never will."""
         del self._keys[lease]

@@ -14,6 +14,7 @@ from spillover.agent.runners.dispatch import Runners
 from spillover.agent.runners.loading import load as load_runners
 from spillover.agent.runners.port import Returned, RunnerContext, RunnerOffer, Sight
 from spillover.agent.runtime import AgentRuntime
+from spillover.agent.tasks.checkpoints import SIGNALS, SignalFiles
 from spillover.agent.tasks.gangs import GangFiles
 from spillover.agent.tasks.isolation import Isolation
 from spillover.agent.tasks.process import DIED, ProcessEnded, Processes, Seen, Spawned, stem_of
@@ -35,6 +36,7 @@ class TaskRunners:
         self._launched: dict[Lease, Callable[[Seen], None]] = {}
         """Processes that runners launched for themselves, with the receivers of their events."""
         self._gangs = GangFiles(options.folder / "gangs")
+        self._signals = SignalFiles(options.folder / SIGNALS)
         self._processes = self._new_processes()
         self._runners = self._new_runners()
         self._staging = self._new_staging()
@@ -48,6 +50,7 @@ class TaskRunners:
         """Open all runners and the staging of files; return what the runners offer."""
         self._files.open()
         self._gangs.open()
+        self._signals.open()
         await asyncio.to_thread(self._staging.open)
         return await self._runners.open()
 
@@ -89,6 +92,11 @@ class TaskRunners:
         """See TaskRunner."""
         self._staging.signal(lease, task, kill=kill)
 
+    def notify(self, lease: Lease, task: Task) -> None:
+        """See TaskRunner."""
+        self._signals.tell(lease)
+        self._runners.notify(lease, task)
+
     async def name_output(self, lease: Lease, task: Task) -> None:
         """See TaskRunner."""
         await self._runners.name_output(lease, task)
@@ -111,6 +119,7 @@ class TaskRunners:
     def _seen(self, seen: Sequence[Sight]) -> None:
         """Pass starts and ends of tasks on, without ends of tasks whose files must be uploaded first."""
         self._gangs.forget(what.lease for what in seen if not isinstance(what, Spawned))
+        self._signals.forget(what.lease for what in seen if not isinstance(what, Spawned))
         self._runtime.seen(self._staging.hold_back_ends(seen))
 
     def _made(self, seen: list[Sight]) -> None:
@@ -172,6 +181,7 @@ class TaskRunners:
             seen=self._seen,
             launch=self._launch,
             signal=lambda lease, kill: self._processes.signal(lease, kill=kill),
+            notify=self._processes.notify,
             name_output=name_output,
             files=self._files,
             output_limit=options.output_limit,

@@ -53,6 +53,8 @@ def _document(job: pb.Job) -> dict[str, Any]:
         "stderr": job.stderr,
         "key": job.key,
         "walltime": _span(job.walltime) if job.HasField("walltime") else None,
+        "signal": job.signal,
+        "signal_before": _span(job.signal_before) if job.HasField("signal_before") else None,
         "estimate": _span(job.estimate) if job.HasField("estimate") else None,
         "deadline": _moment(job.deadline) if job.HasField("deadline") else None,
         "not_before": _moment(job.not_before) if job.HasField("not_before") else None,

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from spillover.forms.jobs.arrays import ArrayError, parse_throttled
 from spillover.forms.jobs.groups import Grouped, read_groups, read_resources, read_tasks
 from spillover.forms.jobs.inputs import Unpacked, read_files
+from spillover.forms.jobs.on_agents import read_on_agents
 from spillover.forms.jobs.where import constrained, located
 from spillover.forms.jobs.work import check_env, check_text, work_of
 from spillover.forms.problems import Findings, FormProblem, shown
@@ -130,6 +131,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
     files, unpacked, outputs = read_files(doc, found) if doc.inputs or doc.outputs else ((), (), ())
     array, throttle = _array(doc.array, shape, found)
     shape = _with_streams(doc, shape, found)
+    own, shape = read_on_agents(doc, shape, terms, found)
     if doc.key is not None and not doc.key.isprintable():
         found.add(("spec", "key"), "contains characters that cannot be printed")
     groups = () if grouped is None else grouped.works
@@ -159,6 +161,8 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         stdout=doc.stdout or "",
         stderr=doc.stderr or "",
         append=doc.open_mode == "append",
+        signal=own.signal,
+        signal_before=own.signal_before,
     )
     return JobForm(spec, after, doc.key, unpacked)
 

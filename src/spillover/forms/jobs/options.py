@@ -66,6 +66,13 @@ OPTIONS: Final = (
         OptionKind.RANGE,
     ),
     Option("--walltime", ("spec", "walltime"), "TIME", "time limit, such as 90s, 10m or 1h30m"),
+    Option(
+        "--signal-before",
+        ("spec", "signal_before"),
+        "TIME",
+        "how long before the walltime tasks get a signal, to save their work",
+    ),
+    Option("--signal", ("spec", "signal"), "NAME", "that signal, such as USR1 (default: TERM)"),
     Option("--estimate", ("spec", "estimate"), "TIME", "expected runtime (default: walltime)"),
     Option("--deadline", ("spec", "deadline"), "WHEN", "latest end, such as 2027-01-31T18:00:00Z"),
     Option("--not-before", ("spec", "not_before"), "WHEN", "earliest start, such as 2027-01-30T00:00:00Z"),

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from spillover.forms.checking import nearest
 from spillover.forms.jobs.meaning import clean_name
+from spillover.forms.jobs.on_agents import signal_name
 from spillover.forms.jobs.sbatch_options import BY_LETTER, BY_NAME, SbatchOption, Takes, Use
 from spillover.forms.jobs.sbatch_values import (
     ALL_MEMORY,
@@ -191,8 +192,10 @@ class Sbatch:
             self._put(directive, "spec.walltime", f"{seconds}s")
 
     def _signal(self, directive: Directive) -> None:
-        """Send TERM some time before the end: shorten the walltime, and lengthen the grace."""
-        before = read_signal(directive.value)
+        name, before = read_signal(directive.value)
+        known = signal_name(name)
+        if known is None:
+            raise SbatchError(f"{shown(name)} is not a signal to send; write USR1@{before}")
         walltime = self._given.get("--time")
         if walltime is not None and any(problem.path == "--time" for problem in self.problems):
             return
@@ -201,8 +204,8 @@ class Sbatch:
             raise SbatchError("needs --time: the signal comes that long before its end")
         if before >= total:
             raise SbatchError(f"{before} seconds are not less than --time; write fewer")
-        self._put(directive, "spec.walltime", f"{total - before}s")
-        self._put(directive, "spec.grace", f"{before}s")
+        self._put(directive, "spec.signal", known)
+        self._put(directive, "spec.signal_before", f"{before}s")
 
     def _dependency(self, directive: Directive) -> None:
         after: list[dict[str, str]] = []
@@ -458,5 +461,5 @@ _ACTS: Final[Mapping[str, "Callable[[Sbatch, Directive], None]"]] = {
     "--requeue": _fixed("spec.retry.lost", 3),
     "--reservation": _plain("spec.reservation"),
     "--time": Sbatch._time,  # noqa: SLF001
-    "--signal": Sbatch._signal,  # noqa: SLF001 - it changes the walltime
+    "--signal": Sbatch._signal,  # noqa: SLF001
 }

@@ -13,7 +13,7 @@ _UNITS: Final = {"": 1 << 10, "K": 1, "M": 1 << 10, "G": 1 << 20, "T": 1 << 30}
 _MEMORY: Final = re.compile(r"([0-9]{1,12})([KMGT]?)B?", re.ASCII | re.IGNORECASE)
 _SPAN: Final = re.compile(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
 _NODES: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", re.ASCII)
-_SIGNAL: Final = re.compile(r"(?:([A-Z]):)?(?:SIG)?([A-Z0-9]+)(?:@([0-9]{1,6}))?", re.ASCII | re.IGNORECASE)
+_SIGNAL: Final = re.compile(r"(?:B:)?(?:SIG)?([A-Z0-9]+)(?:@([0-9]{1,6}))?", re.ASCII | re.IGNORECASE)
 _FEATURE: Final = re.compile(r"[A-Za-z0-9:._/=-]+", re.ASCII)
 _LATER: Final = re.compile(r"now\+([0-9]{1,9})([a-z]*)", re.ASCII)
 _CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?", re.ASCII)
@@ -21,7 +21,6 @@ _SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week"
 _HOURS: Final = {"midnight": 0, "noon": 12, "teatime": 16}
 DEFAULT_NOTICE: Final = 60
 """Seconds before the end at which a signal comes, if none are given."""
-TERM: Final = frozenset({"TERM", "15"})
 
 
 class SbatchError(ValueError):
@@ -84,15 +83,12 @@ def read_gres(text: str) -> Iterator[tuple[str, str, int]]:
         yield name, kind, number(count) if count != "0" else 0
 
 
-def read_signal(text: str) -> int:
-    """Return how many seconds before its end a job gets TERM; raise SbatchError for other signals."""
+def read_signal(text: str) -> tuple[str, int]:
+    """Return a signal as it is written, and how many seconds before the end it comes."""
     match = _SIGNAL.fullmatch(text)
     if match is None:
-        raise SbatchError(f"{shown(text)} is not a signal; write TERM@60")
-    if match[2].upper() not in TERM:
-        told = "is not sent; trap TERM in the script and write"
-        raise SbatchError(f"{shown(match[2])} {told} --signal=TERM@{match[3] or DEFAULT_NOTICE}")
-    return int(match[3] or DEFAULT_NOTICE)
+        raise SbatchError(f"{shown(text)} is not a signal; write USR1@60 or B:USR1@60")
+    return match[1], int(match[2] or DEFAULT_NOTICE)
 
 
 def features(text: str) -> dict[str, Any]:

@@ -151,6 +151,8 @@ def _surroundings(spec: JobSpec) -> dict[str, Any]:
         "stdout": spec.stdout,
         "stderr": spec.stderr,
         "open_mode": "append" if spec.append else None,
+        "signal_before": write_duration(spec.signal_before) if spec.signal else None,
+        "signal": spec.signal if spec.signal != "TERM" else None,
     }
     if spec.shape.rules is not None and CONSTRAINTS in spec.shape.runs:
         optional["constraints"] = constraints_doc(spec.shape.rules)

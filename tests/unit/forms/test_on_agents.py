@@ -1,0 +1,43 @@
+"""Fields of a job that only agents can fulfil."""
+
+from typing import Any
+
+import pytest
+
+from spillover.forms.jobs.reading import read_job
+from spillover.forms.jobs.writing import to_doc
+from spillover.forms.problems import BadForm
+from spillover.model.units import SECOND
+
+
+def a_doc(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "true", **spec}}
+
+
+def refused(**spec: Any) -> list[str]:
+    with pytest.raises(BadForm) as caught:
+        read_job(a_doc(**spec))
+    return [f"{problem.path}: {problem.message}" for problem in caught.value.problems]
+
+
+def test_a_job_may_want_a_signal_before_its_walltime() -> None:
+    spec = read_job(a_doc(walltime="1h", signal_before="2m", signal="SIGUSR1")).spec
+    assert (spec.signal, spec.signal_before) == ("USR1", 120 * SECOND)
+    assert "signals" in spec.shape.runs, "only agents send it"
+    assert read_job(to_doc(spec)).spec == spec
+    term = read_job(a_doc(walltime="1h", signal_before="2m")).spec
+    assert term.signal == "TERM"
+    assert read_job(to_doc(term)).spec == term
+
+
+def test_a_signal_needs_a_walltime_that_is_longer() -> None:
+    assert refused(signal_before="2m") == [
+        "spec.signal_before: needs `walltime`: the signal comes that long before its end"
+    ]
+    assert refused(signal_before="2m", walltime="2m") == [
+        "spec.signal_before: '2m' is not shorter than the walltime"
+    ]
+    assert refused(signal="USR1", walltime="2m") == [
+        "spec.signal: needs `signal_before`: how long before the walltime it comes, as in 2m"
+    ]
+    assert "'KILL' is not a signal to send" in refused(signal="KILL", signal_before="1m", walltime="2m")[0]
