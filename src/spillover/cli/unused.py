@@ -3,16 +3,9 @@
 None of it is an error, because the job runs. But without a line, somebody waits for an effect that never comes.
 """
 
-import os
-import stat
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from fcntl import ioctl
-from pathlib import Path
 from posixpath import basename
-from struct import unpack
-from termios import FIONREAD
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -108,31 +101,10 @@ def ignored_lines(text: str, source: str) -> Iterator[str]:
 
 
 def tell_unread(out: "Output", words: Sequence[str]) -> None:
-    """Print a note if a command waits for somebody who types, or if there is standard input for it."""
+    """Print a note if a command waits for somebody who types."""
     program = basename(words[0])
     if program in _INTERACTIVE and all(word in {"-i", "-l", "-il", "--login"} for word in words[1:]):
         out.note(
             f"{program} gets no terminal and an empty standard input, so it ends at once or waits for nothing; "
             f"write what it should do, as in `spill run -- {program} FILE`"
         )
-    elif _has_input():
-        out.note("standard input is not sent to the job; send a file with --input FILE")
-
-
-def _has_input() -> bool:
-    """Return whether a pipe or file with something to read is connected to standard input."""
-    try:
-        at = sys.stdin.fileno()
-        kind = os.fstat(at)
-        with suppress(OSError):
-            # What a shell reads its commands from is not meant for the job.
-            theirs = Path(f"/proc/{os.getppid()}/fd/0").stat()
-            if (theirs.st_dev, theirs.st_ino) == (kind.st_dev, kind.st_ino):
-                return False
-        if stat.S_ISREG(kind.st_mode):
-            return os.lseek(at, 0, os.SEEK_CUR) < kind.st_size
-        if stat.S_ISFIFO(kind.st_mode) or stat.S_ISSOCK(kind.st_mode):
-            return bool(unpack("i", ioctl(at, FIONREAD, b"\0\0\0\0"))[0])
-    except (OSError, ValueError, AttributeError):  # closed, or none
-        return False
-    return False

@@ -46,9 +46,13 @@ class _Problems:
 
 
 def needs_packing(document: Mapping[str, Any]) -> bool:
-    """Return whether a document has inputs that are not packed yet."""
+    """Return whether a document has inputs, or a standard input, that are not packed yet."""
     spec = document.get("spec")
-    inputs = spec.get("inputs") if isinstance(spec, Mapping) else None
+    if not isinstance(spec, Mapping):
+        return False
+    if _entry(spec.get("stdin")) is not None:
+        return True
+    inputs = spec.get("inputs")
     return isinstance(inputs, list | tuple) and any(_entry(each) is not None for each in inputs)
 
 
@@ -64,10 +68,13 @@ def pack(documents: Sequence[dict[str, Any]], most: int) -> Packed:
         if not needs_packing(document):
             packed.documents.append(document)
             continue
-        where = "spec.inputs" if len(documents) == 1 else f"jobs[{at}].spec.inputs"
-        spec = document["spec"]
-        inputs = _inputs(spec, where, most, seen, packed, problems)
-        packed.documents.append({**document, "spec": {**spec, "inputs": inputs}})
+        where = "spec" if len(documents) == 1 else f"jobs[{at}].spec"
+        spec = dict(document["spec"])
+        if spec.get("inputs"):
+            spec["inputs"] = _inputs(spec, f"{where}.inputs", most, seen, packed, problems)
+        if (given := _entry(spec.get("stdin"))) is not None:
+            spec["stdin"] = _stdin(spec, given, f"{where}.stdin", most, packed, problems)
+        packed.documents.append({**document, "spec": spec})
     problems.raise_if_any()
     return packed
 
@@ -114,6 +121,31 @@ def _inputs(
     elif (twice := clash(entry["path"] for entry in entries)) is not None:
         problems.add(where, f"{twice!r} would be written twice; rename one with `as`")
     return entries
+
+
+def _stdin(
+    spec: Mapping[str, Any],
+    given: Unpacked,
+    where: str,
+    most: int,
+    packed: Packed,
+    problems: _Problems,
+) -> dict[str, Any]:
+    """Return the standard input of one job as a file with its digest. It may be anywhere on this machine."""
+    source = Path(spec.get("workdir") or ".") / given.path
+    try:
+        if not stat.S_ISREG(source.stat().st_mode):
+            problems.add(where, f"{source} is not a file; write the path of one, or pipe it to `spill run`")
+            return {}
+        digest, size, _ = _look(source)
+    except OSError as error:
+        problems.add(where, f"{source}: {error.strerror or error}")
+        return {}
+    if size > most:
+        told = f"{source} has {format_memory(size)}; the maximum is {format_memory(most)} (files.max_inputs of the server)"
+        problems.add(where, told)
+    packed.sources[digest], packed.sizes[digest] = source, size
+    return {"path": source.name, "digest": digest, "size": size}
 
 
 def changed(source: Path, error: Refused) -> Refused:

@@ -383,11 +383,19 @@ class JobSpec(Struct, frozen=True):
     """The signal that each task gets before its walltime, such as `USR1`; empty is none."""
     signal_before: int = 0
     """Nanoseconds before the walltime at which it comes."""
+    stdin: File | None = None
+    """What each of its tasks reads as standard input, from the start in each attempt; None is nothing."""
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        """All files that are copied to its tasks: inputs, and standard input."""
+        return self.inputs if self.stdin is None else (*self.inputs, self.stdin)
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """Digests of all blobs that it needs to run."""
-        needed = tuple([file.digest for file in self.inputs]) if self.inputs else ()
+        """Digests of all blobs that it needs to run; those of `files` come first."""
+        files = self.files
+        needed = tuple([file.digest for file in files]) if files else ()
         if type(self.work) is PythonCall:
             needed += _calls(self.work)
         for group in self.groups[1:] if self.groups else ():

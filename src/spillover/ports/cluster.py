@@ -134,10 +134,12 @@ class Agents(Protocol):
         life: str = "",
         terms: LeaseTerms = FIRST_TERMS,
         address: str = "",
+        abilities: Sequence[str] = (),
     ) -> None:
         """Prepare for a registration, so that leases can wait for the agent.
 
         Other agents fetch its tasks at `peer`, and tasks of gangs reach those on its machine at the host `address`.
+        `abilities` are what agents of earlier releases cannot do.
         """
         ...
 

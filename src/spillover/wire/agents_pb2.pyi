@@ -84,7 +84,7 @@ class Held(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("protocol", "cluster", "name", "life", "capacity", "offers", "labels", "queue", "held", "epoch", "version", "pid", "peer", "number", "boot", "stream", "address", "gangs", "inside")
+    __slots__ = ("protocol", "cluster", "name", "life", "capacity", "offers", "labels", "queue", "held", "epoch", "version", "pid", "peer", "number", "boot", "stream", "address", "gangs", "inside", "abilities")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +111,7 @@ class RegisterRequest(_message.Message):
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     GANGS_FIELD_NUMBER: _ClassVar[int]
     INSIDE_FIELD_NUMBER: _ClassVar[int]
+    ABILITIES_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     cluster: str
     name: str
@@ -130,7 +131,8 @@ class RegisterRequest(_message.Message):
     address: str
     gangs: bool
     inside: Inside
-    def __init__(self, protocol: _Optional[int] = ..., cluster: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., offers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., queue: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., peer: _Optional[str] = ..., number: _Optional[int] = ..., boot: _Optional[str] = ..., stream: _Optional[bool] = ..., address: _Optional[str] = ..., gangs: _Optional[bool] = ..., inside: _Optional[_Union[Inside, _Mapping]] = ...) -> None: ...
+    abilities: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, protocol: _Optional[int] = ..., cluster: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., offers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., queue: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., peer: _Optional[str] = ..., number: _Optional[int] = ..., boot: _Optional[str] = ..., stream: _Optional[bool] = ..., address: _Optional[str] = ..., gangs: _Optional[bool] = ..., inside: _Optional[_Union[Inside, _Mapping]] = ..., abilities: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Inside(_message.Message):
     __slots__ = ("domains", "gpus", "links")
@@ -199,7 +201,7 @@ class ListenRequest(_message.Message):
     def __init__(self, incarnation: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("shell", "argv", "python", "container", "env", "workdir", "resources", "walltime", "grace", "lost_after", "name", "inputs", "outputs", "outputs_limit", "tasks", "restarts", "stdout", "stderr", "append", "queue", "project", "array", "signal", "signal_before")
+    __slots__ = ("shell", "argv", "python", "container", "env", "workdir", "resources", "walltime", "grace", "lost_after", "name", "inputs", "outputs", "outputs_limit", "tasks", "restarts", "stdout", "stderr", "append", "queue", "project", "array", "signal", "signal_before", "stdin")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -231,6 +233,7 @@ class Task(_message.Message):
     ARRAY_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    STDIN_FIELD_NUMBER: _ClassVar[int]
     shell: str
     argv: Argv
     python: PythonCall
@@ -255,7 +258,8 @@ class Task(_message.Message):
     array: ArrayBounds
     signal: str
     signal_before: int
-    def __init__(self, shell: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., python: _Optional[_Union[PythonCall, _Mapping]] = ..., container: _Optional[_Union[Container, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[int] = ..., grace: _Optional[int] = ..., lost_after: _Optional[int] = ..., name: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., outputs_limit: _Optional[int] = ..., tasks: _Optional[int] = ..., restarts: _Optional[bool] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., append: _Optional[bool] = ..., queue: _Optional[str] = ..., project: _Optional[str] = ..., array: _Optional[_Union[ArrayBounds, _Mapping]] = ..., signal: _Optional[str] = ..., signal_before: _Optional[int] = ...) -> None: ...
+    stdin: File
+    def __init__(self, shell: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., python: _Optional[_Union[PythonCall, _Mapping]] = ..., container: _Optional[_Union[Container, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[int] = ..., grace: _Optional[int] = ..., lost_after: _Optional[int] = ..., name: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., outputs_limit: _Optional[int] = ..., tasks: _Optional[int] = ..., restarts: _Optional[bool] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., append: _Optional[bool] = ..., queue: _Optional[str] = ..., project: _Optional[str] = ..., array: _Optional[_Union[ArrayBounds, _Mapping]] = ..., signal: _Optional[str] = ..., signal_before: _Optional[int] = ..., stdin: _Optional[_Union[File, _Mapping]] = ...) -> None: ...
 
 class ArrayBounds(_message.Message):
     __slots__ = ("first", "last", "size")

@@ -173,6 +173,19 @@ class InputDoc(Struct, frozen=True, forbid_unknown_fields=True):
     )
 
 
+class StdinDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """A file to read as standard input."""
+
+    path: Annotated[str, Meta(description="Its path, relative to the working directory.")]
+    digest: Annotated[
+        str | None, Meta(description="SHA-256 of an uploaded file; the client fills it in.")
+    ] = None
+    size: Annotated[
+        Annotated[int, Meta(ge=0, le=2**62)] | None,
+        Meta(description="Size of the file in bytes; required with `digest`."),
+    ] = None
+
+
 class GroupDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """Tasks of a job that are alike. Set exactly one of `run`, `command`, `python` and `container`."""
 
@@ -335,6 +348,12 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
     hold: Annotated[
         bool, Meta(description="Whether the job is held from the start, until `spill release`.")
     ] = False
+    stdin: Annotated[
+        StdinDoc | str | None,
+        Meta(
+            description="File that the job reads as standard input, relative to `workdir`; each attempt and each task reads all of it."
+        ),
+    ] = None
     stdout: Annotated[
         str | None,
         Meta(

@@ -15,7 +15,7 @@ from spillover.core.proposals import Outcome, Prepared, Result, Started, Verdict
 from spillover.core.records.tasks import group_of
 from spillover.model import ranges
 from spillover.model.bounds import MOST_EXIT_CODE, MOST_RAN, MOST_SIGNAL, bounded, plain
-from spillover.model.files import is_digest
+from spillover.model.files import File, is_digest
 from spillover.model.ids import ClusterName, JobId, NodeKey, is_job_id
 from spillover.model.inside import Domain, Inside, Link
 from spillover.model.job import Argv, Container, JobSpec, OnTaskFailure, PythonCall, Shell, Work
@@ -116,7 +116,7 @@ def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0, rank: 
     if spec.shape.is_gang:
         task.tasks = spec.shape.tasks
         task.restarts = spec.terms.on_task_failure is OnTaskFailure.RESTART
-    if spec.inputs or spec.outputs:
+    if spec.files or spec.outputs:
         _add_files(task, spec, outputs_limit)
     match work:
         case Shell(run):
@@ -142,13 +142,17 @@ def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0, rank: 
 
 
 def _add_files(task: pb.Task, spec: JobSpec, outputs_limit: int) -> None:
-    """Add the files of a job to its task."""
-    task.inputs.extend(
-        pb.File(path=one.path, digest=one.digest, size=one.size, executable=one.executable)
-        for one in spec.inputs
-    )
-    task.outputs.extend(spec.outputs)
-    task.outputs_limit = outputs_limit
+    """Add the files that move before and after a task."""
+    task.inputs.extend(_file_out(one) for one in spec.inputs)
+    if spec.stdin is not None:
+        task.stdin.CopyFrom(_file_out(spec.stdin))
+    if spec.inputs or spec.outputs:
+        task.outputs.extend(spec.outputs)
+        task.outputs_limit = outputs_limit
+
+
+def _file_out(file: File) -> pb.File:
+    return pb.File(path=file.path, digest=file.digest, size=file.size, executable=file.executable)
 
 
 def _in_group(spec: JobSpec, rank: int) -> tuple[Resources, Work, dict[str, str]]:

@@ -1,8 +1,10 @@
 """A client that answers from memory, builders of views, and a way to type commands."""
 
+import hashlib
 import io
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
 import pytest
@@ -119,6 +121,9 @@ class FakeClient:
 
     def pack(self, documents: Sequence[dict[str, Any]], *, progress: object) -> Sequence[dict[str, Any]]:
         return documents
+
+    def put_blob(self, source: Path) -> str:
+        return hashlib.sha256(source.read_bytes()).hexdigest()
 
     def submit(self, documents: Sequence[dict[str, Any]]) -> list[str]:
         self.asked.append(("submit", list(documents)))

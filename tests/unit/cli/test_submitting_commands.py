@@ -1,5 +1,6 @@
 """Commands that change something: submit, run, cancel, hold, release, requeue, set."""
 
+import hashlib
 import io
 import json
 import os
@@ -508,24 +509,49 @@ def test_a_program_that_waits_for_somebody_who_types_is_told(
     assert spill("run", "--detach", "--", *words, "x.sh").err == ""
 
 
-def test_standard_input_that_is_not_read_is_told(
+def test_standard_input_is_sent_with_the_job(
     client: Any, spill: Callable[..., Any], here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = "spill: standard input is not sent to the job; send a file with --input FILE\n"
+    given = {"path": "stdin", "digest": hashlib.sha256(b"hello\n").hexdigest(), "size": 6}
+
+    def sent(*words: str) -> tuple[Any, str]:
+        said = spill("run", "--detach", *words, "--", "bash").err
+        return client.asked[-1][1][0]["spec"].get("stdin"), said
+
     (here / "words").write_text("hello\n")
     with (here / "words").open() as words:
         monkeypatch.setattr(sys, "stdin", words)
-        assert spill("run", "--detach", "--", "cat").err == told
+        assert sent() == (given, "")
+        os.lseek(words.fileno(), 0, os.SEEK_SET)
+        assert sent("--stdin", "-") == (given, "")
+        os.lseek(words.fileno(), 0, os.SEEK_SET)
+        told = "spill: standard input is not sent to the job, which reads other\n"
+        assert sent("--stdin", "other") == ("other", told)
+        words.read()
+        assert sent()[0] is None, "it was read to its end before"
     reader, writer = os.pipe()
     with os.fdopen(reader) as pipe:
         monkeypatch.setattr(sys, "stdin", pipe)
-        assert spill("run", "--detach", "--", "cat").err == "", "a pipe with nothing in it, as of a service"
         os.write(writer, b"hello\n")
-        assert spill("run", "--detach", "--", "cat").err == told
-    os.close(writer)
+        os.close(writer)
+        assert sent() == (given, "")
     with Path("/dev/null").open() as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
-        assert spill("run", "--detach", "--", "cat").err == ""
+        assert sent()[0] is None
+
+
+def test_standard_input_that_does_not_come_is_told(
+    client: Any, spill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spillover.cli.given.PATIENCE", 0.01)
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as pipe:
+        monkeypatch.setattr(sys, "stdin", pipe)
+        threading.Timer(0.3, os.close, (writer,)).start()
+        told = (
+            "spill: reading standard input to its end, to send it to the job; `< /dev/null` sends nothing\n"
+        )
+        assert spill("run", "--detach", "--", "cat").err == told
 
 
 SBATCH = """\

@@ -157,6 +157,26 @@ def test_a_file_that_cannot_be_read_is_told(work: Path, monkeypatch: pytest.Monk
         packed(work, "run.sh")
 
 
+def test_standard_input_may_be_anywhere_on_this_machine(work: Path) -> None:
+    document = {"spec": {"workdir": str(work / "data"), "stdin": "../run.sh"}}
+    assert needs_packing(document)
+    found = pack([document], MOST)
+    digest = digest_of(work / "run.sh")
+    assert found.documents[0]["spec"]["stdin"] == {"path": "run.sh", "digest": digest, "size": 6}
+    assert found.sources == {digest: work / "data/../run.sh"}
+    assert not needs_packing(found.documents[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("none", "No such file"), ("data", "is not a file"), ("run.sh", "the maximum is 5 (files.max_inputs")],
+)
+def test_standard_input_that_cannot_be_sent_is_told(work: Path, given: str, said: str) -> None:
+    with pytest.raises(Refused, match=r"spec\.stdin: ") as refused:
+        pack([{"spec": {"workdir": str(work), "stdin": given}}], 5)
+    assert said in str(refused.value)
+
+
 def view(**contents: str) -> FilesView:
     files = [
         FileView(

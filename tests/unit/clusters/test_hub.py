@@ -10,6 +10,7 @@ from spillover.clusters.agents.hub import CHUNKS, GRANTS, MOST_BYTES, MOST_GRANT
 from spillover.control.agents.lease_terms import lease_terms
 from spillover.core.events import Lease
 from spillover.forms.jobs.reading import read_job
+from spillover.model.files import File
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import JobSpec, Shell
 from spillover.model.units import SECOND
@@ -114,6 +115,18 @@ async def test_what_cannot_be_sent_is_handed_back_and_the_rest_is_sent() -> None
     ]
     assert [each.lease.job for each in refused[2:]] == ["e"]
     assert jobs_of(await said(session, 2)) == ["c", "f"]
+
+
+async def test_an_agent_of_an_earlier_release_gets_no_job_with_standard_input() -> None:
+    hub, session = connected()
+    reading = replace(SMALL, stdin=File("table.csv", "0" * 64, 3))
+    (refused,) = hub.start(NODE, 1, starts(reading, "a"))
+    told = "agent n1 is of an earlier release and cannot give it its standard input; upgrade the agent"
+    assert refused.why == told
+    hub.open(NODE, 2, 0, abilities=("stdin", "of a later release"))
+    hub.activate(NODE, 2)
+    assert hub.start(NODE, 2, starts(reading, "a")) == []
+    assert session.fenced
 
 
 async def test_nothing_is_said_of_leases_under_an_older_registration() -> None:

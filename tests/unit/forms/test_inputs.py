@@ -113,3 +113,28 @@ def test_problems_have_their_lines() -> None:
 )
 def test_the_folder_that_all_matches_are_in(pattern: str, base: str) -> None:
     assert fixed(pattern) == base
+
+
+def test_standard_input_is_packed_or_still_to_be() -> None:
+    given = {"path": "table.csv", "digest": ONE, "size": 3}
+    form = job(inputs=[PACKED], stdin=given)
+    assert form.spec.stdin == File("table.csv", ONE, 3)
+    assert [file.path for file in form.spec.files] == ["a", "table.csv"]
+    assert form.spec.digests == (ONE, ONE)
+    assert form.spec.shape.runs == ("command", "files", "stdin")
+    assert read_job(to_doc(form)) == form
+    unread = job(stdin="../data/table.csv")
+    assert (unread.spec.stdin, unread.stdin) == (None, "../data/table.csv")
+    assert read_job(to_doc(unread)) == unread
+
+
+@pytest.mark.parametrize("path", ["", "folder/", "a\0b"])
+def test_standard_input_is_a_file(path: str) -> None:
+    assert problems(stdin=path) == [
+        f"spec.stdin: {path!r} is not a file; write a path such as data/table.csv"
+    ]
+
+
+def test_a_python_call_has_no_standard_input() -> None:
+    said = "spec.stdin: is not for Python calls; give them the data as an argument"
+    assert problems(run=None, python={"call": "a:b"}, stdin="x") == [said]

@@ -208,6 +208,7 @@ VALUES = {
     "--label": "l=1",
     "--singleton": "",
     "--hold": "",
+    "--stdin": "words.txt",
     "--stdout": "res_%A_%a.out",
     "--stderr": "err.txt",
     "--open-mode": "append",

@@ -134,6 +134,7 @@ def _task_in(body: bytes) -> Task:
         append=task.append,
         signal=task.signal,
         signal_before=task.signal_before,
+        stdin=File(task.stdin.path, task.stdin.digest, task.stdin.size) if task.HasField("stdin") else None,
     )
 
 

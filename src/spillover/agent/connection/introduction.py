@@ -11,6 +11,8 @@ from spillover.ports.clock import boot_id
 from spillover.wire import agents_pb2 as pb
 
 PROTOCOL: Final = 1
+ABILITIES: Final = ("stdin",)
+"""What this release can do and earlier ones cannot."""
 MOST_WHY: Final = 200
 """Most characters of the reason why the agent does not offer something."""
 
@@ -32,6 +34,7 @@ def introduce(options: AgentOptions, life: str, pid: int) -> pb.RegisterRequest:
         stream=True,
         address=options.address,
         gangs=True,
+        abilities=ABILITIES,
         inside=convert.inside_out(options.inside) if options.inside is not None else None,
     )
 

@@ -318,6 +318,8 @@ def _append(path: Path, data: bytes) -> None:
 def _digests(task: pb.Task) -> list[str]:
     """Return the digests of all files that a task needs."""
     needed = [file.digest for file in task.inputs]
+    if task.HasField("stdin"):
+        needed.append(task.stdin.digest)
     if task.WhichOneof("work") == "python":
         needed += [digest for digest in (task.python.function, task.python.items) if digest]
     return list(dict.fromkeys(needed))

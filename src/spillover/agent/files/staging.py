@@ -73,6 +73,18 @@ class _Stage:
         self.work: asyncio.Task[None] | None = None
         """Moves its files at present; None while the task runs."""
 
+    @property
+    def given(self) -> Path:
+        """Its copy of its standard input, outside of its folder."""
+        return self.folder.with_name(f"{self.folder.name}.stdin")
+
+    def placed(self) -> Task:
+        """Return the task with the paths of what it got here."""
+        task = self.task
+        if task.has_folder:
+            task = replace(task, workdir=str(self.folder))
+        return task if task.stdin is None else replace(task, given=str(self.given))
+
 
 async def _nothing_to_prepare(_: Task) -> str:
     return ""
@@ -118,13 +130,13 @@ class Staging:
 
     def start(self, lease: Lease, task: Task, slot: int) -> None:
         """Run a task, immediately if it has no files."""
-        if not task.inputs and not task.outputs:
+        if not task.has_files:
             self._actors.start(lease, task, slot)
             return
         stage = self._stages.get(lease)
         if stage is not None:  # prepared before, as a part of a gang
             stage.phase, stage.task = _Phase.RUNNING, task
-            self._actors.start(lease, replace(task, workdir=str(stage.folder)), slot)
+            self._actors.start(lease, stage.placed(), slot)
             return
         stage = self._new_stage(lease, task)
         self._move(lease, stage, self._bring(lease, stage, slot), _unstarted)
@@ -137,7 +149,7 @@ class Staging:
 
     def prepare(self, lease: Lease, task: Task) -> None:
         """Fetch the inputs of a task of a gang and what else it needs; report when that is done. It starts later."""
-        if not task.inputs and not task.outputs:
+        if not task.has_files:
             looking = asyncio.create_task(self._prepare_without_files(lease, task))
             self._ahead.add(looking)
             looking.add_done_callback(self._ahead.discard)
@@ -198,6 +210,7 @@ class Staging:
                 del self._stages[what.lease]
                 aside = self._folder / secrets.token_hex(16)
                 with contextlib.suppress(OSError):
+                    stage.given.unlink(missing_ok=True)
                     stage.folder.rename(aside)
                 stage.folder = aside
                 self._clean(stage)
@@ -273,7 +286,7 @@ class Staging:
         if not why:
             stage.phase, stage.work = _Phase.RUNNING, None
             self._actors.moving(lease, False)
-            self._actors.start(lease, replace(stage.task, workdir=str(stage.folder)), slot)
+            self._actors.start(lease, stage.placed(), slot)
             return
         self._end(lease, stage, Exit(boottime(), spawned=False, message=why))
 
@@ -287,7 +300,11 @@ class Staging:
             gate = asyncio.Semaphore(AT_ONCE)
             async with asyncio.TaskGroup() as group:
                 for file in inputs:
-                    group.create_task(self._put(file, stage.folder, gate))
+                    if (wrong := wrong_path(file.path)) is not None:
+                        raise Unfetched(f"input {file.path[:100]!r} {wrong}")
+                    group.create_task(self._put(file, stage.folder / file.path, gate))
+                if (stdin := stage.task.stdin) is not None:
+                    group.create_task(self._put(stdin, stage.given, gate))
         except OSError as error:
             return f"cannot create its folder: {error.strerror or error}"
         except BaseExceptionGroup as errors:
@@ -297,15 +314,12 @@ class Staging:
             return str(_first(failed))
         return ""
 
-    async def _put(self, file: File, folder: Path, gate: asyncio.Semaphore) -> None:
+    async def _put(self, file: File, to: Path, gate: asyncio.Semaphore) -> None:
         """Put one input where the task expects it."""
-        wrong = wrong_path(file.path)
-        if wrong is not None:
-            raise Unfetched(f"input {file.path[:100]!r} {wrong}")
         async with gate:
             try:
                 async with self._files.held(file.digest) as path:
-                    await _whole(copy_file, path, folder / file.path, executable=file.executable)
+                    await _whole(copy_file, path, to, executable=file.executable)
             except Unfetched as error:
                 raise Unfetched(f"input {file.path}: {error}") from None
             except OSError as error:
@@ -313,7 +327,7 @@ class Staging:
 
     async def _fetch_ahead(self, task: Task) -> None:
         """Fetch the inputs of a waiting task into the cache."""
-        for file in task.inputs:
+        for file in task.files:
             await self._files.prefetch(file.digest)
 
     # --- outputs
@@ -412,11 +426,18 @@ class Staging:
         async def clean() -> None:
             if stage.work is not None and stage.work is not asyncio.current_task():
                 await asyncio.wait({stage.work})
-            await asyncio.to_thread(remove_folder, stage.folder)
+            await asyncio.to_thread(_remove, stage)
 
         cleaning = asyncio.create_task(clean())
         self._ahead.add(cleaning)
         cleaning.add_done_callback(self._ahead.discard)
+
+
+def _remove(stage: _Stage) -> None:
+    """Delete what a task got."""
+    if stage.task.stdin is not None:
+        stage.given.unlink(missing_ok=True)
+    remove_folder(stage.folder)
 
 
 async def _whole(work: Callable[..., None], *args: Any, **more: Any) -> None:

@@ -57,5 +57,5 @@ class UnstartedTasks:
         return [
             Prefetch(grant.task)
             for grant in grants
-            if grant.task is not None and grant.task.inputs and grant.lease in self.waiting
+            if grant.task is not None and grant.task.files and grant.lease in self.waiting
         ]

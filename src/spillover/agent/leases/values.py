@@ -69,6 +69,25 @@ class Task(Struct, frozen=True):
     """Name of the signal that it gets before its walltime, such as `USR1`; empty is none."""
     signal_before: int = 0
     """Nanoseconds before its walltime."""
+    stdin: File | None = None
+    """Its standard input, to fetch before it starts; None is nothing."""
+    given: str = ""
+    """Path of its standard input, once that was fetched; empty is nothing."""
+
+    @property
+    def has_folder(self) -> bool:
+        """Whether it runs in a folder of its own."""
+        return bool(self.inputs or self.outputs)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether files move before it starts or after it ended."""
+        return self.has_folder or self.stdin is not None
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        """All files to fetch before it starts."""
+        return self.inputs if self.stdin is None else (*self.inputs, self.stdin)
 
     @property
     def is_granted(self) -> bool:

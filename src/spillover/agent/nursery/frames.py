@@ -4,7 +4,7 @@ They use pairs of sockets that preserve message boundaries (SOCK_SEQPACKET), so 
 side:
 
 * *work*, one socket for each thread of the nursery. The agent sends `[(key, argv, env, folder, stem, mark, memory,
-  cpu, cpus), ...]`, which the thread runs one after the other. The thread answers with `[(key, spawned, code, signal, at,
+  cpu, cpus), ...]`, some with more fields behind them (see `NurseryTask`), which the thread runs one after the other. The thread answers with `[(key, spawned, code, signal, at,
   ran, cpu, peak, out_of_memory, message), ...]` for those that ended.
 * *control*. The agent sends `(SETUP, {...})` once, `(THREAD, number)` with the work socket of a new thread, `(SIGNAL,
   key, number)`, `(NOTIFY, key, number)`, `(NAME, key)`, `(RECALL, thread, keys)` and `(SHARE, cpus)` with the CPUs of tasks that have none for

@@ -51,6 +51,8 @@ from spillover.agent.nursery.watching import MemoryWatch
 _SHELL_CODES: Final = {errno.ENOENT: 127, errno.ENOTDIR: 127, errno.EACCES: 126, errno.ENOEXEC: 126}
 """Exit codes that a shell uses for a program that is missing or cannot be run."""
 _CLONE_FS: Final = 0x200
+STDIN: Final = -1
+"""The number of standard input beside those of `STREAMS`."""
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores these signals, tasks should not
 
 
@@ -260,7 +262,13 @@ class Nursery:
         except OSError as error:
             return _failed(task, f"cannot write to {error.filename!r}: {error.strerror}"), True
         try:
+            if task.given:
+                files[STDIN] = os.open(task.given, os.O_RDONLY)
             failed = self._spawn(task, own, files)
+        except OSError as error:
+            if STDIN in files or not task.given:
+                raise
+            return _failed(task, f"cannot read its standard input: {error.strerror}"), True
         finally:
             for file in set(files.values()):
                 os.close(file)
@@ -275,7 +283,7 @@ class Nursery:
     ) -> tuple[Any, ...] | None:
         """Start the process, with other files for some streams; return the message about its end if that fails."""
         slot, files = own.slot, own.files
-        out, err = instead.get(0, files[0]), instead.get(1, files[1])
+        given, out, err = instead.get(STDIN, self._null), instead.get(0, files[0]), instead.get(1, files[1])
         env = self._setup.env | {"TMPDIR": own.scratch} | task.env
         env["SPILL_SCRATCH"] = own.scratch
         program, argv = _find(task.argv[0], env.get("PATH", os.defpath)), task.argv
@@ -288,7 +296,7 @@ class Nursery:
         if task.cpus or shared or own.cpus or (slot is not None and slot.pinned):
             own.cpus = self._affinity.enter(task.cpus or shared, own.cpus, slot)
         actions = [
-            (os.POSIX_SPAWN_DUP2, self._null, 0),
+            (os.POSIX_SPAWN_DUP2, given, 0),
             (os.POSIX_SPAWN_DUP2, out, 1),
             (os.POSIX_SPAWN_DUP2, err, 2),
         ]

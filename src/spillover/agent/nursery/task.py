@@ -19,6 +19,7 @@ class NurseryTask:
         "env",
         "files",
         "folder",
+        "given",
         "key",
         "lease",
         "linked",
@@ -49,6 +50,7 @@ class NurseryTask:
         cpus: str = "",
         paths: Sequence[str] = (),
         append: bool = False,
+        given: str = "",
     ) -> None:
         self.key = key
         self.argv = argv
@@ -69,6 +71,8 @@ class NurseryTask:
         """
         self.append = append
         """Whether to append to these files; otherwise they are truncated."""
+        self.given = given
+        """Path of its standard input; empty is nothing."""
         self.linked: set[int] = set()
         """Streams that go to such a file; the task's own name is a link to it."""
         self.lock = threading.Lock()

@@ -125,7 +125,9 @@ class Containers:
         workdir = task.workdir if plan.own_folder else "/"
         # The engine limits the container, so its client runs without a memory limit.
         handed = {variable: value for variable, value in env.items() if not _steers(variable)}
-        client = Task(Argv(words), replace(task.need, memory=0), handed | self._env, workdir, cpus=own)
+        client = Task(
+            Argv(words), replace(task.need, memory=0), handed | self._env, workdir, cpus=own, given=task.given
+        )
         self._context.launch(lease, client, lambda seen: self._heard(lease, seen, task.need.memory))
 
     async def prepare(self, task: Task) -> str:
@@ -247,6 +249,8 @@ class Containers:
         # All users can see command lines. So values go through the client's own environment where possible.
         for variable, value in env.items():
             words += ["--env", f"{variable}={value}" if _steers(variable) else variable]
+        if task.given:
+            words.append("--interactive")
         if task.need.memory:
             memory = str(max(LEAST_MEMORY, task.need.memory))
             words += ["--memory", memory, "--memory-swap", memory]

@@ -235,10 +235,11 @@ class Processes:
             env["SPILL_ARRAY_INDEX"] = str(member[1])
         stem = f"{self._output}/{job[:2]}/{job}.{attempt}.{lease.task}"
         need = task.need
-        given = (key, argv, env, task.workdir, stem, mark, need.memory, need.cpu, task.cpus)
-        thread.give(
-            (*given, self._streams(lease, task), task.append) if task.stdout or task.stderr else given
-        )
+        given: tuple[Any, ...] = (key, argv, env, task.workdir, stem, mark, need.memory, need.cpu, task.cpus)
+        if task.stdout or task.stderr or task.given:
+            paths = self._streams(lease, task) if task.stdout or task.stderr else ()
+            given = (*given, paths, task.append, task.given)
+        thread.give(given)
         if task.cpus:
             self._pinned[key] = cpu_mask(task.cpus)
             self._share()

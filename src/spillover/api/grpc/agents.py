@@ -54,6 +54,9 @@ FIRST_MESSAGE: Final = 30.0
 MOST_TASKS: Final = 64
 """Most leases whose tasks an agent may request at once."""
 
+MOST_ABILITIES: Final = 100
+"""Most abilities of an agent to look at."""
+
 _CODES: Final = CODES | {
     # An agent that names something unknown needs a fix. After NOT_FOUND it would look elsewhere.
     ErrorKind.UNKNOWN: grpc.StatusCode.INVALID_ARGUMENT,
@@ -175,6 +178,7 @@ class AgentsService:
                 request.gangs,
                 inside_in(request.inside) if request.HasField("inside") else None,
                 None if drawn is None else digest_of(drawn.secret),
+                tuple(request.abilities[:MOST_ABILITIES]),
             )
         )
         return pb.RegisterReply(

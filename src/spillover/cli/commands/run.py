@@ -47,6 +47,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(args: Namespace, context: Context) -> int:
     from spillover.cli.following import follow  # noqa: PLC0415 - only to wait
+    from spillover.cli.given import send_input  # noqa: PLC0415 - heavy
     from spillover.cli.printing.forecasts import forecast  # noqa: PLC0415 - only for a dry run
     from spillover.cli.printing.progress import moving  # noqa: PLC0415 - only for transfers
     from spillover.cli.unused import tell_unread, tell_unused  # noqa: PLC0415 - heavy
@@ -55,10 +56,11 @@ def _run(args: Namespace, context: Context) -> int:
         raise UsageError("--wait does not work with --json; use --detach, then `spill wait --json`")
     document = document_of(args)
     with context.connect(args) as client:
-        tell_unread(context.out, args.command[1:] if args.command[:1] == ["--"] else args.command)
         tell_unused(context.out, client, [document])
         if args.dry_run:
             return forecast(context.out, client, [document], as_json=args.json)
+        if not send_input(context.out, client, document["spec"]):
+            tell_unread(context.out, args.command[1:] if args.command[:1] == ["--"] else args.command)
         with moving(context.out, "uploading inputs") as progress:
             packed = client.pack([document], progress=progress)
         [job] = client.submit(packed)

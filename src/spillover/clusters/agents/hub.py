@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import structlog
 from msgspec.structs import replace
 
+from spillover.model.admission import STDIN
 from spillover.model.backoff import reason_of
 from spillover.model.ids import ClusterName
 from spillover.model.inside import Granted
@@ -70,10 +71,13 @@ class Session:
         life: str = "",
         terms: LeaseTerms = FIRST_TERMS,
         address: str = "",
+        abilities: Sequence[str] = (),
     ) -> None:
         self.node = node
         self.address = address
         """Host where tasks on other machines reach tasks on this one; empty if unknown."""
+        self.abilities = frozenset(abilities)
+        """What it can do that agents of earlier releases cannot."""
         self._lives_by = terms
         self._offer = Offer(0, terms)
         """The terms that the server last offered to the agent."""
@@ -127,7 +131,9 @@ class Session:
             if same not in tasks:
                 tasks[same] = _encoded(start.spec, start.cluster, outputs_limit, rank)
             task = tasks[same]
-            if isinstance(task, str):
+            if (unable := self._unable(start.spec)) is not None:
+                refused.append(Unsendable(start.lease, unable))
+            elif isinstance(task, str):
                 refused.append(Unsendable(start.lease, task))
             elif start.peer is not None:
                 peer = pb.Peer(
@@ -142,6 +148,13 @@ class Session:
                 self._starts.append(parcel)
         self._news.set()
         return refused
+
+    def _unable(self, spec: JobSpec) -> str | None:
+        """Return why the agent is too old for a job; None if it is not. It would ignore what it does not know."""
+        if spec.stdin is not None and STDIN not in self.abilities:
+            name = self.node.partition("/")[2]
+            return f"agent {name} is of an earlier release and cannot give it its standard input; upgrade the agent"
+        return None
 
     def start_gang(self, start: GangStart) -> None:
         """Let the agent start its tasks of a gang."""
@@ -267,9 +280,12 @@ class Hub:
         life: str = "",
         terms: LeaseTerms = FIRST_TERMS,
         address: str = "",
+        abilities: Sequence[str] = (),
     ) -> None:
         """Create a session for an agent that is about to register."""
-        self._opening[incarnation] = Session(node, incarnation, monotonic, peer, life, terms, address)
+        self._opening[incarnation] = Session(
+            node, incarnation, monotonic, peer, life, terms, address, abilities
+        )
 
     def activate(self, node: str, incarnation: int) -> None:
         """Make a durable registration the current one of its node."""

@@ -94,6 +94,8 @@ class Introduction(Struct, frozen=True):
     """Sockets, cores, GPUs and links of its machine; None if it reports none."""
     admits: bytes | None = None
     """SHA-256 of the secret of `token`, a new one that it gets for its join token; None if it has its token already."""
+    abilities: tuple[str, ...] = ()
+    """What the agent can do and those of earlier releases cannot."""
 
 
 class AgentWelcome(Struct, frozen=True):
@@ -256,7 +258,9 @@ class AgentRequests:
         incarnation = self._incarnation
         terms = self.terms(adapts=intro.adapts)
         moment = self._loop.time.monotonic()
-        self._agents.open(key, incarnation, moment, intro.peer, intro.life, terms, intro.address)
+        self._agents.open(
+            key, incarnation, moment, intro.peer, intro.life, terms, intro.address, intro.abilities
+        )
         proposal = Register(
             intro.cluster,
             intro.name,

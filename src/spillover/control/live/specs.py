@@ -39,7 +39,7 @@ class Specs:
     def size(self, digest: bytes) -> int:
         """Return the bytes of a job's input files if its spec is cached, else 0."""
         kept = self._kept.get(digest)
-        return 0 if kept is None else sum([file.size for file in kept[0].inputs])
+        return 0 if kept is None else sum([file.size for file in kept[0].files])
 
     async def get(self, digests: Iterable[bytes]) -> dict[bytes, JobSpec]:
         """Return the specs that exist and can be read."""

@@ -54,7 +54,9 @@ class JobFiles:
 
         A caller who is limited to a project can use only blobs of that project.
         """
-        needing = [(at, form) for at, form in enumerate(forms) if form.unpacked or form.spec.digests]
+        needing = [
+            (at, form) for at, form in enumerate(forms) if form.unpacked or form.stdin or form.spec.digests
+        ]
         if not needing:
             return
         there = await self._blobs.sizes(
@@ -87,25 +89,28 @@ class JobFiles:
         if form.unpacked:
             message = f"{name}: {form.unpacked[0].path!r} has no digest; submit the job with `spill` or the Python client, which upload files"
             yield FieldProblem(where, message)
-        total = sum(file.size for file in form.spec.inputs)
+        if form.stdin is not None:
+            message = f"{name}: {form.stdin!r} has no digest; submit the job with `spill` or the Python client, which upload files"
+            yield FieldProblem(f"jobs[{at}].spec.stdin", message)
+        files = form.spec.files
+        total = sum(file.size for file in files)
         if total > self.max_inputs:
-            largest = max(form.spec.inputs, key=lambda file: file.size)
+            largest = max(files, key=lambda file: file.size)
             yield FieldProblem(
                 where,
                 f"{name}: its inputs total {format_memory(total)}, above the maximum of "
                 f"{format_memory(self.max_inputs)} (files.max_inputs); the largest is {largest.path} with "
                 f"{format_memory(largest.size)}",
             )
-        for place, file in enumerate(form.spec.inputs):
+        for place, file in enumerate(files):
+            at_file = f"jobs[{at}].spec.stdin" if file is form.spec.stdin else f"{where}[{place}]"
             size = there.get(file.digest)
             if size is None:
-                yield FieldProblem(
-                    f"{where}[{place}]", f"{name}: {file.path} is not on the server; upload it first"
-                )
+                yield FieldProblem(at_file, f"{name}: {file.path} is not on the server; upload it first")
             elif size != file.size:
                 message = f"{name}: {file.path} has {size} bytes, not {file.size}"
-                yield FieldProblem(f"{where}[{place}].size", message)
-        for digest in form.spec.digests[len(form.spec.inputs) :]:
+                yield FieldProblem(f"{at_file}.size", message)
+        for digest in form.spec.digests[len(files) :]:
             if digest not in there:
                 message = f"{name}: {digest} is not on the server; upload it first"
                 yield FieldProblem(f"jobs[{at}].spec.python", message)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from spillover.forms.problems import Findings, Path, shown
 from spillover.model.files import MOST_FILES, PATH_RULE, File, clash, is_digest, is_pattern, wrong_path
-from spillover.wire.jobfile import InputDoc, SpecDoc
+from spillover.wire.jobfile import InputDoc, SpecDoc, StdinDoc
 
 
 class Unpacked(Struct, frozen=True):
@@ -45,6 +45,22 @@ def read_files(
     for at, pattern in enumerate(doc.outputs):
         _check(pattern, ("spec", "outputs", at), found)
     return tuple(files), tuple(rest), tuple(dict.fromkeys(one.removesuffix("/") for one in doc.outputs))
+
+
+def read_stdin(doc: SpecDoc, found: Findings) -> tuple[File | None, str | None]:
+    """Return the packed file that is the standard input, and the path of one that the client must still pack."""
+    given, path = doc.stdin, ("spec", "stdin")
+    works = [doc, *(doc.groups or ())]
+    if any(each.python is not None for each in works):
+        found.add(path, "is not for Python calls; give them the data as an argument")
+    if isinstance(given, StdinDoc):
+        if given.digest is not None:
+            files = _packed(InputDoc(given.path, None, given.digest, given.size), path, found)
+            return (files[0] if files else None), None
+        given = given.path
+    if not given or "\0" in given or given.endswith("/"):
+        found.add(path, f"{shown(given)} is not a file; write a path such as data/table.csv")
+    return None, given
 
 
 def _unpacked(entry: InputDoc, path: Path, found: Findings) -> list[Unpacked]:

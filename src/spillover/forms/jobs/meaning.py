@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spillover.forms.jobs.arrays import ArrayError, parse_throttled
 from spillover.forms.jobs.groups import Grouped, read_groups, read_resources, read_tasks
-from spillover.forms.jobs.inputs import Unpacked, read_files
+from spillover.forms.jobs.inputs import Unpacked, read_files, read_stdin
 from spillover.forms.jobs.on_agents import read_on_agents
 from spillover.forms.jobs.where import constrained, located
 from spillover.forms.jobs.work import check_env, check_text, work_of
@@ -30,7 +30,7 @@ from spillover.forms.quantities import (
     read_memory,
     read_words,
 )
-from spillover.model.admission import STREAMS, TASK_RULES
+from spillover.model.admission import STDIN, STREAMS, TASK_RULES
 from spillover.model.files import File
 from spillover.model.ids import is_name
 from spillover.model.job import (
@@ -93,6 +93,8 @@ class JobForm(Struct, frozen=True):
     """Inputs that the client must still find; the server accepts none."""
     warnings: tuple[FormProblem, ...] = ()
     """What is ignored, and the job runs without it."""
+    stdin: str | None = None
+    """The path of a standard input that the client must still read; the server accepts none."""
 
 
 def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | None = None) -> JobForm | None:
@@ -132,6 +134,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
     array, throttle = _array(doc.array, shape, found)
     shape = _with_streams(doc, shape, found)
     own, shape = read_on_agents(doc, shape, terms, found)
+    shape, stdin, unread = _with_stdin(doc, shape, found)
     if doc.key is not None and not doc.key.isprintable():
         found.add(("spec", "key"), "contains characters that cannot be printed")
     groups = () if grouped is None else grouped.works
@@ -163,8 +166,9 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         append=doc.open_mode == "append",
         signal=own.signal,
         signal_before=own.signal_before,
+        stdin=stdin,
     )
-    return JobForm(spec, after, doc.key, unpacked)
+    return JobForm(spec, after, doc.key, unpacked, stdin=unread)
 
 
 def default_name(work: Work | None) -> str:
@@ -333,6 +337,13 @@ def _with_streams(doc: SpecDoc, shape: Shape, found: Findings) -> Shape:
             known = ", ".join(PATTERNS)
             found.add(where, f"{shown(wrong[0])} in {shown(path)} is not a pattern; write one of {known}")
     return replace(shape, runs=tuple(sorted({*shape.runs, STREAMS})))
+
+
+def _with_stdin(doc: SpecDoc, shape: Shape, found: Findings) -> tuple[Shape, File | None, str | None]:
+    """Read the standard input; return the shape of a job that has one, which not every cluster can run."""
+    if doc.stdin is None:
+        return shape, None, None
+    return replace(shape, runs=tuple(sorted({*shape.runs, STDIN}))), *read_stdin(doc, found)
 
 
 def _after(doc: SpecDoc, found: Findings) -> list[AfterRef]:

@@ -223,6 +223,12 @@ OPTIONS: Final = (
         OptionKind.LIST,
     ),
     Option(
+        "--stdin",
+        ("spec", "stdin"),
+        "FILE",
+        "file here that the job reads as standard input; `spill run` also sends what is piped to it",
+    ),
+    Option(
         "--stdout",
         ("spec", "stdout"),
         "PATH",

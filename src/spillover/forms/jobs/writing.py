@@ -48,6 +48,9 @@ def to_doc(job: JobForm | JobSpec) -> dict[str, Any]:
         body["inputs"] = inputs
     if spec.outputs:
         body["outputs"] = list(spec.outputs)
+    unread = job.stdin if isinstance(job, JobForm) else None
+    if spec.stdin is not None or unread is not None:
+        body["stdin"] = unread if spec.stdin is None else _packed(spec.stdin)
     return {"apiVersion": API_VERSION, "kind": "Job", "metadata": metadata, "spec": body}
 
 

@@ -51,7 +51,7 @@ def _inputs(inspection: Inspection, state: State) -> Iterator[tuple[str, str, in
             needing[job.spec] = job.id
     for digest, spec in inspection.specs(list(needing)).items():
         if spec is not None:
-            sizes = {file.digest: file.size for file in spec.inputs}
+            sizes = {file.digest: file.size for file in spec.files}
             yield from ((needing[digest], each, sizes.get(each)) for each in spec.digests)
 
 

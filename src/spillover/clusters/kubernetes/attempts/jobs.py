@@ -47,6 +47,8 @@ def job_of(start: Start, options: KubernetesOptions, namespace: str, epoch: int)
         raise Unrunnable(
             "Kubernetes clusters do not support `inputs` and `outputs`; use a volume, or an agent"
         )
+    if spec.stdin is not None:
+        raise Unrunnable("Kubernetes clusters do not support `stdin`; use a volume, or an agent")
     work = spec.work
     match work:
         case Container(manifest=str(manifest)):
