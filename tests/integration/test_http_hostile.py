@@ -132,6 +132,7 @@ BODIES: Final[dict[str, Any]] = {
     "/v1/forecast": JOB,
     "/v1/jobs/{job}": {"priority": 1},
     "/v1/jobs/{job}/results": {"members": "1-3", "limit": 1, "timeout": 0},
+    "/v1/results": {"jobs": ["j"], "limit": 1, "timeout": 0},
     "/v1/actions": {"act": "cancel", "jobs": ["j"]},
     "/v1/policy": {"policy": {"order": "fifo"}},
     "/v1/blobs/missing": {"digests": ["0" * 64]},

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from spillover.client.errors import (
+    CallCancelled,
     CallFailed,
     Refused,
     RemoteError,
@@ -14,12 +15,16 @@ from spillover.client.errors import (
 
 if TYPE_CHECKING:
     from spillover.client.asynchronous.client import AsyncClient
+    from spillover.client.executors import AsyncExecutor, Executor
     from spillover.client.synchronous.client import Client
 
 __all__ = [
     "AsyncClient",
+    "AsyncExecutor",
+    "CallCancelled",
     "CallFailed",
     "Client",
+    "Executor",
     "Refused",
     "RemoteError",
     "SpillError",
@@ -39,4 +44,8 @@ def __getattr__(name: str) -> object:
         from spillover.client.asynchronous.client import AsyncClient  # noqa: PLC0415 - see above
 
         return AsyncClient
+    if name in {"Executor", "AsyncExecutor"}:
+        from spillover.client import executors  # noqa: PLC0415 - few programs need it
+
+        return getattr(executors, name)
     raise AttributeError(f"module 'spillover.client' has no attribute {name!r}")

@@ -28,6 +28,7 @@ from spillover.wire.api import (
     Problem,
     ResultPage,
     ResultsAsked,
+    ResultsOfJobs,
 )
 from spillover.wire.endpoints import JSON, Content, Endpoint
 from spillover.wire.parameters import EventsQuery, ListQuery, LogsQuery, OfBlob, OfJob, WaitQuery
@@ -137,6 +138,12 @@ def results(job: str, members: str | None, seconds: float) -> Ask[ResultPage]:
     """Ask for results of a job, or of members of an array, as soon as one has ended."""
     wanted = ResultsAsked(members, timeout=round(seconds, 3))
     return ask(endpoints.RESULTS, OfJob(job), wanted, seconds=seconds + QUICK)
+
+
+def results_of_jobs(jobs: Sequence[str], seconds: float) -> Ask[ResultPage]:
+    """Ask for results of single jobs as soon as one of them has ended."""
+    wanted = ResultsOfJobs(list(jobs), timeout=round(seconds, 3))
+    return ask(endpoints.RESULTS_OF_JOBS, body=wanted, seconds=seconds + QUICK)
 
 
 def act(what: Literal["cancel", "hold", "release", "requeue"], jobs: Sequence[str]) -> Ask[list[str]]:

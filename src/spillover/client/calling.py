@@ -14,6 +14,7 @@ from spillover.client.blobs import Upload
 from spillover.client.documents import from_fields
 from spillover.client.errors import Refused
 from spillover.client.gathering import Gathering
+from spillover.client.showing import label_of
 from spillover.client.steps import Flow
 from spillover.forms.jobs.meaning import clean_name
 from spillover.ports.blobs import digest_of
@@ -66,6 +67,8 @@ class Parcel(NamedTuple):
     doc: dict[str, Any]
     blobs: dict[str, bytes]
     """By digest."""
+    label: str = ""
+    """The call as people write it."""
 
 
 def a_call(
@@ -75,11 +78,13 @@ def a_call(
     options: CallOptions | None,
 ) -> Parcel:
     """Return the job of one call."""
+    label = label_of(name_of(function), tuple(args), kwargs)
     arguments = _pickled((tuple(args), dict(kwargs))) if args or kwargs else b""
     if len(arguments) <= INLINE:
-        return _parcel(function, arguments, None, None, options)
+        return _parcel(function, arguments, None, None, options)._replace(label=label)
     # Pass large arguments as the only item of a job that is not an array.
-    return _parcel(function, _pickled(((), dict(kwargs))) if kwargs else b"", [_pickled(args)], None, options)
+    common = _pickled(((), dict(kwargs))) if kwargs else b""
+    return _parcel(function, common, [_pickled(args)], None, options)._replace(label=label)
 
 
 def a_map(
@@ -94,7 +99,7 @@ def a_map(
         return None, 0
     arguments = _pickled(((), dict(kwargs))) if kwargs else b""
     parcel = _parcel(function, arguments, pickled, f"0-{len(pickled) - 1}", options)
-    return parcel, len(pickled)
+    return parcel._replace(label=name_of(function)), len(pickled)
 
 
 def _parcel(
@@ -116,7 +121,7 @@ def _parcel(
         packed = pack_items(items)
         python["items"] = digest_of(packed)
         blobs[python["items"]] = packed
-    name = clean_name(getattr(function, "__name__", type(function).__name__).strip("<>"))
+    name = clean_name(name_of(function))
     fields: dict[str, Any] = {"name": name, "key": f"call-{uuid.uuid4().hex}", **(options or {})}
     fields["python"] = python
     # What is pickled here can be read only by the same version.
@@ -127,6 +132,12 @@ def _parcel(
     if array is not None:
         fields["array"] = array if at_a_time is None else f"{array}%{at_a_time}"
     return Parcel(from_fields(fields), blobs)
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """Return the name of a function; of a partial one, that of the function in it."""
+    name = getattr(getattr(function, "func", function), "__name__", type(function).__name__)
+    return str(name).strip("<>")
 
 
 def _pickled(value: object) -> bytes:
@@ -148,7 +159,7 @@ def submitted(parcel: Parcel | None, size: int | None, kept: dict[str, float]) -
         yield from asks.put_blob(digest, Upload(parcel.blobs[digest]))
     kept.update(dict.fromkeys(unsure, now))
     (job,) = yield from asks.submit(docs)
-    return Gathering(job, size)
+    return Gathering(job, size, parcel.label)
 
 
 def call_of(job: str) -> Flow[Gathering]:

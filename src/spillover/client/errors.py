@@ -6,10 +6,12 @@ SpillError
 ├── Unavailable    the server cannot do it now: retry later
 ├── WaitTimeout    the jobs have not ended yet: wait again
 └── CallFailed     a Python call did not return: read why
+    ├── CallCancelled  somebody cancelled it
     └── RemoteError    it raised an exception
 """
 
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
 
 from spillover.wire.api import FieldProblem
 
@@ -55,14 +57,17 @@ class Unavailable(SpillError):
         self.retry_after = retry_after
 
 
-class WaitTimeout(SpillError):
+class WaitTimeout(SpillError, TimeoutError):
     """Some jobs did not end in time."""
 
-    def __init__(self, jobs: Sequence[str]) -> None:
+    def __init__(self, jobs: Sequence[str], why: str = "") -> None:
         more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
-        super().__init__(f"{', '.join(jobs[:3])}{more} did not end in time; wait again, or see `spill why`")
+        told = f": {why}" if why else "; wait again, or see `spill why`"
+        super().__init__(f"{', '.join(jobs[:3])}{more} did not end in time{told}")
         self.jobs = tuple(jobs)
         """The jobs that had not ended, as the caller named them."""
+        self.why = why
+        """What the server says about the job: why it waits, or where it runs; empty if nobody asked."""
 
 
 class CallFailed(SpillError):
@@ -74,6 +79,10 @@ class CallFailed(SpillError):
         """Id of its job."""
         self.state = state
         """State in which the job ended."""
+
+
+class CallCancelled(CallFailed, CancelledError):
+    """A Python call was cancelled. For `concurrent.futures` this is a CancelledError."""
 
 
 class RemoteError(CallFailed):

@@ -1,15 +1,19 @@
 """The common base of both clients: the server's address and credentials, and retries."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from spillover.client import transport
 from spillover.client.asks import Ask
 from spillover.client.flows import Attempts
 from spillover.client.place import find
+
+F = TypeVar("F", bound="Face")
+W = TypeVar("W")
 
 
 class Face:
@@ -57,3 +61,33 @@ class Face:
             # It may interrupt code that holds a lock of the connection pool, which then stays locked: use a new pool.
             self.__dict__.pop("_http", None)
             raise
+
+
+def beside(kind: type[F], other: Face) -> F:
+    """Return a client of a kind for the same server as another."""
+    client = kind.__new__(kind)
+    client.__dict__.update(_place=other._place, _patience=other._patience, _kept={})  # noqa: SLF001 - it is made here
+    return client
+
+
+class Behind(Generic[W]):
+    """What handles of calls need of their client, beside its methods."""
+
+    def __init__(
+        self,
+        face: Face,
+        run: Callable[..., Any],
+        attempts: Callable[[], Attempts],
+        watching: Callable[["Behind[W]"], W],
+    ) -> None:
+        self.face = face
+        self.run = run
+        """Runs an operation; that of asyncio is awaited."""
+        self.attempts = attempts
+        """Returns new retries."""
+        self._make_watching = watching
+
+    @cached_property
+    def watching(self) -> W:
+        """What waits for many calls at once, made on first use."""
+        return self._make_watching(self)

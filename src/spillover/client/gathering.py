@@ -2,33 +2,47 @@
 
 import pickle
 import time
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from spillover.client import asks
-from spillover.client.asks import Ask
+from spillover.client.asks import Ask, ask
 from spillover.client.blobs import Blob
-from spillover.client.errors import CallFailed, RemoteError, WaitTimeout
+from spillover.client.errors import CallCancelled, CallFailed, RemoteError, SpillError, WaitTimeout
 from spillover.client.flows import ReadingFlow
 from spillover.client.steps import Flow
 from spillover.forms.jobs.arrays import format_array
 from spillover.model import ranges
 from spillover.model.job import Range
 from spillover.model.ranges import Ranges
+from spillover.wire import endpoints
 from spillover.wire.api import ResultPage, ResultView
+from spillover.wire.parameters import OfJob
 
 POLL: Final = 30.0
 """Seconds that one request waits for results."""
+REASON: Final = 5.0
+"""Seconds to ask why a call has not ended yet."""
 MOST_RANGES: Final = 2_000
 """Most ranges of indexes in one request."""
+
+
+class Outcome(NamedTuple):
+    """How a call ended."""
+
+    result: ResultView
+    value: bytes | None
+    """What it returned or raised, encoded; None if there is neither."""
 
 
 class Gathering:
     """Collects the results of a job, or of the members of an array."""
 
-    def __init__(self, job: str, size: int | None) -> None:
+    def __init__(self, job: str, size: int | None, label: str = "") -> None:
         self.job = job
+        self.label = label
+        """The call as people write it, such as `simulate(7)`; empty if it is not known."""
         self.size = size
         """Number of members; None if the job is not an array."""
         self.results: dict[int, ResultView] = {}
@@ -67,10 +81,10 @@ class Gathering:
 
     def more(self, seconds: float, first: int = 0) -> Flow[list[int]]:
         """Fetch results of ended calls from an index on; if there are none, wait up to this many seconds."""
-        ask = self.ask(seconds, first)
-        if ask is None:
+        wanted = self.ask(seconds, first)
+        if wanted is None:
             return []
-        page = yield from ask
+        page = yield from wanted
         return self.take(page)
 
     def ended(self, index: int, timeout: float | None) -> Flow[ResultView | None]:
@@ -85,12 +99,12 @@ class Gathering:
 
     def value(self, index: int, timeout: float | None) -> Flow[Any]:
         """Return the value of a call; raise what it raised, CallFailed or WaitTimeout."""
-        result, value = yield from self._outcome(index, timeout)
-        return outcome(result, value)
+        result, value = yield from self.outcome(index, timeout)
+        return outcome_of(result, value)
 
     def error(self, index: int, timeout: float | None) -> Flow[BaseException | None]:
         """Return what a call raised, or why it did not return; None if it returned."""
-        result, value = yield from self._outcome(index, timeout)
+        result, value = yield from self.outcome(index, timeout)
         return error_of(result, value)
 
     def values(self, timeout: float | None) -> Flow[list[Any]]:
@@ -117,20 +131,25 @@ class Gathering:
         """Return the id of a member, or of the job itself."""
         return self.job if self.size is None or index is None else f"{self.job}.{index}"
 
-    def _outcome(self, index: int, timeout: float | None) -> Flow[tuple[ResultView, bytes | None]]:
+    def outcome(self, index: int, timeout: float | None) -> Flow[Outcome]:
         """Return how a call ended, and its encoded value or exception; None if it has neither."""
         result = yield from self.ended(index, timeout)
         if result is None:
-            raise self.late()
+            raise (yield from self.late(index))
         if result.value_digest is None:
-            return result, result.value
+            return Outcome(result, result.value)
         pieces: list[bytes] = []
         yield from ReadingFlow(Blob(result.value_digest), pieces.append)
-        return result, b"".join(pieces)
+        return Outcome(result, b"".join(pieces))
 
-    def late(self) -> WaitTimeout:
-        """Return the error for results that did not come in time."""
-        return WaitTimeout([self.job])
+    def late(self, index: int | None = None) -> Flow[WaitTimeout]:
+        """Return the error for results that did not come in time. It says what the job waits for, or where it runs."""
+        job = self.id_of(index)
+        try:
+            why = (yield from ask(endpoints.WHY, OfJob(job), seconds=REASON)).sentence
+        except SpillError as error:
+            why = str(error)
+        return WaitTimeout([job], why)
 
 
 class Endings:
@@ -150,7 +169,7 @@ class Endings:
             yield from gathering.more(seconds)
             new = self._untold()
             if not new and seconds <= 0:
-                raise gathering.late()
+                raise (yield from gathering.late())
         self._told.update(dict.fromkeys(new))
         return new
 
@@ -159,43 +178,7 @@ class Endings:
         return sorted(self._gathering.results.keys() - self._told.keys())
 
 
-class CallHandle:
-    """One call: a job of its own, or a member of a map."""
-
-    def __init__(self, gathering: Gathering, index: int = 0) -> None:
-        self._gathering = gathering
-        self.index = index
-        """Index of its item in a map; 0 for a single call."""
-
-    @property
-    def job(self) -> str:
-        """Id of its job."""
-        return self._gathering.id_of(self.index)
-
-
-class MapHandle:
-    """Calls of one function for many items: one array of jobs."""
-
-    def __init__(self, gathering: Gathering) -> None:
-        self._gathering = gathering
-
-    @property
-    def job(self) -> str:
-        """Id of the array; empty if there were no items."""
-        return self._gathering.job
-
-    def __len__(self) -> int:
-        return self._gathering.size or 0
-
-    def _at(self, index: int) -> int:
-        """Resolve an index as a list does."""
-        size = len(self)
-        if not -size <= index < size:
-            raise IndexError(index)
-        return index % size
-
-
-def outcome(result: ResultView, value: bytes | None) -> object:
+def outcome_of(result: ResultView, value: bytes | None) -> object:
     """Return the value of a call; raise what it raised, or CallFailed."""
     failed = error_of(result, value)
     if failed is not None:
@@ -209,7 +192,8 @@ def error_of(result: ResultView, value: bytes | None) -> BaseException | None:
         return None
     if value is None:
         why = "" if result.reason is None else f": {result.reason.message}"
-        return CallFailed(f"{result.id} {result.state}{why}", result.id, result.state)
+        kind = CallCancelled if result.state == "CANCELLED" else CallFailed
+        return kind(f"{result.id} {result.state}{why}", result.id, result.state)
     raised: Any = _loaded(value)
     if isinstance(raised, dict):
         return RemoteError(str(raised.get("error")), str(raised.get("traceback")), result.id, result.state)

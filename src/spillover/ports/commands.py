@@ -54,6 +54,7 @@ from spillover.wire.api import (
     ReservationView,
     ResultPage,
     ResultsAsked,
+    ResultsOfJobs,
     ServerView,
     SweepRequest,
     SweepView,
@@ -257,6 +258,10 @@ class Commands(Protocol):
 
     async def results(self, ref: str, asked: ResultsAsked) -> ResultPage:
         """Return how jobs ended and what they returned, once one has ended; empty after the timeout."""
+        ...
+
+    async def results_of_jobs(self, asked: ResultsOfJobs) -> ResultPage:
+        """Return how some of these jobs ended, once one has ended; empty after the timeout."""
         ...
 
     async def output(

@@ -57,6 +57,7 @@ from spillover.wire.api import (
     ReservationView,
     ResultPage,
     ResultsAsked,
+    ResultsOfJobs,
     ServerView,
     SweepRequest,
     SweepView,
@@ -222,6 +223,10 @@ WAIT: Final = Endpoint(
 RESULTS: Final = Endpoint(
     "results", "POST", "/v1/jobs/{job}/results", "Read the return values of Python calls, for many members of an array at once",
     OfJob, json_of(ResultsAsked), json_of(ResultPage), errors=_LIMITED,
+)
+RESULTS_OF_JOBS: Final = Endpoint(
+    "results_of_jobs", "POST", "/v1/results", "Read the return values of many Python calls, as soon as one has ended",
+    NoParameters, json_of(ResultsOfJobs), json_of(ResultPage), errors=_LIMITED,
 )
 LOGS: Final = Endpoint(
     "logs", "GET", "/v1/jobs/{job}/logs", "Read the output of a job",

@@ -87,6 +87,7 @@ _BODIES: Final[Mapping[str, Any]] = {
     "/v1/forecast": _DOCUMENT,
     "/v1/jobs/{job}": {"priority": 5},
     "/v1/jobs/{job}/results": {"first": 0, "limit": 10},
+    "/v1/results": {"jobs": [JOB], "limit": 10},
     "/v1/actions": {"act": "cancel", "jobs": [JOB]},
     "/v1/policy": {"policy": "wait=constant(1h)", "dry_run": True},
     "/v1/blobs/missing": {"digests": ["0" * 64]},

@@ -127,6 +127,7 @@ def test_agents_may_ask_for_their_address_alone_and_only_admins_change_what_is_e
         "PUT /v1/blobs/{digest}",
         "POST /v1/blobs/missing",
         "POST /v1/jobs/{job}/results",
+        "POST /v1/results",
         "POST /v1/jobs/{job}/what-if",
     }
 

@@ -9,7 +9,7 @@ import pytest
 from spillover.agent.runners.outcomes import RunnerCannotRun, failure, trace_of
 from spillover.client.calling import INLINE, a_call, a_map
 from spillover.client.errors import CallFailed, RemoteError
-from spillover.client.gathering import MOST_RANGES, Gathering, error_of, outcome
+from spillover.client.gathering import MOST_RANGES, Gathering, error_of, outcome_of
 from spillover.forms.jobs.reading import BadForm, read_jobs
 from spillover.model import ranges
 from spillover.wire.api import ReasonView, ResultPage, ResultView
@@ -124,9 +124,9 @@ def test_a_single_job_is_asked_for_as_it_is() -> None:
 
 
 def test_values_are_pickled_or_plain() -> None:
-    assert outcome(ended(), pickle.dumps({1, 2})) == {1, 2}
-    assert outcome(ended(), b'{"a": [1]}') == {"a": [1]}
-    assert outcome(ended(), None) is None
+    assert outcome_of(ended(), pickle.dumps({1, 2})) == {1, 2}
+    assert outcome_of(ended(), b'{"a": [1]}') == {"a": [1]}
+    assert outcome_of(ended(), None) is None
 
 
 def test_what_was_raised_is_raised_with_its_cause() -> None:
@@ -136,7 +136,7 @@ def test_what_was_raised_is_raised_with_its_cause() -> None:
     assert isinstance(error.__cause__, RemoteError)
     assert error.__cause__.traceback == "Traceback ..."
     with pytest.raises(KeyError):
-        outcome(ended(state="FAILED"), value)
+        outcome_of(ended(state="FAILED"), value)
 
 
 def test_a_call_that_could_not_be_made_is_an_error_of_the_client() -> None:

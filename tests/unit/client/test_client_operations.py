@@ -15,7 +15,7 @@ from spillover.client.gathering import Endings, Gathering
 from spillover.client.steps import ClientStep, Flow, Work
 from spillover.ports.blobs import digest_of
 from spillover.wire import endpoints
-from spillover.wire.api import FilesView, FileView, JobPage, ResultPage, ResultView, ServerView
+from spillover.wire.api import FilesView, FileView, JobPage, ResultPage, ResultView, ServerView, WhyView
 from spillover.wire.parameters import ListQuery
 
 T = TypeVar("T")
@@ -172,10 +172,11 @@ def test_nothing_is_asked_for_once_other_readers_took_all() -> None:
 
 def test_calls_that_do_not_end_in_time_are_told_so() -> None:
     gathering = Gathering("j", 2)
-    with pytest.raises(WaitTimeout, match="j did not end in time"):
-        Told(ResultPage([])).run(Endings(gathering, 0.0).more())
-    with pytest.raises(WaitTimeout):
-        Told(ResultPage([])).run(gathering.value(1, 0.0))
+    why = WhyView("j", "QUEUED", None, "waits for a100", None, None, None, None, None, None, None, [])
+    with pytest.raises(WaitTimeout, match="j did not end in time: waits for a100"):
+        Told(ResultPage([]), why).run(Endings(gathering, 0.0).more())
+    with pytest.raises(TimeoutError, match=r"j\.1 did not end in time: no server"):
+        Told(ResultPage([]), Unreachable("no server")).run(gathering.value(1, 0.0))
     assert Told(ResultPage([])).run(gathering.ended(1, 0.0)) is None
     assert Told(ended(1)).run(gathering.value(1, 0.0)) == 7
 

@@ -7,7 +7,8 @@ import pytest
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents.requests import AgentRequests, Introduction
 from spillover.control.requests.lookup import Lookup
-from spillover.control.views.results import results_of
+from spillover.control.requests.waiting import EndsOfJobs
+from spillover.control.views.results import results_of, results_of_jobs
 from spillover.core.events import Usage
 from spillover.core.proposals import Act, Change, Outcome, Result
 from spillover.core.records.jobs import Placed, Running
@@ -15,7 +16,7 @@ from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY
 from spillover.ports.commands import CommandError
-from spillover.wire.api import ResultsAsked, ResultView
+from spillover.wire.api import ResultsAsked, ResultsOfJobs, ResultView
 from tests.support.inside import Inside
 from tests.support.waiting import turn
 
@@ -132,3 +133,48 @@ async def test_of_what_is_no_member_nothing_is_told(control: Inside) -> None:
             await control.archive()
         assert list(await told(control, array, members="0-5,9")) == [f"{array}.1", f"{array}.2"]
         assert await told(control, array, members="7") == {}
+
+
+async def of_jobs(control: Inside, *jobs: str, project: str | None = None, **asked: object) -> dict[str, str]:
+    asking = ResultsOfJobs(list(jobs), **asked)  # type: ignore[arg-type]
+    ends = EndsOfJobs(control.loop)
+    page = await results_of_jobs(control.loop, control.store.archive, ends, project, asking)
+    assert not ends.waiting
+    return {result.id: result.state for result in page.results}
+
+
+async def test_of_many_jobs_those_that_ended_are_told_wherever_they_are(control: Inside) -> None:
+    await register(control)
+    one, two, three = await control.submit("one", "two", "three")
+    assert await of_jobs(control, one, two, three) == {}
+    await end(control, one, b"1")
+    await control.archive()
+    await end(control, two, b"", 1)
+    assert await of_jobs(control, one, two, three, one) == {one: "SUCCEEDED", two: "FAILED"}
+    assert len(await of_jobs(control, one, two, three, limit=1)) == 1
+
+
+async def test_whoever_waits_for_many_jobs_is_told_of_the_first_end(control: Inside) -> None:
+    await register(control)
+    jobs = await control.submit("one", "two", "three")
+    waiting = asyncio.create_task(of_jobs(control, *jobs, timeout=50.0))
+    await turn()
+    await end(control, jobs[1], b"two")
+    assert await waiting == {jobs[1]: "SUCCEEDED"}
+    assert await of_jobs(control, jobs[0], jobs[2], timeout=0.01) == {}
+
+
+async def test_arrays_unknown_jobs_and_those_of_other_projects_are_refused(control: Inside) -> None:
+    await register(control)
+    (array,) = await control.submit("array", array="0-3")
+    (job,) = await control.submit("one")
+    with pytest.raises(CommandError, match="is an array"):
+        await of_jobs(control, job, array)
+    with pytest.raises(CommandError, match="there is no job 'nothing'"):
+        await of_jobs(control, job, "nothing")
+    for ended in (False, True):
+        if ended:
+            await end(control, job, b"1")
+            await control.archive()
+        with pytest.raises(CommandError, match="there is no job"):
+            await of_jobs(control, job, project="another")

@@ -60,6 +60,7 @@ from spillover.wire.api import (
     ReservationView,
     ResultPage,
     ResultsAsked,
+    ResultsOfJobs,
     ServerView,
     SweepRequest,
     SweepView,
@@ -141,6 +142,12 @@ async def wait(request: Request[WaitQuery, None]) -> JobView:
 async def results(request: Request[OfJob, ResultsAsked]) -> ResultPage:
     """Return the results of Python calls."""
     return await request.commands.results(request.asked.job, request.body)
+
+
+@serves(endpoints.RESULTS_OF_JOBS)
+async def results_of_jobs(request: Request[NoParameters, ResultsOfJobs]) -> ResultPage:
+    """Return the results of many Python calls."""
+    return await request.commands.results_of_jobs(request.body)
 
 
 @serves(endpoints.LOGS)

@@ -9,12 +9,13 @@ from typing import Any, Literal, TypeVar
 
 from spillover.client import asks, transfers
 from spillover.client.asks import ask
-from spillover.client.asynchronous.calls import AsyncCall, AsyncMap
+from spillover.client.asynchronous.calls import AsyncMap
 from spillover.client.asynchronous.sender import AsyncSender
 from spillover.client.blobs import Blob, Moving, Progress
 from spillover.client.calling import CallOptions, a_call, a_map, call_of, map_of, submitted
 from spillover.client.documents import Job, documents
 from spillover.client.flows import HistoryFlow, OutputFlow, Pages, Past, waiting
+from spillover.client.handles import AsyncCall
 from spillover.model.budget import CostBy, MachinesBy
 from spillover.ports.blobs import Source
 from spillover.wire import endpoints
@@ -84,7 +85,7 @@ class AsyncClient(AsyncSender):
     ) -> AsyncCall[T]:
         """Call a function on some machine; `options` are fields of its job, such as `{"cpu": 2, "walltime": "10m"}`."""
         parcel = a_call(function, args, kwargs, options)
-        return AsyncCall(self._run, await self._run(submitted(parcel, None, self._kept)))
+        return AsyncCall(self._behind, await self._run(submitted(parcel, None, self._kept)))
 
     async def map(
         self,
@@ -96,15 +97,15 @@ class AsyncClient(AsyncSender):
     ) -> AsyncMap[T]:
         """Call a function for each item, or for items of several iterables in parallel, as one array of jobs."""
         parcel, size = a_map(function, zip(*items, strict=False), kwargs, options)
-        return AsyncMap(self._run, await self._run(submitted(parcel, size, self._kept)))
+        return AsyncMap(self._behind, await self._run(submitted(parcel, size, self._kept)))
 
     async def call_of(self, job: str) -> AsyncCall[Any]:
         """Return the handle of an earlier call, or of one call of a map."""
-        return AsyncCall(self._run, await self._run(call_of(job)))
+        return AsyncCall(self._behind, await self._run(call_of(job)))
 
     async def map_of(self, job: str) -> AsyncMap[Any]:
         """Return the handle of an earlier map."""
-        return AsyncMap(self._run, await self._run(map_of(job)))
+        return AsyncMap(self._behind, await self._run(map_of(job)))
 
     async def pack(
         self, jobs: Job | Iterable[Job] | None = None, /, *, progress: Moving | None = None, **fields: Any

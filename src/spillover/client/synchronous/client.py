@@ -14,7 +14,8 @@ from spillover.client.blobs import Blob, Moving, Progress
 from spillover.client.calling import CallOptions, a_call, a_map, call_of, map_of, submitted
 from spillover.client.documents import Job, documents
 from spillover.client.flows import HistoryFlow, OutputFlow, Pages, Past, waiting
-from spillover.client.synchronous.calls import Call, Map
+from spillover.client.handles import Call
+from spillover.client.synchronous.calls import Map
 from spillover.client.synchronous.sender import Sender
 from spillover.model.budget import CostBy, MachinesBy
 from spillover.ports.blobs import Source
@@ -85,7 +86,7 @@ class Client(Sender):
     ) -> Call[T]:
         """Call a function on some machine; `options` are fields of its job, such as `{"cpu": 2, "walltime": "10m"}`."""
         parcel = a_call(function, args, kwargs, options)
-        return Call(self._run, self._run(submitted(parcel, None, self._kept)))
+        return Call(self._behind, self._run(submitted(parcel, None, self._kept)))
 
     def map(
         self,
@@ -97,15 +98,15 @@ class Client(Sender):
     ) -> Map[T]:
         """Call a function for each item, or for items of several iterables in parallel, as one array of jobs."""
         parcel, size = a_map(function, zip(*items, strict=False), kwargs, options)
-        return Map(self._run, self._run(submitted(parcel, size, self._kept)))
+        return Map(self._behind, self._run(submitted(parcel, size, self._kept)))
 
     def call_of(self, job: str) -> Call[Any]:
         """Return the handle of an earlier call, or of one call of a map."""
-        return Call(self._run, self._run(call_of(job)))
+        return Call(self._behind, self._run(call_of(job)))
 
     def map_of(self, job: str) -> Map[Any]:
         """Return the handle of an earlier map."""
-        return Map(self._run, self._run(map_of(job)))
+        return Map(self._behind, self._run(map_of(job)))
 
     def pack(
         self, jobs: Job | Iterable[Job] | None = None, /, *, progress: Moving | None = None, **fields: Any

@@ -12,12 +12,14 @@ from spillover.client import transport
 from spillover.client.asks import Ask
 from spillover.client.blobs import Upload
 from spillover.client.errors import SpillError
-from spillover.client.face import Face
+from spillover.client.face import Behind, Face
 from spillover.client.flows import PERSIST, Attempts, Following, ReadingFlow
 from spillover.client.steps import ClientStep, Flow, Work
 
 if TYPE_CHECKING:
     import httpx
+
+    from spillover.client.watching import Watching
 
 T = TypeVar("T")
 
@@ -27,6 +29,8 @@ class Sender(Face):
 
     def close(self) -> None:
         """Close all connections."""
+        if "_behind" in self.__dict__ and "watching" in self._behind.__dict__:
+            self._behind.watching.close()
         if "_http" in self.__dict__:
             self._http.close()
 
@@ -98,6 +102,13 @@ class Sender(Face):
                 flow.broke()
                 time.sleep(attempts.after(error, repeatable=True))
                 self._place = self._place.again()
+
+    @cached_property
+    def _behind(self) -> "Behind[Watching]":
+        """What calls need."""
+        from spillover.client.watching import Watching  # noqa: PLC0415 - only calls need it
+
+        return Behind(self, self._run, self._attempts, Watching)
 
     @cached_property
     def _http(self) -> "httpx.Client":

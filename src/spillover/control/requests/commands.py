@@ -51,7 +51,7 @@ from spillover.control.views.overview import (
 )
 from spillover.control.views.past import past_jobs
 from spillover.control.views.pools import pool_summaries
-from spillover.control.views.results import results_of
+from spillover.control.views.results import results_of, results_of_jobs
 from spillover.core.pool_proposals import PausePool, ResumePool
 from spillover.core.proposals import Act, Change, Refusal, SetPriority
 from spillover.core.records.jobs import Ended, Job
@@ -113,6 +113,7 @@ from spillover.wire.api import (
     ReservationView,
     ResultPage,
     ResultsAsked,
+    ResultsOfJobs,
     ServerView,
     SetAsideView,
     SweepRequest,
@@ -334,6 +335,15 @@ class LiveCommands:
         """Return how jobs ended and what they returned."""
         found = await self._lookup.find(ref)
         page = await results_of(self._loop, self._parts.archive, self._parts.specs, found, asked)
+        return await self._given(page)
+
+    async def results_of_jobs(self, asked: ResultsOfJobs) -> ResultPage:
+        """Return how some of these jobs ended."""
+        found = await results_of_jobs(self._loop, self._parts.archive, self._ends, self._project, asked)
+        return await self._given(found)
+
+    async def _given(self, page: ResultPage) -> ResultPage:
+        """Let the caller read the blobs of these results."""
         if self._parts.files is not None:
             digests = [each.value_digest for each in page.results if each.value_digest is not None]
             await self._parts.files.give(digests, self._project)

@@ -20,18 +20,24 @@ class EndsOfJobs:
 
     async def wait(self, job: JobId, timeout: float) -> None:  # noqa: ASYNC109 - to return then is an answer here
         """Return once a job has ended, or after `timeout` seconds."""
+        await self.wait_any([job], timeout)
+
+    async def wait_any(self, jobs: Sequence[JobId], timeout: float) -> None:  # noqa: ASYNC109 - as above
+        """Return once one of these jobs has ended, or after `timeout` seconds."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiting.setdefault(job, []).append(future)
+        for job in jobs:
+            self.waiting.setdefault(job, []).append(future)
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await future
         finally:
-            waiting = self.waiting.get(job, [])
-            if future in waiting:
-                waiting.remove(future)
-            if not waiting:
-                self.waiting.pop(job, None)
+            for job in jobs:
+                waiting = self.waiting.get(job, [])
+                if future in waiting:
+                    waiting.remove(future)
+                if not waiting:
+                    self.waiting.pop(job, None)
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         """Wake callers that wait for jobs that have ended."""

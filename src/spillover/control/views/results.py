@@ -9,6 +9,7 @@ from msgspec import Struct
 from spillover.control.live.loop import Loop
 from spillover.control.live.specs import Specs
 from spillover.control.requests.lookup import Found, id_of, is_array
+from spillover.control.requests.waiting import EndsOfJobs
 from spillover.control.views.jobs import reason_view
 from spillover.core.events import JobState
 from spillover.core.records.jobs import Ended, Job
@@ -20,7 +21,7 @@ from spillover.model.job import Range
 from spillover.model.ranges import Ranges
 from spillover.ports.archive import Archive, Finished
 from spillover.ports.commands import CommandError, ErrorKind
-from spillover.wire.api import FieldProblem, ResultPage, ResultsAsked, ResultView
+from spillover.wire.api import FieldProblem, ResultPage, ResultsAsked, ResultsOfJobs, ResultView
 from spillover.wire.journal import decode_reason
 
 LINGER: Final = 0.05
@@ -57,6 +58,58 @@ async def results_of(
             if not some.full and members is not None and len(some.results) < ranges.size(members):
                 await asyncio.sleep(LINGER)
     return ResultPage((await _there(loop, archive, id_of(found), members, asked.limit)).results)
+
+
+async def results_of_jobs(
+    loop: Loop, archive: Archive, ends: EndsOfJobs, project: str | None, asked: ResultsOfJobs
+) -> ResultPage:
+    """Return the results of those jobs that have ended; if none has, wait for one until the timeout."""
+    wanted = [JobId(each) for each in dict.fromkeys(asked.jobs)]
+    until = asyncio.get_running_loop().time() + asked.timeout
+    while True:
+        # Nothing may end unseen between this look and the wait, so nothing is awaited in between.
+        state = (await loop.read()).state
+        gone = [each for each in wanted if each not in state.jobs]
+        over = [each for each in wanted if each in state.jobs and type(state.jobs[each].phase) is Ended]
+        _check(project, [state.jobs[each] for each in wanted if each in state.jobs])
+        left = until - asyncio.get_running_loop().time()
+        if not gone and not over and left > 0:
+            await ends.wait_any(wanted, left)
+            if len(wanted) > 1:
+                await asyncio.sleep(LINGER)
+            continue
+        live = {each: state.jobs[each] for each in over}
+        archived = await archive.some(gone) if gone else {}
+        for each in gone:
+            if each not in archived or project not in {None, archived[each].project}:
+                raise CommandError(ErrorKind.UNKNOWN, f"there is no job {each!r}")
+        return ResultPage(
+            _fitting([live.get(each) or archived[each] for each in (*over, *gone)], asked.limit)
+        )
+
+
+def _check(project: str | None, jobs: list[Job]) -> None:
+    """Raise CommandError for arrays, and for jobs of other projects."""
+    for job in jobs:
+        if project not in {None, job.kind.project}:
+            raise CommandError(ErrorKind.UNKNOWN, f"there is no job {job.id!r}")
+        if is_array(job):
+            raise CommandError(ErrorKind.INVALID, f"{job.id} is an array; ask for its own results")
+
+
+def _fitting(ended: list[Job | Finished], limit: int) -> list[ResultView]:
+    """Return as many results as one answer may have."""
+    results: list[ResultView] = []
+    size = 0
+    for each in ended[:limit]:
+        view = _view(id_of(each), each, member=False)
+        if view is None:
+            continue
+        size += len(view.value or b"")
+        if results and size > MOST_BYTES:
+            break
+        results.append(view)
+    return results
 
 
 def _members(job: JobId, asked: ResultsAsked) -> Ranges:

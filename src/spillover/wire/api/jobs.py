@@ -401,6 +401,16 @@ class ResultsAsked(Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds to wait while none of them has ended."""
 
 
+class ResultsOfJobs(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose results to get, and how long to wait for the first."""
+
+    jobs: Annotated[list[Ref], Meta(min_length=1, max_length=10_000)]
+    """Full ids of jobs that are not arrays."""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
+    timeout: Annotated[float, Meta(ge=0, le=60)] = 0.0
+    """Seconds to wait while none of them has ended."""
+
+
 class ResultView(Struct, frozen=True):
     """How a job ended, and the value that a Python call returned."""
 
