@@ -53,6 +53,8 @@ _CLUSTERS: Final = (ClusterAdded, ClusterUpdated, ClusterRemoved)
 _RARE: Final = _NEW_INDEX | frozenset(_CLUSTERS)
 SLICE = 1000
 """In a short step: the most jobs added to a new index, and the number of decisions after which no more cycles run."""
+MOST_CYCLES: Final = 1000
+"""The most cycles of a short step. While debugging, more of them in any step are a bug."""
 
 
 CYCLE: Final = "cycle"
@@ -215,8 +217,15 @@ class Engine:
 
     def _run_cycles(self, now: int, step: Step, *, short: bool) -> None:
         """Run cycles until none can decide anything, or until a short step has decided enough."""
-        decided, aside = 0, self.aside
+        decided, cycles, aside = 0, 0, self.aside
         while self._index.may_decide(now) and not (aside.failed and aside.waits(CYCLE, NO_JOB, now)):
+            cycles += 1
+            if cycles > MOST_CYCLES:  # something is decided again and again, at the same moment
+                if self.debug:
+                    raise invariants.Broken(f"{cycles} cycles of one step did not come to an end")
+                if short:
+                    step.more = True  # at least proposals of people still get their turn
+                    return
             try:
                 plan = self._cycle(now, step)
             except _CycleFailed as failed:

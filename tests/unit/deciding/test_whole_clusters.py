@@ -2,14 +2,17 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from spillover.core.events import ClusterSized, MachinesWanted, SeenNode
+from spillover.core.invariants import Broken
 from spillover.core.pool_proposals import PausePool, SeeGone, SeeMade, SeeRunning
 from spillover.core.proposals import DrainCluster, Refusal, RemoveCluster, SeeCluster, SeeNodes
 from spillover.core.records.machines import RentedMachine
 from spillover.deciding.explain.explain import reason_of
 from spillover.deciding.explain.feasibility import too_large
+from spillover.deciding.renting import plan
 from spillover.deciding.replay import Replay
 from spillover.model.budget import Per
 from spillover.model.cluster import Billing, ClusterHealth, ClusterSpec, Leave, Price, Role, pool_price
@@ -259,17 +262,63 @@ def test_a_cluster_that_disappears_gives_its_jobs_back_and_another_is_ordered() 
     assert ordered(w) == [("burst-1", 1), ("burst-2", 1)]
 
 
+def failed(w: World, cluster: ClusterName = FIRST) -> None:
+    """Let a cluster be unreachable for so long that it counts as failed."""
+    w.propose(SeeCluster(cluster, ClusterHealth.DEGRADED, "no answer"))
+    w.propose(SeeCluster(cluster, ClusterHealth.FAILED, "no answer"))
+
+
 def test_a_cluster_that_has_failed_is_ended_after_a_while() -> None:
     w = world()
     w.submit(rented("a"))
     up(w)
-    w.propose(SeeCluster(FIRST, ClusterHealth.DEGRADED, "no answer"))
-    w.propose(SeeCluster(FIRST, ClusterHealth.FAILED, "no answer"))
+    failed(w)
     w.wait(seconds=2 * 3600)
     assert state_of(w) is MachineState.ENDING
     w.propose(SeeGone(BURST, MachineId(FIRST)))
     assert w.where("a") is None, "it goes back to the queue"
     assert [name for name, _ in ordered(w)] == ["burst-1", "burst-2"]
+
+
+def test_a_job_does_not_undo_the_drain_of_a_cluster_that_has_failed() -> None:
+    w = world(max=1)
+    w.submit(rented("a"))
+    up(w)
+    w.start("a")
+    failed(w)
+    w.submit(rented("b"))
+    w.wait(seconds=2 * 3600)
+    assert state_of(w) is MachineState.ENDING
+    assert order(w).why == "it has failed"
+    w.propose(SeeGone(BURST, MachineId(FIRST)))
+    assert [name for name, _ in ordered(w)] == ["burst-1", "burst-2"]
+
+
+def test_cycles_that_do_not_come_to_an_end_are_noticed_and_leave_turns_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plan, "has_failed", lambda *_: False)
+    w = world(max=1)
+    w.submit(rented("a"))
+    up(w)
+    w.start("a")
+    failed(w)
+    w.submit(rented("b"))
+    with pytest.raises(Broken, match="did not come to an end"):
+        w.wait(seconds=2 * 3600)
+    w.engine.debug = False
+    assert w.engine.step(w.now, short=True).more
+
+
+def test_jobs_get_no_nodes_of_a_cluster_that_has_failed() -> None:
+    w = world()
+    w.submit(rented("a"))
+    up(w)
+    w.start("a")
+    failed(w)
+    w.submit(rented("b"))
+    assert not list(w.happened(ClusterSized))
+    assert ordered(w) == [("burst-1", 1), ("burst-2", 1)]
 
 
 def test_a_cluster_that_cannot_run_jobs_in_time_is_ended() -> None:

@@ -21,7 +21,7 @@ from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.renting.demand import Demand
 from spillover.deciding.renting.money import PoolMoney
 from spillover.deciding.renting.offers import OpenOffer
-from spillover.model.cluster import ClusterSpec, billed
+from spillover.model.cluster import ClusterHealth, ClusterSpec, billed
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.pools import MachineState, Pool, machine_id
 from spillover.model.units import FOREVER
@@ -81,7 +81,10 @@ class ClusterPlanner:
         self._sites = [
             _Site(keys[each.cluster, each.offer.key], each, new=False)
             for each in state.machines.values()
-            if each.is_cluster and each.state in _GROWING and (each.cluster, each.offer.key) in keys
+            if each.is_cluster
+            and each.state in _GROWING
+            and (each.cluster, each.offer.key) in keys
+            and not has_failed(state, each)
         ]
 
     def plan(self, demand: Sequence[Demand], missing: dict[ClusterName, int]) -> ClusterPlan:
@@ -247,6 +250,11 @@ class ClusterPlanner:
 
     def _added_nodes(self, machine: RentedMachine) -> int:
         return machine.nodes - self._state.machines[machine.id].nodes
+
+
+def has_failed(state: State, machine: RentedMachine) -> bool:
+    """Return whether a whole cluster was unreachable for so long that nothing is expected of it any more."""
+    return state.health(machine.cluster_made) is ClusterHealth.FAILED
 
 
 def has_nodes_for(state: State, job: JobId, offers: Sequence[OpenOffer], now: int) -> bool:

@@ -31,7 +31,7 @@ from spillover.deciding.cycle.draft import Draft
 from spillover.deciding.cycle.plan import Placement
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
-from spillover.deciding.renting.clusters import ClusterPlan, ClusterPlanner, has_nodes_for, shrink
+from spillover.deciding.renting.clusters import ClusterPlan, ClusterPlanner, has_failed, has_nodes_for, shrink
 from spillover.deciding.renting.demand import Demand, demand_of
 from spillover.deciding.renting.earmarks import ordered_for
 from spillover.deciding.renting.giving_back import LEAVING, MOST_FAILED, GivenBack, give_back
@@ -175,6 +175,10 @@ class Renting:
         if machine.state is not MachineState.DRAINING or spec is None or spec.pool is None:
             return
         if life is None or life.drained != POOL or not self._state.is_open(spec.name):
+            return
+        if has_failed(self._state, machine):
+            return  # it would be drained again at once
+        if self._state.pool(spec.name).paused or self._money[spec.name].runs_out(machine):
             return
         offer = OpenOffer(spec, spec.pool, self._state.pool(spec.name), machine.offer)
         if any(each.count and offer.admits(each.job, safe=each.safe) for each in demand):
