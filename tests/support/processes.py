@@ -29,9 +29,9 @@ from tests.support.fork_server import fork_server
 
 T = TypeVar("T")
 
-READY: Final = 20.0
-"""Seconds for a server to become ready."""
-STOP: Final = 10.0
+READY: Final = 60.0
+"""Seconds for a server to become ready, which is a matter of one or two unless other programs take all cores."""
+STOP: Final = 30.0
 """Seconds for a server to stop. The documented limit is shorter, and has its own tests."""
 LEFT: Final = 5.0
 """Seconds for the children of a server to end after it."""
