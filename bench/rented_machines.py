@@ -342,7 +342,9 @@ def fleet(path: Path, machines: int, quiet: float = 20.0) -> Fleet:
         idle = (server.cpu().own - before) / quiet
         before, begin = server.cpu().own, time.monotonic()
         gate.open("w").close()
-        until(lambda: not _machines(http), PATIENCE, 0.5)
+        # Nothing was asked for a while, so the server may have closed the other connection.
+        with contextlib.closing(server.connect()) as late:
+            until(lambda: not _machines(late), PATIENCE, 0.5)
         down, down_cpu = time.monotonic() - begin, server.cpu().own - before
         tell(f"all machines are gone after {down:.0f} s")
     events = journal(path / "data")
