@@ -4,6 +4,7 @@
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,10 @@ machines.mkdir(mode=0o700, parents=True, exist_ok=True)
 folder = machines / order["name"]
 
 # Exit codes from 10 on say that this machine surely does not exist.
+spill = os.environ.get("SPILL", "spill")
+if shutil.which(spill) is None:
+    print(f"there is no program {spill}; set SPILL in `env` to its path", file=sys.stderr)
+    sys.exit(12)
 if not folder.exists() and len(list(machines.glob("[!.]*"))) >= int(os.environ.get("MOST", "100")):
     print("no capacity: there are as many machines as MOST allows", file=sys.stderr)
     sys.exit(10)
@@ -38,9 +43,9 @@ with (folder / "lock").open("w") as lock, (folder / "agent.log").open("ab") as l
     except BlockingIOError:
         pass  # it runs
     else:
-        spill = [os.environ.get("SPILL", "spill"), "agent", *order["agent_options"]]
+        options = ["--join", str(folder / "join.json"), "--data", str(folder), *order["agent_options"]]
         agent = subprocess.Popen(
-            [*spill, "--join", str(folder / "join.json"), "--data", str(folder)],
+            [spill, "agent", *options],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

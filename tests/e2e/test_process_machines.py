@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from spillover.model.ids import ClusterName
-from spillover.model.pools import MachineId, Offer
+from spillover.model.pools import MachineId, Offer, RefusalCause
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR
-from spillover.ports.provider import Join, Made, Order, Presence, ProviderOpening
+from spillover.ports.provider import Join, Made, Order, Presence, ProviderOpening, Refused
 from spillover.providers.command.provider import CommandForm, CommandKind
 from spillover.providers.process.machines import Machines, marked
 from spillover.providers.process.provider import ProcessForm, ProcessKind, ProcessProvider
@@ -120,10 +120,14 @@ def test_machines_of_the_programs_in_the_example_join_and_run_jobs(
     )
     spill = Path(sys.executable).with_name("spill")
     env = {"MACHINES": str(tmp_path / "machines"), "SPILL": str(spill)}
-    form = CommandForm(create, listing, destroy, env)
     opening = ProviderOpening(CLUSTER, OWNER, tmp_path / "command", dict(os.environ))
-    provider = CommandKind().open(form, opening)
     order = ordered(server, 1)
+    lacking = CommandKind().open(CommandForm(create, listing, destroy, env | {"SPILL": "/no/spill"}), opening)
+    told = "there is no program /no/spill; set SPILL in `env` to its path"
+    refused = asyncio.run(lacking.create(order))
+    assert isinstance(refused, Refused)
+    assert (refused.cause, told in refused.why) == (RefusalCause.INVALID, True), refused
+    provider = CommandKind().open(CommandForm(create, listing, destroy, env), opening)
     assert asyncio.run(provider.create(order)) == Made(order.name)
     try:
         wait_until(lambda: ready(server) == ["cloud-1"], "the machine being ready")
