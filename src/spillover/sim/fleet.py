@@ -1,7 +1,7 @@
 """Parses machines and prices from the command line: `64x8gpu,48cpu` or the file of a graph, and `gpu=2.5,step=60s`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -95,6 +95,7 @@ def read_pool(text: str) -> Rent:
                 shares[key] = _share(given, part, line)
             elif key in ("max", "min"):
                 counts[key] = _machines(given) if given != "0" else 0
+                _check_counts(counts, part, line)
             else:
                 known = ", ".join(("hour", "zone", "max", "min", *_POOL_TIMES, *_POOL_SHARES))
                 line.wrong(part, f"{shown(key)} is not an option of a pool; known are {known}")
@@ -120,6 +121,13 @@ def read_pool(text: str) -> Rent:
     return Rent(
         pool_price(pool), Billing(times.get("step") or SECOND, times.get("minimum") or 0), pool=behaves
     )
+
+
+def _check_counts(counts: Mapping[str, int], part: Piece, line: OneLine) -> None:
+    """Report a pool that always has more machines than it may have."""
+    most, least = counts.get("max", MOST_POOL), counts.get("min", 0)
+    if most < least:
+        line.wrong(part, f"max, {most}, is below min, {least}; raise max or lower min")
 
 
 def _share(text: str, part: Piece, line: OneLine) -> float:

@@ -84,6 +84,8 @@ def test_a_pool_is_read_with_its_options() -> None:
         ("pool:8gpu,hour=20,colour=red", "'colour' is not an option of a pool; known are hour, zone"),
         ("pool:8gpu,hour=20,fail=x", "'x' is not a number from 0 to 1000"),
         ("pool:8gpu,hour=20,boot=x", "boot"),
+        ("pool:8gpu,hour=20,max=1,min=2", "max, 1, is below min, 2; raise max or lower min"),
+        ("pool:8gpu,hour=20,min=2;4gpu,hour=9,max=1", "max, 1, is below min, 2; raise max or lower min"),
     ],
 )
 def test_what_is_wrong_with_a_pool_is_said_in_one_line(text: str, told: str) -> None:
