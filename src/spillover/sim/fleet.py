@@ -1,4 +1,7 @@
-"""Parses machines and prices from the command line: `64x8gpu,48cpu` or the file of a graph, and `gpu=2.5,step=60s`."""
+"""Parses machines and prices from the command line.
+
+Machines are `64x8gpu,48cpu`, unlike ones `4x8gpu+16x32cpu`, or the file of a graph; prices are `gpu=2.5,step=60s`.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,6 +31,8 @@ _POOL_TIMES: Final = ("boot", "join_within", "idle", "step", "minimum")
 _POOL_SHARES: Final = ("fail", "scarce", "hazard")
 GRAPH: Final = ".json"
 """How the name of a file with a resource graph ends."""
+UNLIKE: Final = "+"
+"""Between machines of different kinds."""
 MOST_NODES: Final = 1_000_000
 MOST_GPUS: Final = 1000
 """Limit for one machine."""
@@ -202,9 +207,12 @@ def _values(line: OneLine, known: Sequence[str], what: str) -> dict[str, Piece]:
 
 
 def read_fleet(text: str) -> Fleet:
-    """Read owned machines: from a file with a resource graph (JGF) if the name ends in .json, or as `read_owned`."""
+    """Read owned machines: from a file with a resource graph (JGF) if the name ends in .json, or as `read_owned`.
+
+    Unlike machines are joined by `+`.
+    """
     if not text.endswith(GRAPH):
-        return read_owned(text)
+        return _unlike(text) if UNLIKE in text else read_owned(text)
     from spillover.clusters.agents.graphs import graph_of, levels_of  # noqa: PLC0415 - few studies have a graph
 
     try:
@@ -239,6 +247,32 @@ def read_fleet(text: str) -> Fleet:
         limits_memory=limits_memory,
         machines=machines,
         levels=levels_of(graph),
+    )
+
+
+def _unlike(text: str) -> Fleet:
+    """Parse several kinds of machines: `4x8gpu+16x32cpu`, named `n1`, `n2`, ... in this order.
+
+    If CPUs are given for some kinds, the others have none: they only take jobs with GPUs.
+    """
+    kinds = [read_owned(part.strip()) for part in text.split(UNLIKE)]
+    if sum(kind.count for kind in kinds) > MOST_NODES:
+        raise BadForm([FormProblem("--owned", None, "", f"there are at most {MOST_NODES:,} machines")])
+    limits_cpu = any(kind.limits_cpu for kind in kinds)
+    nodes = [
+        kind.node if kind.limits_cpu or not limits_cpu else replace(kind.node, cpu=0)
+        for kind in kinds
+        for _ in range(kind.count)
+    ]
+    return Fleet(
+        len(nodes),
+        max(nodes, key=lambda one: (one.gpu, one.cpu, one.memory)),
+        limits_cpu=limits_cpu,
+        limits_memory=any(kind.limits_memory for kind in kinds),
+        machines=tuple(
+            [FleetMachine(OWNED, NodeName(f"n{number}"), node) for number, node in enumerate(nodes, 1)]
+        ),
+        without_gpus=max(nodes, key=lambda one: (one.cpu, one.memory)),
     )
 
 

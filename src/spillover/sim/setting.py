@@ -46,7 +46,7 @@ class FleetMachine(Struct, frozen=True):
 
 
 class Fleet(Struct, frozen=True):
-    """Owned machines of one size, or those of a resource graph."""
+    """Owned machines of one size, of several kinds, or those of a resource graph."""
 
     count: int
     node: Resources
@@ -56,9 +56,11 @@ class Fleet(Struct, frozen=True):
     limits_memory: bool = True
     """The same for memory."""
     machines: tuple[FleetMachine, ...] = ()
-    """The machines of a graph; empty if all are like `node`."""
+    """Unlike machines, or those of a graph; empty if all are like `node`."""
     levels: tuple[Level, ...] = ()
     """The levels of a graph above its machines, the highest first."""
+    without_gpus: Resources | None = None
+    """Of unlike machines, the one with the most CPUs, over which jobs without GPUs are split; None if that is `node`."""
 
     @property
     def total(self) -> Resources:

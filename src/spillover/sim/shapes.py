@@ -19,8 +19,9 @@ class Shapes(dict[tuple[int, int, int, int], Shape]):
         self._located: dict[tuple[Shape, Topology], Shape] = {}
 
     def __missing__(self, asked: tuple[int, int, int, int]) -> Shape:
-        fleet = self._fleet
-        shape = self[asked] = _shape(*asked, fleet.node, fleet.limits_cpu, fleet.limits_memory)
+        fleet, (gpus, cpus, *_) = self._fleet, asked
+        node = fleet.node if gpus or not cpus or fleet.without_gpus is None else fleet.without_gpus
+        shape = self[asked] = _shape(*asked, node, fleet.limits_cpu, fleet.limits_memory)
         return shape
 
     def of(self, job: TraceJob) -> Shape:

@@ -297,3 +297,31 @@ def test_what_policies_cannot_know_is_refused(spill: Type) -> None:
     assert (several.code, several.err) == (2, ["spill: --estimates takes several only with --sweep"])
     wrong = spill(*SMALL, "--estimates", "walltime", "--estimate-error", "normal(0.5)")
     assert wrong.err == ["spill: --estimate-error is not allowed with --estimates walltime"]
+
+
+def test_unlike_machines_take_the_jobs_that_fit_on_them(spill: Type) -> None:
+    Path("t.csv").write_text(
+        "id,submit_s,runtime_s,gpus,cpus\na,0,60,8,\nb,1,60,,40\nc,2,60,,32\nd,3,60,1,4\n"
+    )
+    asked = (
+        "--trace",
+        "t.csv",
+        "--rented",
+        "gpu=2,cpu=0.1",
+        "--policy",
+        "wait=compute(1)",
+        "--jobs",
+        "out.csv",
+    )
+    typed = spill(*asked, "--owned", "1x8gpu+2x32cpu")
+    assert typed.code == 0, typed.err
+    note = "1 job has GPUs and CPUs and never runs on owned machines; those with GPUs have no CPUs"
+    assert any(note in line for line in typed.err)
+    rows = [line.split(",") for line in Path("out.csv").read_text().splitlines()[1:]]
+    assert [(row[0], row[2], row[5]) for row in rows] == [
+        ("a", "0", "n1"),
+        ("b", "1", "n2+n3"),
+        ("c", "61", "n2"),
+        ("d", "63", ""),
+    ]
+    assert not any("no CPUs" in line for line in spill(*asked, "--owned", "1x8gpu,8cpu+2x32cpu").err)

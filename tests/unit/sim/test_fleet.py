@@ -1,5 +1,6 @@
 """Machines and prices as the command line takes them."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ from spillover.model.resources import Resources
 from spillover.model.topology import Level
 from spillover.model.units import HOUR, MINUTE, SECOND
 from spillover.sim.fleet import read_fleet, read_owned, read_rented, read_reserve, read_site
-from spillover.sim.setting import Fleet, Rent, ReservedNodes
+from spillover.sim.setting import Fleet, FleetCapacity, Rent, ReservedNodes
 
 
 def test_what_is_not_stated_of_a_machine_limits_no_job() -> None:
@@ -84,6 +85,42 @@ def test_what_is_wrong_with_machines_and_with_prices_is_told_together() -> None:
         with pytest.raises(BadForm, match=told):
             read_site(owned, rented)
     assert read_site("1x1gpu", "gpu=1") == (read_owned("1x1gpu"), read_rented("gpu=1"))
+
+
+# --- unlike machines
+
+
+def test_unlike_machines_are_joined_by_a_plus() -> None:
+    fleet = read_fleet("2x8gpu + 3x32cpu,64GB")
+    gpus, cpus = Resources(0, MOST_MEMORY, 8), Resources(32_000, 64 * 10**9)
+    assert [(one.name, one.capacity) for one in fleet.machines] == [
+        ("n1", gpus),
+        ("n2", gpus),
+        ("n3", cpus),
+        ("n4", cpus),
+        ("n5", cpus),
+    ]
+    assert (fleet.count, fleet.node, fleet.without_gpus) == (5, gpus, cpus)
+    assert (fleet.limits_cpu, fleet.limits_memory, fleet.capacity) == (
+        True,
+        True,
+        FleetCapacity(16, by_gpu=True),
+    )
+    alike = read_fleet("1x8gpu+2x4gpu")
+    assert (alike.limits_cpu, alike.total) == (False, Resources(3 * MOST_CPU, 3 * MOST_MEMORY, 16))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("4x8gpu+", "--owned: '' is not a number of machines"),
+        ("4x8gpu+many", "--owned: 'many' is not a number of machines"),
+        ("900000x8gpu+900000x1cpu", "--owned: there are at most 1,000,000 machines"),
+    ],
+)
+def test_unlike_machines_that_are_none_are_told(text: str, problem: str) -> None:
+    with pytest.raises(BadForm, match=re.escape(problem)):
+        read_fleet(text)
 
 
 # --- graphs

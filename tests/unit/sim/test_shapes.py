@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
 from spillover.model.topology import Topology
-from spillover.sim.fleet import read_owned
+from spillover.sim.fleet import read_fleet, read_owned
 from spillover.sim.shapes import Shapes
 from spillover.sim.trace import TraceJob
 
@@ -50,6 +50,12 @@ def gpu(count: int) -> Resources:
 )
 def test_a_job_is_split_over_machines(owned: str, asks: TraceJob, shape: Shape) -> None:
     assert Shapes(read_owned(owned)).of(asks) == shape
+
+
+def test_a_job_without_gpus_is_split_over_the_machines_with_cpus() -> None:
+    shapes = Shapes(read_fleet("4x8gpu+16x32cpu"))
+    assert shapes.of(job(0, 64)) == Shape(Resources(32_000), tasks=2)
+    assert shapes.of(job(16)) == Shape(gpu(8), tasks=2)
 
 
 @given(

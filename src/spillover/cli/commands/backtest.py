@@ -77,7 +77,9 @@ def _configure(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("history of Slurm instead of this server's")
     group.add_argument("--sacct", metavar="FILE", help="output of sacct --parsable2 --allusers")
     group.add_argument(
-        "--owned", metavar="NODES", help="its machines, such as 64x8gpu or 64x8gpu,48cpu,256GB"
+        "--owned",
+        metavar="NODES",
+        help="its machines, such as 64x8gpu, 64x8gpu,48cpu,256GB or unlike ones, 4x8gpu,64cpu+16x32cpu",
     )
     group.add_argument(
         "--rented", metavar="PRICES", help="hourly prices of rented capacity, such as gpu=2.5,cpu=0.04"

@@ -29,7 +29,7 @@ def _configure(parser: ArgumentParser) -> None:
         "--owned",
         required=True,
         metavar="NODES",
-        help="owned machines, such as 64x8gpu or 64x8gpu,48cpu,256GB, or a resource graph (JGF file, .json)",
+        help="owned machines, such as 64x8gpu, 64x8gpu,48cpu,256GB or unlike ones, 4x8gpu+16x32cpu; or a resource graph (JGF file, .json)",
     )
     add(
         "--rented",
@@ -286,6 +286,14 @@ def _remark(args: Namespace, study: "Study", trace: "Trace", context: Context) -
             some = "1 job has" if without == 1 else f"{without:,} jobs have"
             never = "waits" if without == 1 else "wait"
             context.out.note(f"{some} no GPUs and never {never}; --owned has no CPUs (write 64x8gpu,48cpu)")
+    elif fleet.without_gpus is not None and not fleet.node.cpu:
+        bare = sum(1 for job in trace.jobs if job.gpus and job.cpus)
+        if bare:
+            some = "1 job has" if bare == 1 else f"{bare:,} jobs have"
+            never = "runs" if bare == 1 else "run"
+            context.out.note(
+                f"{some} GPUs and CPUs and never {never} on owned machines; those with GPUs have no CPUs (write 4x8gpu,48cpu+16x32cpu)"
+            )
     if not fleet.node.gpu and any(job.gpus for job in trace.jobs):
         context.out.note("jobs with GPUs never run on owned machines, because --owned has no GPUs")
     unlimited = sum(1 for job in trace.jobs if job.walltime is None)
