@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from spillover.cli import codes
 from spillover.cli.command import Context, UsageError
-from spillover.cli.printing.output import Cell, Column
+from spillover.cli.printing.output import Cell, Column, Output
 from spillover.cli.printing.progress import progress
 from spillover.forms.oneline import Piece
 from spillover.model.policy import PolicySet
@@ -19,7 +19,7 @@ from spillover.model.units import so_many
 from spillover.policies.loading import UnknownPolicy, load
 from spillover.sim.estimates import Known, Told
 from spillover.sim.reports.failures import told_of
-from spillover.sim.reports.plot import Curve, Dot, check_plot, draw
+from spillover.sim.reports.plot import Curve, Dot, Origin, check_plot, draw
 from spillover.sim.reports.report import fields, left_out, span
 from spillover.sim.studies.study import Study, StudyResult, for_engine
 from spillover.sim.studies.sweep import Point, Results, dominated, missing, plan
@@ -57,15 +57,15 @@ def sweep(
     results = _simulate(points, Results(path), args, context, study, trace)
     beaten = dominated(results)
     if picture:
-        _draw(picture, args, study, points, results, beaten)
+        jobs = so_many(results[0].statistics.jobs)
+        title = f"{_name(study.trace)}: {jobs} on {args.owned}, rented at {args.rented}"
+        draw_points(picture, points, results, beaten, curve_names(args.sweep), title, args.currency)
     if args.json:
         context.out.json([_fields(*one, study, trace) for one in zip(points, results, beaten, strict=True)])
     else:
         context.out.sheet(_facts(base, trace, points))
         context.out.line()
-        several = len({point.known for point in points[1:]}) > 1
-        columns = (COLUMNS[0], KNOWN, *COLUMNS[1:]) if several else COLUMNS
-        context.out.table(columns, _rows(points, results, beaten, several=several))
+        show_points(context.out, points, results, beaten)
     context.out.note(f"results are in {path}" + (f", the plot is in {picture}" if picture else ""))
     failed = [(point.label, one.failures) for point, one in zip(points, results, strict=True) if one.failures]
     for label, failures in failed:
@@ -114,20 +114,29 @@ def _load(points: Sequence[Point]) -> None:
 def _facts(base: PolicySet, trace: Trace, points: Sequence[Point]) -> list[tuple[str, str]]:
     """Return the facts that all points share."""
     told = [("policy", f"{write_policies(base)}, except where a row says otherwise")]
-    told.append(("policies know", _known(points)))
+    told.append(("policies know", known_by(points)))
     return told + ([("left out", left_out(trace))] if trace.left_out or trace.not_jobs else [])
 
 
-def _known(points: Sequence[Point]) -> str:
+def known_by(points: Sequence[Point]) -> str:
     """Say what policies know about runtimes; if points differ, by the word in their rows."""
     known = list(dict.fromkeys(point.known for point in points[1:] or points))
     return str(known[0]) if len(known) == 1 else "; ".join(f"{each.word}: {each}" for each in known)
 
 
+def show_points(
+    out: Output, points: Sequence[Point], results: Sequence[StudyResult], beaten: Sequence[bool]
+) -> None:
+    """Print a row for each point, compared with the first one."""
+    several = len({point.known for point in points[1:]}) > 1
+    columns = (COLUMNS[0], KNOWN, *COLUMNS[1:]) if several else COLUMNS
+    out.table(columns, _rows(points, results, beaten, several=several))
+
+
 def _rows(
     points: Sequence[Point], results: Sequence[StudyResult], beaten: Sequence[bool], *, several: bool
 ) -> list[list[str | Cell]]:
-    """Return the table: each point compared with zero wait, the first point."""
+    """Return the table: each point compared with the first one."""
     zero = results[0].statistics
     rows: list[list[str | Cell]] = []
     for point, result, worse in zip(points, results, beaten, strict=True):
@@ -168,38 +177,32 @@ def _fields(point: Point, result: StudyResult, worse: bool, study: Study, trace:
     }
 
 
-def _draw(
+def draw_points(
     picture: Path,
-    args: Namespace,
-    study: Study,
     points: Sequence[Point],
     results: Sequence[StudyResult],
     beaten: Sequence[bool],
+    names: Sequence[str],
+    title: str,
+    currency: str,
+    origin: Origin = Origin(),  # noqa: B008 - it never changes
 ) -> None:
-    """Draw the plot."""
+    """Draw the points as curves with these names, compared with the first point."""
     right = [not one.failures for one in results]  # a failed policy did not produce its own numbers
     dots = [
         Dot(one.statistics.rented_cost, one.statistics.mean_completion_s / 3600, point.value, worse)
         for point, one, worse in zip(points, results, beaten, strict=True)
     ]
-    names = ["", *curve_names(args.sweep)]
     several = len({point.known for point in points[1:]}) > 1
     found: dict[tuple[int, Known], list[Dot]] = {}
     for point, dot, is_right in zip(points, dots, right, strict=True):
         if is_right and point.curve:
             found.setdefault((point.curve, point.known), []).append(dot)
     curves = [
-        Curve(f"{names[number]}, {known.word}" if several else names[number], some)
+        Curve(f"{names[number - 1]}, {known.word}" if several else names[number - 1], some)
         for (number, known), some in found.items()
     ]
-    jobs = results[0].statistics.jobs
-    draw(
-        picture,
-        curves,
-        dots[0],
-        f"{_name(study.trace)}: {so_many(jobs)} on {args.owned}, rented at {args.rented}\npolicies know {_known(points)}",
-        args.currency,
-    )
+    draw(picture, curves, dots[0], f"{title}\npolicies know {known_by(points)}", currency, origin)
 
 
 def curve_names(sweeps: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from spillover.cli.main import main
 from spillover.cli.printing.backtests import Shown, error_facts, show, waits
 from spillover.cli.printing.output import Output
 from spillover.forms.policystring import read_policies
@@ -234,3 +235,67 @@ def test_policies_that_are_not_installed_here_are_one_line(past: Any, spill: Cal
     assert (typed.code, typed.out, typed.err.count("\n")) == (2, "", 1)
     assert typed.err.startswith("spill: wait=of_our_own was in effect then, but is not available here: ")
     assert typed.err.endswith("; name the closest available policy with --really\n")
+
+
+SACCT = "JobID|Submit|Start|End|AllocTRES|Timelimit\n" + "".join(
+    f"{at}|2027-01-31T10:00:0{at}|2027-01-31T1{at}:00:00|2027-01-31T1{at + 1}:00:00|cpu=1,gres/gpu=1|02:00:00\n"
+    for at in range(4)
+)
+
+
+def test_a_back_test_sweeps_and_draws(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sacct.txt").write_text(SACCT)
+    asked = ["--sacct", "sacct.txt", "--owned", "1x1gpu,4cpu", "--rented", "gpu=2", "--policy", "wait=zero"]
+    sweeps = ["--sweep", "wait=constant(0h..2h/3)", "--sweep", "wait=runtime(0.5)"]
+    assert main(["backtest", *asked, *sweeps, "--plot", "frontier.svg"]) == 0
+    out, err = capsys.readouterr()
+    lines = out[out.index("Policies of --sweep") :].splitlines()
+    assert lines[0] == "Policies of --sweep, compared with the simulation of the real policies:"
+    found = [line.split() for line in lines[2:]]
+    assert [(row[0], row[2]) for row in found] == [
+        ("really", "0.00"),
+        ("constant(0h)", "6.00"),
+        ("constant(1h)", "4.00"),
+        ("constant(2h)", "2.00"),
+        ("runtime(0.5)", "4.00"),
+    ]
+    assert "spill: the plot is in frontier.svg" in err
+    picture = Path("frontier.svg").read_text()
+    words = ("as it was", "longer than it was, %", "constant", "policies know what they knew then")
+    assert all(word in picture for word in words)
+    assert main(["backtest", *asked, *sweeps, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [one["written"] for one in told["policies"]] == ["wait=zero"]
+    assert [(one["curve"], one["label"], one["rented_cost"]) for one in told["sweep"]] == [
+        (1, "wait=constant(0h)", 6.0),
+        (1, "wait=constant(1h)", 4.0),
+        (1, "wait=constant(2h)", 2.0),
+        (2, "wait=runtime(0.5)", 4.0),
+    ]
+    assert [project["jobs"] for one in told["sweep"] for project in one["projects"]] == [4] * 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--plot", "x.svg"), "--plot needs --sweep, such as --sweep 'wait=compute(0.02..0.2/8)'"),
+        (("--sweep", "wait=zero", "--plot", "x.pdf"), "--plot: x.pdf is neither .svg nor .png"),
+        (("--sweep", "wait=soon(1..2/2)"), "--sweep: wait: 'soon' is not a policy of the axis wait"),
+        (("--sweep", "wait=zero", "--plot", "sacct.txt"), "--plot: sacct.txt is also the file of --sacct"),
+    ],
+)
+def test_sweeps_that_make_no_sense_are_one_line(
+    arguments: tuple[str, ...],
+    problem: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sacct.txt").write_text(SACCT)
+    assert main(["backtest", "--sacct", "sacct.txt", "--owned", "1x1gpu", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"spill: {problem}")

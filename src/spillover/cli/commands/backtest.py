@@ -2,7 +2,7 @@
 
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from spillover.cli.printing.output import Output
     from spillover.client import Client
     from spillover.model.policy import PolicySet
+    from spillover.sim.studies.backtest import Backtest
     from spillover.sim.studies.past import PastJobs
     from spillover.sim.studies.served import Ruling
+    from spillover.sim.studies.sweep import Point
     from spillover.wire.api import PastJob
 
 SLURM = "order=fifo,backfill=easy,wait=never,place=first_fit"
@@ -74,6 +76,15 @@ def _configure(parser: ArgumentParser) -> None:
         help="write a row for each job and policy to FILE (CSV, compressed if it ends in .gz)",
     )
     add_json(parser)
+    group = parser.add_argument_group("many policies")
+    group.add_argument(
+        "--sweep",
+        action="append",
+        default=[],
+        metavar="POLICY",
+        help="range of policies, such as wait=compute(0.02..0.2/8), or one policy; repeatable",
+    )
+    group.add_argument("--plot", metavar="FILE", help="plot cost against completion time (.svg or .png)")
     group = parser.add_argument_group("history of Slurm instead of this server's")
     group.add_argument("--sacct", metavar="FILE", help="output of sacct --parsable2 --allusers")
     group.add_argument(
@@ -96,17 +107,16 @@ def _told(text: str) -> str:
 
 
 def _run(args: Namespace, context: Context) -> int:
-    from spillover.cli.printing.backtests import Shown, show, write_rows  # noqa: PLC0415 - heavy
+    from spillover.cli.backtest_sweep import points_of  # noqa: PLC0415 - heavy
     from spillover.cli.printing.progress import progress  # noqa: PLC0415 - heavy
     from spillover.model.units import so_many  # noqa: PLC0415 - heavy
     from spillover.sim.estimates import Told  # noqa: PLC0415 - heavy
     from spillover.sim.reports.failures import told_of  # noqa: PLC0415 - heavy
-    from spillover.sim.studies.backtest import fields, run  # noqa: PLC0415 - heavy
+    from spillover.sim.studies.backtest import run  # noqa: PLC0415 - heavy
 
     _check(args)
     began = perf_counter()
-    for text in args.policy:
-        _read(text, "--policy")  # report problems before reading a long history
+    _check_policies(args)
     if args.sacct:
         history, ruling, currency = *_slurm(args), ""
     else:
@@ -114,32 +124,77 @@ def _run(args: Namespace, context: Context) -> int:
             history, ruling, currency = _server(args, client, context.out)
     policies = [(text, _read(text, "--policy", ruling.last)) for text in args.policy]
     _load("what really ran", ruling.first, *(after for _, after in ruling.changes))
+    points = points_of(args.sweep, ruling.last)
+    swept = [(one.label, one.policies) for one in points]
     told = Told(args.estimates)
-    lives = 1 + len(policies)
+    lives = 1 + len(policies) + len(swept)
     long = lives * len(history.jobs) >= _LONG
     with progress(context.out, lives) if long else nullcontext(_quietly) as done:
-        found = run(history, ruling, policies, told, args.warmup, done)
-    if args.jobs:
-        write_rows(args.jobs, history, found)
-    if args.json:
-        context.out.json({**fields(found, history, ruling, told, args.warmup), "currency": currency or None})
-    else:
-        assumed = bool(args.sacct and not args.really)
-        show(
-            context.out,
-            Shown(found, history, ruling, currency, args.warmup, args.all_projects, assumed, told),
-        )
+        found = run(history, ruling, policies, told, args.warmup, done, swept)
+    _report(args, context.out, history, found, ruling, points, currency)
     for remark in history.remarks:
         context.out.note(remark)
     took = perf_counter() - began
     context.out.note(
         f"{so_many(len(history.jobs))} simulated {lives} time{'s' if lives > 1 else ''} in {took:.1f} s"
     )
-    failed = [one for one in (found.really, *found.policies) if one.failures]
+    failed = [one for one in (found.really, *found.policies, *found.swept) if one.failures]
     for one in failed:
         name = "what really ran" if one is found.really else one.name
         context.out.note(f"the numbers of {name} are not valid: {told_of(one.failures)}")
     return codes.POLICY_FAILED if failed else codes.OK
+
+
+def _check_policies(args: Namespace) -> None:
+    """Report problems with policies and the plot before reading a long history."""
+    from pathlib import Path  # noqa: PLC0415 - heavy
+
+    from spillover.cli.backtest_sweep import points_of  # noqa: PLC0415 - heavy
+    from spillover.model.policy import PolicySet  # noqa: PLC0415 - heavy
+    from spillover.sim.reports.plot import check_plot  # noqa: PLC0415 - heavy
+
+    for text in args.policy:
+        _read(text, "--policy")
+    _load("--sweep", *(one.policies for one in points_of(args.sweep, PolicySet())))
+    if args.plot:
+        check_plot(Path(args.plot))
+
+
+def _report(
+    args: Namespace,
+    out: "Output",
+    history: "PastJobs",
+    found: "Backtest",
+    ruling: "Ruling",
+    points: "Sequence[Point]",
+    currency: str,
+) -> None:
+    """Write all results: rows of jobs, the plot, and tables or JSON."""
+    from pathlib import Path  # noqa: PLC0415 - heavy
+
+    from spillover.cli.backtest_sweep import draw_sweep, show_sweep, sweep_fields, swept_of  # noqa: PLC0415 - heavy
+    from spillover.cli.printing.backtests import Shown, show, write_rows  # noqa: PLC0415 - heavy
+    from spillover.model.units import format_moment  # noqa: PLC0415 - heavy
+    from spillover.sim.estimates import Told  # noqa: PLC0415 - heavy
+    from spillover.sim.studies.backtest import fields  # noqa: PLC0415 - heavy
+
+    told = Told(args.estimates)
+    if args.jobs:
+        write_rows(args.jobs, history, found)
+    swept = swept_of(found, points, ruling.last, told)
+    if args.plot:
+        first, last = (format_moment(history.jobs[at].submit) for at in (history.standing, -1))
+        draw_sweep(Path(args.plot), swept, args.sweep, f"from {first} to {last}", currency)
+    if args.json:
+        every = {**fields(found, history, ruling, told, args.warmup), "currency": currency or None}
+        out.json({**every, "sweep": sweep_fields(found, swept)})
+    else:
+        assumed = bool(args.sacct and not args.really)
+        show(out, Shown(found, history, ruling, currency, args.warmup, args.all_projects, assumed, told))
+        if points:
+            show_sweep(out, swept)
+    if args.plot:
+        out.note(f"the plot is in {args.plot}")
 
 
 def _quietly(_: str) -> None:
@@ -163,10 +218,13 @@ def _check(args: Namespace) -> None:
         problems.append("--skip-bad is only allowed with --sacct")
     if args.since is not None and args.until is not None and args.since >= args.until:
         problems.append("--since must be earlier than --until")
+    if args.plot and not args.sweep:
+        problems.append("--plot needs --sweep, such as --sweep 'wait=compute(0.02..0.2/8)'")
     folder = os.path.dirname(args.jobs or "")  # noqa: PTH120 - a command loads nothing that it may not need
     if folder and not os.path.isdir(folder):  # noqa: PTH112 - likewise
         problems.append(f"--jobs: folder {folder} does not exist")
-    problems += problems_of(args.sacct, "--sacct", [("--jobs", args.jobs)]) if args.sacct else []
+    written = [("--jobs", args.jobs), ("--plot", args.plot)]
+    problems += problems_of(args.sacct, "--sacct", written) if args.sacct else []
     if problems:
         raise UsageError(*problems)
 
@@ -261,6 +319,7 @@ COMMANDS = {
         _configure,
         _run,
         "spill backtest --since 30d --policy 'wait=compute(0.1)' --policy 'wait=zero'\n"
+        "spill backtest --since 30d --sweep 'wait=break_even(0.02..0.2/8)' --plot frontier.svg\n"
         "spill backtest --sacct sacct.txt --owned 16x8gpu,64cpu --rented gpu=2.5 --policy 'wait=compute(0.076)'",
     )
 }

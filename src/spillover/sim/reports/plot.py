@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -56,8 +56,22 @@ def check_plot(path: Path) -> None:
         raise BadForm([FormProblem("--plot", None, "", advice)]) from None
 
 
-def draw(path: Path, curves: Sequence[Curve], zero: Dot, title: str, currency: str = "USD") -> None:
-    """Write the plot; `currency` is that of the costs."""
+class Origin(NamedTuple):
+    """What all points are compared with, in words."""
+
+    label: str = "no waiting"
+    than: str = "without waiting"
+
+
+def draw(
+    path: Path,
+    curves: Sequence[Curve],
+    zero: Dot,
+    title: str,
+    currency: str = "USD",
+    origin: Origin = Origin(),  # noqa: B008 - it never changes
+) -> None:
+    """Write the plot; `currency` is that of the costs, empty if unknown, and `zero` what all points are compared with."""
     import matplotlib as mpl  # noqa: PLC0415 - heavy and optional
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - likewise
     from matplotlib.figure import Figure  # noqa: PLC0415 - likewise
@@ -82,7 +96,7 @@ def draw(path: Path, curves: Sequence[Curve], zero: Dot, title: str, currency: s
         for number, curve in enumerate(curves):
             _curve(axes, curve, _colour(number))
         _zero(axes, zero)
-        remark = _frame(axes, zero, title, currency)
+        remark = _frame(axes, zero, title, currency, origin.than)
         if len(curves) > MOST_NAMES:
             handles = [
                 Line2D(
@@ -95,7 +109,7 @@ def draw(path: Path, curves: Sequence[Curve], zero: Dot, title: str, currency: s
         lines = [[(dot.cost, dot.hours) for dot in curve.dots] for curve in curves]
         labels = Labels(axes, [*lines, [(zero.cost, zero.hours)]])
         labels.keep_free(remark)
-        _words(labels, curves, zero, names=len(curves) <= MOST_NAMES)
+        _words(labels, curves, zero, origin.label, names=len(curves) <= MOST_NAMES)
         kind = path.suffix.lower()
         metadata: dict[str, Any] = {"Date": None} if kind == ".svg" else {"Software": None}
         figure.savefig(path, format=kind[1:], metadata=metadata)
@@ -125,9 +139,9 @@ def _curve(axes: "Axes", curve: Curve, colour: str) -> None:
         )
 
 
-def _words(labels: Labels, curves: Sequence[Curve], zero: Dot, *, names: bool) -> None:
+def _words(labels: Labels, curves: Sequence[Curve], zero: Dot, label: str, *, names: bool) -> None:
     """Label the curves if there are few, and the ends of each curve."""
-    labels.add("no waiting", [(zero.cost, zero.hours)], must=True, fontsize=8, fontweight="bold")
+    labels.add(label, [(zero.cost, zero.hours)], must=True, fontsize=8, fontweight="bold")
     for number, curve in enumerate(curves):
         if names:
             at = [(dot.cost, dot.hours) for dot in _from_middle(curve.dots)]
@@ -157,9 +171,9 @@ def _zero(axes: "Axes", zero: Dot) -> None:
     )
 
 
-def _frame(axes: "Axes", zero: Dot, title: str, currency: str) -> "Text":
-    """Draw axes with units, and opposite axes in percent relative to no waiting; return the remark in the corner."""
-    axes.set_xlabel(f"cost of rented capacity, {currency}")
+def _frame(axes: "Axes", zero: Dot, title: str, currency: str, than: str) -> "Text":
+    """Draw axes with units, and opposite axes in percent relative to `zero`; return the remark in the corner."""
+    axes.set_xlabel("cost of rented capacity" + (f", {currency}" if currency else ""))
     axes.set_ylabel("mean completion time, hours from submission to end")
     axes.set_title(title, loc="left", fontsize=9, pad=10)
     axes.xaxis.set_major_formatter("{x:,.6g}")
@@ -182,7 +196,7 @@ def _frame(axes: "Axes", zero: Dot, title: str, currency: str) -> "Text":
         top.tick_params(labelsize=7)
     if zero.hours > 0:
         right = axes.secondary_yaxis("right", functions=_percent(zero.hours, 1))
-        right.set_ylabel("longer than without waiting, %", fontsize=8)
+        right.set_ylabel(f"longer than {than}, %", fontsize=8)
         right.tick_params(labelsize=7)
     return remark
 

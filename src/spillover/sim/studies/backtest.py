@@ -43,6 +43,8 @@ class Backtest(Struct, frozen=True):
     really: Run
     error: Deviation
     policies: tuple[Run, ...]
+    swept: tuple[Run, ...] = ()
+    """The points of sweeps."""
 
 
 def run(
@@ -52,8 +54,9 @@ def run(
     told: Told,
     warmup: int = 0,
     done: Callable[[str], None] = lambda _: None,
+    swept: Sequence[tuple[str, PolicySet]] = (),
 ) -> Backtest:
-    """Simulate the real policies and each of the others; call `done` after each."""
+    """Simulate the real policies, each of the others and the points of sweeps; call `done` after each."""
     count = len(history.counted())
     if not count:
         raise BadForm([FormProblem("", None, "", "no job ran in this time range; choose another one")])
@@ -66,13 +69,15 @@ def run(
     really = lives.simulated("really", ruling)
     done("what really ran")
     others: list[Run] = []
-    for name, chosen in policies:
+    for name, chosen in (*policies, *swept):
         other = lives.simulated(name, Ruling(chosen))
         changes = by_project(history.jobs, history.happened, really.outcomes, other.outcomes, counted)
-        others.append(replace(other, projects=tuple(changes)))
+        kept = other.outcomes if len(others) < len(policies) else ()  # those of many points need much memory
+        others.append(replace(other, projects=tuple(changes), outcomes=kept))
         done(name)
     error = deviation(history.happened, really.outcomes, happened.statistics, really.statistics, counted)
-    return Backtest(happened, really, error, tuple(others))
+    count = len(policies)
+    return Backtest(happened, really, error, tuple(others[:count]), tuple(others[count:]))
 
 
 class _Lives:
@@ -128,14 +133,16 @@ def fields(found: Backtest, history: PastJobs, ruling: Ruling, told: Told, warmu
             "policy_failures": [asdict(each) for each in found.really.failures],
         },
         "error": asdict(found.error),
-        "policies": [
-            {
-                "policy": one.policy,
-                "written": one.name,
-                **asdict(one.statistics),
-                "policy_failures": [asdict(each) for each in one.failures],
-                "projects": [asdict(each) for each in one.projects],
-            }
-            for one in found.policies
-        ],
+        "policies": [run_fields(one) for one in found.policies],
+    }
+
+
+def run_fields(one: Run) -> dict[str, Any]:
+    """Return the result under one of the other policies as fields for JSON."""
+    return {
+        "policy": one.policy,
+        "written": one.name,
+        **asdict(one.statistics),
+        "policy_failures": [asdict(each) for each in one.failures],
+        "projects": [asdict(each) for each in one.projects],
     }
