@@ -310,6 +310,39 @@ def _others(names: Sequence[str]) -> Callable[[Results], str]:
     return table
 
 
+# --- only walltimes known, at several loads
+
+LIMITED: Final[Mapping[str, tuple[Case, float, tuple[int, int]]]] = {
+    "ctc_sp2": (Case("ctc_sp2_1996[0:5000]", "", "cpu=1", "", warmup=500), 1, (270, 338)),
+    "hpc2n": (Case("hpc2n_2002[0:5000]", "", "cpu=1", "", warmup=500), 1, (192, 240)),
+    "kth_sp2": (Case("kth_sp2_1996[0:5000]", "", "cpu=1", "", warmup=500), 1, (80, 100)),
+    "theta": (Case("theta_2022[0:5000]", "", "cpu=1", "", warmup=500), 64, (223_232, 279_040)),
+}
+"""By name, with what coefficients are divided by, and the CPUs of the machine: a fifth fewer than there were, and as many."""
+LONG: Final = (0.015, 0.06, 0.2, 0.8)
+"""Between these, the logarithm of the wait is nearly linear in the cost."""
+_LIMITED: Final = {
+    (name, sizes[more]): [
+        contest(replace(base, owned=f"1x{sizes[more]}cpu", told=WALLTIME), coefficient, LONG, scale)
+        for coefficient in COEFFICIENTS
+    ]
+    for more in (0, 1)
+    for name, (base, scale, sizes) in LIMITED.items()
+}
+
+
+def _walltimes(results: Results) -> str:
+    rows, waits = [], []
+    for (name, cpus), found in _LIMITED.items():
+        gains = [one.gain(results) for one in found]
+        waits += [each.wait for each in gains if each.wait is not None]
+        rows.append([name, f"{cpus:,}", *map(both, gains)])
+    columns = ["trace", "CPUs", *(f"against compute({each})" for each in COEFFICIENTS)]
+    lost = [wait for wait in waits if wait < 0]
+    worst = f"; the worst by {percent(-min(lost), 0)}% of waiting" if lost else ""
+    return f"{markdown(columns, rows)}\nbreak_even loses {len(lost)} of {len(waits)} contests{worst}.\n"
+
+
 # --- what steps bring
 
 STEPS: Final = {
@@ -458,6 +491,7 @@ CHAPTERS: Final[Mapping[str, Chapter]] = {
     "break-even": Chapter(_all(_CONTESTS.values()), _contests),
     "pools": Chapter([*_POOLS_ZERO.values(), *_all(_POOLS.values()), *_UNSEEN.values()], _pools),
     "others": Chapter(_of(_LIGHT), _others(_LIGHT)),
+    "walltimes": Chapter(_all(one for found in _LIMITED.values() for one in found), _walltimes),
     "steps": Chapter(_all(one for found in _STEPS.values() for one in found), _steps),
     "errors": Chapter(list(_ERRORS.values()), _errors),
     "easy": Chapter(list(_FILLS.values()), _easy),
