@@ -120,9 +120,10 @@ class _Hub(Hub):
         life: str = "",
         terms: LeaseTerms = FIRST_TERMS,
         address: str = "",
+        abilities: Sequence[str] = (),
     ) -> None:
         """See Hub."""
-        super().open(node, incarnation, monotonic, peer, life, terms, address)
+        super().open(node, incarnation, monotonic, peer, life, terms, address, abilities)
         self._checks.names.opened(incarnation, life)
 
 
