@@ -8,7 +8,7 @@ import asyncpg
 import msgspec
 import pytest
 
-from spillover.ports.archive import Query, Spent
+from spillover.ports.archive import Amounts, Query, Spent, UsageQuery
 from spillover.ports.journal import Changed, Mentions, TooNew, Unreadable, mark_of
 from spillover.stores.open import open_store
 from spillover.stores.store import Store
@@ -79,6 +79,15 @@ async def old_3(request: pytest.FixtureRequest) -> Old:
     data: Old = await request.param(request)
     kind = "sqlite" if data.where == "sqlite" else "postgresql"
     await data.execute((FIXTURES / "store-version-3" / f"{kind}.sql").read_text())
+    return data
+
+
+@pytest.fixture(params=[_sqlite, _postgresql], ids=["sqlite", "postgresql"])
+async def old_4(request: pytest.FixtureRequest) -> Old:
+    """Data of version 4."""
+    data: Old = await request.param(request)
+    kind = "sqlite" if data.where == "sqlite" else "postgresql"
+    await data.execute((FIXTURES / "store-version-4" / f"{kind}.sql").read_text())
     return data
 
 
@@ -155,9 +164,9 @@ async def test_an_upgrade_that_fails_changes_nothing(old: Old) -> None:
 
 
 async def test_data_of_a_newer_version_are_refused(old: Old) -> None:
-    await old.execute("UPDATE meta SET value = '5' WHERE name = 'version'")
+    await old.execute("UPDATE meta SET value = '6' WHERE name = 'version'")
     with pytest.raises(
-        TooNew, match=r"have version 5; this Spillover supports up to 4; use a newer one"
+        TooNew, match=r"have version 6; this Spillover supports up to 5; use a newer one"
     ) as refused:
         await old.open()
     if old.where == "sqlite":
@@ -187,6 +196,17 @@ async def test_jobs_of_version_3_are_found_by_their_queue(old_3: Old) -> None:
     assert [job.name for job in await store.archive.list(Query(queue="gpu"))] == ["render"]
     others = await store.archive.list(Query(queue="default", members=True))
     assert len(others) == await store.archive.count() - 1 > 0
+    await store.close()
+
+
+async def test_what_jobs_of_version_4_used_is_summed(old_4: Old) -> None:
+    store = await old_4.open()
+    (film,) = [used for used in await store.archive.usage(UsageQuery(("project",))) if used.keys == ("film",)]
+    hours = 3600
+    assert (film.cluster, film.jobs, film.cost, film.peak) == ("cloud", 1, 2_500_000, 2 << 30)
+    assert film.amounts == Amounts(
+        4000 * hours, 1000 * hours, 8192 * hours, 4000 * hours, 2000 * hours, 8192 * hours, 6144 * hours
+    )
     await store.close()
 
 

@@ -15,6 +15,9 @@ _CANCEL: Final = "`spill cancel JOB` cancels a job"
 _LOGS: Final = "`spill logs JOB` prints the output of a job, `spill logs -f JOB` follows it"
 _MACHINES: Final = "`spill clusters` lists clusters, `spill agents` lists machines"
 _PAST: Final = "`spill ls` also lists jobs that have ended, `spill cost` shows what they cost"
+_USED: Final = (
+    "`spill usage` sums the hours of jobs, `spill show JOB` shows what one job used of what it asked for"
+)
 _HOLD: Final = "`spill hold JOB` keeps a queued job from starting, `spill release JOB` lets it start"
 _AGAIN: Final = (
     "`spill rerun JOB` runs an ended job again, `spill requeue JOB` stops a running one and queues it again"
@@ -39,7 +42,8 @@ HABITS: Final[dict[str, str]] = {
     ),
     **dict.fromkeys(("log", "tail", "cat", "output", "sattach", "attach", "bpeek"), _LOGS),
     **dict.fromkeys(("sinfo", "pbsnodes", "bhosts", "nodes", "node", "hosts", "machines"), _MACHINES),
-    **dict.fromkeys(("sacct", "sreport", "history", "bhist", "usage"), _PAST),
+    **dict.fromkeys(("sacct", "history", "bhist"), _PAST),
+    **dict.fromkeys(("sreport", "seff"), _USED),
     **dict.fromkeys(("qhold", "pause", "suspend", "qrls", "resume", "unhold"), _HOLD),
     **dict.fromkeys(("restart", "retry", "again"), _AGAIN),
     **dict.fromkeys(("scontrol", "qalter", "bmod", "sacctmgr", "edit", "update"), _CONTROL),

@@ -45,6 +45,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "rerun": CommandEntry("commands.rerun", "submit jobs again, or only what failed of them"),
     "set": CommandEntry("commands.change", "change the priority of a job"),
     "cost": CommandEntry("commands.cost", "show the cost of rented capacity"),
+    "usage": CommandEntry("commands.usage", "show CPU, GPU and memory hours, by user, project and more"),
     "budgets": CommandEntry("commands.cost", "show the state of budgets"),
     "clusters": CommandEntry("commands.clusters", "list clusters; add, drain, resume and remove them"),
     "reserve": CommandEntry("commands.reserve", "reserve nodes for a project or for maintenance"),

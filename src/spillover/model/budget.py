@@ -15,6 +15,9 @@ from spillover.model.units import DAY, FOREVER, time_of
 
 CostBy: TypeAlias = Literal["project", "user", "cluster", "day", "week", "month"]
 """What costs are grouped by."""
+UsageBy: TypeAlias = Literal["project", "user", "cluster", "queue", "day", "week", "month"]
+"""What usage is grouped by."""
+USAGE_BY: Final[tuple[UsageBy, ...]] = ("project", "user", "cluster", "queue", "day", "week", "month")
 MachinesBy: TypeAlias = Literal["pool", "day", "week", "month"]
 """What costs of machines are grouped by."""
 EVERY: Final = "*"

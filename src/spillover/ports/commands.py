@@ -12,7 +12,7 @@ from msgspec import Struct
 from spillover.core.events import JobState
 from spillover.core.proposals import Refusal, RefusalKind
 from spillover.forms.jobs.reading import JobForm
-from spillover.model.budget import CostBy, MachinesBy
+from spillover.model.budget import CostBy, MachinesBy, UsageBy
 from spillover.model.job import Range
 from spillover.ports.callers import Caller
 from spillover.wire.api import (
@@ -60,6 +60,7 @@ from spillover.wire.api import (
     SweepView,
     TokenRequest,
     TokenView,
+    UsageReport,
     WhatIf,
     WhatIfView,
     WhyView,
@@ -369,6 +370,10 @@ class Commands(Protocol):
 
     async def costs(self, by: CostBy, since: int | None) -> CostReport:
         """Return costs of running attempts, and of those that ended at or after a time (nanoseconds UTC; None: all)."""
+        ...
+
+    async def usage(self, by: Sequence[UsageBy], since: int | None) -> UsageReport:
+        """Return what running attempts used, and those that ended at or after a time (nanoseconds UTC; None: all)."""
         ...
 
     async def machine_costs(self, by: MachinesBy, since: int | None) -> MachineCosts:

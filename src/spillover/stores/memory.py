@@ -10,7 +10,17 @@ from itertools import islice
 
 from spillover.model.budget import CostBy
 from spillover.model.ids import JobId
-from spillover.ports.archive import Finished, ProjectKey, Query, Spent, listed
+from spillover.ports.archive import (
+    Finished,
+    ProjectKey,
+    Query,
+    Spent,
+    UsageQuery,
+    Used,
+    listed,
+    spells,
+    summed,
+)
 from spillover.ports.election import Holder
 from spillover.ports.journal import Batch, Changed, Loaded, Mentions, Record, Stored
 from spillover.stores.mentions import bucket_of, check_indexed, mention_rows, revisions
@@ -284,6 +294,20 @@ class MemoryArchive:
                 jobs.add(row[0])
                 found[COST_BY_ROW[by](row)] = amount + row[5], jobs
         return [spent_from(by, key, amount, len(jobs)) for key, (amount, jobs) in sorted(found.items())]
+
+    async def usage(self, query: UsageQuery) -> Sequence[Used]:
+        """See Archive."""
+        left_out = set(query.without)
+        found = [
+            spell
+            for job in self._shelf.finished.values()
+            if job.job not in left_out
+            and query.project in {None, job.project}
+            and (query.array is None or job.job.startswith(f"{query.array}."))
+            for spell in spells(job)
+            if query.since is None or spell.at >= query.since
+        ]
+        return summed(query.by, found)
 
     async def count(self) -> int:
         """See Archive."""

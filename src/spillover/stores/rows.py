@@ -4,21 +4,32 @@ A batch of events is one row. An ended job has columns for lookups, and one body
 new field goes at its end with a default, and old rows stay readable.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
-from spillover.model.budget import CostBy, Per, period_of
+from spillover.model.budget import CostBy, Per, UsageBy, period_of
 from spillover.model.ids import JobId
 from spillover.model.job import Shape, Terms
 from spillover.model.units import DAY
-from spillover.ports.archive import Finished, Payment, Spent, payments
+from spillover.ports.archive import (
+    Amounts,
+    Earlier,
+    Finished,
+    Payment,
+    Spell,
+    Spent,
+    Used,
+    payments,
+    spells,
+)
 from spillover.ports.journal import Fenced, Moved
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 """Version of the tables, the same for all stores."""
 
 STEP_ROWS: Final = 2_000
@@ -84,6 +95,7 @@ class Rest(Struct, frozen=True, array_like=True):
     value_digest: str = ""
     outputs: tuple[tuple[int, str], ...] = ()
     tasks: bytes | None = None
+    tried: tuple[Earlier, ...] = ()
 
 
 COST_COLUMNS: Final = ("job", "at", "project", "owner", "cluster", "amount")
@@ -108,6 +120,11 @@ COST_BY_ROW: Final[dict[CostBy, Callable[[CostRow], str | int]]] = {
     "month": lambda row: period_of(Per.MONTH, row[1]).label,
 }
 """The same for a row."""
+
+
+USAGE_KEYS: Final = ("job", "at", "project", "owner", "queue", "cluster", "last")
+USAGE_SUMS: Final = ("last", *Amounts.__struct_fields__, "cost")
+USAGE_COLUMNS: Final = (*USAGE_KEYS, *Amounts.__struct_fields__, "peak", "cost")
 
 
 class QueueOf(Struct, frozen=True, array_like=True):
@@ -207,9 +224,43 @@ def cost_rows(jobs: Iterable[Finished]) -> list[CostRow]:
 
 def spent_from(by: CostBy, key: str | int, amount: int, jobs: int) -> Spent:
     """Return a sum of costs from its columns. Days and weeks count from 1970."""
+    return Spent(_label(by, key), int(amount), int(jobs))
+
+
+def _label(by: UsageBy, key: str | int) -> str:
+    """Return the name of a group: a date for days and weeks, which count from 1970."""
     match by:
         case "day":
-            key = period_of(Per.DAY, int(key) * DAY).label
+            return period_of(Per.DAY, int(key) * DAY).label
         case "week":
-            key = period_of(Per.WEEK, (int(key) * 7 + 6 - _MONDAY) * DAY).label
-    return Spent(str(key), int(amount), int(jobs))
+            return period_of(Per.WEEK, (int(key) * 7 + 6 - _MONDAY) * DAY).label
+    return str(key)
+
+
+def usage_rows(jobs: Iterable[Finished]) -> list[tuple[Any, ...]]:
+    """Return the attempts of ended jobs as columns."""
+    return [usage_row(spell) for job in jobs for spell in spells(job)]
+
+
+def usage_row(spell: Spell) -> tuple[Any, ...]:
+    """Return the values of USAGE_COLUMNS, in that order."""
+    keys = (spell.job, spell.at, spell.project, spell.user, spell.queue, spell.cluster, int(spell.last))
+    return (*keys, *astuple(spell.amounts), spell.peak, spell.cost)
+
+
+def used_from(by: Sequence[UsageBy], row: Sequence[Any]) -> Used:
+    """Return sums of usage from their columns: the keys, the cluster, USAGE_SUMS and the peak."""
+    keys, (cluster, jobs, *amounts, cost, peak) = row[: len(by)], row[len(by) :]
+    labels = tuple(_label(each, key) for each, key in zip(by, keys, strict=True))
+    return Used(labels, str(cluster), int(jobs), Amounts(*map(int, amounts)), int(peak), int(cost))
+
+
+def usage_select(by: Sequence[UsageBy], keys: Mapping[UsageBy, str], where: str) -> str:
+    """Return the statement that sums usage; `keys` are the expressions to group by."""
+    groups = [*(keys[each] for each in by), "cluster"]
+    places = ", ".join(str(at) for at in range(1, len(groups) + 1))
+    sums = ", ".join(f"sum({name})" for name in USAGE_SUMS)
+    return (
+        f"SELECT {', '.join(groups)}, {sums}, max(peak) FROM usage "  # noqa: S608 - constants
+        f"WHERE {where} GROUP BY {places} ORDER BY {places}"
+    )

@@ -19,6 +19,9 @@ Version 3 adds `staged(kind, key, body)`, the records of a checkpoint that is be
 The running server indexes older events.
 
 Version 4 adds the column `queue` to `archive`.
+
+Version 5 adds `usage`, what each attempt of an ended job asked for and used. For older jobs, the last attempt stands for
+all.
 """
 
 from collections.abc import Iterable, Iterator

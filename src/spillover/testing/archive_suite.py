@@ -1,13 +1,32 @@
 """Checks the contract of archives, for any store."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from spillover.model.ids import JobId, member_id
-from spillover.model.units import DAY
-from spillover.ports.archive import Finished, Query, Spent
+from spillover.model.job import Shape
+from spillover.model.resources import Resources
+from spillover.model.units import DAY, SECOND
+from spillover.ports.archive import (
+    Amounts,
+    Finished,
+    Query,
+    Spent,
+    UsageQuery,
+    Used,
+    spells,
+    summed,
+)
 from spillover.stores.store import Store
 from spillover.testing.stores import Opener, a_finished, lead
+
+
+def _ran(seconds: int, cpu: int = 0) -> dict[str, Any]:
+    """Return the fields of a job that ran so long, and used so many CPU seconds and half a GiB."""
+    return {"usage": (seconds * SECOND, cpu * SECOND, (512 << 20) if cpu else 0)}
 
 
 class ArchiveSuite:
@@ -192,6 +211,53 @@ class ArchiveSuite:
         assert await costs("user", DAY, ["bbbbbbbbbbbb", "none"]) == [Spent("ada", 14, 2)]
         assert await costs("cluster", 9 * DAY, []) == []
         assert await store.archive.get(jobs[0].job) == jobs[0]
+
+    async def test_usage_is_summed_by_several_keys_and_by_cluster(self, store: Store) -> None:
+        """Each attempt counts where it ran and when it ended; a job counts once, for its last attempt."""
+        array = JobId("cccccccccccc")
+        shape = Shape(Resources(2000, 1 << 30, 1), tasks=2)
+        jobs = [
+            a_finished("aaaaaaaaaaaa", 1, **_ran(10, cpu=8), cost=9, shape=shape, finished=DAY),
+            a_finished("bbbbbbbbbbbb", 2, **_ran(5), cost=7, cluster="cloud", user="bob", queue="gpu"),
+            a_finished(array, 3, cost=11, cluster=None, array=b"sum"),
+            a_finished(member_id(array, 1), 3, **_ran(1), cost=0, user="bob"),
+            a_finished("dddddddddddd", 4, cluster=None, started=None, cost=0),
+        ]
+        tried = ((DAY - 1, "cloud", 4 * SECOND, 2),)
+        jobs[0] = replace(jobs[0], tried=tried, paid=((DAY - 1, "cloud", 2),))
+        await store.archive.put(jobs, 1)
+        await store.archive.put(jobs[:1], 1)
+
+        def told(used: Sequence[Used]) -> list[tuple[object, ...]]:
+            return [(*each.keys, each.cluster, each.jobs, each.amounts.cpu, each.cost) for each in used]
+
+        usage = store.archive.usage
+        assert told(await usage(UsageQuery(("user",)))) == [
+            ("ada", "cloud", 0, 16_000, 2),
+            ("ada", "onprem", 1, 40_000, 7),
+            ("bob", "cloud", 1, 7_500, 7),
+            ("bob", "onprem", 1, 1_500, 0),
+        ]
+        assert told(await usage(UsageQuery(("queue", "day"), since=DAY - 1))) == [
+            ("default", "1970-01-01", "cloud", 0, 16_000, 2),
+            ("default", "1970-01-02", "onprem", 1, 40_000, 7),
+        ]
+        assert told(await usage(UsageQuery(without=["aaaaaaaaaaaa"], project="vision"))) == [
+            ("cloud", 1, 7_500, 7),
+            ("onprem", 1, 1_500, 0),
+        ]
+        assert told(await usage(UsageQuery(array=array))) == [("onprem", 1, 1_500, 0)]
+        assert await usage(UsageQuery(project="none")) == []
+        (all_of,) = [
+            each for each in await usage(UsageQuery(("user",))) if each.keys == ("ada",) and each.jobs
+        ]
+        assert all_of.amounts == Amounts(40_000, 20_000, 20_480, 40_000, 32_000, 20_480, 10_240)
+        assert all_of.peak == 512 << 20
+        assert await usage(UsageQuery(("month",))) == summed(
+            ("month",), [spell for job in jobs for spell in spells(job)]
+        )
+        assert await store.archive.forget(10 * DAY, 1) == len(jobs)
+        assert await usage(UsageQuery()) == []
 
     async def test_weeks_and_months_are_those_of_the_utc_calendar(self, store: Store) -> None:
         """Tests the first and the last day of each, and a change of year."""

@@ -64,6 +64,7 @@ from spillover.wire.api import (
     TokenRef,
     TokenRequest,
     TokenView,
+    UsageReport,
     WhatIf,
     WhatIfView,
     WhyView,
@@ -82,6 +83,7 @@ from spillover.wire.parameters import (
     OfJob,
     OverviewQuery,
     PastQuery,
+    UsageQuery,
     WaitQuery,
 )
 
@@ -331,6 +333,10 @@ COSTS: Final = Endpoint(
 MACHINE_COSTS: Final = Endpoint(
     "machine_costs", "GET", "/v1/costs/machines", "Show what rented machines cost, and how much of it was useful, by pool, day, week or month",
     MachineCostQuery, NO_BODY, json_of(MachineCosts),
+)
+USAGE: Final = Endpoint(
+    "usage", "GET", "/v1/usage", "Show CPU, GPU and memory hours of jobs, what was unused, and the cost, in groups",
+    UsageQuery, NO_BODY, json_of(UsageReport),
 )
 BUDGETS: Final = Endpoint(
     "budgets", "GET", "/v1/budgets", "List budgets in their current period",

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-from spillover.model.budget import CostBy, MachinesBy
+from spillover.model.budget import USAGE_BY, CostBy, MachinesBy
 from spillover.model.files import DIGEST_RULE, is_digest
 from spillover.model.ids import is_name
 from spillover.model.units import FOREVER
@@ -53,6 +53,23 @@ States = Annotated[
     str,
     Meta(max_length=100, extra_json_schema={"pattern": f"^{_STATE}(,{_STATE})*$"}),
     TextRule(_states_problem),
+]
+
+
+def _keys_problem(text: str) -> str | None:
+    """Return what is wrong with keys of usage that are separated by commas."""
+    words = text.split(",")
+    wrong = next((word for word in words if word not in USAGE_BY), None)
+    if wrong is not None:
+        return f"{wrong[:100]!r} is not a key; write one or several of {', '.join(USAGE_BY)}, separated by commas"
+    return f"{text!r} names a key twice" if len(set(words)) < len(words) else None
+
+
+_KEY: Final = f"({'|'.join(USAGE_BY)})"
+UsageKeys = Annotated[
+    str,
+    Meta(max_length=100, extra_json_schema={"pattern": f"^{_KEY}(,{_KEY})*$"}),
+    TextRule(_keys_problem),
 ]
 JobName = Annotated[
     str,
@@ -121,6 +138,15 @@ class CostQuery(Struct, frozen=True):
     by: CostBy = "project"
     since: Moment | None = None
     """Attempts that ended at or after this time, RFC 3339 with a zone."""
+
+
+class UsageQuery(Struct, frozen=True):
+    """How to group usage, and since when."""
+
+    by: UsageKeys = "project"
+    """One key or several, separated by commas."""
+    since: Moment | None = None
+    """Attempts that run, or ended at or after this time, RFC 3339 with a zone."""
 
 
 class MachineCostQuery(Struct, frozen=True):

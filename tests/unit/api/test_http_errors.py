@@ -211,6 +211,17 @@ async def test_a_name_may_be_null(http: httpx.AsyncClient) -> None:
     assert [job["name"] for job in listed] == ["null"]
 
 
+async def test_keys_of_usage_are_checked(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/v1/usage?by=user,day&since=2027-01-01T00:00:00Z")).status_code == 200
+    for keys, says in (
+        ("user,team", "'team' is not a key"),
+        ("user,user", "names a key twice"),
+        ("", "is not a key"),
+    ):
+        body = problem(await http.get(f"/v1/usage?by={keys}"), 400, "invalid")
+        assert says in body["problems"][0]["message"]
+
+
 async def test_all_problems_of_a_query_are_told(http: httpx.AsyncClient) -> None:
     body = problem(await http.get("/v1/jobs?limit=0&state=x&y=1"), 400, "invalid")
     assert [one["path"] for one in body["problems"]] == ["limit", "state", "y"]

@@ -18,12 +18,15 @@ from spillover.wire.api import (
     ClusterView,
     EventView,
     Forecast,
+    Hours,
     JobDetail,
     JobView,
     PolicyAxis,
     PolicyView,
     ReasonView,
     ServerView,
+    UsageReport,
+    UsageView,
     WhyView,
 )
 
@@ -178,6 +181,22 @@ class FakeClient:
     def requeue(self, *refs: str) -> list[str]:
         self.asked.append(("requeue", *refs))
         return [JOB for _ in refs]
+
+    def usage(self, **query: Any) -> UsageReport:
+        self.asked.append(("usage", query))
+        none = Hours(0.0, 0.0, 0.0)
+        ada = UsageView(
+            {"user": "ada", "project": "vision"},
+            12,
+            Hours(100.25, 0.0, 400.0),
+            Hours(8.0, 2.0, 32.0),
+            Hours(100.0, 0.0, 400.0),
+            Hours(25.0, 0.0, 300.0),
+            12.5,
+        )
+        bob = UsageView({"user": "bob", "project": "vision"}, 1, Hours(0.01, 0.0, 0.0), none, none, none, 0.0)
+        total = UsageView({}, 13, Hours(100.26, 0.0, 400.0), ada.rented, ada.measured, ada.unused, 12.5)
+        return UsageReport(["user", "project"], None, "USD", [ada, bob], total)
 
     def rerun(self, *refs: str, **how: Any) -> list[str]:
         self.asked.append(("rerun", *refs, how))

@@ -10,12 +10,13 @@ from msgspec import Struct
 
 from spillover.api.http.problems import RequestRefused, invalid, misfit
 from spillover.forms.problems import shown
+from spillover.model.budget import USAGE_BY, UsageBy
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.units import FOREVER, UnitError, parse_time
 from spillover.ports.commands import JobQuery, Span
 from spillover.wire.api import FieldProblem
 from spillover.wire.endpoints import Endpoint
-from spillover.wire.parameters import ListQuery, PastQuery, PathRule, TextRule
+from spillover.wire.parameters import ListQuery, PastQuery, PathRule, TextRule, UsageQuery
 
 MOST_FIELDS: Final = 32
 P = TypeVar("P", bound=Struct)
@@ -111,6 +112,11 @@ def moment(text: str | None, name: str = "since") -> int | None:
 def span_of(query: PastQuery) -> Span:
     """Convert the query for past jobs to a span for commands."""
     return Span(moment(query.since), moment(query.until, "until"), moment(query.ended_since, "ended_since"))
+
+
+def usage_keys(query: UsageQuery) -> list[UsageBy]:
+    """Convert the keys of a question about usage, which were checked."""
+    return [known for word in query.by.split(",") for known in USAGE_BY if known == word]
 
 
 def job_query(query: ListQuery) -> JobQuery:

@@ -8,7 +8,7 @@ import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from spillover.api.http.bodies import read_jobs
-from spillover.api.http.parameters import job_query, moment, span_of
+from spillover.api.http.parameters import job_query, moment, span_of, usage_keys
 from spillover.api.http.replies import Reply, as_json
 from spillover.api.http.routing import HttpRoute, Request, serves
 from spillover.api.http.streams import Stream
@@ -67,6 +67,7 @@ from spillover.wire.api import (
     TokenRef,
     TokenRequest,
     TokenView,
+    UsageReport,
     WhatIf,
     WhatIfView,
     WhyView,
@@ -85,6 +86,7 @@ from spillover.wire.parameters import (
     OfJob,
     OverviewQuery,
     PastQuery,
+    UsageQuery,
     WaitQuery,
 )
 
@@ -305,6 +307,12 @@ async def overview(request: Request[OverviewQuery, None]) -> Overview:
 async def costs(request: Request[CostQuery, None]) -> CostReport:
     """Sum costs."""
     return await request.commands.costs(request.asked.by, moment(request.asked.since))
+
+
+@serves(endpoints.USAGE)
+async def usage(request: Request[UsageQuery, None]) -> UsageReport:
+    """Sum usage."""
+    return await request.commands.usage(usage_keys(request.asked), moment(request.asked.since))
 
 
 @serves(endpoints.MACHINE_COSTS)

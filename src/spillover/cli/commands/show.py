@@ -17,9 +17,10 @@ from spillover.cli.printing.shown import (
     resources,
     start_range,
 )
+from spillover.model.units import so_many
 
 if TYPE_CHECKING:
-    from spillover.wire.api import JobDetail, SetAsideView, TaskView
+    from spillover.wire.api import Efficiency, JobDetail, SetAsideView, TaskView
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -52,10 +53,30 @@ def sheet(out: Output, job: "JobDetail", currency: str) -> None:
             shown = zip(job.tasks, rows, strict=True)
             rows = [(*row[:at], granted(each), *row[at:]) for each, row in shown]
         out.table(columns, rows)
+    if job.efficiency is not None:
+        out.line()
+        out.sheet(efficiency(job.efficiency))
     if job.spec:
         out.line()
         for line in _as_yaml(job.spec).splitlines():
             out.line(line)
+
+
+def efficiency(of: "Efficiency") -> list[tuple[str, str]]:
+    """Return what was used of what was asked for, and what to ask for next time."""
+    from spillover.model.units import format_memory  # noqa: PLC0415 - only jobs that have run have it
+
+    members = f", in sum over {so_many(of.members, 'member')}" if of.members else ""
+    facts = []
+    if of.cpu is not None:
+        used = f"{duration(of.cpu_used_s)} of {duration(of.cpu_asked_s)}"
+        facts.append(("CPU used", f"{of.cpu:.0%} ({used}{members})"))
+    if of.memory is not None and of.memory_used is not None and of.memory_asked is not None:
+        most = f"at most {format_memory(of.memory_used)} of {format_memory(of.memory_asked)}"
+        facts.append(("memory used", f"{of.memory:.0%} ({most}{members})"))
+    if of.gpu_asked_s:
+        facts.append(("GPU held", f"{duration(of.gpu_asked_s)}; its use is not measured"))
+    return facts + [("hint", hint) for hint in of.hints]
 
 
 def _as_yaml(spec: "dict[str, Any]") -> str:

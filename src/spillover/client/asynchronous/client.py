@@ -16,7 +16,7 @@ from spillover.client.calling import CallOptions, a_call, a_map, call_of, map_of
 from spillover.client.documents import Job, documents
 from spillover.client.flows import HistoryFlow, OutputFlow, Pages, Past, waiting
 from spillover.client.handles import AsyncCall
-from spillover.model.budget import CostBy, MachinesBy
+from spillover.model.budget import CostBy, MachinesBy, UsageBy
 from spillover.ports.blobs import Source
 from spillover.wire import endpoints
 from spillover.wire.api import (
@@ -57,11 +57,19 @@ from spillover.wire.api import (
     TokenRef,
     TokenRequest,
     TokenView,
+    UsageReport,
     WhatIf,
     WhatIfView,
     WhyView,
 )
-from spillover.wire.parameters import CostQuery, FilesQuery, MachineCostQuery, OfJob, OverviewQuery
+from spillover.wire.parameters import (
+    CostQuery,
+    FilesQuery,
+    MachineCostQuery,
+    OfJob,
+    OverviewQuery,
+    UsageQuery,
+)
 
 T = TypeVar("T")
 
@@ -286,6 +294,15 @@ class AsyncClient(AsyncSender):
     ) -> CostReport:
         """Return the cost of attempts that ended at or after a time, and of running ones."""
         return await self._ask(ask(endpoints.COSTS, CostQuery(by, asks.moment(since))))
+
+    async def usage(
+        self,
+        by: UsageBy | Sequence[UsageBy] = "project",
+        since: str | datetime | None = None,
+    ) -> UsageReport:
+        """Return what jobs used in CPU, GPU and memory hours, in groups: attempts that run or ended since a time."""
+        keys = by if isinstance(by, str) else ",".join(by)
+        return await self._ask(ask(endpoints.USAGE, UsageQuery(keys, asks.moment(since))))
 
     async def machine_costs(
         self,

@@ -17,7 +17,7 @@ from spillover.client.flows import HistoryFlow, OutputFlow, Pages, Past, waiting
 from spillover.client.handles import Call
 from spillover.client.synchronous.calls import Map
 from spillover.client.synchronous.sender import Sender
-from spillover.model.budget import CostBy, MachinesBy
+from spillover.model.budget import CostBy, MachinesBy, UsageBy
 from spillover.ports.blobs import Source
 from spillover.wire import endpoints
 from spillover.wire.api import (
@@ -58,11 +58,19 @@ from spillover.wire.api import (
     TokenRef,
     TokenRequest,
     TokenView,
+    UsageReport,
     WhatIf,
     WhatIfView,
     WhyView,
 )
-from spillover.wire.parameters import CostQuery, FilesQuery, MachineCostQuery, OfJob, OverviewQuery
+from spillover.wire.parameters import (
+    CostQuery,
+    FilesQuery,
+    MachineCostQuery,
+    OfJob,
+    OverviewQuery,
+    UsageQuery,
+)
 
 T = TypeVar("T")
 
@@ -284,6 +292,15 @@ class Client(Sender):
     ) -> CostReport:
         """Return the cost of attempts that ended at or after a time, and of running ones."""
         return self._ask(ask(endpoints.COSTS, CostQuery(by, asks.moment(since))))
+
+    def usage(
+        self,
+        by: UsageBy | Sequence[UsageBy] = "project",
+        since: str | datetime | None = None,
+    ) -> UsageReport:
+        """Return what jobs used in CPU, GPU and memory hours, in groups: attempts that run or ended since a time."""
+        keys = by if isinstance(by, str) else ",".join(by)
+        return self._ask(ask(endpoints.USAGE, UsageQuery(keys, asks.moment(since))))
 
     def machine_costs(
         self,

@@ -183,4 +183,5 @@ def finished_of(job: Job) -> Finished | None:
         value_digest=phase.value_digest if is_digest(phase.value_digest) else "",
         outputs=job.extra.outputs,
         tasks=kept(job),
+        tried=tuple((each.at, each.cluster, bounded(each.ran), each.tasks) for each in job.extra.tried),
     )

@@ -36,6 +36,7 @@ from spillover.control.views.changes import Watching
 from spillover.control.views.clusters import agent_views, cluster_view
 from spillover.control.views.costs import budget_views, cost_report
 from spillover.control.views.details import detail_of
+from spillover.control.views.efficiency import efficiency_of
 from spillover.control.views.history import history
 from spillover.control.views.listing import list_jobs
 from spillover.control.views.machine_costs import machine_costs
@@ -52,13 +53,14 @@ from spillover.control.views.overview import (
 from spillover.control.views.past import past_jobs
 from spillover.control.views.pools import pool_summaries
 from spillover.control.views.results import results_of, results_of_jobs
+from spillover.control.views.usage import usage_report
 from spillover.core.pool_proposals import PausePool, ResumePool
 from spillover.core.proposals import Act, Change, Refusal, SetPriority
 from spillover.core.records.jobs import Ended, Job
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.forms.jobs.reading import JobForm
-from spillover.model.budget import CostBy, MachinesBy
+from spillover.model.budget import CostBy, MachinesBy, UsageBy
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.reasons import Reason
 from spillover.model.units import format_time
@@ -120,6 +122,7 @@ from spillover.wire.api import (
     SweepView,
     TokenRequest,
     TokenView,
+    UsageReport,
     WhatIf,
     WhatIfView,
     WhyView,
@@ -297,7 +300,9 @@ class LiveCommands:
                 await self._parts.files.give(spec.digests, self._project)
         start, _ = await self._starts.view_of(found, LITTLE_PATIENCE)
         aside = [each for each in self._set_aside(self._loop.engine) if each.subject == id_of(found)]
-        return detail_of(found, structs.replace(view, expected_start=start), spec, aside)
+        detail = detail_of(found, structs.replace(view, expected_start=start), spec, aside)
+        efficiency = await efficiency_of(self._loop, self._parts.archive, found)
+        return structs.replace(detail, efficiency=efficiency)
 
     async def why(self, ref: str) -> WhyView:
         """Return why a job is in its state."""
@@ -516,6 +521,12 @@ class LiveCommands:
     async def costs(self, by: CostBy, since: int | None) -> CostReport:
         """Return costs by project, user, cluster, day, week or month."""
         return await cost_report(
+            self._loop, self._parts.archive, by, since, self._parts.currency, self._project
+        )
+
+    async def usage(self, by: Sequence[UsageBy], since: int | None) -> UsageReport:
+        """Return what jobs used, in groups."""
+        return await usage_report(
             self._loop, self._parts.archive, by, since, self._parts.currency, self._project
         )
 

@@ -49,6 +49,7 @@ from spillover.core.records.jobs import (
     Members,
     Placed,
     Running,
+    Tried,
     Waiting,
 )
 from spillover.core.records.tasks import Gang, gang_on
@@ -257,7 +258,7 @@ def requeued(state: State, event: JobRequeued) -> None:
     """Return a job to the queue."""
     job = job_of(state, event.job, event)
     _leave_place(state, job)
-    _end_attempt(job, event)
+    _end_attempt(state, job, event)
     if state.machines and isinstance(phase := job.phase, Placed | Running):
         spent = event.cost - job.cost
         machines.leave_place(state, phase.cluster, nodes_of(job), spent, event.at, event.why)
@@ -286,7 +287,7 @@ def requeued(state: State, event: JobRequeued) -> None:
         job.due = due  # it never ran, so a wait that was over stays over
 
 
-def _end_attempt(job: Job, event: JobRequeued) -> None:
+def _end_attempt(state: State, job: Job, event: JobRequeued) -> None:
     """Count the time of an attempt, which is no wait; one that was returned before it started was only that."""
     phase = job.phase
     if event.why is Back.RELEASED or not isinstance(phase, Placed | Running):
@@ -295,6 +296,9 @@ def _end_attempt(job: Job, event: JobRequeued) -> None:
         job.extra = Extra()
     job.extra.attempted += max(0, event.at - phase.at)
     job.extra.requeued = event.at
+    if type(phase) is Running:
+        ran = max(0, event.at - phase.since - (state.facts.jumped - phase.jumped))
+        job.extra.tried += (Tried(event.at, phase.cluster, ran, len(job.tasks)),)
 
 
 def _count_return(state: State, job: Job, event: JobRequeued) -> None:

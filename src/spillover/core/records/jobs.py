@@ -148,6 +148,17 @@ class ClusterBackoff(Struct, frozen=True, array_like=True, gc=False):
     because: str
 
 
+class Tried(Struct, frozen=True, array_like=True, gc=False):
+    """An earlier attempt that ran."""
+
+    at: int
+    """When it returned to the queue, nanoseconds UTC."""
+    cluster: ClusterName
+    ran: int
+    """Nanoseconds, without clock jumps."""
+    tasks: int = 1
+
+
 class Extra(Struct, array_like=True, gc=False):
     """Values that few jobs have."""
 
@@ -186,6 +197,8 @@ class Extra(Struct, array_like=True, gc=False):
     """Nanoseconds from the placement of each earlier attempt to its return to the queue. They are no wait."""
     requeued: int = 0
     """When it last returned to the queue, nanoseconds UTC; 0 if it never did."""
+    tried: tuple[Tried, ...] = ()
+    """Earlier attempts that ran, of which usage counts the time."""
 
 
 NO_EXTRA = Extra()

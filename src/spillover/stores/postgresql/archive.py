@@ -1,16 +1,16 @@
 """Stores ended jobs in PostgreSQL."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from spillover.model.budget import CostBy
+from spillover.model.budget import CostBy, UsageBy
 from spillover.model.ids import JobId
 from spillover.model.units import SECOND
-from spillover.ports.archive import Finished, ProjectKey, Query, Spent
+from spillover.ports.archive import Finished, ProjectKey, Query, Spent, UsageQuery, Used
 from spillover.stores.filters import conditions, listing, prefix_range
 from spillover.stores.postgresql.connection import PostgresDatabase
 from spillover.stores.postgresql.journal import fence
-from spillover.stores.postgresql.schema import PUT_COST, PUT_FINISHED
+from spillover.stores.postgresql.schema import PUT_COST, PUT_FINISHED, PUT_USAGE
 from spillover.stores.rows import (
     COST_KEYS,
     FINISHED_COLUMNS,
@@ -19,6 +19,9 @@ from spillover.stores.rows import (
     finished_from,
     finished_row,
     spent_from,
+    usage_rows,
+    usage_select,
+    used_from,
 )
 
 _COST_KEYS: Final[dict[CostBy, str]] = {
@@ -26,6 +29,8 @@ _COST_KEYS: Final[dict[CostBy, str]] = {
     "month": f"to_char(to_timestamp(at / {SECOND}) AT TIME ZONE 'UTC', 'YYYY-MM') COLLATE \"C\"",
 }
 _SELECT: Final = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive"  # noqa: S608 - constants
+_USAGE_KEYS: Final[dict[UsageBy, str]] = {**_COST_KEYS, "queue": "queue"}
+_FORGET_USAGE: Final = "DELETE FROM usage WHERE job = ANY($1::text[])"
 _FORGET_COSTS: Final = "DELETE FROM costs WHERE job = ANY($1::text[])"
 
 
@@ -43,6 +48,8 @@ class PostgresqlArchive:
             await connection.executemany(PUT_FINISHED, rows)
             await connection.execute(_FORGET_COSTS, [job.job for job in jobs])
             await connection.executemany(PUT_COST, cost_rows(jobs))
+            await connection.execute(_FORGET_USAGE, [job.job for job in jobs])
+            await connection.executemany(PUT_USAGE, usage_rows(jobs))
 
     async def get(self, job: JobId) -> Finished | None:
         """See Archive."""
@@ -110,6 +117,21 @@ class PostgresqlArchive:
             )
         return [spent_from(by, *row) for row in rows]
 
+    async def usage(self, query: UsageQuery) -> Sequence[Used]:
+        """See Archive."""
+        where = "at >= $1 AND NOT (job = ANY($2::text[])) AND project = coalesce($3, project)"
+        values: list[Any] = [
+            query.since if query.since is not None else -1,
+            list(query.without),
+            query.project,
+        ]
+        if query.array is not None:
+            where += " AND job >= $4 AND job < $5"
+            values += prefix_range(f"{query.array}.")
+        async with self._database.read() as connection:
+            rows = await connection.fetch(usage_select(query.by, _USAGE_KEYS, where), *values)
+        return [used_from(query.by, tuple(row)) for row in rows]
+
     async def count(self) -> int:
         """See Archive."""
         async with self._database.read() as connection:
@@ -131,4 +153,5 @@ class PostgresqlArchive:
                 STEP_ROWS,
             )
             await connection.execute(_FORGET_COSTS, [job for (job,) in gone])
+            await connection.execute(_FORGET_USAGE, [job for (job,) in gone])
         return len(gone)

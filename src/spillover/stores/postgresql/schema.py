@@ -14,9 +14,11 @@ from spillover.stores.rows import (
     FINISHED_COLUMNS,
     SCHEMA_VERSION,
     STEP_ROWS,
+    USAGE_COLUMNS,
     cost_rows,
     finished_from,
     queue_of,
+    usage_rows,
 )
 from spillover.stores.upgrade import batches_from_v0, finished_from_v0, refuse_newer
 
@@ -85,6 +87,28 @@ CREATE TABLE costs (
 CREATE INDEX costs_job ON costs (job);
 CREATE INDEX costs_at ON costs (at);
 """
+_USAGE: Final = """
+CREATE TABLE usage (
+    job text COLLATE "C" NOT NULL,
+    at bigint NOT NULL,
+    project text COLLATE "C" NOT NULL,
+    owner text COLLATE "C" NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    cluster text COLLATE "C" NOT NULL,
+    last bigint NOT NULL,
+    cpu bigint NOT NULL,
+    gpu bigint NOT NULL,
+    memory bigint NOT NULL,
+    cpu_measured bigint NOT NULL,
+    cpu_unused bigint NOT NULL,
+    memory_measured bigint NOT NULL,
+    memory_unused bigint NOT NULL,
+    peak bigint NOT NULL,
+    cost bigint NOT NULL
+);
+CREATE INDEX usage_job ON usage (job);
+CREATE INDEX usage_at ON usage (at);
+"""
 _STAGED_AND_MENTIONS: Final = """
 CREATE TABLE staged (
     kind text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, body bytea, PRIMARY KEY (kind, key)
@@ -104,6 +128,9 @@ DROP INDEX archive_all;
 CREATE INDEX archive_all ON archive (number DESC, length(job), job);
 """
 PUT_COST: Final = "INSERT INTO costs VALUES ($1, $2, $3, $4, $5, $6)"
+PUT_USAGE: Final = (
+    f"INSERT INTO usage VALUES ({', '.join(f'${index}' for index in range(1, len(USAGE_COLUMNS) + 1))})"  # noqa: S608 - constants
+)
 _UPDATES: Final = ", ".join(f"{column} = excluded.{column}" for column in FINISHED_COLUMNS[1:])
 PUT_FINISHED: Final = (
     f"INSERT INTO archive ({', '.join(FINISHED_COLUMNS)}) "  # noqa: S608 - constants
@@ -130,6 +157,7 @@ async def prepare(database: PostgresDatabase) -> None:
             if version < 3:
                 await connection.execute(_STAGED_AND_MENTIONS)
             if version < SCHEMA_VERSION:
+                await _add_usage(connection)
                 await connection.execute("UPDATE meta SET value = $1 WHERE name = 'version'", SCHEMA_VERSION)
 
 
@@ -161,7 +189,7 @@ async def _version(connection: Any) -> int | None:
 
 async def _create(connection: asyncpg.Connection) -> None:
     await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-    await connection.execute(_META + _RECORDS + _TABLES + _COSTS)
+    await connection.execute(_META + _RECORDS + _TABLES + _COSTS + _USAGE)
     await connection.execute("INSERT INTO leader VALUES (0, NULL, '', 0)")
     await connection.execute(
         "INSERT INTO meta VALUES ('version', $1), ('checkpoint', 0), ('compacted', 0)", SCHEMA_VERSION
@@ -212,6 +240,17 @@ async def _add_queues(connection: asyncpg.Connection) -> None:
     await connection.execute(
         "CREATE INDEX archive_queue ON archive (queue, number DESC, job, submitted) WHERE member = 0"
     )
+
+
+async def _add_usage(connection: asyncpg.Connection) -> None:
+    """Upgrade to version 5: add what each attempt asked for and used."""
+    await connection.execute(_USAGE)
+    last = ""
+    statement = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive WHERE job > $1 ORDER BY job LIMIT $2"  # noqa: S608 - constants
+    while rows := await connection.fetch(statement, last, STEP_ROWS):
+        jobs = [finished_from(tuple(row)) for row in rows]
+        await connection.executemany(PUT_USAGE, usage_rows(jobs))
+        last = jobs[-1].job
 
 
 async def _add_costs(connection: asyncpg.Connection) -> None:

@@ -6,10 +6,10 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from spillover.model.budget import CostBy
+from spillover.model.budget import CostBy, UsageBy
 from spillover.model.ids import JobId
 from spillover.model.units import SECOND
-from spillover.ports.archive import Finished, ProjectKey, Query, Spent
+from spillover.ports.archive import Finished, ProjectKey, Query, Spent, UsageQuery, Used
 from spillover.stores.filters import conditions, listing, prefix_range
 from spillover.stores.rows import (
     COST_KEYS,
@@ -19,16 +19,20 @@ from spillover.stores.rows import (
     finished_from,
     finished_row,
     spent_from,
+    usage_rows,
+    usage_select,
+    used_from,
 )
 from spillover.stores.sqlite.database import SqliteDatabase
 from spillover.stores.sqlite.files import transaction
 from spillover.stores.sqlite.journal import fence, one
-from spillover.stores.sqlite.schema import PUT_COST, PUT_FINISHED
+from spillover.stores.sqlite.schema import PUT_COST, PUT_FINISHED, PUT_USAGE
 
 _COST_KEYS: Final[dict[CostBy, str]] = {
     **COST_KEYS,
     "month": f"strftime('%Y-%m', at / {SECOND}, 'unixepoch')",
 }
+_USAGE_KEYS: Final[dict[UsageBy, str]] = {**_COST_KEYS, "queue": "queue"}
 _SELECT: Final = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive"  # noqa: S608 - constants
 
 
@@ -48,6 +52,8 @@ class SqliteArchive:
                 connection.executemany(PUT_FINISHED, rows)
                 connection.executemany("DELETE FROM costs WHERE job = ?", [(job.job,) for job in jobs])
                 connection.executemany(PUT_COST, cost_rows(jobs))
+                connection.executemany("DELETE FROM usage WHERE job = ?", [(job.job,) for job in jobs])
+                connection.executemany(PUT_USAGE, usage_rows(jobs))
 
         await self._database.write(work)
 
@@ -110,6 +116,23 @@ class SqliteArchive:
             lambda connection: [spent_from(by, *row) for row in connection.execute(statement, values)]
         )
 
+    async def usage(self, query: UsageQuery) -> Sequence[Used]:
+        """See Archive."""
+        where = "at >= ? AND job NOT IN (SELECT value FROM json_each(?)) AND project = ifnull(?, project)"
+        values: list[Any] = [
+            query.since if query.since is not None else -1,
+            msgspec.json.encode(list(query.without)).decode(),
+            query.project,
+        ]
+        if query.array is not None:
+            # The plus keeps SQLite from using the index of times.
+            where = f"+{where} AND job >= ? AND job < ?"
+            values += prefix_range(f"{query.array}.")
+        statement = usage_select(query.by, _USAGE_KEYS, where)
+        return await self._database.read(
+            lambda connection: [used_from(query.by, row) for row in connection.execute(statement, values)]
+        )
+
     async def count(self) -> int:
         """See Archive."""
         return await self._database.read(lambda connection: one(connection, "SELECT count(*) FROM archive"))
@@ -125,6 +148,7 @@ class SqliteArchive:
                     (before, STEP_ROWS),
                 ).fetchall()
                 connection.executemany("DELETE FROM costs WHERE job = ?", gone)
+                connection.executemany("DELETE FROM usage WHERE job = ?", gone)
                 return len(gone)
 
         gone = 0

@@ -13,9 +13,11 @@ from spillover.stores.rows import (
     COST_COLUMNS,
     FINISHED_COLUMNS,
     SCHEMA_VERSION,
+    USAGE_COLUMNS,
     cost_rows,
     finished_from,
     queue_of,
+    usage_rows,
 )
 from spillover.stores.upgrade import batches_from_v0, finished_from_v0, refuse_newer
 
@@ -80,6 +82,29 @@ CREATE INDEX costs_job ON costs (job);
 CREATE INDEX costs_at ON costs (at);
 """
 
+USAGE: Final = """
+CREATE TABLE usage (
+    job TEXT NOT NULL,
+    at INTEGER NOT NULL,        -- end of the attempt
+    project TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    cluster TEXT NOT NULL,
+    last INTEGER NOT NULL,      -- 1 for the last attempt of a job
+    cpu INTEGER NOT NULL,
+    gpu INTEGER NOT NULL,
+    memory INTEGER NOT NULL,
+    cpu_measured INTEGER NOT NULL,
+    cpu_unused INTEGER NOT NULL,
+    memory_measured INTEGER NOT NULL,
+    memory_unused INTEGER NOT NULL,
+    peak INTEGER NOT NULL,
+    cost INTEGER NOT NULL
+);
+CREATE INDEX usage_job ON usage (job);
+CREATE INDEX usage_at ON usage (at);
+"""
+
 STAGED_AND_MENTIONS: Final = """
 CREATE TABLE staged (kind TEXT NOT NULL, key TEXT NOT NULL, body BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
 CREATE TABLE mentions (
@@ -108,6 +133,8 @@ PUT_FINISHED: Final = (
     f"VALUES ({', '.join('?' * len(FINISHED_COLUMNS))})"
 )
 PUT_COST: Final = f"INSERT INTO costs VALUES ({', '.join('?' * len(COST_COLUMNS))})"  # noqa: S608 - constants
+
+PUT_USAGE: Final = f"INSERT INTO usage VALUES ({', '.join('?' * len(USAGE_COLUMNS))})"  # noqa: S608 - constants
 
 
 class NoData(Unreadable):
@@ -147,12 +174,13 @@ def prepare(connection: apsw.Connection, folder: Path) -> None:
             refuse_newer(version, folder)
             if version == 0:
                 _upgrade_from_0(connection)
-            else:
+            elif version < 4:
                 _add_queues(connection)
             if version < 2:
                 _add_costs(connection)
             if version < 3:
                 connection.execute(STAGED_AND_MENTIONS)
+            _add_usage(connection)
             connection.execute("UPDATE meta SET value = ? WHERE name = 'version'", (SCHEMA_VERSION,))
         connection.execute("COMMIT")
     except BaseException:
@@ -162,7 +190,7 @@ def prepare(connection: apsw.Connection, folder: Path) -> None:
 
 
 def _create(connection: apsw.Connection) -> None:
-    connection.execute(FIRST_TABLES + TABLES + COSTS)
+    connection.execute(FIRST_TABLES + TABLES + COSTS + USAGE)
     connection.execute("INSERT INTO leader VALUES (0, NULL, '', 0, 0)")
     connection.execute(
         "INSERT INTO meta VALUES ('version', ?), ('checkpoint', 0), ('compacted', 0)", (SCHEMA_VERSION,)
@@ -206,6 +234,13 @@ def _add_queues(connection: apsw.Connection) -> None:
     connection.execute(
         "CREATE INDEX archive_queue ON archive (queue, number DESC, job, submitted) WHERE member = 0"
     )
+
+
+def _add_usage(connection: apsw.Connection) -> None:
+    """Upgrade to version 5: add what each attempt asked for and used."""
+    connection.execute(USAGE)
+    rows = connection.execute(f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive")  # noqa: S608 - constants
+    connection.executemany(PUT_USAGE, (used for row in rows for used in usage_rows([finished_from(row)])))
 
 
 def _add_costs(connection: apsw.Connection) -> None:

@@ -137,6 +137,28 @@ class TaskView(Struct, frozen=True):
     """How often it failed and was started again in its place."""
 
 
+class Efficiency(Struct, frozen=True):
+    """How much of what was asked for was used, where agents measured it."""
+
+    cpu: float | None
+    """Part of the CPU time that was used, up to 1; null if it was not measured."""
+    memory: float | None
+    """Part of the memory that was used at its peak, up to 1; null if it was not measured, or none was asked for."""
+    cpu_asked_s: float
+    """CPU seconds: CPUs times runtime, where their use was measured."""
+    cpu_used_s: float
+    memory_asked: int | None
+    """Bytes, of each task; null if none was asked for."""
+    memory_used: int | None
+    """Highest peak of a task in bytes; null if it was not measured."""
+    gpu_asked_s: float
+    """GPU seconds: GPUs times runtime. Their use is not measured."""
+    members: int = 0
+    """Members of an array that have run, of which these are sums; 0 for other jobs."""
+    hints: list[str] = field(default_factory=list)
+    """What to ask for next time, if much was wasted."""
+
+
 class JobDetail(JobView, frozen=True):
     """A job with all details."""
 
@@ -160,6 +182,8 @@ class JobDetail(JobView, frozen=True):
     """How many times its machine was taken back while it ran; 0 for jobs of the archive."""
     waited_s: float | None = None
     """How long it waited before the start of its last attempt, without the time of earlier ones; null if that is not known."""
+    efficiency: Efficiency | None = None
+    """What the last attempt used of what it asked for, or all members of an array; null if nothing was measured."""
 
 
 class JobPage(Struct, frozen=True):

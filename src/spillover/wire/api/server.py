@@ -37,6 +37,46 @@ class CostReport(Struct, frozen=True):
     """What machines of pools cost in the same days, of which the rows count the shares that tasks paid; null without pools, or for a token of one project."""
 
 
+class Hours(Struct, frozen=True):
+    """Amounts of resources over time."""
+
+    cpu: float
+    """CPU hours."""
+    gpu: float
+    """GPU hours."""
+    memory: float
+    """GiB hours."""
+
+
+class UsageView(Struct, frozen=True):
+    """What one group of jobs used: attempts that have ended, and those that run, up to now."""
+
+    key: dict[str, str]
+    """The value of each asked key; for a day, its date in UTC, such as 2027-01-31."""
+    jobs: int
+    """Jobs whose last attempt is among these."""
+    owned: Hours
+    """What they asked for, for as long as they ran, on owned capacity."""
+    rented: Hours
+    """The same on rented capacity."""
+    measured: Hours
+    """The part of both in attempts whose use was measured. Use of GPUs is not."""
+    unused: Hours
+    """The part of `measured` that was not used: CPU time, and memory above the peak."""
+    cost: float
+
+
+class UsageReport(Struct, frozen=True):
+    """What jobs used."""
+
+    by: list[str]
+    since: Time | None
+    currency: str
+    rows: list[UsageView]
+    """Sorted by their keys."""
+    total: UsageView
+
+
 class BudgetView(Struct, frozen=True):
     """A budget in the current period."""
 
