@@ -103,7 +103,7 @@ CostRow: TypeAlias = tuple[str, int, str, str, str, int]
 """The values of COST_COLUMNS, in that order."""
 _MONDAY: Final = 3
 """Days from a Monday to 1 January 1970, a Thursday."""
-COST_KEYS: Final[dict[CostBy, str]] = {
+COST_KEYS: Final[dict[UsageBy, str]] = {
     "project": "project",
     "user": "owner",
     "cluster": "cluster",

@@ -24,12 +24,12 @@ from spillover.stores.rows import (
     used_from,
 )
 
-_COST_KEYS: Final[dict[CostBy, str]] = {
+_KEYS: Final[dict[UsageBy, str]] = {
     **COST_KEYS,
+    "queue": "queue",
     "month": f"to_char(to_timestamp(at / {SECOND}) AT TIME ZONE 'UTC', 'YYYY-MM') COLLATE \"C\"",
 }
 _SELECT: Final = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive"  # noqa: S608 - constants
-_USAGE_KEYS: Final[dict[UsageBy, str]] = {**_COST_KEYS, "queue": "queue"}
 _FORGET_USAGE: Final = "DELETE FROM usage WHERE job = ANY($1::text[])"
 _FORGET_COSTS: Final = "DELETE FROM costs WHERE job = ANY($1::text[])"
 
@@ -109,7 +109,7 @@ class PostgresqlArchive:
         """See Archive."""
         async with self._database.read() as connection:
             rows = await connection.fetch(
-                f"SELECT {_COST_KEYS[by]} AS name, sum(amount), count(DISTINCT job) FROM costs "  # noqa: S608 - constants
+                f"SELECT {_KEYS[by]} AS name, sum(amount), count(DISTINCT job) FROM costs "  # noqa: S608 - constants
                 "WHERE at >= $1 AND NOT (job = ANY($2::text[])) AND project = coalesce($3, project) GROUP BY name ORDER BY name",
                 since if since is not None else -1,
                 list(without),
@@ -129,7 +129,7 @@ class PostgresqlArchive:
             where += " AND job >= $4 AND job < $5"
             values += prefix_range(f"{query.array}.")
         async with self._database.read() as connection:
-            rows = await connection.fetch(usage_select(query.by, _USAGE_KEYS, where), *values)
+            rows = await connection.fetch(usage_select(query.by, _KEYS, where), *values)
         return [used_from(query.by, tuple(row)) for row in rows]
 
     async def count(self) -> int:

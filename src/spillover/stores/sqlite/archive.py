@@ -28,11 +28,11 @@ from spillover.stores.sqlite.files import transaction
 from spillover.stores.sqlite.journal import fence, one
 from spillover.stores.sqlite.schema import PUT_COST, PUT_FINISHED, PUT_USAGE
 
-_COST_KEYS: Final[dict[CostBy, str]] = {
+_KEYS: Final[dict[UsageBy, str]] = {
     **COST_KEYS,
+    "queue": "queue",
     "month": f"strftime('%Y-%m', at / {SECOND}, 'unixepoch')",
 }
-_USAGE_KEYS: Final[dict[UsageBy, str]] = {**_COST_KEYS, "queue": "queue"}
 _SELECT: Final = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive"  # noqa: S608 - constants
 
 
@@ -107,7 +107,7 @@ class SqliteArchive:
     ) -> Sequence[Spent]:
         """See Archive."""
         statement = (
-            f"SELECT {_COST_KEYS[by]} AS name, sum(amount), count(DISTINCT job) FROM costs "  # noqa: S608 - constants
+            f"SELECT {_KEYS[by]} AS name, sum(amount), count(DISTINCT job) FROM costs "  # noqa: S608 - constants
             "WHERE at >= ? AND job NOT IN (SELECT value FROM json_each(?)) AND project = ifnull(?, project) "
             "GROUP BY name ORDER BY name"
         )
@@ -128,7 +128,7 @@ class SqliteArchive:
             # The plus keeps SQLite from using the index of times.
             where = f"+{where} AND job >= ? AND job < ?"
             values += prefix_range(f"{query.array}.")
-        statement = usage_select(query.by, _USAGE_KEYS, where)
+        statement = usage_select(query.by, _KEYS, where)
         return await self._database.read(
             lambda connection: [used_from(query.by, row) for row in connection.execute(statement, values)]
         )
