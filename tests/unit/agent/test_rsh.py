@@ -131,6 +131,23 @@ async def test_a_leader_without_its_command_ends_the_others_too(monkeypatch: pyt
         assert await serve(a_gang(ports, rank=1), {}, ["/nowhere/mpirun"]) == 0, "however late it starts"
 
 
+def test_a_leader_that_ends_while_others_watch_it_says_nothing() -> None:
+    said: list[object] = []
+
+    async def end_while_watched() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+        ports = free_ports(2)
+        service = ShellService(a_gang(ports), {})
+        await service.open()
+        watching = asyncio.create_task(ShellService(a_gang(ports, rank=1), {}).wait_for_leader())
+        await until(lambda: service.callers)
+        service.close()
+        watching.cancel()
+
+    asyncio.run(end_while_watched())
+    assert not said
+
+
 # --- who may
 
 

@@ -44,6 +44,7 @@ class ShellService:
         self._commands: dict[int, None] = {}
         """Process groups of commands that run."""
         self._callers: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
@@ -51,7 +52,7 @@ class ShellService:
         own = self._gang.peers[self._gang.rank]
         # Others may reach this machine at an address that it does not have itself.
         host = own.host if is_loopback(f"{own.host}:{own.port}") else None
-        self._server = await asyncio.start_server(self._serve, host, own.port)
+        self._server = await asyncio.start_server(self._accept, host, own.port)
 
     def close(self) -> None:
         """Stop listening, and hang up."""
@@ -80,6 +81,12 @@ class ShellService:
                 await wire.receive()  # it says nothing, so this ends when it is gone
             finally:
                 wire.close()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one caller in a task of our own: asyncio of Python 3.11 reports one of its own as failed if it is cancelled."""
+        serving = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one caller."""
