@@ -178,9 +178,9 @@ class Simulation:
         while True:
             happening = world.next_time()
             now = min(happening, engine.index.next_time(), submitting, changing)
-            for provider in providers:
-                now = min(now, provider.next_time())
-            if now >= FOREVER or (submitting >= FOREVER and self._is_over()):
+            if providers:
+                now = min(now, *[provider.next_time() for provider in providers])
+            if now >= FOREVER or (submitting >= FOREVER and providers and self._is_over()):
                 break
             proposals: list[Proposal] = []
             if happening <= now:

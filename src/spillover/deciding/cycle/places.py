@@ -307,19 +307,25 @@ class Places:
                 self._slots.of(cluster.spec, machine).extend(max(1, self._index.runs(job)))
             if plain:
                 cluster.take(machine, candidates.wants)
-            elif candidates.alone:
-                cluster.take_whole(machine)
             else:
-                cluster.take(machine, candidates.taken(machine))
-            if machine.inside is not None:
-                granted = cluster.grant(machine, job.kind.shape, job.kind.shape.resources)
-                if granted is not None:
-                    draft.granted.append((len(draft.placements), (granted,)))
+                self._take_exactly(job, candidates, machine)
         members = job.extra.members
         index = None if members is None else ranges.nth(members.pending, draft.taken.get(job.id, 0))
         self._count(job, cluster, job.id if index is None else member_id(job.id, index))
         why = ROOM_OWNED if cluster.owned and not ahead else draft.why(job, cluster, ahead=ahead)
         draft.placements.append(Placement(job.id, index, cluster.name, machine.name, why))
+
+    def _take_exactly(self, job: Job, candidates: Candidates, machine: Machine) -> None:
+        """Take a whole machine, or cores and GPUs of a machine that knows its inside."""
+        cluster, draft = candidates.cluster, self._draft
+        if candidates.alone:
+            cluster.take_whole(machine)
+        else:
+            cluster.take(machine, candidates.taken(machine))
+        if machine.inside is not None:
+            granted = cluster.grant(machine, job.kind.shape, job.kind.shape.resources)
+            if granted is not None:
+                draft.granted.append((len(draft.placements), (granted,)))
 
     def _may_pay(self, job: Job, cluster: Capacity, tasks: int = 0) -> bool:
         """Return whether the caps of a job let it run on a cluster."""

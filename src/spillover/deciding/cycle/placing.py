@@ -23,6 +23,8 @@ LOOKS = 1000
 """How many jobs a cycle may skip within lanes because of their deadlines."""
 SOME = 16
 """Up to this many lanes, trying each one is faster than computing a ceiling over free capacity."""
+SHORT = 3
+"""With up to this many lanes, trying all jobs again takes no longer than finding out that only new ones need be tried."""
 MOST_PLACED = 1000
 """The most placements of one cycle. The next cycle continues, so that no cycle takes long."""
 _ENTRY = itemgetter(0)
@@ -108,8 +110,10 @@ class Placer(Places):
         Then no job can start, and no reservation need be made. Most jobs that arrive at a full cluster are such jobs.
         """
         index, draft, place = self._index, self._draft, self._policies.place
-        many = len(index.queue.first) > self._policies.chosen.depth
-        if index.reordered or index.windowed or index.turn is not None or index.ranking is not None or many:
+        lanes = len(index.queue.first)
+        if index.reordered or lanes <= SHORT or lanes > self._policies.chosen.depth:
+            return False
+        if index.windowed or index.turn is not None or index.ranking is not None:
             return False
         if draft.expired or index.finder.eager() or len(index.fresh) > SOME:
             return False
@@ -149,9 +153,10 @@ class Placer(Places):
 
     def keep(self) -> None:
         """Keep the reservations for the next cycle, if this one tried all jobs and time alone does not change them."""
-        index, draft, made, walk = self._index, self._draft, self.reservation, self._walked
-        if not self.complete or not isinstance(made, Reservations) or not made.keeps:
+        made, walk = self.reservation, self._walked
+        if type(made) is not Reservations or not self.complete or not made.keeps:
             return
+        index, draft = self._index, self._draft
         if walk is None or not walk.is_over:
             return
         if self.spent or self.turn is not None or self._late_from < FOREVER:

@@ -149,7 +149,7 @@ def latecomers(outlook: Outlook, limits: dict[JobId, int], most: int) -> list[La
     """
     replay = _Replay(outlook, limits)
     seen = 0
-    while replay.left and seen < most and replay.first_limit() <= replay.last_end(most - seen):
+    while replay.left and seen < most and replay.may_decide(most - seen):
         at = replay.next_end()
         replay.leave(at)
         if at >= FOREVER:
@@ -239,17 +239,15 @@ class _Replay:
         at = ends[self._at].at if self._at < len(ends) else FOREVER
         return min(at, self._heap[0][0]) if self._heap else at
 
-    def last_end(self, many: int) -> int:
-        """Return a time by which so many jobs have ended, however many start until then."""
+    def may_decide(self, many: int) -> bool:
+        """Return whether the limit of a job that still waits may pass before so many jobs have ended."""
         ends, last = self._outlook.ends, self._at + many - 1
-        return ends[last].at if last < len(ends) else FOREVER
-
-    def first_limit(self) -> int:
-        """Return the first limit of the jobs that still wait; there must be one. A later last end tells nothing new."""
+        if last >= len(ends):
+            return True
         limits = self._limits
         while not limits[0][2].count:
             heapq.heappop(limits)
-        return limits[0][0]
+        return limits[0][0] <= ends[last].at  # so many have ended by then, however many start until then
 
     def leave(self, at: int) -> None:
         """Remove jobs whose limit passes before the next end; if nothing ends any more, all jobs that can be rented."""
@@ -325,12 +323,11 @@ class _Replay:
                         break
             if not kinds:
                 return [], {}  # as after most ends, if the queue has large gangs only
-        groups = [each for groups in self._gained for each in groups]
-        self._gained.clear()
+        gained = self._gained
+        groups = gained[0] if len(gained) == 1 else [each for groups in gained for each in groups]
+        gained.clear()
         first = groups[0].machines[0] if groups else None
-        if first is not None and all(
-            len(each.machines) == 1 and each.machines[0] is first for each in groups
-        ):
+        if first is not None and _is_alone(groups):
             # Usually one job has ended. Reading its machine once saves a call for every shape at every end.
             cluster, free = groups[0].cluster, future.free(first)
             if not first.ready:
@@ -346,13 +343,13 @@ class _Replay:
             if kind.alike
             and any(future.gives(group, kind.shape, kind.least[group.cluster]) for group in groups)
         ]
-        gained: dict[Machine, Capacity] = {}
+        on: dict[Machine, Capacity] = {}
         if (
             possible and not possible[0].shape.is_gang
         ):  # single tasks come first; gangs find their own machines
             for cluster, machines, _ in groups:
-                gained.update(dict.fromkeys(machines, cluster))
-        return possible, gained
+                on.update(dict.fromkeys(machines, cluster))
+        return possible, on
 
     def _roomy(self, head: _Waiting) -> dict[Machine, Capacity]:
         """Return all machines with room for a single task; nothing for a gang, which finds its own."""
@@ -396,3 +393,11 @@ def _head(waiting: deque[_Waiting]) -> _Waiting | None:
     while waiting and not waiting[0].count:
         waiting.popleft()
     return waiting[0] if waiting else None
+
+
+def _is_alone(groups: Sequence[Group]) -> bool:
+    """Return whether all groups are on the same single machine."""
+    first = groups[0].machines
+    if len(groups) == 1:
+        return len(first) == 1  # as after most ends
+    return all(len(each.machines) == 1 and each.machines[0] is first[0] for each in groups)

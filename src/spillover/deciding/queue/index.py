@@ -287,25 +287,24 @@ class SchedulingIndex:
 
     def may_decide(self, now: int) -> bool:
         """Take in what moved since the last cycle, and return whether another one could decide anything."""
-        state = self.state
+        state, prefetched = self.state, self.prefetched
         if state.moved or state.loosened:
             self.apply_moves()
         if self.again <= now:
             self.again, self.gained = FOREVER, True
         if self.opens_at <= now:
             self.opens_at, self.gained = self._next_opening(now), True
-        self.gained = self.earmark(now) or self.gained
+        if state.groups or self.earmarks.gangs:
+            self.gained = self.earmark(now) or self.gained
         if self.grown:
-            prefetched = self.prefetched
             if prefetched.rentable and not prefetched.sooner:
                 prefetched.sooner = any(not cluster.owned for cluster, _ in self.grown)
             self.gained = self.gained or self._of_use()
             self.grown.clear()
         if self.fresh or self.queue.woken or self.due.woken:
             return True
-        if self.pooled and (state.rented or self.rents_at <= now):
-            return True
-        if self.prefetched.may_decide(now):
+        rents = self.pooled and (state.rented or self.rents_at <= now)
+        if rents or ((prefetched.due or prefetched.rentable) and prefetched.may_decide(now)):
             return True
         if self.gained or self.turn is not None or (self.ranking is not None and self.gains(now)):
             if not self.queue.first:
@@ -410,7 +409,7 @@ class SchedulingIndex:
         """Take over which machines are kept for gangs, or let go of all; return whether one is kept no longer."""
         before, groups = self.earmarks.gangs, self.state.groups
         if not before and not groups:
-            return False  # as in most cycles
+            return False
         self.earmarks = earmarks_at(self.state, now) if now is not None and groups else NO_EARMARKS
         gangs = self.earmarks.gangs
         machines = self.state.machines
