@@ -86,6 +86,10 @@ def test_constraints_of_a_jobspec_select_nodes() -> None:
         read_job(changed("attributes", "system", "constraints", value={"ranks": ["0"]}))
 
 
+def test_a_task_for_each_slot_may_be_counted_in_total() -> None:
+    assert read_job(changed("tasks", 0, "count", value={"total": 8})) == read_job(SPEC)
+
+
 def test_slots_without_nodes_may_be_anywhere() -> None:
     slot = {"type": "slot", "count": 3, "with": [{"type": "core", "count": 2}]}
     form = read_job(changed("resources", value=[slot]))
@@ -128,7 +132,11 @@ SLOT = (*NODE, "with", 0)
             "resources[0].with[0].with[0].type: 'qubit' is not supported in a slot",
         ),
         (("resources",), [], "resources: must be a list of exactly one resource: a node or a slot"),
-        (("tasks", 0, "count"), {"total": 3}, "tasks[0].count: is not supported; write per_slot: 1"),
+        (
+            ("tasks", 0, "count"),
+            {"total": 3},
+            "tasks[0].count: is not supported: each slot runs one task; write per_slot: 1",
+        ),
         (("tasks", 0, "command"), [], "tasks[0].command: is not a command; write a list of words"),
         (
             ("attributes", "system", "duration"),

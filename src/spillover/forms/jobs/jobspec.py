@@ -65,7 +65,7 @@ class _Reader:
             spec["exclusive"] = "node"
         if self._pin:
             spec["pin"] = self._pin
-        spec |= self._command(value.get("tasks"))
+        spec |= self._command(value.get("tasks"), slots)
         more, meta = self._attributes(value.get("attributes"))
         return spec | more, meta
 
@@ -167,7 +167,7 @@ class _Reader:
             self._found.add((*path, "exclusive"), f"{shown(flag)} is not true or false")
         return flag is True
 
-    def _command(self, value: object) -> dict[str, Any]:
+    def _command(self, value: object, slots: int) -> dict[str, Any]:
         """Return the work of the job."""
         path: Path = ("tasks",)
         if not isinstance(value, list) or len(value) != 1 or not isinstance(value[0], Mapping):
@@ -179,8 +179,8 @@ class _Reader:
         if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
             self._found.add((*path, "command"), "is not a command; write a list of words")
             return {}
-        if count != {"per_slot": 1}:
-            self._found.add((*path, "count"), "is not supported; write per_slot: 1")
+        if count not in ({"per_slot": 1}, {"total": slots}):
+            self._found.add((*path, "count"), "is not supported: each slot runs one task; write per_slot: 1")
         return {"command": words}
 
     def _attributes(self, value: object) -> tuple[dict[str, Any], dict[str, Any]]:
