@@ -38,6 +38,8 @@ class CallOptions(TypedDict, total=False):
     memory: int | str
     gpu: int
     walltime: str | timedelta
+    signal_before: str | timedelta
+    signal: str
     estimate: str | timedelta
     grace: str | timedelta
     deadline: str
@@ -57,6 +59,7 @@ class CallOptions(TypedDict, total=False):
     key: str
     hold: bool
     singleton: bool
+    keep_state: bool
     at_a_time: int
     """Of a map: most calls that are placed at a time; without it all are."""
 

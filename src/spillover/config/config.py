@@ -157,3 +157,5 @@ class Config(Struct, frozen=True):
     """Most bytes of all inputs of a job."""
     max_outputs: int = GIB
     """Most bytes of all outputs of a task."""
+    max_state: int = GIB
+    """Most bytes of the folder of a task that outlives attempts."""

@@ -211,7 +211,7 @@ def _understand(
     limits = _limits(doc.limits, found)
     access = _access(doc.access, found)
     budgets = read_budgets(doc.budgets, found)
-    blobs, max_inputs, max_outputs = _files(doc.blobs, doc.files, found)
+    blobs, max_inputs, max_outputs, max_state = _files(doc.blobs, doc.files, found)
     if found.found or http is None or grpc is None:
         return None
     return Config(
@@ -248,6 +248,7 @@ def _understand(
         blobs=blobs,
         max_inputs=max_inputs,
         max_outputs=max_outputs,
+        max_state=max_state,
     )
 
 
@@ -342,7 +343,7 @@ def _clock(doc: ClockDoc, found: Findings) -> ClockBounds:
     return ClockBounds(jump, away)
 
 
-def _files(blobs: BlobsDoc, files: FilesDoc, found: Findings) -> tuple[BlobBounds, int, int]:
+def _files(blobs: BlobsDoc, files: FilesDoc, found: Findings) -> tuple[BlobBounds, int, int, int]:
     """Read the limits of the blob store, and of the files of one job."""
     most = read_memory(blobs.max_file, ("blobs", "max_file"), found) or 0
     total = None
@@ -350,4 +351,5 @@ def _files(blobs: BlobsDoc, files: FilesDoc, found: Findings) -> tuple[BlobBound
         total = read_memory(blobs.max_total, ("blobs", "max_total"), found)
     inputs = read_memory(files.max_inputs, ("files", "max_inputs"), found) or 0
     outputs = read_memory(files.max_outputs, ("files", "max_outputs"), found) or 0
-    return BlobBounds(most, total), inputs, outputs
+    state = read_memory(files.max_state, ("files", "max_state"), found) or 0
+    return BlobBounds(most, total), inputs, outputs, state

@@ -191,6 +191,8 @@ class Result(Struct, frozen=True):
     """How often the task was started again under its lease before."""
     waits: bool = False
     """Whether its agent keeps its capacity, and can start it again."""
+    saved: str = ""
+    """The blob with what it left in its folder for later attempts; empty if nothing was saved."""
 
 
 def unusable(result: Result, why: str) -> Result:

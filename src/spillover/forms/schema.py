@@ -31,7 +31,7 @@ _PATTERNS: Final[dict[str, dict[str, str]]] = {
     "SpecDoc": {
         "queue": _NAME,
         "max_cost": _MONEY,
-        **dict.fromkeys(("walltime", "estimate", "lost_after", "grace"), _DURATION),
+        **dict.fromkeys(("walltime", "signal_before", "estimate", "lost_after", "grace"), _DURATION),
         **dict.fromkeys(("deadline", "not_before"), _TIME),
     },
     "PolicyDoc": {"unknown_runtime": _DURATION},
@@ -42,7 +42,7 @@ _PATTERNS: Final[dict[str, dict[str, str]]] = {
     "AgentsDoc": dict.fromkeys(("lost_after", "heartbeat"), _DURATION) | {"output_limit": _MEMORY},
     "RetentionDoc": dict.fromkeys(("jobs", "logs", "events"), _DURATION),
     "BlobsDoc": dict.fromkeys(("max_file", "max_total"), _MEMORY),
-    "FilesDoc": dict.fromkeys(("max_inputs", "max_outputs"), _MEMORY),
+    "FilesDoc": dict.fromkeys(("max_inputs", "max_outputs", "max_state"), _MEMORY),
     "ConfigDoc": {"http": _ADDRESS, "grpc": _ADDRESS, "currency": "^[A-Z]{3}$"},
 }
 """Patterns of text fields, by Struct and field. JSON schema applies them to text only."""

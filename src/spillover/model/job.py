@@ -383,6 +383,8 @@ class JobSpec(Struct, frozen=True):
     """The signal that each task gets before its walltime, such as `USR1`; empty is none."""
     signal_before: int = 0
     """Nanoseconds before the walltime at which it comes."""
+    keep_state: bool = False
+    """Whether each task has a folder that later attempts get."""
     stdin: File | None = None
     """What each of its tasks reads as standard input, from the start in each attempt; None is nothing."""
 

@@ -40,6 +40,8 @@ class Start(Struct, frozen=True):
     """The levels of the cluster, which the topology of the job may name."""
     granted: Granted | None = None
     """The cores and GPUs that the task has for itself; None if it gets none by name."""
+    saved: str = ""
+    """The blob with what earlier attempts left in the folder of the task; empty if there is nothing."""
 
 
 class GangStart(Struct, frozen=True):

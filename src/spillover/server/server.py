@@ -105,7 +105,7 @@ class Server:
             bounds=config.clock,
         )
         self._tokens = Tokens(token_of(data), self.loop)
-        self._hub = Hub(config.max_outputs)
+        self._hub = Hub(config.max_outputs, config.max_state)
         self._blobs = self._open_blobs()
         self._specs = Specs(store.journal)
         tickets = Tickets()

@@ -456,6 +456,9 @@ class FilesDoc(Struct, frozen=True, forbid_unknown_fields=True):
     max_outputs: Annotated[Quantity, Meta(description="Largest size of all outputs of a task together.")] = (
         "1Gi"
     )
+    max_state: Annotated[
+        Quantity, Meta(description="Largest size of the folder of a task that outlives attempts.")
+    ] = "1Gi"
 
 
 class RateDoc(Struct, frozen=True, forbid_unknown_fields=True):

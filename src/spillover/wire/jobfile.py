@@ -305,6 +305,12 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
         str | None,
         Meta(description="Advance reservation of its project: the job runs only there and then."),
     ] = None
+    keep_state: Annotated[
+        bool,
+        Meta(
+            description="Whether each task has a folder, `SPILL_STATE`, that later attempts get with what is in it."
+        ),
+    ] = False
     retry: Annotated[RetryDoc, Meta(description="How often the job is retried.")] = RetryDoc()
     on_cluster_failure: Annotated[
         Literal["wait", "requeue", "cancel"],

@@ -87,7 +87,14 @@ def inside_in(inside: pb.Inside) -> Inside:
     )
 
 
-def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0, rank: int = 0) -> pb.Task:
+def task_out(
+    spec: JobSpec,
+    cluster: ClusterName,
+    outputs_limit: int = 0,
+    rank: int = 0,
+    state_limit: int = 0,
+    saved: str = "",
+) -> pb.Task:
     """Encode the task of a lease; raise ValueError if it cannot be sent to an agent."""
     asked, work, env = spec.shape.resources, spec.work, spec.env
     if spec.shape.groups:
@@ -102,6 +109,9 @@ def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0, rank: 
         name=spec.name,
         signal=spec.signal,
         signal_before=spec.signal_before,
+        keep_state=spec.keep_state,
+        state_limit=state_limit if spec.keep_state else 0,
+        saved=saved,
     )
     if spec.queue != "default":
         task.queue = spec.queue
@@ -196,6 +206,7 @@ def result_in(node: NodeKey, result: pb.TaskResult) -> Result:
         result.outputs if is_digest(result.outputs) else "",
         run=result.run,
         waits=result.waits,
+        saved=result.saved if is_digest(result.saved) else "",
     )
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from spillover.agent.connection.transfers import ServerAway, TransferRefused
 from spillover.agent.files.cache import Files
 from spillover.agent.files.staging import Actors, Staging, upload_time
+from spillover.agent.files.state_folders import StateFolders
 from spillover.agent.files.task_folders import remove_folder
 from spillover.agent.leases.values import Exit, Task
 from spillover.agent.runners.port import Sight
@@ -90,7 +91,7 @@ class House:
             prepare=self._prepare,
             prepared=lambda _, why: self.prepared.put_nowait(why),
         )
-        self.staging = Staging(folder / "work", files, actors)
+        self.staging = Staging(folder / "work", files, actors, StateFolders(folder / "state", files))
         self.staging.open()
 
     async def _prepare(self, _: Task) -> str:

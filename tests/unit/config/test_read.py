@@ -509,10 +509,17 @@ def test_all_that_is_wrong_with_a_budget_is_told_at_once() -> None:
 
 
 def test_bounds_of_files_are_read() -> None:
-    text = HEAD + "blobs: {max_file: 1Gi, max_total: 100Gi}\nfiles: {max_inputs: 10Mi, max_outputs: 20M}\n"
+    text = (
+        HEAD
+        + "blobs: {max_file: 1Gi, max_total: 100Gi}\nfiles: {max_inputs: 10Mi, max_outputs: 20M, max_state: 30M}\n"
+    )
     config = read_config(text)
     assert config.blobs == BlobBounds(2**30, 100 * 2**30)
-    assert (config.max_inputs, config.max_outputs) == (10 * 2**20, 20_000_000)
+    assert (config.max_inputs, config.max_outputs, config.max_state) == (
+        10 * 2**20,
+        20_000_000,
+        30_000_000,
+    )
     assert read_config(HEAD).blobs == BlobBounds(10 * 2**30, None)
 
 

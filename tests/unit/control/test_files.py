@@ -154,6 +154,30 @@ async def test_the_files_of_every_attempt_are_listed_live_and_archived(yard: Yar
     await check()
 
 
+async def test_what_a_task_left_for_later_attempts_stays_until_its_job_has_ended(yard: Yard) -> None:
+    job = await yard.submit("train", keep_state=True, retry={"exit": 2, "lost": 1})
+    jobs, later = yard.control.loop.state.jobs, yard.control.clock
+
+    async def attempt(saved: bytes, code: int, outcome: Outcome = Outcome.EXITED) -> None:
+        blob = await yard.put(saved) if saved else ""
+        result = Result(HOLDER, jobs[job].lease, outcome, code, None, Usage(ran=SECOND), 0, saved=blob)
+        await yard.control.propose(result)
+
+    await attempt(b"first", 1)
+    assert jobs[job].saved(0) == digest(b"first")
+    await attempt(b"", 0, Outcome.LOST)
+    assert jobs[job].saved(0) == digest(b"first"), "what was last saved"
+    await attempt(b"third", 1)
+    later.pass_by(3 * DAY / SECOND)
+    await yard.keeping.sweep()
+    assert await yard.there(b"first", b"third") == [False, True]
+    await attempt(b"", 0)
+    assert jobs[job].state is JobState.SUCCEEDED
+    later.pass_by(3 * DAY / SECOND)
+    await yard.keeping.sweep()
+    assert await yard.there(b"third") == [False]
+
+
 async def test_outputs_that_could_not_be_kept_fail_a_job_and_count_as_an_exit(yard: Yard) -> None:
     job = await yard.submit("train", outputs=["*"], retry={"exit": 1})
     for _ in range(2):

@@ -30,6 +30,13 @@ def test_a_job_may_want_a_signal_before_its_walltime() -> None:
     assert read_job(to_doc(term)).spec == term
 
 
+def test_a_job_may_have_a_folder_that_outlives_attempts() -> None:
+    spec = read_job(a_doc(keep_state=True)).spec
+    assert (spec.keep_state, "state" in spec.shape.runs) == (True, True)
+    assert read_job(to_doc(spec)).spec == spec
+    assert "state" not in read_job(a_doc(keep_state=False)).spec.shape.runs
+
+
 def test_a_signal_needs_a_walltime_that_is_longer() -> None:
     assert refused(signal_before="2m") == [
         "spec.signal_before: needs `walltime`: the signal comes that long before its end"

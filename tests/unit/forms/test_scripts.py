@@ -212,6 +212,7 @@ VALUES = {
     "--stdout": "res_%A_%a.out",
     "--stderr": "err.txt",
     "--open-mode": "append",
+    "--keep-state": "",
     "--signal": "USR1",
     "--signal-before": "10s",
 }

@@ -135,6 +135,9 @@ def _task_in(body: bytes) -> Task:
         signal=task.signal,
         signal_before=task.signal_before,
         stdin=File(task.stdin.path, task.stdin.digest, task.stdin.size) if task.HasField("stdin") else None,
+        keep_state=task.keep_state,
+        state_limit=task.state_limit,
+        saved=task.saved,
     )
 
 
@@ -252,6 +255,7 @@ def _result_out(result: TaskResult, now: int, *, waits: bool) -> pb.TaskResult:
         outputs=result.outputs,
         run=result.run,
         waits=waits,
+        saved=result.saved,
     )
 
 

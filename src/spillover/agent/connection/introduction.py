@@ -11,7 +11,7 @@ from spillover.ports.clock import boot_id
 from spillover.wire import agents_pb2 as pb
 
 PROTOCOL: Final = 1
-ABILITIES: Final = ("stdin",)
+ABILITIES: Final = ("signals", "state", "stdin")
 """What this release can do and earlier ones cannot."""
 MOST_WHY: Final = 200
 """Most characters of the reason why the agent does not offer something."""

@@ -320,6 +320,8 @@ def _digests(task: pb.Task) -> list[str]:
     needed = [file.digest for file in task.inputs]
     if task.HasField("stdin"):
         needed.append(task.stdin.digest)
+    if task.saved:
+        needed.append(task.saved)
     if task.WhichOneof("work") == "python":
         needed += [digest for digest in (task.python.function, task.python.items) if digest]
     return list(dict.fromkeys(needed))

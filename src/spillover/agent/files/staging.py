@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from spillover.agent.files.cache import Files, Unfetched
 from spillover.agent.files.output import flattened
+from spillover.agent.files.state_folders import STATE, StateFolders
 from spillover.agent.files.task_folders import copy_file, find_outputs, remove_folder, size_of
 from spillover.agent.leases.values import Exit, Task
 from spillover.agent.nursery.clock import boottime
@@ -47,6 +48,7 @@ UPLOAD_SPARE: Final = 10 * MINUTE
 """Nanoseconds that an upload of outputs may take, beyond `lost_after` and the time at the rate below."""
 UPLOAD_RATE: Final = 128 << 10
 """Bytes per second, the slowest upload that is still allowed."""
+UNSAVED: Final = "its state was not saved"
 NO_FILES: Final = Task(Argv(("",)), Resources())
 """Stands for a task with no files except its output streams."""
 _encode = msgspec.json.Encoder().encode
@@ -72,6 +74,8 @@ class _Stage:
         self.phase = _Phase.FETCHING
         self.work: asyncio.Task[None] | None = None
         """Moves its files at present; None while the task runs."""
+        self.stopped = False
+        """Whether it was told to end, so that another attempt may follow even if it exits with 0."""
 
     @property
     def given(self) -> Path:
@@ -114,8 +118,9 @@ class Actors(NamedTuple):
 class Staging:
     """All tasks with files."""
 
-    def __init__(self, folder: Path, files: Files, actors: Actors) -> None:
+    def __init__(self, folder: Path, files: Files, actors: Actors, states: StateFolders) -> None:
         self._folder = folder
+        self._states = states
         self._files = files
         self._actors = actors
         self._stages: dict[Lease, _Stage] = {}
@@ -127,6 +132,7 @@ class Staging:
         """Delete what an earlier run left."""
         if self._folder.exists():
             remove_folder(self._folder)
+        self._states.sweep()
 
     def start(self, lease: Lease, task: Task, slot: int) -> None:
         """Run a task, immediately if it has no files."""
@@ -135,11 +141,18 @@ class Staging:
             return
         stage = self._stages.get(lease)
         if stage is not None:  # prepared before, as a part of a gang
-            stage.phase, stage.task = _Phase.RUNNING, task
-            self._actors.start(lease, stage.placed(), slot)
+            stage.task = task
+            self._begin(lease, stage, slot)
             return
         stage = self._new_stage(lease, task)
         self._move(lease, stage, self._bring(lease, stage, slot), _unstarted)
+
+    def _begin(self, lease: Lease, stage: _Stage, slot: int) -> None:
+        """Start a task whose files are there."""
+        stage.phase, stage.work, task = _Phase.RUNNING, None, stage.placed()
+        if task.keep_state:
+            task = replace(task, env=task.env | {STATE: str(self._states.begin(lease))})
+        self._actors.start(lease, task, slot)
 
     def _new_stage(self, lease: Lease, task: Task) -> _Stage:
         """Return a stage with a folder of its own."""
@@ -178,6 +191,7 @@ class Staging:
         stage = self._stages.pop(lease, None)
         if stage is None:
             return
+        self._states.leave(lease)
         if stage.work is not None:
             stage.work.cancel()
         self._clean(stage)
@@ -185,6 +199,8 @@ class Staging:
     def signal(self, lease: Lease, task: Task, *, kill: bool) -> None:
         """Terminate or kill a task. Outputs of a terminated task are still uploaded, those of a killed task are not."""
         stage = self._stages.get(lease)
+        if stage is not None:
+            stage.stopped = True
         if stage is None or stage.phase is _Phase.RUNNING:
             self._actors.signal(lease, task, kill)
         elif stage.work is not None and (kill or stage.phase is _Phase.FETCHING):
@@ -208,6 +224,7 @@ class Staging:
             else:
                 # It may start again under the same lease before its folder is deleted.
                 del self._stages[what.lease]
+                self._states.not_begun(what.lease)
                 aside = self._folder / secrets.token_hex(16)
                 with contextlib.suppress(OSError):
                     stage.given.unlink(missing_ok=True)
@@ -263,7 +280,7 @@ class Staging:
     async def _prepare(self, lease: Lease, stage: _Stage) -> None:
         """Fetch the inputs of a task of a gang."""
         try:
-            why = await self._fetch(stage)
+            why = await self._fetch(stage) or await self._states.bring(lease, stage.task)
         except Exception as error:  # a bug here must not keep the gang waiting
             log.exception("cannot fetch the inputs of %s", lease.job)
             why = f"cannot fetch its inputs: {error}"
@@ -276,7 +293,7 @@ class Staging:
     async def _bring(self, lease: Lease, stage: _Stage, slot: int) -> None:
         """Fetch the inputs of a task, then start it."""
         try:
-            why = await self._fetch(stage)
+            why = await self._fetch(stage) or await self._states.bring(lease, stage.task)
         except asyncio.CancelledError:
             self._end(lease, stage, _unstarted())
             return
@@ -284,14 +301,15 @@ class Staging:
             log.exception("cannot fetch the inputs of %s", lease.job)
             why = f"cannot fetch its inputs: {error}"
         if not why:
-            stage.phase, stage.work = _Phase.RUNNING, None
             self._actors.moving(lease, False)
-            self._actors.start(lease, stage.placed(), slot)
+            self._begin(lease, stage, slot)
             return
         self._end(lease, stage, Exit(boottime(), spawned=False, message=why))
 
     async def _fetch(self, stage: _Stage) -> str:
         """Put all inputs into the folder; return the problem, or an empty string."""
+        if not stage.task.has_folder and stage.task.stdin is None:
+            return ""
         inputs = stage.task.inputs
         if (twice := clash(file.path for file in inputs)) is not None:
             return f"input {twice!r} is listed twice"
@@ -333,17 +351,38 @@ class Staging:
     # --- outputs
 
     async def _collect(self, lease: Lease, stage: _Stage, end: Exit) -> None:
-        """Upload the outputs of a task, then report its end."""
+        """Upload the outputs of a task and what it left for later attempts, then report its end."""
         streams = self._actors.wrote(lease)
-        if lease.task == LEADER and end.spawned and not end.lost and (stage.task.outputs or streams):
-            try:
+        try:
+            if lease.task == LEADER and end.spawned and not end.lost and (stage.task.outputs or streams):
                 end = await self._upload_all(stage, end, streams)
-            except asyncio.CancelledError:
-                end = _late(stage.task, end)
-            except Exception as error:  # a bug here must not keep the agent from reporting the end
-                log.exception("cannot upload the outputs of %s", lease.job)
-                end = _unkept(end, f"the upload failed: {error}")
+        except asyncio.CancelledError:
+            self._end(lease, stage, _late(stage.task, end))
+            return
+        except Exception as error:  # a bug here must not keep the agent from reporting the end
+            log.exception("cannot upload the outputs of %s", lease.job)
+            end = _unkept(end, f"the upload failed: {error}")
+        if stage.task.keep_state:
+            end = await self._save(lease, stage, end)
         self._end(lease, stage, end)
+
+    async def _save(self, lease: Lease, stage: _Stage, end: Exit) -> Exit:
+        """Bring what a task left for later attempts to the server, if there may be one."""
+        task = stage.task
+        try:
+            if end.code == 0 and not end.unkept and not stage.stopped:
+                await self._states.drop(lease)
+            elif end.spawned:
+                patience = partial(upload_time, lost_after=task.lost_after)
+                end = replace(end, saved=await self._states.save(lease, task, patience))
+        except asyncio.CancelledError:
+            return _told(end, f"{UNSAVED}: there was no time")
+        except Unfetched as error:
+            return _told(end, f"{UNSAVED}: {error}")
+        except Exception as error:  # as above
+            log.exception("cannot save the state of %s", lease.job)
+            return _told(end, f"{UNSAVED}: {error}")
+        return end
 
     async def _upload_all(self, stage: _Stage, end: Exit, streams: Sequence[tuple[str, Path]]) -> Exit:
         """Upload all outputs that fit, within a time limit; return the end of the task, with any problem."""
@@ -415,6 +454,7 @@ class Staging:
     def _end(self, lease: Lease, stage: _Stage, end: Exit) -> None:
         """Report the end of a task, and delete its folder."""
         del self._stages[lease]
+        self._states.leave(lease)
         self._over.add(lease)
         self._clean(stage)
         self._actors.seen([ProcessEnded(lease, end)])
@@ -465,8 +505,12 @@ def _late(task: Task, end: Exit) -> Exit:
 
 def _unkept(end: Exit, problem: str) -> Exit:
     """Return the end of a task that lost outputs. Even with exit code 0 it counts as failed."""
-    said = f"{end.message}; {problem}" if end.message else problem
-    return replace(end, message=said, unkept=end.code == 0)
+    return replace(_told(end, problem), unkept=end.code == 0)
+
+
+def _told(end: Exit, problem: str) -> Exit:
+    """Return the end of a task with a problem in its message."""
+    return replace(end, message=f"{end.message}; {problem}" if end.message else problem)
 
 
 def upload_time(size: int, lost_after: int) -> int:

@@ -57,6 +57,7 @@ class RunningTask(Struct):
             end.value_digest,
             end.outputs,
             number,
+            end.saved,
         )
 
 

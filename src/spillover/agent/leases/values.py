@@ -73,6 +73,12 @@ class Task(Struct, frozen=True):
     """Its standard input, to fetch before it starts; None is nothing."""
     given: str = ""
     """Path of its standard input, once that was fetched; empty is nothing."""
+    keep_state: bool = False
+    """Whether it has a folder that later attempts get."""
+    state_limit: int = 0
+    """Most bytes of that folder; 0 if the server sets no limit."""
+    saved: str = ""
+    """Digest of what earlier attempts left in it; empty if there is nothing."""
 
     @property
     def has_folder(self) -> bool:
@@ -82,7 +88,7 @@ class Task(Struct, frozen=True):
     @property
     def has_files(self) -> bool:
         """Whether files move before it starts or after it ended."""
-        return self.has_folder or self.stdin is not None
+        return self.has_folder or self.stdin is not None or self.keep_state
 
     @property
     def files(self) -> tuple[File, ...]:
@@ -219,6 +225,8 @@ class Exit(Struct, frozen=True):
     """Digest of the list of uploaded files; empty if there are none."""
     unkept: bool = False
     """Whether it exited with 0 but not all of its outputs could be uploaded."""
+    saved: str = ""
+    """Digest of what it left in its folder for later attempts; empty if nothing was saved."""
 
     @property
     def outcome(self) -> Outcome:
@@ -249,6 +257,8 @@ class TaskResult(Struct, frozen=True):
     """As in `Exit`."""
     run: int = 0
     """How often the task was started again under its lease before."""
+    saved: str = ""
+    """As in `Exit`."""
 
 
 class Report(Struct, frozen=True):

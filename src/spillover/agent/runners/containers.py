@@ -18,6 +18,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from spillover.agent.files.output import last_line
+from spillover.agent.files.state_folders import STATE
 from spillover.agent.leases.slurm import slurm_environment
 from spillover.agent.leases.values import Exit, Task
 from spillover.agent.nursery.clock import boottime
@@ -260,6 +261,8 @@ class Containers:
             words += ["--cpuset-cpus", task.cpus]
         if task.need.gpu:
             words += self._gpus(task)
+        if task.keep_state:
+            words += ["--volume", f"{task.env[STATE]}:{task.env[STATE]}"]
         for volume in plan.volumes:
             words += ["--volume", volume]
         if plan.own_folder:

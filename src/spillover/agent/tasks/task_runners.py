@@ -7,6 +7,7 @@ from typing import Final
 
 from spillover.agent.files.cache import Files
 from spillover.agent.files.staging import Actors, Staging
+from spillover.agent.files.state_folders import StateFolders
 from spillover.agent.leases.values import Exit, GangStart, Readiness, Task
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.options import AgentOptions
@@ -210,7 +211,8 @@ class TaskRunners:
             prepare=self._runners.prepare,
             prepared=self._prepared,
         )
-        return Staging(self._options.folder / "work", self._files, actors)
+        states = StateFolders(self._options.folder / "state", self._files)
+        return Staging(self._options.folder / "work", self._files, actors, states)
 
     def _wrote(self, lease: Lease) -> Sequence[tuple[str, Path]]:
         """Return the output files of a task that the server wants, each with the path to list it under."""

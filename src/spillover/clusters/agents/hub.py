@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import structlog
 from msgspec.structs import replace
 
-from spillover.model.admission import STDIN
+from spillover.model.admission import SIGNALS, STATE, STDIN
 from spillover.model.backoff import reason_of
 from spillover.model.ids import ClusterName
 from spillover.model.inside import Granted
@@ -44,6 +44,15 @@ LOOK: Final = 1.0
 """Seconds after which a reader of output checks whether the agent is still connected."""
 SILENT: Final = 30.0
 """Seconds without an answer after which a reader of output gives up."""
+
+
+class FileLimits(NamedTuple):
+    """Most bytes of files of a task; 0 lets agents choose."""
+
+    outputs: int = 0
+    """Of all outputs together."""
+    state: int = 0
+    """Of the folder that outlives attempts."""
 
 
 class _Parcel(NamedTuple):
@@ -118,18 +127,18 @@ class Session:
             self._offer = Offer(number + 1, wanted)
         return self._offer
 
-    def start(self, starts: Sequence[Start], outputs_limit: int = 0) -> list[Unsendable]:
+    def start(self, starts: Sequence[Start], limits: FileLimits) -> list[Unsendable]:
         """Queue leases for the agent; return those that cannot be sent.
 
         Encodes them here, because a failure inside the stream would end the stream for all other leases too.
         """
-        tasks: dict[tuple[int, ClusterName, int], pb.Task | str] = {}
+        tasks: dict[tuple[int, ClusterName, int, str], pb.Task | str] = {}
         refused: list[Unsendable] = []
         for start in starts:
             rank = start.lease.task if start.spec.groups else 0  # otherwise all tasks are alike
-            same = (id(start.spec), start.cluster, rank)
+            same = (id(start.spec), start.cluster, rank, start.saved)
             if same not in tasks:
-                tasks[same] = _encoded(start.spec, start.cluster, outputs_limit, rank)
+                tasks[same] = _encoded(start, limits, rank)
             task = tasks[same]
             if (unable := self._unable(start.spec)) is not None:
                 refused.append(Unsendable(start.lease, unable))
@@ -151,9 +160,14 @@ class Session:
 
     def _unable(self, spec: JobSpec) -> str | None:
         """Return why the agent is too old for a job; None if it is not. It would ignore what it does not know."""
-        if spec.stdin is not None and STDIN not in self.abilities:
-            name = self.node.partition("/")[2]
-            return f"agent {name} is of an earlier release and cannot give it its standard input; upgrade the agent"
+        for ability, asked, what in (
+            (STDIN, spec.stdin is not None, "give it its standard input"),
+            (SIGNALS, spec.signal, "send it a signal before its walltime"),
+            (STATE, spec.keep_state, "keep its state for later attempts"),
+        ):
+            if asked and ability not in self.abilities:
+                name = self.node.partition("/")[2]
+                return f"agent {name} is of an earlier release and cannot {what}; upgrade the agent"
         return None
 
     def start_gang(self, start: GangStart) -> None:
@@ -243,10 +257,10 @@ class _Reader:
         """Set when a chunk was read, the reader has left, or the agent has got another reader."""
 
 
-def _encoded(spec: JobSpec, cluster: ClusterName, outputs_limit: int, rank: int = 0) -> pb.Task | str:
+def _encoded(start: Start, limits: FileLimits, rank: int = 0) -> pb.Task | str:
     """Encode a task; return the reason as a string if it cannot be sent."""
     try:
-        task = task_out(spec, cluster, outputs_limit, rank)
+        task = task_out(start.spec, start.cluster, limits.outputs, rank, limits.state, start.saved)
     except (TypeError, ValueError) as error:  # also protobuf, for what it cannot encode
         return str(error)
     except Exception as error:  # noqa: BLE001 - an unforeseen failure of this job must not affect the others
@@ -259,9 +273,8 @@ def _encoded(spec: JobSpec, cluster: ClusterName, outputs_limit: int, rank: int 
 class Hub:
     """The sessions of all agents of all clusters."""
 
-    def __init__(self, outputs_limit: int = 0) -> None:
-        self._outputs_limit = outputs_limit
-        """Most bytes of all outputs of a task together; 0 lets agents choose."""
+    def __init__(self, outputs_limit: int = 0, state_limit: int = 0) -> None:
+        self._limits = FileLimits(outputs_limit, state_limit)
         self._opening: dict[int, Session] = {}
         """Registrations that are not durable yet, by incarnation, in ascending order."""
         self._sessions: dict[str, Session] = {}
@@ -349,11 +362,11 @@ class Hub:
         session = self._sessions.get(node)
         if session is None or session.incarnation != incarnation:
             return []
-        return session.start(starts, self._outputs_limit)
+        return session.start(starts, self._limits)
 
     def grants(self, starts: Sequence[Start]) -> list[pb.Grant]:
         """Return leases with their tasks, for an agent that asks for them; leave out those that cannot be sent."""
-        tasks = [(each.lease, _encoded(each.spec, each.cluster, self._outputs_limit)) for each in starts]
+        tasks = [(each.lease, _encoded(each, self._limits)) for each in starts]
         return [
             pb.Grant(lease=lease_out(lease), task=task) for lease, task in tasks if not isinstance(task, str)
         ]

@@ -66,6 +66,8 @@ class _Grant(NamedTuple):
     """The agent that held the lease before, and its lease; None if the lease was not moved."""
     granted: Granted | None = None
     """The cores and GPUs that the task has for itself; None if it gets none by name."""
+    saved: str = ""
+    """The blob with what earlier attempts left in the folder of the task."""
 
 
 class LeaseSender:
@@ -179,7 +181,10 @@ class LeaseSender:
         job = self._loop.state.jobs.get(spec_of)
         if job is not None and node in self._incarnations:
             incarnation = self._incarnations[node]
-            grant = _Grant(node, incarnation, lease, job.spec, cluster, tasks=tasks, granted=granted)
+            saved = job.saved(lease.task) if lease.job == spec_of else ""  # a pending member has no attempts
+            grant = _Grant(
+                node, incarnation, lease, job.spec, cluster, tasks=tasks, granted=granted, saved=saved
+            )
             self._grants.append(grant)
 
     def _grant_gang(self, event: GangPlaced) -> None:
@@ -199,7 +204,8 @@ class LeaseSender:
         hold = job.extra.hold
         source = f"{event.cluster}/{event.node}", Lease(event.job, event.attempt, event.seq - 1)
         incarnation, limit = self._incarnations[node], None if hold is None else hold.limit
-        self._grants.append(_Grant(node, incarnation, lease, job.spec, event.cluster, limit, source=source))
+        moved = _Grant(node, incarnation, lease, job.spec, event.cluster, limit, source=source)
+        self._grants.append(moved._replace(saved=job.saved(lease.task)))
 
     def _limit(self, event: CostHeld) -> None:
         """Limit the leases just granted to a job to the runtime that its cap pays for."""
@@ -234,7 +240,7 @@ class LeaseSender:
                 continue
             if self._loop.aside:
                 self._loop.aside.done(WORK, grant.lease.job)
-            start = Start(grant.lease, spec, grant.cluster, peer, granted=grant.granted)
+            start = Start(grant.lease, spec, grant.cluster, peer, granted=grant.granted, saved=grant.saved)
             starts.setdefault((grant.node, grant.incarnation), []).append(start)
         for (node, incarnation), each in starts.items():
             for unsendable in self._agents.start(node, incarnation, each):
@@ -264,6 +270,7 @@ class LeaseSender:
                 ),
                 job.phase.cluster,
                 levels=self._levels(job, job.phase.cluster),
+                saved=job.saved(0),
             )
             for job in jobs
             if job.spec in specs and isinstance(job.phase, Placed)

@@ -116,6 +116,7 @@ class FileKeeping:
         found: set[str] = set()
         if isinstance(job.phase, Ended) and job.phase.value_digest:
             found.add(job.phase.value_digest)
+        found.update(filter(None, job.extra.saved))
         for _, listed in job.extra.outputs:
             found.add(listed)
             try:
@@ -130,5 +131,6 @@ def _has_files(job: Job) -> bool:
     return (
         job.extra.blobs
         or bool(job.extra.outputs)
+        or bool(job.extra.saved)
         or (isinstance(job.phase, Ended) and bool(job.phase.value_digest))
     )

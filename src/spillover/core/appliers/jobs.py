@@ -270,6 +270,8 @@ def requeued(state: State, event: JobRequeued) -> None:
         job.extra.granted = ()
     if event.outputs:
         _keep_outputs(job, job.attempt, event.outputs)
+    if event.saved:
+        _keep_saved(job, event.saved)
     job.attempt = event.attempt
     job.seq = event.seq
     if event.cost != job.cost or job.extra.hold is not None:
@@ -381,6 +383,7 @@ def ended(state: State, event: JobEnded) -> None:
         _keep_outputs(job, event.attempt, event.outputs)
     if job.extra is not NO_EXTRA:
         _settle(state, job, event)
+        job.extra.saved = ()  # for no later attempt
         if job.extra.gang is not None:
             _end_tasks(job.extra.gang, event)
     job.cost = event.cost
@@ -394,6 +397,14 @@ def _keep_outputs(job: Job, attempt: int, outputs: str) -> None:
     if job.extra is NO_EXTRA:
         job.extra = Extra()
     job.extra.outputs = (*job.extra.outputs, (attempt, outputs))
+
+
+def _keep_saved(job: Job, saved: tuple[str, ...]) -> None:
+    """Record what tasks saved for later attempts. One that saved nothing keeps what it saved before."""
+    if job.extra is NO_EXTRA:
+        job.extra = Extra()
+    ranks = range(max(len(saved), len(job.extra.saved)))
+    job.extra.saved = tuple([(saved[rank] if rank < len(saved) else "") or job.saved(rank) for rank in ranks])
 
 
 def held(state: State, event: JobHeld) -> None:

@@ -163,8 +163,9 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
         if why_back is Back.INTERRUPTED and not began:
             return requeued(job, now, end.message)
         if why_back is not None:
+            attempt, seq, saved = job.attempt + 1, job.seq + 1, _saved(ends)
             return JobRequeued(
-                job.id, now, why_back, job.attempt + 1, job.seq + 1, cost, leader.outputs, end.message
+                job.id, now, why_back, attempt, seq, cost, leader.outputs, end.message, saved=saved
             )
     finished = max(each.at for each in ends)
     since = phase.since if type(phase) is Running else None
@@ -188,6 +189,12 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
         leader.outputs,
         end.rank,
     )
+
+
+def _saved(ends: Sequence[TaskEnd]) -> tuple[str, ...]:
+    """Return what tasks saved for later attempts, by rank; nothing if none did."""
+    saved = tuple([end.saved for end in sorted(ends, key=lambda end: end.rank)])
+    return saved if any(saved) else ()
 
 
 def given_back(job: Job, now: int, cost: int, because: str, backoff: int = 0) -> JobRequeued:

@@ -168,7 +168,8 @@ def _retried(
     if back is Back.INTERRUPTED and not began:
         return requeued(job, now, proposal.message)
     attempt, seq = job.attempt + 1, job.seq + 1
-    return JobRequeued(job.id, now, back, attempt, seq, cost, proposal.outputs, proposal.message)
+    saved = (proposal.saved,) if proposal.saved else ()
+    return JobRequeued(job.id, now, back, attempt, seq, cost, proposal.outputs, proposal.message, saved=saved)
 
 
 def _reported_ends(job: Job, proposal: Result, now: int) -> TasksEnded | None:
@@ -201,6 +202,7 @@ def _of_task(state: State, job: Job, proposal: Result, now: int) -> tuple[list[A
         proposal.signal,
         Usage(ran, used.cpu, used.peak_memory),
         proposal.message,
+        saved=proposal.saved,
     )
     if proposal.waits and starts_again(job, end):
         restarted = TaskRestarted(job.id, now, job.attempt, job.seq, end, task.run + 1)

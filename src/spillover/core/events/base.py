@@ -155,6 +155,8 @@ class TaskEnd(Struct, frozen=True, array_like=True, gc=False):
     value: bytes = b""
     value_digest: str = ""
     """What the Python call of the first task returned or raised, as in `JobEnded`."""
+    saved: str = ""
+    """The blob with what it left in its folder for later attempts; empty if nothing was saved."""
 
 
 class PeriodRef(Struct, frozen=True, array_like=True, gc=False):

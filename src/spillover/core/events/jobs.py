@@ -157,6 +157,10 @@ class JobRequeued(JobEvent, frozen=True, tag="job_requeued"):
     """End of that backoff, nanoseconds UTC."""
     unprepared: tuple[NodeName, ...] = ()
     """Nodes of that cluster that could not prepare a gang; its next attempts use others, if those have room."""
+    saved: tuple[str, ...] = ()
+    """By rank, the blobs with what tasks left in their folders for later attempts, each empty if nothing was saved;
+    empty if none saved anything.
+    """
 
     def __str__(self) -> str:
         because = f": {self.because}" if self.because else ""

@@ -199,6 +199,8 @@ class Extra(Struct, array_like=True, gc=False):
     """When it last returned to the queue, nanoseconds UTC; 0 if it never did."""
     tried: tuple[Tried, ...] = ()
     """Earlier attempts that ran, of which usage counts the time."""
+    saved: tuple[str, ...] = ()
+    """By rank, the blobs with what tasks of earlier attempts left in their folders; empty if there is nothing."""
 
 
 NO_EXTRA = Extra()
@@ -280,6 +282,10 @@ class Job(Struct, array_like=True, gc=False):
     def lease_of(self, rank: int) -> Lease:
         """Return the valid lease of one task."""
         return Lease(self.id, self.attempt, self.seq, rank)
+
+    def saved(self, rank: int) -> str:
+        """Return the blob with what earlier attempts left in the folder of a task; empty if there is nothing."""
+        return self.extra.saved[rank] if rank < len(self.extra.saved) else ""
 
     def granted(self, rank: int) -> Granted | None:
         """Return the cores and GPUs that a task has for itself; None if it has none by name."""

@@ -167,6 +167,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         signal=own.signal,
         signal_before=own.signal_before,
         stdin=stdin,
+        keep_state=own.keep_state,
     )
     return JobForm(spec, after, doc.key, unpacked, stdin=unread)
 

@@ -1,4 +1,4 @@
-"""Reads what only agents do for a job: the signal before its walltime."""
+"""Reads what only agents do for a job: a signal before its walltime, and a folder that outlives attempts."""
 
 from typing import Final, NamedTuple
 
@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from spillover.forms.problems import Findings, shown
 from spillover.forms.quantities import duration
-from spillover.model.admission import SIGNALS
+from spillover.model.admission import SIGNALS, STATE
 from spillover.model.job import Shape, Terms
 from spillover.wire.jobfile import SpecDoc
 
@@ -31,6 +31,7 @@ class OnAgents(NamedTuple):
 
     signal: str = ""
     signal_before: int = 0
+    keep_state: bool = False
 
 
 _NOTHING: Final = OnAgents()
@@ -38,10 +39,14 @@ _NOTHING: Final = OnAgents()
 
 def read_on_agents(doc: SpecDoc, shape: Shape, terms: Terms, found: Findings) -> tuple[OnAgents, Shape]:
     """Return these fields, and the shape of a job that only runs where they are fulfilled."""
-    if doc.signal_before is None and doc.signal is None:
+    signals = doc.signal_before is not None or doc.signal is not None
+    if not signals and not doc.keep_state:
         return _NOTHING, shape
-    asked = OnAgents(*_signal(doc, terms, found))
-    return asked, replace(shape, runs=tuple(sorted({*shape.runs, SIGNALS})))
+    runs = {*shape.runs}
+    runs |= {SIGNALS} if signals else set()
+    runs |= {STATE} if doc.keep_state else set()
+    signal, before = _signal(doc, terms, found) if signals else ("", 0)
+    return OnAgents(signal, before, doc.keep_state), replace(shape, runs=tuple(sorted(runs)))
 
 
 def _signal(doc: SpecDoc, terms: Terms, found: Findings) -> tuple[str, int]:

@@ -149,6 +149,13 @@ OPTIONS: Final = (
         "--workdir", ("spec", "workdir"), "DIR", "working directory of the job (default: the current folder)"
     ),
     Option(
+        "--keep-state",
+        ("spec", "keep_state"),
+        "",
+        "have a folder, SPILL_STATE, that later attempts get with what is in it",
+        OptionKind.FLAG,
+    ),
+    Option(
         "--retry-exit",
         ("spec", "retry", "exit"),
         "N",

@@ -154,6 +154,7 @@ def _surroundings(spec: JobSpec) -> dict[str, Any]:
         "stdout": spec.stdout,
         "stderr": spec.stderr,
         "open_mode": "append" if spec.append else None,
+        "keep_state": spec.keep_state,
         "signal_before": write_duration(spec.signal_before) if spec.signal else None,
         "signal": spec.signal if spec.signal != "TERM" else None,
     }

@@ -147,8 +147,8 @@ class CannotRun(Never, frozen=True, tag="cannot_run"):
     """The cluster does not support this kind of work: plain commands, whole pods, Python calls, files, groups, or rules for tasks."""
 
     what: str
-    """`command`, `constraints`, `exclusive`, `files`, `groups`, `pin`, `pods`, `python`, `signals`, `spread`, `stdin`,
-    `streams` or `task_rules`.
+    """`command`, `constraints`, `exclusive`, `files`, `groups`, `pin`, `pods`, `python`, `signals`, `spread`, `state`,
+    `stdin`, `streams` or `task_rules`.
     """
 
     def __str__(self) -> str:
@@ -168,6 +168,7 @@ _CANNOT = {
     "python": "Python calls run on agents only",
     "signals": "`signal_before` works on agents only",
     "stdin": "`stdin` works on agents only",
+    "state": "`keep_state` works on agents only",
     "streams": "`stdout` and `stderr` work on agents only",
     "task_rules": "`on_task_failure` and `on_task_success` work on agents only",
 }
