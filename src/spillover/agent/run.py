@@ -60,6 +60,7 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop)
         await self.recover()
+        self.runtime.sessions.open()
         isolation = await self.task_runners.open_processes()
         self._introduction.labels["isolation"] = isolation.kind
         log.info("isolation of tasks: %s", isolation)

@@ -37,6 +37,8 @@ from spillover.agent.leases.values import (
     TaskResult,
 )
 from spillover.agent.nursery.clock import boottime
+from spillover.agent.sessions.places import Entry
+from spillover.agent.sessions.serving import Sessions
 from spillover.agent.tasks.process import ProcessEnded, Returned, Sight, Spawned
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Verdict
@@ -95,6 +97,10 @@ class TaskRunner(Protocol):
         """Return once the output of a task has its own name."""
         ...
 
+    def entry(self, lease: Lease, task: Task) -> Entry | None:
+        """Return how a command can join a task; None while it has no process. Raises NoSession."""
+        ...
+
 
 class Clocks(NamedTuple):
     """The clocks of the agent's machine, in nanoseconds."""
@@ -115,6 +121,7 @@ class AgentRuntime:
     ) -> None:
         self.state = state
         self.outputs = Outputs(output, self._held, self._name_output)
+        self.sessions = Sessions(output.parent, self._runs, self._entry)
         self.log_retention = 0
         self.server_time = (0, 0)
         """The server's time in nanoseconds UTC, and the monotonic time at which it was received; 0 if unknown."""
@@ -259,6 +266,7 @@ class AgentRuntime:
         out = self.state.ended(now, lease, end)
         self._keep(now, wall, (lease,))
         self.outputs.ended(lease)
+        self.sessions.ended(lease)
         return out
 
     def fetched(self, lease: Lease, task: Task) -> None:
@@ -333,6 +341,21 @@ class AgentRuntime:
         """Wait until the output of a task has its own name."""
         if (run := self.state.running.get(lease)) is not None:
             await self._runner.name_output(lease, run.task)
+
+    # --- sessions
+
+    def _runs(self, key: Key) -> tuple[Lease, Task] | None:
+        """Return the lease and the task that run under a key; None if none does."""
+        found = (
+            (lease, run.task)
+            for lease, run in self.state.running.items()
+            if (lease.job, lease.attempt, lease.task) == key
+        )
+        return next(found, None)
+
+    def _entry(self, lease: Lease, task: Task) -> Entry | None:
+        """Return how a command can join a task; None while it has no process. Raises NoSession."""
+        return self._runner.entry(lease, task)
 
     # --- time and disk
 

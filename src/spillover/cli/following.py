@@ -61,6 +61,23 @@ def follow(out: Output, client: "Client", job: str) -> int:
     return exit_code(ended)
 
 
+def until_running(out: Output, client: "Client", job: str) -> "JobView | None":
+    """Return a job once it runs or has ended; None if somebody who waits for it gives up. Ctrl-C cancels it."""
+    began, told = time.monotonic(), False
+    with Aside() as aside:
+        try:
+            while (view := aside.result(lambda: client.job(job))).state not in {"RUNNING", *ENDED}:
+                if not told and time.monotonic() - began > _PATIENCE:
+                    told = True
+                    out.note(aside.result(lambda: client.why(job)).sentence)
+                time.sleep(_AGAIN)
+        except KeyboardInterrupt:
+            if not _cancelled(out, client, job, aside):
+                return None
+            return aside.result(lambda: client.wait(job)[0])
+    return view
+
+
 def exit_code(job: "JobView") -> int:
     """The exit code of `spill run` for a job that has ended."""
     reason = job.reason.code if job.reason is not None else ""

@@ -13,6 +13,7 @@ _SUBMIT: Final = "`spill submit FILE` submits a script or a job file"
 _RUN: Final = "`spill run --wait -- COMMAND` runs a command as a job and prints its output"
 _CANCEL: Final = "`spill cancel JOB` cancels a job"
 _LOGS: Final = "`spill logs JOB` prints the output of a job, `spill logs -f JOB` follows it"
+_TERMINAL: Final = "`spill attach JOB` connects to the terminal of a job of `spill run --pty`, `spill logs -f JOB` follows the output of any"
 _MACHINES: Final = "`spill clusters` lists clusters, `spill agents` lists machines"
 _PAST: Final = "`spill ls` also lists jobs that have ended, `spill cost` shows what they cost"
 _USED: Final = (
@@ -36,11 +37,13 @@ HABITS: Final[dict[str, str]] = {
     **dict.fromkeys(("queue", "runs", "get", "dir"), _JOBS),
     **dict.fromkeys(("describe", "info", "inspect", "details"), _SHOW),
     **dict.fromkeys(("sbatch", "qsub", "bsub", "batch", "apply", "create"), _SUBMIT),
-    **dict.fromkeys(("srun", "salloc", "qrsh", "exec"), _RUN),
+    **dict.fromkeys(("srun", "salloc", "qrsh"), _RUN),
     **dict.fromkeys(
         ("scancel", "qdel", "bkill", "kill", "delete", "del", "rm", "remove", "stop", "abort"), _CANCEL
     ),
-    **dict.fromkeys(("log", "tail", "cat", "output", "sattach", "attach", "bpeek"), _LOGS),
+    **dict.fromkeys(("log", "tail", "cat", "output", "bpeek"), _LOGS),
+    "sattach": _TERMINAL,
+    "port-forward": "`spill forward JOB PORT` makes a port of a task's machine a local one",
     **dict.fromkeys(("sinfo", "pbsnodes", "bhosts", "nodes", "node", "hosts", "machines"), _MACHINES),
     **dict.fromkeys(("sacct", "history", "bhist"), _PAST),
     **dict.fromkeys(("sreport", "seff"), _USED),
@@ -51,7 +54,7 @@ HABITS: Final[dict[str, str]] = {
     **dict.fromkeys(("download", "sbcast", "cp", "scp", "pull"), _FETCH),
     **dict.fromkeys(("sprio", "sshare", "explain"), _EXPECTED),
     "watch": _JOBS,
-    "ssh": "`spill rsh` runs a command on another node of a gang",
+    "ssh": "`spill exec JOB -- COMMAND` runs a command beside a task, `spill rsh` on another node of a gang",
     "sdiag": "`spill doctor` checks the health of a server",
 }
 """By the word that people type: the commands that do it here."""

@@ -106,5 +106,5 @@ def tell_unread(out: "Output", words: Sequence[str]) -> None:
     if program in _INTERACTIVE and all(word in {"-i", "-l", "-il", "--login"} for word in words[1:]):
         out.note(
             f"{program} gets no terminal and an empty standard input, so it ends at once or waits for nothing; "
-            f"write what it should do, as in `spill run -- {program} FILE`"
+            f"give it a terminal with `spill run --pty -- {program}`, or write what it should do"
         )

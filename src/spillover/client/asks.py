@@ -29,9 +29,11 @@ from spillover.wire.api import (
     ResultPage,
     ResultsAsked,
     ResultsOfJobs,
+    SessionInput,
+    SessionTaken,
 )
 from spillover.wire.endpoints import JSON, Content, Endpoint
-from spillover.wire.parameters import EventsQuery, ListQuery, LogsQuery, OfBlob, OfJob, WaitQuery
+from spillover.wire.parameters import EventsQuery, ListQuery, LogsQuery, OfBlob, OfJob, OfSession, WaitQuery
 
 if TYPE_CHECKING:
     from spillover.client.blobs import Upload
@@ -160,6 +162,16 @@ def act_on_agents(what: Literal["drain", "resume", "forget"], agents: Sequence[s
 def logs(query: LogsQuery) -> Ask[bytes]:
     """Ask for the output of a job; followed output may be silent forever."""
     return ask(endpoints.LOGS, query, seconds=None if query.follow else QUICK)
+
+
+def session_output(session: str) -> Ask[bytes]:
+    """Ask for what comes from the task of a session; the server sends signs of life while that is nothing."""
+    return ask(endpoints.SESSION_OUTPUT, OfSession(session), seconds=KEEP_ALIVE)
+
+
+def session_input(session: str, after: int, data: bytes) -> Ask[SessionTaken]:
+    """Send input to a session; the answer comes once the task has room for it."""
+    return ask(endpoints.SESSION_INPUT, OfSession(session), SessionInput(after, data), seconds=None)
 
 
 def events(query: EventsQuery) -> Ask[bytes]:

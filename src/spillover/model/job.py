@@ -387,6 +387,8 @@ class JobSpec(Struct, frozen=True):
     """Whether each task has a folder that later attempts get."""
     stdin: File | None = None
     """What each of its tasks reads as standard input, from the start in each attempt; None is nothing."""
+    terminal: bool = False
+    """Whether it runs in a terminal, to which people attach."""
 
     @property
     def files(self) -> tuple[File, ...]:

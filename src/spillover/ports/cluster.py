@@ -124,6 +124,55 @@ class OutputGone(Exception):
     """The output is not available; the message says why."""
 
 
+class Exec(Struct, frozen=True):
+    """Run a command beside a task."""
+
+    command: tuple[str, ...]
+    terminal: bool = False
+    rows: int = 0
+    columns: int = 0
+    term: str = ""
+    """The kind of the terminal; empty if unknown."""
+
+
+class Attach(Struct, frozen=True):
+    """Connect to the terminal of a task."""
+
+
+class Forward(Struct, frozen=True):
+    """Connect to a port of a task's machine."""
+
+    port: int
+
+
+class RelayAsked(Struct, frozen=True):
+    """A live connection to a task."""
+
+    lease: Lease
+    """Job, attempt and task; the rest does not matter."""
+    what: Exec | Attach | Forward
+
+
+class RelayGone(Exception):
+    """There is no live connection to a task; the message says why."""
+
+
+class Relay(Protocol):
+    """A live connection to a task. The bytes are frames of `wire.relay`."""
+
+    async def receive(self) -> bytes | None:
+        """Return the next piece from the agent; None at the end."""
+        ...
+
+    async def send(self, piece: bytes) -> bool:
+        """Send a piece to the agent once there is room; return False if the connection has ended."""
+        ...
+
+    async def close(self) -> None:
+        """End it."""
+        ...
+
+
 class Agents(Protocol):
     """The connected agents, by the key `cluster/name` of their nodes."""
 
@@ -201,4 +250,8 @@ class Agents(Protocol):
 
         Raises OutputGone if the agent is not connected, or disconnects meanwhile.
         """
+        ...
+
+    async def relay(self, node: str, asked: RelayAsked) -> Relay:
+        """Connect to a task on an agent; raise RelayGone if that fails."""
         ...

@@ -56,6 +56,10 @@ from spillover.wire.api import (
     ResultsAsked,
     ResultsOfJobs,
     ServerView,
+    SessionInput,
+    SessionRequest,
+    SessionTaken,
+    SessionView,
     SweepRequest,
     SweepView,
     TokenRequest,
@@ -274,6 +278,18 @@ class Commands(Protocol):
         later attempts until the job ends. The stream does not mark where an attempt begins, so a caller who wants to
         resume must give the attempt.
         """
+        ...
+
+    async def open_session(self, ref: str, request: SessionRequest, who: str) -> SessionView:
+        """Connect to a task that runs: to a command beside it, its terminal, or a port of its machine."""
+        ...
+
+    async def session_output(self, session: str, who: str) -> AsyncIterator[bytes]:
+        """Stream what comes from the task of a session, as frames; the session ends with the stream."""
+        ...
+
+    async def session_input(self, session: str, given: SessionInput, who: str) -> SessionTaken:
+        """Pass input on to the task of a session once there is room."""
         ...
 
     async def files(self, ref: str, attempt: int | None) -> FilesView:

@@ -59,6 +59,10 @@ from spillover.wire.api import (
     ResultsAsked,
     ResultsOfJobs,
     ServerView,
+    SessionInput,
+    SessionRequest,
+    SessionTaken,
+    SessionView,
     SweepRequest,
     SweepView,
     TokenRef,
@@ -81,6 +85,7 @@ from spillover.wire.parameters import (
     NoParameters,
     OfBlob,
     OfJob,
+    OfSession,
     OverviewQuery,
     PastQuery,
     UsageQuery,
@@ -233,6 +238,19 @@ RESULTS_OF_JOBS: Final = Endpoint(
 LOGS: Final = Endpoint(
     "logs", "GET", "/v1/jobs/{job}/logs", "Read the output of a job",
     LogsQuery, NO_BODY, BYTES, errors=_LOOKUP,
+)
+OPEN_SESSION: Final = Endpoint(
+    "open_session", "POST", "/v1/jobs/{job}/sessions",
+    "Connect to a task that runs: run a command beside it, attach to its terminal, or open a port of its machine",
+    OfJob, json_of(SessionRequest), json_of(SessionView), HTTPStatus.CREATED, SUBMITTERS, errors=_LOOKUP,
+)
+SESSION_OUTPUT: Final = Endpoint(
+    "session_output", "GET", "/v1/sessions/{session}/output", "Read frames from the task of a session, which ends with this stream",
+    OfSession, NO_BODY, BYTES, roles=SUBMITTERS, errors=_LOOKUP,
+)
+SESSION_INPUT: Final = Endpoint(
+    "session_input", "POST", "/v1/sessions/{session}/input", "Send frames to the task of a session, once there is room for them",
+    OfSession, json_of(SessionInput), json_of(SessionTaken), roles=SUBMITTERS, errors=_LOOKUP,
 )
 FILES: Final = Endpoint(
     "files", "GET", "/v1/jobs/{job}/files", "List the output files of a job",

@@ -360,6 +360,10 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
             description="File that the job reads as standard input, relative to `workdir`; each attempt and each task reads all of it."
         ),
     ] = None
+    terminal: Annotated[
+        bool,
+        Meta(description="Whether the job runs in a terminal, to which `spill attach` connects people."),
+    ] = False
     stdout: Annotated[
         str | None,
         Meta(

@@ -105,6 +105,7 @@ _SPEC_OF_0_4: Final = frozenset(JobSpec.__struct_fields__) - {
     "signal_before",
     "stdin",
     "keep_state",
+    "terminal",
 }
 _SHAPE: Final[list[object]] = msgspec.msgpack.decode(_encoder.encode(Shape(Resources())))
 _TERMS: Final[list[object]] = msgspec.msgpack.decode(_encoder.encode(Terms()))

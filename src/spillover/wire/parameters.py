@@ -81,6 +81,11 @@ Digest = Annotated[
     Meta(pattern="^[0-9a-f]{64}$", description=f"Name of a blob: {DIGEST_RULE}"),
     PathRule(is_digest, HTTPStatus.BAD_REQUEST, "invalid", f"the name of a blob is {DIGEST_RULE}"),
 ]
+SessionName = Annotated[
+    str,
+    Meta(pattern=NAME_PATTERN, max_length=63, description="Id of a session"),
+    PathRule(is_name, HTTPStatus.NOT_FOUND, "unknown", "there is no such session, or it has ended"),
+]
 Text = Annotated[str, Meta(min_length=1, max_length=100)]
 Moment = Annotated[str, Meta(max_length=40, extra_json_schema={"format": "date-time"})]
 Revision = Annotated[int, Meta(ge=0, le=FOREVER)]
@@ -100,6 +105,12 @@ class OfBlob(Struct, frozen=True):
     """Selects a blob."""
 
     digest: Digest
+
+
+class OfSession(Struct, frozen=True):
+    """Selects a session."""
+
+    session: SessionName
 
 
 class ListQuery(Struct, frozen=True):

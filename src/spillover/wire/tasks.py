@@ -113,16 +113,11 @@ def task_out(
         state_limit=state_limit if spec.keep_state else 0,
         saved=saved,
     )
-    if spec.queue != "default":
-        task.queue = spec.queue
-    if spec.project != "default":
-        task.project = spec.project
-    if spec.array:
-        task.array.first = spec.array[0].first
-        task.array.last = spec.array[-1].last
-        task.array.size = ranges.size(spec.array)
+    _name(spec, task)
     if spec.stdout or spec.stderr:
         task.stdout, task.stderr, task.append = spec.stdout, spec.stderr, spec.append
+    if spec.terminal:
+        task.terminal = True
     if spec.shape.is_gang:
         task.tasks = spec.shape.tasks
         task.restarts = spec.terms.on_task_failure is OnTaskFailure.RESTART
@@ -149,6 +144,18 @@ def task_out(
                 )
             )
     return task
+
+
+def _name(spec: JobSpec, task: pb.Task) -> None:
+    """Add what a task is called by: its queue, project and array."""
+    if spec.queue != "default":
+        task.queue = spec.queue
+    if spec.project != "default":
+        task.project = spec.project
+    if spec.array:
+        task.array.first = spec.array[0].first
+        task.array.last = spec.array[-1].last
+        task.array.size = ranges.size(spec.array)
 
 
 def _add_files(task: pb.Task, spec: JobSpec, outputs_limit: int) -> None:

@@ -114,6 +114,9 @@ def test_agents_may_ask_for_their_address_alone_and_only_admins_change_what_is_e
         "PATCH /v1/jobs/{job}",
         "POST /v1/actions",
         "POST /v1/rerun",
+        "POST /v1/jobs/{job}/sessions",
+        "GET /v1/sessions/{session}/output",
+        "POST /v1/sessions/{session}/input",
         "PUT /v1/blobs/{digest}",
         "POST /v1/blobs/missing",
     }
@@ -124,6 +127,8 @@ def test_agents_may_ask_for_their_address_alone_and_only_admins_change_what_is_e
         "PATCH /v1/jobs/{job}",
         "POST /v1/actions",
         "POST /v1/rerun",
+        "POST /v1/jobs/{job}/sessions",
+        "POST /v1/sessions/{session}/input",
         "PUT /v1/blobs/{digest}",
         "POST /v1/blobs/missing",
         "POST /v1/jobs/{job}/results",

@@ -138,3 +138,19 @@ def test_standard_input_is_a_file(path: str) -> None:
 def test_a_python_call_has_no_standard_input() -> None:
     said = "spec.stdin: is not for Python calls; give them the data as an argument"
     assert problems(run=None, python={"call": "a:b"}, stdin="x") == [said]
+
+
+def test_a_terminal_is_for_one_command() -> None:
+    form = job(terminal=True)
+    assert form.spec.terminal
+    assert form.spec.shape.runs == ("command", "terminal")
+    assert read_job(to_doc(form)) == form
+    assert problems(terminal=True, tasks=2) == [
+        "spec.terminal: is for jobs with one task; remove `tasks` and `array`"
+    ]
+    assert problems(terminal=True, stdin="x") == [
+        "spec.terminal: takes the place of `stdin`, `stdout` and `stderr`; remove them, or the terminal"
+    ]
+    assert problems(terminal=True, run=None, container={"image": "x"}) == [
+        "spec.terminal: is only for `run` and `command`"
+    ]

@@ -208,6 +208,7 @@ VALUES = {
     "--label": "l=1",
     "--singleton": "",
     "--hold": "",
+    "--pty": "",
     "--stdin": "words.txt",
     "--stdout": "res_%A_%a.out",
     "--stderr": "err.txt",
@@ -232,7 +233,8 @@ def test_every_flag_sets_the_field_of_a_job_that_it_names() -> None:
 
 
 def test_all_flags_together_make_one_job() -> None:
-    given = {option.dest: VALUES[option.flag] for option in OPTIONS if option.flag != "--array"}
+    alone = {"--array", "--pty"}
+    given = {option.dest: VALUES[option.flag] for option in OPTIONS if option.flag not in alone}
     form = read_job(doc_from_options(given, {"command": ["true"]}), directory="/d")
     assert form.spec.terms.lost_after == 7 * MINUTE
     assert form.spec.priority == -5

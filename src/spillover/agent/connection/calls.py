@@ -129,3 +129,10 @@ class Calls:
             _PATH + "Output", pb.OutputChunk.SerializeToString, pb.OutputReply.FromString
         )
         await call(chunks, metadata=self.metadata)
+
+    def relay(self) -> Any:
+        """Open the two-way stream of a session with a task."""
+        call: Any = self._channel.stream_stream(
+            _PATH + "Relay", pb.RelayPiece.SerializeToString, pb.RelayPiece.FromString
+        )
+        return call(metadata=self.metadata)

@@ -138,6 +138,7 @@ def _task_in(body: bytes) -> Task:
         keep_state=task.keep_state,
         state_limit=task.state_limit,
         saved=task.saved,
+        terminal=task.terminal,
     )
 
 

@@ -26,6 +26,7 @@ from spillover.agent.files.output import Outputs
 from spillover.agent.leases.state import AgentState
 from spillover.agent.leases.values import GangStart, Instruction, Reconnect, Welcome
 from spillover.agent.nursery.clock import boottime
+from spillover.agent.sessions.serving import Sessions
 from spillover.agent.tasks.gangs import address_towards
 from spillover.wire import agents_pb2 as pb
 
@@ -78,6 +79,7 @@ class LinkOwner(Protocol):
 
     state: AgentState
     outputs: Outputs
+    sessions: Sessions
     log_retention: int
     server_time: tuple[int, int]
     """The server's time in nanoseconds UTC, and the monotonic time at which it was received."""
@@ -225,6 +227,7 @@ class Link:
                 self._transfers.disconnected()
                 self._state.unreported()
                 await self._worker.outputs.reset()
+                await self._worker.sessions.reset()
 
     async def _register(self, calls: Calls, address: str) -> tuple[Welcome, Any]:
         """Register with the leases held here; return the welcome, and the stream if the registration opened one."""
@@ -278,13 +281,13 @@ class Link:
         """Receive messages and renew all leases on one two-way stream."""
         beats = Beats()
         await _until_one_ends(
-            self._hear(stream, incarnation, beats), self._renew(calls, stream, incarnation, beats)
+            self._hear(calls, stream, incarnation, beats), self._renew(calls, stream, incarnation, beats)
         )
 
-    async def _hear(self, stream: Any, incarnation: int, beats: Beats) -> None:
+    async def _hear(self, calls: Calls, stream: Any, incarnation: int, beats: Beats) -> None:
         """Receive leases, requests for output, and answers to heartbeats."""
         while (message := await stream.read()) is not EOF:
-            self._heard(message, incarnation)
+            self._heard(calls, message, incarnation)
             if not message.HasField("renewed"):
                 continue
             sent = beats.answered()
@@ -316,7 +319,7 @@ class Link:
                 await self._rest(sent)
             await self._rest(sent)
 
-    def _heard(self, message: pb.FromServer, incarnation: int) -> None:
+    def _heard(self, calls: Calls, message: pb.FromServer, incarnation: int) -> None:
         """Take the leases and requests for output from one message."""
         grants = [convert.grant_in(grant) for grant in message.grants]
         now = self._now()
@@ -328,13 +331,15 @@ class Link:
             self._obey(self._worker.start_gangs(incarnation, message.epoch, starts))
         for read in message.reads:
             self._worker.outputs.request(read, self._chunks.put)
+        for asked in message.relays:
+            self._worker.sessions.request(asked, calls.relay)
         if message.heartbeat_now:
             self._heartbeat_now.set()
 
     async def _listen(self, calls: Calls, incarnation: int) -> None:
         """Receive leases and requests for output on a one-way stream."""
         async for message in calls.listen(pb.ListenRequest(incarnation=incarnation)):
-            self._heard(message, incarnation)
+            self._heard(calls, message, incarnation)
         # The server ends the stream when another registration replaced ours. The next heartbeat learns that, and then
         # all tasks here must end. The server would refuse a registration until they have.
         self._heartbeat_now.set()

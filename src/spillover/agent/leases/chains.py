@@ -126,6 +126,6 @@ def _work_of(task: Task) -> Hashable | None:
     kind = type(work)
     if kind is PythonCall:
         return work.function or work.call  # type: ignore[union-attr] # its type was checked
-    if (kind is Argv or kind is Shell) and not task.has_files:
+    if (kind is Argv or kind is Shell) and not task.has_files and not task.terminal:
         return hash((work, task.workdir))  # a hash, because a thousand commands may be long
     return None

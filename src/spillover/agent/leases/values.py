@@ -71,6 +71,8 @@ class Task(Struct, frozen=True):
     """Nanoseconds before its walltime."""
     stdin: File | None = None
     """Its standard input, to fetch before it starts; None is nothing."""
+    terminal: bool = False
+    """Whether it runs in a terminal."""
     given: str = ""
     """Path of its standard input, once that was fetched; empty is nothing."""
     keep_state: bool = False

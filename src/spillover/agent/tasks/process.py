@@ -16,6 +16,7 @@ from spillover.agent.leases.values import Exit, Task
 from spillover.agent.nursery import frames
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.nursery.thread_files import remove
+from spillover.agent.sessions.places import Entry, hosted, terminal_of
 from spillover.agent.tasks.isolation import Isolation, choose, remove_groups
 from spillover.agent.tasks.nurseries import Listener, NurseryProcess, Thread, pick
 from spillover.agent.tasks.remains import NURSERY_LOCK, end_tasks
@@ -223,6 +224,8 @@ class Processes:
         self._given[thread] = None
         work = task.work
         argv = ["/bin/sh", "-c", work.run] if isinstance(work, Shell) else list(words_of(work))
+        if task.terminal:
+            argv = hosted(argv, terminal_of(self._folder, lease))
         job, attempt = lease.job, lease.attempt
         mark = _mark(lease)
         # A process of a runner may serve other jobs after this one, so it must not know the first one in words of Slurm.
@@ -310,6 +313,20 @@ class Processes:
         del self._keys[lease]
         end: list[Sight] = [ProcessEnded(lease, Exit(boottime(), spawned=False, message=why))]
         asyncio.get_running_loop().call_soon(self._seen, end)
+
+    def entry(self, lease: Lease) -> Entry | None:
+        """Return how a command can join a task; None while it has no process."""
+        key = self._keys.get(lease)
+        if key is None or key not in self._started:
+            return None
+        pid, birth, _ = self._started[key]
+        thread = self._tasks[key][1]
+        number = next(number for number, each in self._nurseries.items() if each is thread.nursery)
+        groups = [
+            f"{folder}/{number}/{thread.number}/cgroup.procs"
+            for folder in dict.fromkeys(self.isolation.folders.values())
+        ]
+        return Entry(pid, birth, tuple(groups))
 
     async def name_output(self, lease: Lease) -> None:
         """Return once the output of a task has its own name. Empty output of an ended task gets none."""

@@ -15,6 +15,8 @@ from spillover.agent.runners.dispatch import Runners
 from spillover.agent.runners.loading import load as load_runners
 from spillover.agent.runners.port import Returned, RunnerContext, RunnerOffer, Sight
 from spillover.agent.runtime import AgentRuntime
+from spillover.agent.sessions.places import Entry
+from spillover.agent.sessions.serving import NoSession
 from spillover.agent.tasks.checkpoints import SIGNALS, SignalFiles
 from spillover.agent.tasks.gangs import GangFiles
 from spillover.agent.tasks.isolation import Isolation
@@ -22,6 +24,7 @@ from spillover.agent.tasks.process import DIED, ProcessEnded, Processes, Seen, S
 from spillover.core.events import Lease
 from spillover.core.records.tasks import LEADER
 from spillover.model.files import KEPT_STREAMS
+from spillover.model.job import Argv, Shell
 
 READY_THREADS: Final = 64
 """Most tasks for which the nurseries prepare at the start. They add threads when needed."""
@@ -101,6 +104,14 @@ class TaskRunners:
     async def name_output(self, lease: Lease, task: Task) -> None:
         """See TaskRunner."""
         await self._runners.name_output(lease, task)
+
+    def entry(self, lease: Lease, task: Task) -> Entry | None:
+        """See TaskRunner."""
+        if not isinstance(task.work, Shell | Argv):
+            raise NoSession(
+                "commands run beside `run` and `command` only, not in containers or beside Python calls"
+            )
+        return self._processes.entry(lease)
 
     # --- events of tasks
 

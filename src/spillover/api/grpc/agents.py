@@ -15,6 +15,7 @@ from spillover.api.grpc.blobs import send_blob, take_blob
 from spillover.api.grpc.entry import Denied, GrpcEntry, abort
 from spillover.api.grpc.methods import CODES, MOST_MESSAGE, SMALL, MethodBounds, decoded, fields, method
 from spillover.clusters.agents.hub import Hub, Session
+from spillover.clusters.agents.relays import AgentRelay
 from spillover.control.agents.registrations import Followed
 from spillover.control.agents.requests import AgentRequests, Introduction, Orders
 from spillover.control.requests.tokens import draw_token
@@ -113,6 +114,7 @@ class AgentsService:
             # These decode messages themselves, and write bytes, because most heartbeats get the same answer.
             "Session": grpc.stream_stream_rpc_method_handler(self._session),
             "Join": grpc.stream_stream_rpc_method_handler(self._join),
+            "Relay": grpc.stream_stream_rpc_method_handler(self._relay),
             "GetTasks": method(unary, self._get_tasks, pb.TasksRequest, SMALL),
             "Output": method(grpc.stream_unary_rpc_method_handler, self._output, pb.OutputChunk, PIECE),
             "GetBlob": method(stream, self._get_blob, pb.BlobRequest, SMALL),
@@ -363,6 +365,34 @@ class AgentsService:
                 await self._hub.chunk(chunk_in(chunk))
         return pb.OutputReply()
 
+    async def _relay(self, _: AsyncIterator[bytes], context: "ServicerContext[bytes, bytes]") -> None:
+        """Carry a session between its client and a task."""
+        session = await self._entry.session(context)
+        relay = None
+        if session is not None and (data := await self._first(context)) is not _EOF:
+            relay = self._hub.relays.find(decoded(pb.RelayPiece, data, PIECE).id, session.node)
+        if relay is None or not relay.join():
+            await abort(context, grpc.StatusCode.NOT_FOUND, "nobody waits for this session any more")
+        ways = [asyncio.create_task(each(relay, context)) for each in (_from_agent, _to_agent)]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await relay.ended()
+            for each in ways:
+                each.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+
+    @staticmethod
+    async def _first(context: "ServicerContext[bytes, bytes]") -> Any:
+        """Return the first message of a stream."""
+        try:
+            async with asyncio.timeout(FIRST_MESSAGE):
+                return await context.read()
+        except TimeoutError:
+            await abort(
+                context, grpc.StatusCode.INVALID_ARGUMENT, "the agent did not say which session it is"
+            )
+
     async def _get_blob(
         self, request: pb.BlobRequest, context: "ServicerContext[pb.BlobRequest, pb.BlobPiece]"
     ) -> AsyncIterator[pb.BlobPiece]:
@@ -391,6 +421,19 @@ class AgentsService:
         """Refuse a call that belongs to no current registration."""
         if await self._entry.session(context) is None:
             await abort(context, grpc.StatusCode.UNAVAILABLE, "register again")
+
+
+async def _from_agent(relay: AgentRelay, context: "ServicerContext[bytes, bytes]") -> None:
+    """Pass pieces of an agent on to the client, as fast as that reads them."""
+    while (data := await context.read()) is not _EOF:
+        if not await relay.heard(decoded(pb.RelayPiece, data, PIECE).data):
+            return
+
+
+async def _to_agent(relay: AgentRelay, context: "ServicerContext[bytes, bytes]") -> None:
+    """Pass pieces of a client on to its agent."""
+    while (piece := await relay.next()) is not None:
+        await context.write(pb.RelayPiece(data=piece).SerializeToString())
 
 
 async def _no_starts(jobs: Sequence[Job]) -> list[Start]:

@@ -62,6 +62,10 @@ from spillover.wire.api import (
     ResultsAsked,
     ResultsOfJobs,
     ServerView,
+    SessionInput,
+    SessionRequest,
+    SessionTaken,
+    SessionView,
     SweepRequest,
     SweepView,
     TokenRef,
@@ -84,6 +88,7 @@ from spillover.wire.parameters import (
     NoParameters,
     OfBlob,
     OfJob,
+    OfSession,
     OverviewQuery,
     PastQuery,
     UsageQuery,
@@ -165,6 +170,25 @@ async def logs(request: Request[LogsQuery, None]) -> Stream:
         follow=asked.follow,
     )
     return Stream(chunks, OCTETS)
+
+
+@serves(endpoints.OPEN_SESSION)
+async def open_session(request: Request[OfJob, SessionRequest]) -> SessionView:
+    """Open a session with a task."""
+    return await request.commands.open_session(request.asked.job, request.body, request.user)
+
+
+@serves(endpoints.SESSION_OUTPUT)
+async def session_output(request: Request[OfSession, None]) -> Stream:
+    """Stream what comes from the task of a session."""
+    chunks = await request.commands.session_output(request.asked.session, request.user)
+    return Stream(chunks, OCTETS)
+
+
+@serves(endpoints.SESSION_INPUT)
+async def session_input(request: Request[OfSession, SessionInput]) -> SessionTaken:
+    """Pass input on to the task of a session."""
+    return await request.commands.session_input(request.asked.session, request.body, request.user)
 
 
 @serves(endpoints.FILES)

@@ -55,15 +55,19 @@ def _run(args: Namespace, context: Context) -> int:
     if args.json and args.wait:
         raise UsageError("--wait does not work with --json; use --detach, then `spill wait --json`")
     document = document_of(args)
+    if interactive := bool(document["spec"].get("terminal")):
+        _prepare_terminal(args, document["spec"])
     with context.connect(args) as client:
         tell_unused(context.out, client, [document])
         if args.dry_run:
             return forecast(context.out, client, [document], as_json=args.json)
-        if not send_input(context.out, client, document["spec"]):
+        if not interactive and not send_input(context.out, client, document["spec"]):
             tell_unread(context.out, args.command[1:] if args.command[:1] == ["--"] else args.command)
         with moving(context.out, "uploading inputs") as progress:
             packed = client.pack([document], progress=progress)
         [job] = client.submit(packed)
+        if interactive and not args.detach and not args.json:
+            return _in_terminal(args, context, client, job)
         if args.wait or (context.out.terminal and not args.detach and not args.json):
             if "array" in document["spec"]:
                 context.out.note(
@@ -80,6 +84,35 @@ def _run(args: Namespace, context: Context) -> int:
     else:
         context.out.line(job)
     return codes.OK
+
+
+def _prepare_terminal(args: Namespace, spec: dict[str, Any]) -> None:
+    """Check that we have a terminal to give a job, and add its kind to the environment of the job."""
+    from os import environ  # noqa: PLC0415 - only with a terminal
+
+    from spillover.cli.live.talking import has_terminal  # noqa: PLC0415 - only with a terminal
+
+    if not (args.detach or args.json or args.dry_run or has_terminal()):
+        raise UsageError(
+            "--pty needs a terminal as standard input and output; leave it out, or add --detach and run `spill attach` later"
+        )
+    if term := environ.get("TERM"):
+        spec["env"] = {"TERM": term} | spec.get("env", {})
+
+
+def _in_terminal(args: Namespace, context: Context, client: "Client", job: str) -> int:
+    """Connect our terminal to a job once it runs; return the exit code of its program."""
+    from spillover.cli.commands.sessions import attach  # noqa: PLC0415 - only with a terminal
+    from spillover.cli.following import exit_code, until_running  # noqa: PLC0415 - only to wait
+    from spillover.cli.printing.listing import outcome  # noqa: PLC0415 - only to wait
+
+    view = until_running(context.out, client, job)
+    if view is None:
+        return codes.INTERRUPTED
+    if view.state != "RUNNING":
+        context.out.note(outcome(view))
+        return exit_code(view)
+    return attach(args, context.out, job)
 
 
 def _bring(context: Context, client: "Client", job: str, folder: Path, *, fetch: bool) -> None:

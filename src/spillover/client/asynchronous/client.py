@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from spillover.client.asynchronous.sender import AsyncSender
 from spillover.client.blobs import Blob, Moving, Progress
 from spillover.client.calling import CallOptions, a_call, a_map, call_of, map_of, submitted
 from spillover.client.documents import Job, documents
+from spillover.client.executing import END, Executed, Executing
 from spillover.client.flows import HistoryFlow, OutputFlow, Pages, Past, waiting
 from spillover.client.handles import AsyncCall
 from spillover.model.budget import CostBy, MachinesBy, UsageBy
@@ -52,6 +54,7 @@ from spillover.wire.api import (
     ReservationRequest,
     ReservationView,
     ServerView,
+    SessionRequest,
     SweepRequest,
     SweepView,
     TokenRef,
@@ -173,6 +176,17 @@ class AsyncClient(AsyncSender):
     async def job(self, job: str) -> JobDetail:
         """Return all details of a job."""
         return await self._ask(ask(endpoints.SHOW, OfJob(job)))
+
+    async def exec(self, job: str, command: Sequence[str], *, task: int = 0) -> Executed:
+        """Run a command beside a task that runs, with empty standard input; return its exit code and what it printed."""
+        asked = SessionRequest("exec", task, list(command))
+        session = await self._ask(ask(endpoints.OPEN_SESSION, OfJob(job), asked, repeatable=False))
+        gathered = Executing()
+        async with aclosing(self._chunks(asks.session_output(session.id))) as chunks:
+            await self._ask(asks.session_input(session.id, 0, END))
+            async for chunk in chunks:
+                gathered.take(chunk)
+        return gathered.done()
 
     async def why(self, job: str) -> WhyView:
         """Explain why a job is in its state, and what would change that."""
@@ -430,7 +444,7 @@ class AsyncClient(AsyncSender):
 
     async def create_token(
         self,
-        role: Literal["agent", "submit", "admin"],
+        role: Literal["agent", "read", "submit", "maintain", "admin"],
         *,
         project: str | None = None,
         user: str | None = None,

@@ -3,6 +3,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from spillover.client.asks import ask
 from spillover.client.blobs import Blob, Moving, Progress
 from spillover.client.calling import CallOptions, a_call, a_map, call_of, map_of, submitted
 from spillover.client.documents import Job, documents
+from spillover.client.executing import END, Executed, Executing
 from spillover.client.flows import HistoryFlow, OutputFlow, Pages, Past, waiting
 from spillover.client.handles import Call
 from spillover.client.synchronous.calls import Map
@@ -53,6 +55,7 @@ from spillover.wire.api import (
     ReservationRequest,
     ReservationView,
     ServerView,
+    SessionRequest,
     SweepRequest,
     SweepView,
     TokenRef,
@@ -173,6 +176,17 @@ class Client(Sender):
     def job(self, job: str) -> JobDetail:
         """Return all details of a job."""
         return self._ask(ask(endpoints.SHOW, OfJob(job)))
+
+    def exec(self, job: str, command: Sequence[str], *, task: int = 0) -> Executed:
+        """Run a command beside a task that runs, with empty standard input; return its exit code and what it printed."""
+        asked = SessionRequest("exec", task, list(command))
+        session = self._ask(ask(endpoints.OPEN_SESSION, OfJob(job), asked, repeatable=False))
+        gathered = Executing()
+        with closing(self._chunks(asks.session_output(session.id))) as chunks:
+            self._ask(asks.session_input(session.id, 0, END))
+            for chunk in chunks:
+                gathered.take(chunk)
+        return gathered.done()
 
     def why(self, job: str) -> WhyView:
         """Explain why a job is in its state, and what would change that."""
@@ -428,7 +442,7 @@ class Client(Sender):
 
     def create_token(
         self,
-        role: Literal["agent", "submit", "admin"],
+        role: Literal["agent", "read", "submit", "maintain", "admin"],
         *,
         project: str | None = None,
         user: str | None = None,

@@ -9,19 +9,25 @@ from typing import Final, NamedTuple
 import structlog
 from msgspec.structs import replace
 
-from spillover.model.admission import SIGNALS, STATE, STDIN
+from spillover.clusters.agents.relays import AgentRelay, Relays
+from spillover.model.admission import SESSIONS, SIGNALS, STATE, STDIN
 from spillover.model.backoff import reason_of
 from spillover.model.ids import ClusterName
 from spillover.model.inside import Granted
 from spillover.model.job import JobSpec
 from spillover.ports.cluster import (
     FIRST_TERMS,
+    Attach,
     Contact,
+    Exec,
+    Forward,
     GangStart,
     LeaseTerms,
     Offer,
     OutputAsked,
     OutputGone,
+    RelayAsked,
+    RelayGone,
     Start,
     Unsendable,
 )
@@ -106,6 +112,7 @@ class Session:
         self._starts: deque[_Parcel] = deque()
         self._gangs: list[pb.GangStart] = []
         self._reads: list[pb.OutputRead] = []
+        self._relays: list[pb.RelayAsk] = []
         self._nudge = False
         self._news = asyncio.Event()
 
@@ -162,6 +169,7 @@ class Session:
         """Return why the agent is too old for a job; None if it is not. It would ignore what it does not know."""
         for ability, asked, what in (
             (STDIN, spec.stdin is not None, "give it its standard input"),
+            (SESSIONS, spec.terminal, "give it a terminal"),
             (SIGNALS, spec.signal, "send it a signal before its walltime"),
             (STATE, spec.keep_state, "keep its state for later attempts"),
         ):
@@ -192,6 +200,11 @@ class Session:
         self._reads.append(read)
         self._news.set()
 
+    def relay(self, asked: pb.RelayAsk) -> None:
+        """Ask the agent for a live connection to a task."""
+        self._relays.append(asked)
+        self._news.set()
+
     def nudge(self) -> None:
         """Ask the agent for a heartbeat."""
         self._nudge = True
@@ -220,14 +233,24 @@ class Session:
                 grants = self._next_grants()
                 gangs, self._gangs = self._gangs, []
                 reads, self._reads = self._reads, []
+                relays, self._relays = self._relays, []
                 nudge, self._nudge = self._nudge, False
-                yield pb.FromServer(epoch=epoch, grants=grants, gangs=gangs, reads=reads, heartbeat_now=nudge)
+                yield pb.FromServer(
+                    epoch=epoch,
+                    grants=grants,
+                    gangs=gangs,
+                    reads=reads,
+                    heartbeat_now=nudge,
+                    relays=relays,
+                )
         finally:
             self.connected, self.left = False, True
 
     def _has_news(self) -> bool:
         """Return whether a message is due; none is once the session is fenced."""
-        return not self.fenced and bool(self._starts or self._gangs or self._reads or self._nudge)
+        return not self.fenced and bool(
+            self._starts or self._gangs or self._reads or self._relays or self._nudge
+        )
 
     def _next_grants(self) -> list[pb.Grant]:
         """Take the leases that fit into one message; at least one, if any waits."""
@@ -244,6 +267,28 @@ class Session:
                 grant.gpus.extend(own.gpus)
             grants.append(grant)
         return grants
+
+
+def _relay_out(number: str, asked: RelayAsked) -> pb.RelayAsk:
+    """Encode a request for a live connection to a task."""
+    lease = asked.lease
+    ask = pb.RelayAsk(id=number, job=lease.job, attempt=lease.attempt, task=lease.task)
+    match asked.what:
+        case Exec() as what:
+            ask.exec.CopyFrom(
+                pb.Exec(
+                    words=what.command,
+                    terminal=what.terminal,
+                    rows=what.rows,
+                    columns=what.columns,
+                    term=what.term,
+                )
+            )
+        case Attach():
+            ask.attach = True
+        case Forward(port):
+            ask.forward = port
+    return ask
 
 
 class _Reader:
@@ -283,6 +328,8 @@ class Hub:
         self._readers: dict[int, _Reader] = {}
         """By the number of the request; without readers that were cut off."""
         self._asked = 0
+        self.relays = Relays()
+        """Live connections to tasks."""
 
     def open(
         self,
@@ -426,6 +473,21 @@ class Hub:
                         yield chunk.data
             finally:
                 self._leave(reader, stop=not ended)
+
+    async def relay(self, node: str, asked: RelayAsked) -> AgentRelay:
+        """Connect to a task on an agent; raise RelayGone if that fails."""
+        session, name = self._sessions.get(node), node.partition("/")[2]
+        if session is None or not session.connected:
+            raise RelayGone(f"the task is on agent {name}, which is not connected")
+        if SESSIONS not in session.abilities:
+            raise RelayGone(f"agent {name} is of an earlier release and has no sessions; upgrade the agent")
+        relay = self.relays.open(node, lambda number: session.relay(_relay_out(number, asked)))
+        try:
+            await relay.joined()
+        except BaseException:
+            await relay.close()
+            raise
+        return relay
 
     def _ask(self, node: str, asked: OutputAsked, position: int) -> _Reader:
         """Ask an agent for output, from a position in its file if an earlier chunk carried one."""

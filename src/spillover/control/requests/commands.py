@@ -27,6 +27,7 @@ from spillover.control.requests.rerunning import Rerunning
 from spillover.control.requests.reservations import reservation_views
 from spillover.control.requests.reserving import Reserving
 from spillover.control.requests.rights import AccessRules, Rights
+from spillover.control.requests.sessions import Sessions
 from spillover.control.requests.starts import LITTLE_PATIENCE, StartForecasts
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
@@ -117,6 +118,10 @@ from spillover.wire.api import (
     ResultsAsked,
     ResultsOfJobs,
     ServerView,
+    SessionInput,
+    SessionRequest,
+    SessionTaken,
+    SessionView,
     SetAsideView,
     SweepRequest,
     SweepView,
@@ -179,6 +184,7 @@ class LiveCommands:
         """The only project that the caller may see; None means all."""
         self._caller = ADMIN
         self._rights = Rights(parts.access)
+        self._sessions = Sessions(parts.agents, parts.drivers)
 
     def of(self, caller: Caller) -> Self:
         """Return the commands for a caller, who may be limited to a project."""
@@ -361,6 +367,20 @@ class LiveCommands:
         return await self._reading.output(
             ref, attempt=attempt, task=task, stderr=stderr, offset=offset, follow=follow
         )
+
+    async def open_session(self, ref: str, request: SessionRequest, who: str) -> SessionView:
+        """Connect to a task that runs."""
+        job = await self._lookup.live(ref)
+        self._rights.check_change(job, who, "enter")
+        return await self._sessions.open(job, request, self._caller, who)
+
+    async def session_output(self, session: str, who: str) -> AsyncIterator[bytes]:
+        """Stream what comes from the task of a session."""
+        return await self._sessions.output(session, self._caller, who)
+
+    async def session_input(self, session: str, given: SessionInput, who: str) -> SessionTaken:
+        """Pass input on to the task of a session."""
+        return SessionTaken(await self._sessions.give(session, given.after, given.data, self._caller, who))
 
     async def files(self, ref: str, attempt: int | None) -> FilesView:
         """Return the output files of an attempt."""

@@ -83,7 +83,7 @@ class OutputReading:
         with self._loop.subscribers.to_jobs([job]) as news:
             while True:
                 found = await self._lookup.find(job)
-                home = _place(found, attempt, asked.lease.task) or home
+                home = place_of(found, attempt, asked.lease.task) or home
                 complete = _over(found, attempt)
                 try:
                     async with aclosing(self._pieces(found, asked, home)) as pieces:
@@ -118,7 +118,7 @@ class OutputReading:
             async for piece in files.pieces(kept, asked.offset):
                 yield piece
             return
-        place = _place(found, attempt, asked.lease.task) or home
+        place = place_of(found, attempt, asked.lease.task) or home
         if place is not None:
             await self._check_place(place)
             pieces = self._from(place, asked)
@@ -224,10 +224,10 @@ def _tasks(found: Found) -> int:
 def _newest(found: Found) -> int:
     """Return the last attempt that was placed; the first if none was."""
     last = _attempt(found)
-    return last if _place(found, last) is not None else max(1, last - 1)
+    return last if place_of(found, last) is not None else max(1, last - 1)
 
 
-def _place(found: Found, attempt: int, task: int = 0) -> str | None:
+def place_of(found: Found, attempt: int, task: int = 0) -> str | None:
     """Return the node of a task; None before it is placed, and for earlier attempts, whose nodes are not stored."""
     if isinstance(found, PendingMember) or attempt != found.attempt:
         return None

@@ -30,7 +30,7 @@ from spillover.forms.quantities import (
     read_memory,
     read_words,
 )
-from spillover.model.admission import STDIN, STREAMS, TASK_RULES
+from spillover.model.admission import STDIN, STREAMS, TASK_RULES, TERMINAL
 from spillover.model.files import File
 from spillover.model.ids import is_name
 from spillover.model.job import (
@@ -135,6 +135,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
     shape = _with_streams(doc, shape, found)
     own, shape = read_on_agents(doc, shape, terms, found)
     shape, stdin, unread = _with_stdin(doc, shape, found)
+    shape = _with_terminal(doc, shape, found)
     if doc.key is not None and not doc.key.isprintable():
         found.add(("spec", "key"), "contains characters that cannot be printed")
     groups = () if grouped is None else grouped.works
@@ -168,6 +169,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         signal_before=own.signal_before,
         stdin=stdin,
         keep_state=own.keep_state,
+        terminal=doc.terminal,
     )
     return JobForm(spec, after, doc.key, unpacked, stdin=unread)
 
@@ -345,6 +347,20 @@ def _with_stdin(doc: SpecDoc, shape: Shape, found: Findings) -> tuple[Shape, Fil
     if doc.stdin is None:
         return shape, None, None
     return replace(shape, runs=tuple(sorted({*shape.runs, STDIN}))), *read_stdin(doc, found)
+
+
+def _with_terminal(doc: SpecDoc, shape: Shape, found: Findings) -> Shape:
+    """Check a job with a terminal; return its shape, which not every cluster can run."""
+    if not doc.terminal:
+        return shape
+    where = ("spec", "terminal")
+    if doc.run is None and doc.command is None:
+        found.add(where, "is only for `run` and `command`")
+    if shape.is_gang or doc.array is not None:
+        found.add(where, "is for jobs with one task; remove `tasks` and `array`")
+    if doc.stdin is not None or doc.stdout is not None or doc.stderr is not None:
+        found.add(where, "takes the place of `stdin`, `stdout` and `stderr`; remove them, or the terminal")
+    return replace(shape, runs=tuple(sorted({*shape.runs, TERMINAL})))
 
 
 def _after(doc: SpecDoc, found: Findings) -> list[AfterRef]:

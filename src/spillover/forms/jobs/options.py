@@ -230,6 +230,13 @@ OPTIONS: Final = (
         OptionKind.LIST,
     ),
     Option(
+        "--pty",
+        ("spec", "terminal"),
+        "",
+        "run it in a terminal: `spill run` connects yours, and `spill attach` comes back to it",
+        OptionKind.FLAG,
+    ),
+    Option(
         "--stdin",
         ("spec", "stdin"),
         "FILE",

@@ -151,6 +151,7 @@ def _surroundings(spec: JobSpec) -> dict[str, Any]:
         "after": [{"job": ref, "on": on} for ref, _, on in after],
         "singleton": spec.singleton,
         "hold": spec.hold,
+        "terminal": spec.terminal,
         "stdout": spec.stdout,
         "stderr": spec.stderr,
         "open_mode": "append" if spec.append else None,

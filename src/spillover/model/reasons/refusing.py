@@ -148,7 +148,7 @@ class CannotRun(Never, frozen=True, tag="cannot_run"):
 
     what: str
     """`command`, `constraints`, `exclusive`, `files`, `groups`, `pin`, `pods`, `python`, `signals`, `spread`, `state`,
-    `stdin`, `streams` or `task_rules`.
+    `stdin`, `streams`, `task_rules` or `terminal`.
     """
 
     def __str__(self) -> str:
@@ -170,6 +170,7 @@ _CANNOT = {
     "stdin": "`stdin` works on agents only",
     "state": "`keep_state` works on agents only",
     "streams": "`stdout` and `stderr` work on agents only",
+    "terminal": "a terminal (`--pty`) works on agents only",
     "task_rules": "`on_task_failure` and `on_task_success` work on agents only",
 }
 

@@ -96,6 +96,7 @@ from spillover.wire.api.server import (
     UsageReport,
     UsageView,
 )
+from spillover.wire.api.sessions import SessionInput, SessionRequest, SessionTaken, SessionView
 
 __all__ = [
     "Action",
@@ -170,6 +171,10 @@ __all__ = [
     "ResultsAsked",
     "ResultsOfJobs",
     "ServerView",
+    "SessionInput",
+    "SessionRequest",
+    "SessionTaken",
+    "SessionView",
     "SetAsideView",
     "SweepRequest",
     "SweepView",

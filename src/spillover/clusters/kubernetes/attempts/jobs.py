@@ -49,6 +49,8 @@ def job_of(start: Start, options: KubernetesOptions, namespace: str, epoch: int)
         )
     if spec.stdin is not None:
         raise Unrunnable("Kubernetes clusters do not support `stdin`; use a volume, or an agent")
+    if spec.terminal:
+        raise Unrunnable("Kubernetes clusters do not support terminals; use an agent")
     work = spec.work
     match work:
         case Container(manifest=str(manifest)):

@@ -1,0 +1,1 @@
+"""Live sessions at the prompt."""
