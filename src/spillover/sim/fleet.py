@@ -255,7 +255,15 @@ def _unlike(text: str) -> Fleet:
 
     If CPUs are given for some kinds, the others have none: they only take jobs with GPUs.
     """
-    kinds = [read_owned(part.strip()) for part in text.split(UNLIKE)]
+    kinds: list[Fleet] = []
+    problems: list[FormProblem] = []
+    for part in text.split(UNLIKE):
+        try:
+            kinds.append(read_owned(part.strip()))
+        except BadForm as wrong:
+            problems += wrong.problems
+    if problems:
+        raise BadForm(problems)
     if sum(kind.count for kind in kinds) > MOST_NODES:
         raise BadForm([FormProblem("--owned", None, "", f"there are at most {MOST_NODES:,} machines")])
     limits_cpu = any(kind.limits_cpu for kind in kinds)

@@ -115,6 +115,11 @@ def test_unlike_machines_are_joined_by_a_plus() -> None:
     [
         ("4x8gpu+", "--owned: '' is not a number of machines"),
         ("4x8gpu+many", "--owned: 'many' is not a number of machines"),
+        ("4x+many", "'many' is not a number of machines"),
+        (
+            "few+many",
+            "--owned: 'few' is not a number of machines; write 64x8gpu or 64x8gpu,48cpu,256GB\n--owned: 'many'",
+        ),
         ("900000x8gpu+900000x1cpu", "--owned: there are at most 1,000,000 machines"),
     ],
 )

@@ -40,9 +40,12 @@ KEPT: Final = 10_000
 """Samples to keep. Beyond that, those that have not learned for the longest time are dropped."""
 DROPPED: Final = KEPT // 8
 """Samples to drop at once."""
-_PROGRAMS: Final = "bash call env java job julia mpirun node perl python python3 pypy3 Rscript ruby sh srun sudo time torchrun uv zsh"
+_PROGRAMS: Final = (
+    "bash call env java job julia mpirun node perl python python3 pypy3 Rscript ruby sh srun sudo time torchrun uv zsh "
+    "alpine busybox debian pytorch tensorflow ubuntu wrap"
+)
 ANYTHING: Final = frozenset([*_PROGRAMS.split(), *(f"python3.{minor}" for minor in range(8, 20))])
-"""Names of programs that run anything, which jobs without a name of their own have."""
+"""Names of programs and images that run anything, which jobs without a name of their own have."""
 _MOST_OF_USER: Final = 2 * spread.OF_USER
 _MOST_OF_ALL: Final = 2 * spread.WINDOW
 _TELLING: Final = frozenset({JobState.SUCCEEDED, JobState.TIMED_OUT})
