@@ -353,3 +353,19 @@ def test_a_lost_agent_ends_a_session_with_one_line(lab: ServerProcess, running: 
         lambda: not [pid for pid in lab.tasks() if b"5000" in Path(f"/proc/{pid}/cmdline").read_bytes()],
         "its end",
     )
+
+
+def test_a_lost_server_ends_a_session_with_one_line(lab: ServerProcess, running: Callable[..., str]) -> None:
+    job = running("sleep 1000")
+    beside = lab.start("exec", job, "--", "sleep", "6000")
+    wait_until(
+        lambda: [pid for pid in lab.tasks() if b"6000" in Path(f"/proc/{pid}/cmdline").read_bytes()], "it"
+    )
+    lab.kill()
+    _, said = beside.communicate(timeout=60)
+    assert (beside.returncode, said) == (2, "spill: the connection was lost; the command was ended\n")
+    wait_until(
+        lambda: not [pid for pid in lab.tasks() if b"6000" in Path(f"/proc/{pid}/cmdline").read_bytes()],
+        "its end",
+    )
+    lab.up()

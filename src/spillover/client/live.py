@@ -77,19 +77,22 @@ class LiveSession:
             self._changed.notify_all()
 
     async def frames(self) -> AsyncGenerator[Frame, None]:
-        """Yield what comes from the task, up to EXIT or ERROR; raise SpillError if the connection breaks."""
-        reader = FrameReader()
+        """Yield what comes from the task, up to EXIT or ERROR. Without one of them, the connection was lost."""
+        reader, began = FrameReader(), False
         asked = session_output(self.view.id)
-        async with aclosing(self._client._chunks(asked)) as chunks:  # noqa: SLF001 - likewise
-            async for chunk in chunks:
-                for frame in reader.feed(chunk):
-                    if frame.kind is FrameKind.ALIVE:
-                        continue
-                    yield frame
-                    if frame.kind in {FrameKind.EXIT, FrameKind.ERROR}:
-                        return
-        if self._asked.kind != "forward":
-            raise Unreachable("the connection to the session was lost", sent=True)
+        try:
+            async with aclosing(self._client._chunks(asked)) as chunks:  # noqa: SLF001 - likewise
+                async for chunk in chunks:
+                    began = True
+                    for frame in reader.feed(chunk):
+                        if frame.kind is FrameKind.ALIVE:
+                            continue
+                        yield frame
+                        if frame.kind in {FrameKind.EXIT, FrameKind.ERROR}:
+                            return
+        except Unreachable:
+            if not began:
+                raise
 
 
 class Forwarding:

@@ -95,6 +95,8 @@ def failure(ask: Ask[Any], place: ServerPlace, error: "httpx.TransportError") ->
         return Unreachable(untrusted)
     if _cause(error, socket.gaierror) is not None:
         return Unreachable(f"cannot resolve {urlsplit(place.url).hostname}; correct the address")
+    if isinstance(error, httpx.RemoteProtocolError) and "peer closed" in str(error):
+        return Unreachable(f"the server at {place.url} ended its answer too early", sent=True)
     if isinstance(error, httpx.RemoteProtocolError) and "disconnected" not in str(error):
         return Unreachable(f"the program at {place.url} does not speak HTTP; {_AGENTS}")
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):

@@ -64,7 +64,7 @@ def _exec(args: Namespace, context: Context) -> int:
                 in_terminal(session) if terminal else with_streams(session, given=_is_typed() or has_input())
             )
 
-    return _ended(context.out, asyncio.run(run()), "")
+    return _ended(context.out, asyncio.run(run()), "", terminal=terminal)
 
 
 def _term() -> str:
@@ -109,17 +109,19 @@ def attach(args: Namespace, out: "Output", job: str) -> int:
     return _ended(out, asyncio.run(run()), job)
 
 
-def _ended(out: "Output", end: "SessionEnd", job: str) -> int:
+def _ended(out: "Output", end: "SessionEnd", job: str, *, terminal: bool = True) -> int:
     """Say how a session ended; return our exit code. A job that is named goes on without us."""
     if end.code is not None:
         return end.code
+    if terminal:
+        print(file=out.err)  # the program may have left the cursor anywhere in its line
     again = f"; the job goes on, and `spill attach {job}` comes back to it" if job else ""
     if end.detached:
         out.note(f"detached{again}")
         return codes.OK
     if end.killed:
         return codes.SIGNALLED + end.killed
-    out.note(end.error or f"the connection was lost{again}")
+    out.note(end.error or f"the connection was lost{again or '; the command was ended'}")
     return codes.REFUSED
 
 
