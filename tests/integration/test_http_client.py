@@ -63,6 +63,9 @@ def test_the_synchronous_face_does_everything(client: Client, server: Threaded[S
     assert b"".join(client.logs(job)) == b"hi\n"
     assert client.cancel(job) == [job]
     assert client.wait(job)[0].state == "CANCELLED"
+    assert client.drain("n1", reason="new disk") == ["onprem/n1"]
+    assert client.agent("n1").drain_reason == "new disk"
+    client.resume("n1")
     assert client.usage(["user", "project"]).rows[0].key == {"user": "ada", "project": "default"}
     (again,) = client.rerun(job, changes={"spec": {"walltime": "20m"}})
     assert client.job(again).walltime_s == 1200
@@ -98,6 +101,7 @@ async def test_the_asynchronous_face_does_everything(asked: AsyncClient, inside:
     assert [view.state for view in await asked.wait(job)] == ["CANCELLED"]
     assert len(await asked.rerun(job)) == 1
     assert (await asked.usage("cluster")).by == ["cluster"]
+    assert (await asked.agent("onprem/n1")).name == "n1"
     assert {event.job async for event in asked.events(follow=False, job=job)} == {job}
     assert (await asked.clusters())[0].name == "onprem"
     assert (await asked.agents())[0].name == "n1"

@@ -17,7 +17,6 @@ from spillover.client.steps import ClientStep
 from spillover.wire import endpoints
 from spillover.wire.api import (
     Action,
-    AgentAction,
     BlobKept,
     ClusterAction,
     Digests,
@@ -154,9 +153,14 @@ def act(what: Literal["cancel", "hold", "release", "requeue"], jobs: Sequence[st
     return request.giving(lambda ids: ids.jobs)
 
 
-def act_on_agents(what: Literal["drain", "resume", "forget"], agents: Sequence[str]) -> Ask[list[str]]:
+def act_on_agents(
+    what: Literal["drain", "resume", "forget"], agents: Sequence[str], reason: str = ""
+) -> Ask[list[str]]:
     """Drain, resume or forget agents."""
-    return ask(endpoints.ACT_ON_AGENTS, body=AgentAction(what, list(agents))).giving(lambda done: done.agents)
+    body: dict[str, Any] = {"act": what, "agents": list(agents)}
+    if reason:  # servers of earlier releases do not know it
+        body["reason"] = reason
+    return ask(endpoints.ACT_ON_AGENTS, body=body).giving(lambda done: done.agents)
 
 
 def logs(query: LogsQuery) -> Ask[bytes]:

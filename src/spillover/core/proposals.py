@@ -274,6 +274,8 @@ class Drain(Struct, frozen=True):
     node: NodeName
     who: str = ""
     """The person who drains it until it is resumed; empty if the agent itself is shutting down."""
+    reason: str = ""
+    """Why, for people; empty if nobody said."""
 
 
 class Interrupt(Struct, frozen=True):

@@ -109,6 +109,8 @@ class Contact(Struct, frozen=True):
     """Whether its stream was open and has closed."""
     address: str = ""
     """Host where tasks on other machines reach tasks on this one; empty if unknown."""
+    version: str = ""
+    """Release of the agent; empty if unknown."""
 
 
 class OutputAsked(Struct, frozen=True):
@@ -186,6 +188,7 @@ class Agents(Protocol):
         terms: LeaseTerms = FIRST_TERMS,
         address: str = "",
         abilities: Sequence[str] = (),
+        version: str = "",
     ) -> None:
         """Prepare for a registration, so that leases can wait for the agent.
 

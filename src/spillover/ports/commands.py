@@ -18,6 +18,7 @@ from spillover.ports.callers import Caller
 from spillover.wire.api import (
     Action,
     AgentAction,
+    AgentDetail,
     AgentNames,
     AgentView,
     BudgetView,
@@ -314,6 +315,10 @@ class Commands(Protocol):
 
     async def clusters(self) -> list[ClusterView]:
         """Return all clusters."""
+        ...
+
+    async def agent(self, name: str) -> AgentDetail:
+        """Return one agent, by its name or as CLUSTER/NAME, with what runs there."""
         ...
 
     async def agents(self) -> list[AgentView]:

@@ -15,6 +15,7 @@ from spillover.model.tokens import PEOPLE, SUBMITTERS, TokenRole
 from spillover.wire.api import (
     Action,
     AgentAction,
+    AgentDetail,
     AgentNames,
     AgentsAddress,
     AgentView,
@@ -75,6 +76,7 @@ from spillover.wire.api import (
 )
 from spillover.wire.jobfile import JobDoc
 from spillover.wire.parameters import (
+    AgentQuery,
     BlobQuery,
     CostQuery,
     EventsQuery,
@@ -294,6 +296,10 @@ CONFIGURE: Final = Endpoint(
 AGENTS: Final = Endpoint(
     "agents", "GET", "/v1/agents", "List agents",
     NoParameters, NO_BODY, json_of(list[AgentView]),
+)
+SHOW_AGENT: Final = Endpoint(
+    "show_agent", "GET", "/v1/agents/show", "Show an agent and what runs there",
+    AgentQuery, NO_BODY, json_of(AgentDetail), errors=_LOOKUP,
 )
 SERVER: Final = Endpoint(
     "server", "GET", "/v1/server", "Show the state of the server",

@@ -133,6 +133,13 @@ class ListQuery(Struct, frozen=True):
     queue: Text | None = None
 
 
+class AgentQuery(Struct, frozen=True):
+    """Selects an agent."""
+
+    agent: Text = "-"
+    """Its name, or CLUSTER/NAME where clusters have agents of the same name."""
+
+
 class OverviewQuery(Struct, frozen=True):
     """How many entries of each kind to show."""
 

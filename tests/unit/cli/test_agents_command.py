@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spillover.wire.api import AgentView, RentedView
+from spillover.wire.api import AgentDetail, AgentTask, AgentView, RentedView
 
 
 @pytest.fixture
@@ -100,3 +100,65 @@ def test_agents_on_rented_machines_show_their_machine(client: Any, spill: Callab
     at = title.index("MACHINE")
     assert first[at:].split()[0] == "-"
     assert second[at:].startswith("m7i.large, spot, draining")
+
+
+def test_one_agent_is_shown_with_its_tasks_and_why_it_was_drained(
+    client: Any, spill: Callable[..., Any]
+) -> None:
+    task = AgentTask(
+        "abcdefghijkl",
+        0,
+        "train",
+        "ada",
+        "vision",
+        "RUNNING",
+        ahead=False,
+        resources={"cpu": 2.0},
+        started_at=None,
+    )
+    ahead = replace(task, job="m" * 12, ahead=True)
+    shown = AgentDetail(
+        "n1",
+        "onprem",
+        "draining",
+        {"cpu": 8.0, "memory": 2.0**34},
+        {"cpu": 2.0},
+        1,
+        2,
+        ["gpu:a100"],
+        {"rack": "r1"},
+        None,
+        drained_by="ann",
+        drain_reason="new disk",
+        since="2026-01-31T10:00:00Z",
+        version="0.5.0",
+        tasks=[task, ahead],
+        tasks_in_all=5,
+    )
+    client.agent = lambda name: shown if name == "n1" else None
+    typed = spill("agents", "show", "n1")
+    facts = dict(line.split(maxsplit=1) for line in typed.out.split("\n\n")[0].splitlines() if "  " in line)
+    assert facts["agent"] == "onprem/n1"
+    assert facts["state"].startswith("draining since 2026-01-31")
+    assert (facts["drained"], facts["version"], facts["labels"], facts["offers"]) == (
+        *("by ann: new disk", "0.5.0", "rack=r1", "gpu:a100"),
+    )
+    rows = typed.out.split("\n\n")[1].splitlines()
+    assert [row.split()[:5] for row in rows[1:]] == [
+        ["abcdefghijkl", "0", "train", "ada", "RUNNING"],
+        ["m" * 12, "0", "train", "ada", "prefetched"],
+    ]
+    assert "3 more tasks are not shown" in typed.err
+    client.agents = lambda: [shown]
+    assert "draining: new disk" in spill("agents").out
+    assert spill("agents", "show").code == 2
+
+
+def test_an_agent_is_drained_with_a_reason(client: Any, spill: Callable[..., Any]) -> None:
+    asked: list[tuple[object, ...]] = []
+    client.resume = client.forget = None
+    client.drain = lambda *names, **how: asked.append((*names, how)) or list(names)
+    assert spill("agents", "drain", "n1", "--reason", "new disk").code == 0
+    assert spill("agents", "drain", "n1").code == 0
+    assert asked == [("n1", {"reason": "new disk"}), ("n1", {})]
+    assert "--reason is for" in spill("agents", "resume", "n1", "--reason", "x").err

@@ -20,6 +20,8 @@ MOST_PEER: Final = 300
 """Most characters of the address where other agents reach an agent."""
 MOST_ADDRESS: Final = 255
 """Most characters of the host where tasks of gangs reach those of an agent."""
+MOST_VERSION: Final = 50
+"""Characters that the release of an agent is cut to."""
 MOST_ID: Final = 100
 """Most characters of the id of a GPU, or of a kind of link."""
 MOST_LIFE: Final = 100

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from spillover.api.faults import logged_fault
 from spillover.api.grpc.admission import Admission, Metadata, Service
-from spillover.api.grpc.agent_checks import too_many, wrong_registration
+from spillover.api.grpc.agent_checks import MOST_VERSION, too_many, wrong_registration
 from spillover.api.grpc.blobs import send_blob, take_blob
 from spillover.api.grpc.entry import Denied, GrpcEntry, abort
 from spillover.api.grpc.methods import CODES, MOST_MESSAGE, SMALL, MethodBounds, decoded, fields, method
@@ -20,6 +20,7 @@ from spillover.control.agents.registrations import Followed
 from spillover.control.agents.requests import AgentRequests, Introduction, Orders
 from spillover.control.requests.tokens import draw_token
 from spillover.core.records.jobs import Job
+from spillover.model.bounds import plain
 from spillover.model.ids import ClusterName, NodeKey, NodeName
 from spillover.model.tokens import digest_of
 from spillover.ports.blobs import Blobs
@@ -181,6 +182,7 @@ class AgentsService:
                 inside_in(request.inside) if request.HasField("inside") else None,
                 None if drawn is None else digest_of(drawn.secret),
                 tuple(request.abilities[:MOST_ABILITIES]),
+                plain(request.version, MOST_VERSION),
             )
         )
         return pb.RegisterReply(

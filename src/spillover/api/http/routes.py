@@ -19,6 +19,7 @@ from spillover.wire import endpoints
 from spillover.wire.api import (
     Action,
     AgentAction,
+    AgentDetail,
     AgentNames,
     AgentsAddress,
     AgentView,
@@ -78,6 +79,7 @@ from spillover.wire.api import (
 )
 from spillover.wire.endpoints import NDJSON, OCTETS
 from spillover.wire.parameters import (
+    AgentQuery,
     BlobQuery,
     CostQuery,
     EventsQuery,
@@ -251,6 +253,12 @@ async def configure(request: Request[NoParameters, ConfigRequest]) -> ConfigOutc
 async def agents(request: Request[NoParameters, None]) -> list[AgentView]:
     """List agents."""
     return await request.commands.agents()
+
+
+@serves(endpoints.SHOW_AGENT)
+async def show_agent(request: Request[AgentQuery, None]) -> AgentDetail:
+    """Show an agent."""
+    return await request.commands.agent(request.asked.agent)
 
 
 @serves(endpoints.SERVER)

@@ -22,6 +22,7 @@ from spillover.model.budget import CostBy, MachinesBy, UsageBy
 from spillover.ports.blobs import Source
 from spillover.wire import endpoints
 from spillover.wire.api import (
+    AgentDetail,
     AgentsAddress,
     AgentView,
     BudgetView,
@@ -66,6 +67,7 @@ from spillover.wire.api import (
     WhyView,
 )
 from spillover.wire.parameters import (
+    AgentQuery,
     CostQuery,
     FilesQuery,
     MachineCostQuery,
@@ -289,9 +291,13 @@ class AsyncClient(AsyncSender):
         """Return all agents."""
         return await self._ask(ask(endpoints.AGENTS))
 
-    async def drain(self, *agents: str) -> list[str]:
+    async def agent(self, agent: str) -> AgentDetail:
+        """Return an agent, by its name or as CLUSTER/NAME, with what runs there."""
+        return await self._ask(ask(endpoints.SHOW_AGENT, AgentQuery(agent)))
+
+    async def drain(self, *agents: str, reason: str = "") -> list[str]:
         """Start no more tasks on agents until they are resumed; returns each as CLUSTER/NAME."""
-        return await self._ask(asks.act_on_agents("drain", agents))
+        return await self._ask(asks.act_on_agents("drain", agents, reason))
 
     async def resume(self, *agents: str) -> list[str]:
         """Start tasks on drained agents again."""

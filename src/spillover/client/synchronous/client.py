@@ -23,6 +23,7 @@ from spillover.model.budget import CostBy, MachinesBy, UsageBy
 from spillover.ports.blobs import Source
 from spillover.wire import endpoints
 from spillover.wire.api import (
+    AgentDetail,
     AgentsAddress,
     AgentView,
     BudgetView,
@@ -67,6 +68,7 @@ from spillover.wire.api import (
     WhyView,
 )
 from spillover.wire.parameters import (
+    AgentQuery,
     CostQuery,
     FilesQuery,
     MachineCostQuery,
@@ -287,9 +289,13 @@ class Client(Sender):
         """Return all agents."""
         return self._ask(ask(endpoints.AGENTS))
 
-    def drain(self, *agents: str) -> list[str]:
+    def agent(self, agent: str) -> AgentDetail:
+        """Return an agent, by its name or as CLUSTER/NAME, with what runs there."""
+        return self._ask(ask(endpoints.SHOW_AGENT, AgentQuery(agent)))
+
+    def drain(self, *agents: str, reason: str = "") -> list[str]:
         """Start no more tasks on agents until they are resumed; returns each as CLUSTER/NAME."""
-        return self._ask(asks.act_on_agents("drain", agents))
+        return self._ask(asks.act_on_agents("drain", agents, reason))
 
     def resume(self, *agents: str) -> list[str]:
         """Start tasks on drained agents again."""

@@ -87,12 +87,15 @@ class Session:
         terms: LeaseTerms = FIRST_TERMS,
         address: str = "",
         abilities: Sequence[str] = (),
+        version: str = "",
     ) -> None:
         self.node = node
         self.address = address
         """Host where tasks on other machines reach tasks on this one; empty if unknown."""
         self.abilities = frozenset(abilities)
         """What it can do that agents of earlier releases cannot."""
+        self.version = version
+        """Its release; empty if unknown."""
         self._lives_by = terms
         self._offer = Offer(0, terms)
         """The terms that the server last offered to the agent."""
@@ -341,10 +344,11 @@ class Hub:
         terms: LeaseTerms = FIRST_TERMS,
         address: str = "",
         abilities: Sequence[str] = (),
+        version: str = "",
     ) -> None:
         """Create a session for an agent that is about to register."""
         self._opening[incarnation] = Session(
-            node, incarnation, monotonic, peer, life, terms, address, abilities
+            node, incarnation, monotonic, peer, life, terms, address, abilities, version
         )
 
     def activate(self, node: str, incarnation: int) -> None:
@@ -397,6 +401,7 @@ class Hub:
             session.terms,
             session.left,
             session.address,
+            session.version,
         )
 
     def is_silent(self, node: str, monotonic: int) -> bool:

@@ -96,6 +96,8 @@ class Introduction(Struct, frozen=True):
     """SHA-256 of the secret of `token`, a new one that it gets for its join token; None if it has its token already."""
     abilities: tuple[str, ...] = ()
     """What the agent can do and those of earlier releases cannot."""
+    version: str = ""
+    """Release of the agent; empty if unknown."""
 
 
 class AgentWelcome(Struct, frozen=True):
@@ -259,7 +261,15 @@ class AgentRequests:
         terms = self.terms(adapts=intro.adapts)
         moment = self._loop.time.monotonic()
         self._agents.open(
-            key, incarnation, moment, intro.peer, intro.life, terms, intro.address, intro.abilities
+            key,
+            incarnation,
+            moment,
+            intro.peer,
+            intro.life,
+            terms,
+            intro.address,
+            intro.abilities,
+            intro.version,
         )
         proposal = Register(
             intro.cluster,

@@ -33,6 +33,7 @@ from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
 from spillover.control.requests.waiting import EndsOfJobs
 from spillover.control.views import jobs as views
+from spillover.control.views.agents import agent_detail
 from spillover.control.views.changes import Watching
 from spillover.control.views.clusters import agent_views, cluster_view
 from spillover.control.views.costs import budget_views, cost_report
@@ -82,6 +83,7 @@ from spillover.ports.journal import Journal
 from spillover.wire.api import (
     Action,
     AgentAction,
+    AgentDetail,
     AgentNames,
     AgentView,
     BudgetView,
@@ -464,6 +466,12 @@ class LiveCommands:
         administration = self._parts.clusters
         found = None if administration is None else administration.problem(cluster)
         return found or self._parts.drivers.problem(cluster) or self._parts.pools.problem(cluster)
+
+    async def agent(self, name: str) -> AgentDetail:
+        """Return one agent, by its name or as CLUSTER/NAME, with what runs there."""
+        return agent_detail(
+            self._loop, self._parts.agents, (await self._loop.read()).state, name, self._project
+        )
 
     async def agents(self) -> list[AgentView]:
         """Return all agents."""

@@ -49,6 +49,9 @@ def agent_view(state: State, node: Node, contact: Contact | None, heard_at: int 
         drained_by=node.drained or None,
         inside=_inside(node),
         machine=_rented(state, node),
+        drain_reason=node.reason or None,
+        since=when(node.since or None),
+        version=None if contact is None else contact.version or None,
     )
 
 

@@ -108,8 +108,9 @@ def agent_changed(state: State, event: AgentDraining | AgentResumed | AgentLost)
     _enter(state, node, AGENT[node.status, type(event)], event.at)
     if type(event) is AgentDraining:
         node.drained = event.who or node.drained
+        node.reason = event.reason if event.who else node.reason
     elif type(event) is AgentResumed:
-        node.drained = ""
+        node.drained = node.reason = ""
     else:
         _plan_machines(state, node)
     state.touch_node(key)
@@ -129,6 +130,8 @@ def _plan_machines(state: State, node: Node) -> None:
 def _enter(state: State, node: Node, status: str, at: int) -> None:
     """Set the status of an agent, and since when it is lost."""
     state.lost += (status == "lost") - (node.status == "lost")
+    if node.status != status or not node.since:
+        node.since = at
     node.status = status
     if status != "lost":
         node.missed = None

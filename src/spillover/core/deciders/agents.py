@@ -92,7 +92,7 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
         wanted = dict.fromkeys(lease.job for lease in keep if _is_wanted(state.jobs[lease.job]))
         events += [StealRefused(job, now, Unmoved.VOID) for job in wanted]
         if node.drained:
-            events.append(AgentDraining(proposal.cluster, proposal.node, now, node.drained))
+            events.append(AgentDraining(proposal.cluster, proposal.node, now, node.drained, node.reason))
     kept = dict.fromkeys(map(_key, keep))
     gone = [found_task(state, each) for each in (node.held if node is not None else ()) if each not in kept]
     return together(state, give_up(state, gone, now), now, events), Registered(keep)
@@ -162,9 +162,10 @@ def drain(state: State, proposal: Drain, now: int) -> tuple[list[AnyEvent], Repl
     node = _node(state, proposal.cluster, proposal.node)
     if isinstance(node, Refusal):
         return [], node
-    if node.drained if proposal.who else node.status != "ready":
+    told = proposal.reason not in {"", node.reason}
+    if node.drained and not told if proposal.who else node.status != "ready":
         return [], Done()
-    return [AgentDraining(proposal.cluster, proposal.node, now, proposal.who)], Done()
+    return [AgentDraining(proposal.cluster, proposal.node, now, proposal.who, proposal.reason)], Done()
 
 
 def interrupt(state: State, proposal: Interrupt, now: int) -> tuple[list[AnyEvent], Reply]:

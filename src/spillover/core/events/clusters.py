@@ -132,10 +132,14 @@ class AgentDraining(Event, frozen=True, tag="agent_draining"):
     at: int
     who: str = ""
     """The person who drained it, until it is resumed; empty if the agent is shutting down, until it registers again."""
+    reason: str = ""
+    """Why, in words of that person; empty if they gave none."""
 
     def __str__(self) -> str:
         draining = f"agent {self.cluster}/{self.node} is draining"
-        return draining + (f", drained by {self.who}" if self.who else "")
+        return draining + (
+            f", drained by {self.who}{f': {self.reason}' if self.reason else ''}" if self.who else ""
+        )
 
 
 class AgentResumed(Event, frozen=True, tag="agent_resumed"):

@@ -57,6 +57,10 @@ class Node(Struct, array_like=True):
     """Tasks that have cores or GPUs of their own, by name."""
     gangs: bool = True
     """Whether it can run tasks of gangs; agents before 0.5 cannot."""
+    reason: str = ""
+    """Why a person drained it; empty if they gave no reason, or nobody did."""
+    since: int = 0
+    """When an agent entered its status, nanoseconds UTC; 0 if an old journal did not record it."""
 
     @property
     def key(self) -> NodeKey:

@@ -343,6 +343,9 @@ def _all_drained(reasons: list[AllDrained]) -> AllDrained:
     return AllDrained(
         tuple(name for each in reasons for name in each.clusters),
         tuple(agent for each in reasons for agent in each.agents),
+        tuple(why for each in reasons for why in each.why or ("",) * len(each.agents))
+        if any(each.why for each in reasons)
+        else (),
     )
 
 

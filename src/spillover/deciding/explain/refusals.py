@@ -9,6 +9,7 @@ from msgspec import structs
 
 from spillover.core.records.clusters import Condition
 from spillover.core.records.machines import PoolRecord
+from spillover.core.records.nodes import Node
 from spillover.core.state import State
 from spillover.deciding.capacity import matching
 from spillover.deciding.capacity.amounts import TASKS, count, fits
@@ -148,6 +149,12 @@ def refusal_of(state: State, cluster: Capacity, shape: Shape, job: JobId | None 
     return why_not_rented(state, cluster, shape, job) or waits
 
 
+def _drained(cluster: Capacity, nodes: Sequence[Node]) -> AllDrained:
+    """Return that agents are drained, with the reasons that people gave."""
+    why = tuple([node.reason for node in nodes])
+    return AllDrained((cluster.name,), tuple([node.key for node in nodes]), why if any(why) else ())
+
+
 def never_rented(cluster: Capacity, shape: Shape) -> Reason:
     """Return why no machine that a pool could rent can hold a job."""
     pool = cluster.spec.pool
@@ -281,8 +288,8 @@ def _not_now(state: State, cluster: Capacity, shape: Shape, large: Sequence[Mach
         return ClusterDrained(cluster.name, life.drained, leaving=life.leaving is not None)
     if not any(machine.ready for machine in large):
         nodes = [state.nodes.get(f"{cluster.name}/{machine.name}") for machine in large]
-        drained = tuple(node.key for node in nodes if node and node.drained and node.status == "draining")
-        return AllDrained((cluster.name,), drained) if drained else _not_ready(state, cluster)
+        drained = [node for node in nodes if node and node.drained and node.status == "draining"]
+        return _drained(cluster, drained) if drained else _not_ready(state, cluster)
     if limit is not None or cluster.fits(shape):
         return limit
     if shape.is_gang and (old := _outdated(cluster, shape, large)) is not None:

@@ -248,10 +248,14 @@ class AllDrained(NotNow, frozen=True, tag="all_drained"):
     clusters: tuple[ClusterName, ...]
     agents: tuple[str, ...]
     """Each as CLUSTER/NAME."""
+    why: tuple[str, ...] = ()
+    """Why each of them was drained, as people said; empty texts for those without a reason."""
 
     def __str__(self) -> str:
         named, more = " ".join(self.agents[:3]), len(self.agents) - 3
-        listed = named.replace(" ", ", ") + (f" and {more} more" if more > 0 else "")
+        said = [*self.why[:3], "", "", ""]
+        told = [f"{name}: {why}" if why else name for name, why in zip(self.agents[:3], said, strict=False)]
+        listed = ", ".join(told) + (f" and {more} more" if more > 0 else "")
         return (
             f"all connected agents of {' or '.join(self.clusters)} that could run it are drained ({listed}); "
             f"resume them with `spill agents resume {named}`"

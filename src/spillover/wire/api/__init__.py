@@ -5,8 +5,10 @@ Times are RFC 3339 UTC or null, durations are seconds, costs are numbers in the 
 
 from spillover.wire.api.clusters import (
     AgentAction,
+    AgentDetail,
     AgentNames,
     AgentsAddress,
+    AgentTask,
     AgentView,
     ClusterAction,
     ClusterNames,
@@ -101,7 +103,9 @@ from spillover.wire.api.sessions import SessionInput, SessionRequest, SessionTak
 __all__ = [
     "Action",
     "AgentAction",
+    "AgentDetail",
     "AgentNames",
+    "AgentTask",
     "AgentView",
     "AgentsAddress",
     "AmountsDoc",

@@ -84,6 +84,43 @@ class AgentView(Struct, frozen=True):
     """Sockets, cores, GPUs and links of its machine; null if it reports none."""
     machine: RentedView | None = None
     """Its machine, if a pool rented it; null for others."""
+    drain_reason: str | None = None
+    """Why it was drained, as that person said; null if they gave no reason, or nobody drained it."""
+    since: Time | None = None
+    """When it entered its state; null if that was not recorded."""
+    version: str | None = None
+    """Release of the agent; null if not known since this server started."""
+
+
+class AgentTask(Struct, frozen=True):
+    """A task that an agent holds."""
+
+    job: str
+    rank: int
+    name: str
+    user: str
+    project: str
+    state: str
+    """State of its job; PLACED until it starts."""
+    ahead: bool
+    """Whether it is prefetched: it holds no resources until others end."""
+    resources: dict[str, float]
+    """What it holds there: cpu (CPUs), memory (bytes) and gpu."""
+    started_at: Time | None
+    cpus: str | None = None
+    """CPUs that it has for itself; null if it shares those that no task has for itself."""
+    gpus: list[str] = field(default_factory=list)
+    """Ids of its GPUs, if they are given by name."""
+
+
+class AgentDetail(AgentView, frozen=True):
+    """One agent with what runs there."""
+
+    tasks: list[AgentTask] = field(default_factory=list)
+    """At most 1,000; a token of one project sees only the tasks of its project."""
+    tasks_in_all: int = 0
+    token: str | None = None
+    """Id of the token that it registered with; null if that was the server's own."""
 
 
 class AgentAction(Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,6 +130,8 @@ class AgentAction(Struct, frozen=True, forbid_unknown_fields=True):
     """`drain`: start no more tasks there; `resume`: start tasks again; `forget`: remove a lost agent."""
     agents: Annotated[list[str], Meta(min_length=1, max_length=1000)]
     """Names, or CLUSTER/NAME where clusters have agents of the same name."""
+    reason: Annotated[str, Meta(max_length=500)] = ""
+    """With `drain`: why, for people. Draining again with another reason changes it."""
 
 
 class AgentNames(Struct, frozen=True):
