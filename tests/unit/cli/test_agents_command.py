@@ -157,7 +157,12 @@ def test_one_agent_is_shown_with_its_tasks_and_why_it_was_drained(
 def test_an_agent_is_drained_with_a_reason(client: Any, spill: Callable[..., Any]) -> None:
     asked: list[tuple[object, ...]] = []
     client.resume = client.forget = None
-    client.drain = lambda *names, **how: asked.append((*names, how)) or list(names)
+
+    def noted(*names: str, **how: str) -> list[str]:
+        asked.append((*names, how))
+        return list(names)
+
+    client.drain = noted
     assert spill("agents", "drain", "n1", "--reason", "new disk").code == 0
     assert spill("agents", "drain", "n1").code == 0
     assert asked == [("n1", {"reason": "new disk"}), ("n1", {})]

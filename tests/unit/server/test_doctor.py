@@ -206,8 +206,13 @@ def test_bits_that_flipped_anywhere_cost_lines_and_never_the_command(data: Path)
 
 
 def test_pages_that_are_garbage_are_found_by_sqlite(data: Path) -> None:
+    connection = apsw.Connection(str(data / "spill.db"))
+    tables = connection.execute("SELECT pageno FROM dbstat WHERE name = 'sqlite_schema'").fetchall()
+    connection.close()
     whole = bytearray((data / "spill.db").read_bytes())
     for page in range(4, len(whole) // 4096):
+        if (page + 1,) in tables:  # without them, the store cannot be opened at all
+            continue
         whole[page * 4096 : page * 4096 + 200] = b"\xff" * 200
     (data / "spill.db").write_bytes(whole)
     assert "integrity" in {each.check for each in wrong(data)}

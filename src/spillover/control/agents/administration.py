@@ -16,7 +16,7 @@ async def act_on_agents(loop: Loop, action: AgentAction, who: str) -> AgentNames
     if action.reason and action.act != "drain":
         problem = FieldProblem("reason", "is for `drain` only; leave it out")
         raise CommandError(ErrorKind.INVALID, f"reason {problem.message}", [problem])
-    reason = plain(action.reason)
+    reason = plain(" ".join(action.reason.split()))
     replies = await loop.propose(*[_proposal(action.act, node, who, reason) for node in nodes])
     for reply in replies:
         if isinstance(reply, Refusal):
