@@ -103,7 +103,7 @@ class BreakEven:
             if each.job in tried and limits[each.job] <= soonest
         ]
         gone = {each.job: None for each in hopeless}
-        if all(each in gone for each in outlook.fresh):
+        if gone.keys() >= outlook.fresh.keys():
             return hopeless  # nothing has changed for jobs that waited before
         others = [each for each in outlook.queue if each.job not in gone]
         forecast = booked_latecomers if outlook.reservations else latecomers

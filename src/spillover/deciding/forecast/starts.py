@@ -327,7 +327,7 @@ class _Replay:
         groups = gained[0] if len(gained) == 1 else [each for groups in gained for each in groups]
         gained.clear()
         first = groups[0].machines[0] if groups else None
-        if first is not None and _is_alone(groups):
+        if first is not None and (len(groups) == len(groups[0].machines) == 1 or _is_alone(groups)):
             # Usually one job has ended. Reading its machine once saves a call for every shape at every end.
             cluster, free = groups[0].cluster, future.free(first)
             if not first.ready:
@@ -396,8 +396,6 @@ def _head(waiting: deque[_Waiting]) -> _Waiting | None:
 
 
 def _is_alone(groups: Sequence[Group]) -> bool:
-    """Return whether all groups are on the same single machine."""
+    """Return whether all groups are on the same single machine, as if several jobs of a small cluster end."""
     first = groups[0].machines
-    if len(groups) == 1:
-        return len(first) == 1  # as after most ends
     return all(len(each.machines) == 1 and each.machines[0] is first[0] for each in groups)
