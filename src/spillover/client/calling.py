@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from os import PathLike
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from spillover.client import asks, transfers
 from spillover.client.asks import ask
@@ -21,6 +21,9 @@ from spillover.ports.blobs import digest_of
 from spillover.wire import endpoints
 from spillover.wire.items import MAGIC, pack_items
 from spillover.wire.parameters import OfJob
+
+if TYPE_CHECKING:
+    from spillover.client.earlier import EarlierCalls
 
 INLINE: Final = 64 << 10
 """Most bytes of arguments inside a job; larger ones become a blob."""
@@ -81,13 +84,14 @@ def a_call(
     options: CallOptions | None,
 ) -> Parcel:
     """Return the job of one call."""
-    label = label_of(name_of(function), tuple(args), kwargs)
-    arguments = _pickled((tuple(args), dict(kwargs))) if args or kwargs else b""
+    label, calls = label_of(name_of(function), tuple(args), kwargs), _earlier_calls()
+    arguments = calls.pickled((tuple(args), dict(kwargs))) if args or kwargs else b""
     if len(arguments) <= INLINE:
-        return _parcel(function, arguments, None, None, options)._replace(label=label)
+        return _parcel(function, arguments, None, None, calls.jobs, options)._replace(label=label)
     # Pass large arguments as the only item of a job that is not an array.
-    common = _pickled(((), dict(kwargs))) if kwargs else b""
-    return _parcel(function, common, [_pickled(args)], None, options)._replace(label=label)
+    common = calls.pickled(((), dict(kwargs))) if kwargs else b""
+    item = calls.pickled(tuple(args))
+    return _parcel(function, common, [item], None, calls.jobs, options)._replace(label=label)
 
 
 def a_map(
@@ -97,11 +101,12 @@ def a_map(
     options: CallOptions | None,
 ) -> tuple[Parcel | None, int]:
     """Return the array of many calls, and its size; None if there are no items."""
-    pickled = [_pickled(item) for item in items]
+    calls = _earlier_calls()
+    pickled = [calls.pickled(item) for item in items]
     if not pickled:
         return None, 0
-    arguments = _pickled(((), dict(kwargs))) if kwargs else b""
-    parcel = _parcel(function, arguments, pickled, f"0-{len(pickled) - 1}", options)
+    arguments = calls.pickled(((), dict(kwargs))) if kwargs else b""
+    parcel = _parcel(function, arguments, pickled, f"0-{len(pickled) - 1}", calls.jobs, options)
     return parcel._replace(label=name_of(function)), len(pickled)
 
 
@@ -110,6 +115,7 @@ def _parcel(
     arguments: bytes,
     items: list[bytes] | None,
     array: str | None,
+    earlier: list[str],
     options: CallOptions | None,
 ) -> Parcel:
     """Return the job of a pickled function."""
@@ -124,6 +130,8 @@ def _parcel(
         packed = pack_items(items)
         python["items"] = digest_of(packed)
         blobs[python["items"]] = packed
+    if earlier:
+        python["values"] = earlier
     name = clean_name(name_of(function))
     fields: dict[str, Any] = {"name": name, "key": f"call-{uuid.uuid4().hex}", **(options or {})}
     fields["python"] = python
@@ -141,6 +149,13 @@ def name_of(function: Callable[..., object]) -> str:
     """Return the name of a function; of a partial one, that of the function in it."""
     name = getattr(getattr(function, "func", function), "__name__", type(function).__name__)
     return str(name).strip("<>")
+
+
+def _earlier_calls() -> "EarlierCalls":
+    """Return what pickles the arguments of calls."""
+    from spillover.client.earlier import EarlierCalls  # noqa: PLC0415 - only needed for calls of functions
+
+    return EarlierCalls()
 
 
 def _pickled(value: object) -> bytes:

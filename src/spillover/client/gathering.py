@@ -5,6 +5,7 @@ import time
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from spillover.client import asks
 from spillover.client.asks import Ask, ask
@@ -22,6 +23,8 @@ from spillover.wire.parameters import OfJob
 
 POLL: Final = 30.0
 """Seconds that one request waits for results."""
+MOST_CAUSES: Final = 20
+"""Most steps back in a graph of calls to find the one that failed first."""
 REASON: Final = 5.0
 """Seconds to ask why a call has not ended yet."""
 MOST_RANGES: Final = 2_000
@@ -136,6 +139,10 @@ class Gathering:
         result = yield from self.ended(index, timeout)
         if result is None:
             raise (yield from self.late(index))
+        if result.reason is not None and result.reason.code == "dependency_failed":
+            cause = yield from _cause_of(str(result.reason.details.get("job")))
+            reason = structs.replace(result.reason, message=f"{result.reason.message}{cause}")
+            return Outcome(structs.replace(result, reason=reason), result.value)
         if result.value_digest is None:
             return Outcome(result, result.value)
         pieces: list[bytes] = []
@@ -176,6 +183,22 @@ class Endings:
     def _untold(self) -> list[int]:
         """Return the indexes of results that were not returned yet, also those that others fetched."""
         return sorted(self._gathering.results.keys() - self._told.keys())
+
+
+def _cause_of(job: str) -> Flow[str]:
+    """Return what the call raised that failed first of those that a call needed; empty if that is not known."""
+    for back in range(MOST_CAUSES):
+        try:
+            (result,) = (yield from asks.results(job, None, 0.0)).results
+        except (SpillError, ValueError):  # it is an array, or was deleted
+            return ""
+        reason = result.reason
+        if reason is None or reason.code != "dependency_failed":
+            error = error_of(result, result.value)
+            first = str(error).partition("\n")[0]
+            return f"{f', because of {job}' if back else ''}: {type(error).__name__}: {first}"
+        job = str(reason.details.get("job"))
+    return ""
 
 
 def outcome_of(result: ResultView, value: bytes | None) -> object:

@@ -33,6 +33,9 @@ class CallHandle(Shown):
         """Id of its job."""
         return self._gathering.id_of(self.index)
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a call cannot be pickled; as an argument of another call it becomes its value")
+
 
 class MapHandle(Shown):
     """Calls of one function for many items: one array of jobs."""

@@ -88,6 +88,16 @@ class Argv(Struct, frozen=True, tag="argv"):
     command: tuple[str, ...]
 
 
+class EarlierValue(Struct, frozen=True, array_like=True):
+    """What an earlier call returned, as an argument of a later one."""
+
+    job: str
+    """Its full id; that of a member for a call of a map."""
+    value: bytes = b""
+    digest: str = ""
+    """The value itself, or its blob. Both are empty in a spec: the server adds them when it sends the task."""
+
+
 class PythonCall(Struct, frozen=True, tag="python"):
     """A call of a module's function with plain data, or of a pickled function."""
 
@@ -103,6 +113,8 @@ class PythonCall(Struct, frozen=True, tag="python"):
     """Digest of the blob with items; each array member gets one before its other arguments. Empty if there are none."""
     first: int = 0
     """The index of the array member that gets the first item."""
+    values: tuple[EarlierValue, ...] = ()
+    """Values of earlier calls that its arguments and items refer to by their places here."""
 
 
 class Container(Struct, frozen=True, tag="container"):

@@ -21,6 +21,7 @@ from spillover.api.http.door import Door
 from spillover.api.http.serving import HttpBounds, serving
 from spillover.clusters.agents.hub import Hub
 from spillover.config.config import Address, Config, OnShutdown
+from spillover.control.agents.earlier import EarlierValues
 from spillover.control.agents.lease_sender import LeaseSender
 from spillover.control.agents.lease_terms import least_lost_after
 from spillover.control.agents.requests import AgentRequests
@@ -121,7 +122,9 @@ class Server:
         )
         self._files = FileKeeping(self.loop, self._specs, self._blobs, config.retention.jobs)
         self._archiving = Archiving(self.loop, store.archive, self._files.keep)
-        self._lease_sender = LeaseSender(self.loop, self._hub, self._specs, tickets)
+        self._lease_sender = LeaseSender(
+            self.loop, self._hub, self._specs, tickets, EarlierValues(self.loop, store.archive, self._blobs)
+        )
         self._gauge = _gauge_of(config, self._clock)
         drivers = Drivers()
         self._clusters = OpenClusters(

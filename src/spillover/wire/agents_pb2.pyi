@@ -286,20 +286,30 @@ class Argv(_message.Message):
     def __init__(self, words: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PythonCall(_message.Message):
-    __slots__ = ("call", "args", "function", "arguments", "items", "first")
+    __slots__ = ("call", "args", "function", "arguments", "items", "first", "values")
     CALL_FIELD_NUMBER: _ClassVar[int]
     ARGS_FIELD_NUMBER: _ClassVar[int]
     FUNCTION_FIELD_NUMBER: _ClassVar[int]
     ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
     call: str
     args: bytes
     function: str
     arguments: bytes
     items: str
     first: int
-    def __init__(self, call: _Optional[str] = ..., args: _Optional[bytes] = ..., function: _Optional[str] = ..., arguments: _Optional[bytes] = ..., items: _Optional[str] = ..., first: _Optional[int] = ...) -> None: ...
+    values: _containers.RepeatedCompositeFieldContainer[EarlierValue]
+    def __init__(self, call: _Optional[str] = ..., args: _Optional[bytes] = ..., function: _Optional[str] = ..., arguments: _Optional[bytes] = ..., items: _Optional[str] = ..., first: _Optional[int] = ..., values: _Optional[_Iterable[_Union[EarlierValue, _Mapping]]] = ...) -> None: ...
+
+class EarlierValue(_message.Message):
+    __slots__ = ("value", "digest")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    value: bytes
+    digest: str
+    def __init__(self, value: _Optional[bytes] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class Container(_message.Message):
     __slots__ = ("image", "command", "manifest")

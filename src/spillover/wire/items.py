@@ -6,6 +6,8 @@ from typing import Final
 
 MAGIC: Final = b"spillover-function 1 "
 """Start of a pickled function; the Python version that pickled it and a newline follow."""
+MARK: Final = "spillover.client.earlier", "earlier"
+"""The name by which pickled arguments refer to what an earlier call returned, with its place in `values`."""
 _COUNT = struct.Struct("<Q")
 
 

@@ -67,6 +67,13 @@ class PythonDoc(Struct, frozen=True, forbid_unknown_fields=True):
     first: Annotated[
         int, Meta(ge=0, le=2**31, description="Index of the member that gets the first item.")
     ] = 0
+    values: Annotated[
+        list[str],
+        Meta(
+            max_length=10_000,
+            description="Full ids of earlier calls whose return values the arguments refer to; the client fills them in. The call runs after them.",
+        ),
+    ] = field(default_factory=list)
 
 
 class ContainerDoc(Struct, frozen=True, forbid_unknown_fields=True):

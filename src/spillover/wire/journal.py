@@ -87,6 +87,9 @@ def spec_identity(body: bytes) -> bytes:
             values.pop()
     for name in [name for name, value in plain.items() if name not in _SPEC_OF_0_4 and not value]:
         del plain[name]
+    for each in (plain["work"], *(group["work"] for group in plain.get("groups", ()))):
+        if not each.get("values"):
+            each.pop("values", None)
     return hashlib.blake2b(_encoder.encode(plain), digest_size=16).digest()
 
 

@@ -141,6 +141,7 @@ def task_out(
                     arguments=work.arguments,
                     items=work.items,
                     first=work.first,
+                    values=[pb.EarlierValue(value=each.value, digest=each.digest) for each in work.values],
                 )
             )
     return task

@@ -4,14 +4,19 @@ import pickle
 import sys
 from typing import Any
 
+import msgspec
 import pytest
 
 from spillover.agent.runners.outcomes import RunnerCannotRun, failure, trace_of
 from spillover.client.calling import INLINE, a_call, a_map
 from spillover.client.errors import CallFailed, RemoteError
 from spillover.client.gathering import MOST_RANGES, Gathering, error_of, outcome_of
-from spillover.forms.jobs.reading import BadForm, read_jobs
+from spillover.client.handles import Call
+from spillover.client.synchronous.calls import Map
+from spillover.client.synchronous.client import Client
+from spillover.forms.jobs.reading import BadForm, read_jobs, to_doc
 from spillover.model import ranges
+from spillover.model.job import PythonCall
 from spillover.wire.api import ReasonView, ResultPage, ResultView
 from spillover.wire.items import MAGIC
 
@@ -174,6 +179,8 @@ def test_a_call_without_a_value_says_why() -> None:
         ("{function: abc}", "is not a SHA-256"),
         ('{call: "m:f", items: "' + "a" * 64 + '"}', "is only allowed with `function`"),
         ('{function: "' + "a" * 64 + '", args: [1]}', "is only allowed with `call`"),
+        ('{function: "' + "a" * 64 + '", values: [prepare]}', "is not the full id of a job"),
+        ('{call: "m:f", values: [aaaaaaaaaaaa]}', "is only allowed with `function`"),
     ],
 )
 def test_what_a_job_file_says_of_calls_is_checked(python: str, said: str) -> None:
@@ -188,3 +195,28 @@ def test_a_map_may_limit_how_many_of_its_calls_run_at_a_time() -> None:
     assert parcel is not None
     assert (parcel.doc["spec"]["array"], parcel.doc["spec"]["hold"]) == ("0-1%1", True)
     assert "at_a_time" not in parcel.doc["spec"]
+
+
+def test_a_call_runs_after_the_calls_in_its_arguments() -> None:
+    runs = Map[int](Client("http://127.0.0.1:1", "token")._behind, Gathering("bbbbbbbbbbbb", 2))
+    one = Call[int](Client("http://127.0.0.1:1", "token")._behind, Gathering("aaaaaaaaaaaa", None))
+    parcel = a_call(print, ([one, {"b": runs}],), {"end": one}, {"workdir": "/"})
+    (form,) = read_jobs(msgspec.json.encode(parcel.doc), "job.json")
+    assert isinstance(form.spec.work, PythonCall)
+    assert [each.job for each in form.spec.work.values] == [
+        "aaaaaaaaaaaa",
+        "bbbbbbbbbbbb.0",
+        "bbbbbbbbbbbb.1",
+    ]
+    assert [(each.ref, each.on) for each in form.after] == [
+        ("aaaaaaaaaaaa", "success"),
+        ("bbbbbbbbbbbb", "success"),
+    ]
+    assert to_doc(form)["spec"]["python"]["values"] == parcel.doc["spec"]["python"]["values"]
+
+
+def test_a_call_names_a_bounded_number_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spillover.client.earlier.MOST", 3)
+    runs = Map[int](Client("http://127.0.0.1:1", "token")._behind, Gathering("bbbbbbbbbbbb", 4))
+    with pytest.raises(ValueError, match="refer to more than 3 calls"):
+        a_call(print, (runs,), {}, None)

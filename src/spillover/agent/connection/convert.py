@@ -23,7 +23,7 @@ from spillover.core.proposals import Outcome, Verdict, Yield
 from spillover.model.files import File
 from spillover.model.ids import JobId, is_job_id
 from spillover.model.inside import Granted, Inside, held_with
-from spillover.model.job import Argv, Container, PythonCall, Shell, Work
+from spillover.model.job import Argv, Container, EarlierValue, PythonCall, Shell, Work
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE
 from spillover.wire import agents_pb2 as pb
@@ -171,7 +171,10 @@ def _work_in(task: pb.Task) -> Work:
                 args: list[object] = msgspec.json.decode(call.args or b"[]", type=list)
             except msgspec.DecodeError as error:
                 raise InvalidMessage(f"the server sent arguments that are not JSON: {error}") from None
-            return PythonCall(call.call, tuple(args), call.function, call.arguments, call.items, call.first)
+            values = tuple([EarlierValue("", each.value, each.digest) for each in call.values])
+            return PythonCall(
+                call.call, tuple(args), call.function, call.arguments, call.items, call.first, values
+            )
         case "container":
             it = task.container
             return Container(it.image, tuple(it.command), it.manifest.decode() or None)

@@ -324,4 +324,5 @@ def _digests(task: pb.Task) -> list[str]:
         needed.append(task.saved)
     if task.WhichOneof("work") == "python":
         needed += [digest for digest in (task.python.function, task.python.items) if digest]
+        needed += [each.digest for each in task.python.values if each.digest]
     return list(dict.fromkeys(needed))

@@ -32,9 +32,9 @@ class Contexts:
         """Fetch the files of a call and return its context; raise Unfetched if a file is unavailable."""
         held = AsyncExitStack()
         try:
-            function, items = [
+            function, items, *values = [
                 str(await held.enter_async_context(self._files.held(digest))) if digest else ""
-                for digest in (python.function, python.items)
+                for digest in (python.function, python.items, *(each.digest for each in python.values))
             ]
         except BaseException:
             await held.aclose()
@@ -44,7 +44,9 @@ class Contexts:
             await held.aclose()
             return known
         args = msgspec.json.encode(python.args)
-        context = (python.call, args, function, python.arguments, items, python.first)
+        # Each value is its path, or the value itself.
+        earlier = [path or each.value for path, each in zip(values, python.values, strict=True)]
+        context = (python.call, args, function, python.arguments, items, python.first, earlier)
         self._known[id(python)] = (python, context, held)
         while len(self._known) > MOST:
             await self._known.pop(next(iter(self._known)))[2].aclose()

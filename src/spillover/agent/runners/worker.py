@@ -14,7 +14,7 @@ this process dies, the agent knows which call was running, which are done, and w
 Output goes to spool files, as in the nursery. A file gets the name of its call when the call ended with output, or when
 a reader asks for it earlier. Otherwise the next call uses the same file.
 
-The agent sends calls: `(CONTEXT, number, call, args, function, arguments, items, first)`, `(CALL, key, context, job,
+The agent sends calls: `(CONTEXT, number, call, args, function, arguments, items, first, values)`, `(CALL, key, context, job,
 attempt, index, stem)`, `(FORGET, contexts)`; and orders: `(DROP, keys)`, `(STOP, key)`, `(TELL, (key, signal))`, `(NAME, key)`. The worker sends
 records on the first connection: `(key, code, at, ran, cpu, peak, value, file, last)`; and answers on the second:
 `(DROPPED, keys)`, `(NAMED, key)`.
@@ -25,6 +25,7 @@ records on the first connection: `(key, code, at, ran, cpu, peak, value, file, l
 
 import contextlib
 import ctypes
+import io
 import marshal
 import mmap
 import os
@@ -67,7 +68,7 @@ from spillover.agent.runners.outcomes import (
     pickled,
     trace_of,
 )
-from spillover.wire.items import MAGIC, Items
+from spillover.wire.items import MAGIC, MARK, Items
 
 INLINE: Final = 16 << 10
 """Most bytes of a value inside a result. A larger one goes into a file."""
@@ -83,10 +84,17 @@ _SPOOL_FLAGS: Final = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_TRUNC
 class _Context:
     """What the calls of one job have in common."""
 
-    __slots__ = ("args", "arguments", "call", "first", "function", "items")
+    __slots__ = ("args", "arguments", "call", "first", "function", "items", "values")
 
     def __init__(
-        self, call: str, args: bytes, function: str, arguments: bytes, items: str, first: int
+        self,
+        call: str,
+        args: bytes,
+        function: str,
+        arguments: bytes,
+        items: str,
+        first: int,
+        values: list[bytes | str],
     ) -> None:
         self.call = call
         self.args = args
@@ -94,6 +102,8 @@ class _Context:
         self.arguments = arguments
         self.items = items
         self.first = first
+        self.values = values
+        """What earlier calls returned: encoded, or the path of a file with that."""
 
 
 class Worker:
@@ -253,12 +263,13 @@ class Worker:
             args: tuple[Any, ...] = ()
             kwargs: dict[str, Any] = {}
             if context.arguments:
-                args, kwargs = _unpickled(context.arguments, "arguments")
+                args, kwargs = _unpickled(context.arguments, "arguments", context.values)
             if context.items:
                 items = self._items.get(context.items)
                 if items is None:
                     items = self._items[context.items] = Items(context.items)
-                args = (*_unpickled(items[index - context.first if index >= 0 else 0], "arguments"), *args)
+                item = items[index - context.first if index >= 0 else 0]
+                args = (*_unpickled(item, "arguments", context.values), *args)
             value = function(*args, **kwargs)
         if type(value) is CoroutineType:
             import asyncio  # noqa: PLC0415 - few functions need it
@@ -278,7 +289,7 @@ class Worker:
                 f"the function was pickled by Python {version}, but the agent calls it with {ours}; "
                 "start the agent with --python PATH of the same version"
             )
-        function = _unpickled(body, "function")
+        function = _unpickled(body, "function", [])
         if len(self._functions) >= MOST_FUNCTIONS:
             self._functions.pop(next(iter(self._functions)))
         self._functions[path] = function
@@ -382,10 +393,36 @@ class Worker:
         os._exit(0)  # the agent is gone
 
 
-def _unpickled(data: bytes, what: str) -> Any:
+class _Later(pickle.Unpickler):
+    """Unpickles arguments, with the values of earlier calls in the places where the caller gave the calls."""
+
+    def __init__(self, data: bytes, values: list[bytes | str]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._values = values
+        self._known: dict[int, Any] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what a name means; that of a mark is the value that belongs there."""
+        return self._earlier if (module, name) == MARK else super().find_class(module, name)
+
+    def _earlier(self, at: int | list[int]) -> Any:
+        """Return the value of a call, or of all calls of a map."""
+        if isinstance(at, list):
+            return [self._earlier(each) for each in at]
+        if at not in self._known:
+            data = self._values[at]
+            if isinstance(data, str):
+                with open(data, "rb") as file:
+                    data = file.read()
+            plain = not data.startswith(b"\x80")
+            self._known[at] = from_json(data) if plain else _unpickled(data, "value of an earlier call", [])
+        return self._known[at]
+
+
+def _unpickled(data: bytes, what: str, values: list[bytes | str]) -> Any:
     """Unpickle the function or the arguments of a call; raise RunnerCannotRun if this interpreter lacks the code."""
     try:
-        return pickle.loads(data)  # noqa: S301 - users who may submit may run any code
+        return _Later(data, values).load() if values else pickle.loads(data)  # noqa: S301 - users who may submit may run any code
     except ModuleNotFoundError as error:
         raise RunnerCannotRun(
             f"{error}; {sys.executable} must have the packages for the {what} of the call; install them "

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import structlog
 from msgspec.structs import replace
 
+from spillover.control.agents.earlier import EarlierValues, Missing
 from spillover.control.agents.tickets import Tickets
 from spillover.control.live.loop import RETRY, Loop
 from spillover.control.live.specs import Specs
@@ -39,7 +40,7 @@ from spillover.core.records.jobs import Job, Placed, Running
 from spillover.model.hosts import is_loopback
 from spillover.model.ids import ClusterName, JobId, NodeKey, member_id
 from spillover.model.inside import Granted
-from spillover.model.job import JobSpec
+from spillover.model.job import JobSpec, PythonCall
 from spillover.model.topology import Level
 from spillover.ports.cluster import Agents, Peer, Start, Unsendable
 from spillover.ports.commands import CommandError
@@ -73,11 +74,20 @@ class _Grant(NamedTuple):
 class LeaseSender:
     """Turns durable events into messages, in their order."""
 
-    def __init__(self, loop: Loop, agents: Agents, specs: Specs, tickets: Tickets | None = None) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        agents: Agents,
+        specs: Specs,
+        tickets: Tickets | None = None,
+        earlier: EarlierValues | None = None,
+    ) -> None:
         self._loop = loop
         self._tickets = tickets or Tickets()
         self._agents = agents
         self._specs = specs
+        self._earlier = earlier
+        """None if calls cannot refer to earlier ones."""
         self._incarnations: dict[str, int] = {}
         self._grants: list[_Grant] = []
         self._failed: list[Result] = []
@@ -224,12 +234,14 @@ class LeaseSender:
     async def _hand_out(self, grants: list[_Grant]) -> None:
         """Send leases with their specs to their agents."""
         specs = await self._specs.get([grant.spec for grant in grants])
+        missing = await self._fill(specs)
         if not self._loop.leads():
             raise self._loop.unavailable()
         starts: dict[tuple[str, int], list[Start]] = {}
         for grant in grants:
             if grant.spec not in specs:
-                self._fail(grant.node, Unsendable(grant.lease, "its spec is missing from the store"))
+                why = missing.get(grant.spec, "its spec is missing from the store")
+                self._fail(grant.node, Unsendable(grant.lease, why))
                 self._loop.aside.done(WORK, grant.lease.job)
                 continue
             try:
@@ -245,6 +257,19 @@ class LeaseSender:
         for (node, incarnation), each in starts.items():
             for unsendable in self._agents.start(node, incarnation, each):
                 self._fail(node, unsendable)
+
+    async def _fill(self, specs: dict[bytes, JobSpec]) -> dict[bytes, str]:
+        """Add values of earlier calls to specs, and remove specs without theirs; return the reasons."""
+        missing: dict[bytes, str] = {}
+        if self._earlier is not None:
+            for digest, spec in list(specs.items()):
+                if type(spec.work) is PythonCall and spec.work.values:
+                    try:
+                        specs[digest] = await self._earlier.filled(spec)
+                    except Missing as error:
+                        missing[digest] = str(error)
+                        del specs[digest]
+        return missing
 
     def _peer(self, grant: _Grant) -> Peer | None:
         """Return the agent from which to fetch the task of a moved lease; None if the server must send it."""
@@ -262,6 +287,7 @@ class LeaseSender:
     async def starts(self, jobs: Sequence[Job]) -> list[Start]:
         """Return what placed jobs run, for their agent or driver."""
         specs = await self._specs.get([job.spec for job in jobs])
+        await self._fill(specs)
         return [
             Start(
                 job.lease,

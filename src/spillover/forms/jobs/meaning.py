@@ -119,7 +119,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         check_name(doc.reservation, ("spec", "reservation"), found)
         shape = replace(shape, reservation=doc.reservation)
     terms = _terms(doc, found, shape)
-    after = tuple(_after(doc, found)) if doc.after else ()
+    after = tuple(_after(doc, found)) if doc.after or doc.python is not None else ()
     deadline = _time(doc.deadline, "deadline", found)
     not_before = _time(doc.not_before, "not_before", found)
     if deadline is not None and not_before is not None and not_before >= deadline:
@@ -373,6 +373,10 @@ def _after(doc: SpecDoc, found: Findings) -> list[AfterRef]:
         elif ref in seen:
             found.add(("spec", "after", at), f"lists {shown(ref)} twice; remove one")
         seen[ref] = AfterRef(ref, on)
+    for job in doc.python.values if doc.python is not None else ():
+        # A member is not a job that others can wait for before it is placed, so wait for its array.
+        ref = job.partition(".")[0]
+        seen[ref] = AfterRef(ref, On.SUCCESS)
     return list(seen.values())
 
 

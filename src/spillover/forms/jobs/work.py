@@ -7,7 +7,7 @@ import msgspec
 
 from spillover.forms.problems import Findings, Path, shown
 from spillover.model.files import is_digest
-from spillover.model.job import Argv, Container, PythonCall, Shell, Work
+from spillover.model.job import Argv, Container, EarlierValue, PythonCall, Shell, Work
 from spillover.wire.jobfile import ContainerDoc, GroupDoc, PythonDoc, SpecDoc
 
 WORKS: Final = ("run", "command", "python", "container")
@@ -19,6 +19,7 @@ MOST_WORD: Final = 131_071
 MOST_DEPTH: Final = 64
 """Most levels of nesting."""
 
+_FULL_ID: Final = re.compile(r"[a-z2-7]{12}(?:\.[0-9]{1,10})?", re.ASCII)
 _CALL = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 
@@ -144,10 +145,24 @@ def _python(doc: PythonDoc, found: Findings, path: Path) -> Work:
     for name, digest in (("function", doc.function), ("items", doc.items)):
         if digest is not None and not is_digest(digest):
             found.add((*path, name), f"{shown(digest)} is not a SHA-256; write 64 hexadecimal digits")
+    if doc.values:
+        _check_values(doc, (*path, "values"), len(path) > 2, found)
     check_plain(doc.args, (*path, "args"), found)
+    values = tuple([EarlierValue(each) for each in doc.values])
     return PythonCall(
-        doc.call or "", tuple(doc.args), doc.function or "", doc.arguments, doc.items or "", doc.first
+        doc.call or "", tuple(doc.args), doc.function or "", doc.arguments, doc.items or "", doc.first, values
     )
+
+
+def _check_values(doc: PythonDoc, path: Path, grouped: bool, found: Findings) -> None:
+    """Check the earlier calls whose values a call gets."""
+    if doc.function is None:
+        found.add(path, "is only allowed with `function`")
+    elif grouped:
+        found.add(path, "is not allowed in groups")
+    for at, each in enumerate(doc.values):
+        if _FULL_ID.fullmatch(each) is None:
+            found.add((*path, at), f"{shown(each)} is not the full id of a job")
 
 
 def _container(doc: ContainerDoc, found: Findings, path: Path) -> Work:

@@ -115,6 +115,8 @@ def _python(work: PythonCall) -> dict[str, Any]:
         python["arguments"] = b64encode(work.arguments).decode()
     if work.items:
         python |= {"items": work.items, "first": work.first}
+    if work.values:
+        python["values"] = [each.job for each in work.values]
     return python
 
 
