@@ -121,9 +121,10 @@ class _Hub(Hub):
         terms: LeaseTerms = FIRST_TERMS,
         address: str = "",
         abilities: Sequence[str] = (),
+        version: str = "",
     ) -> None:
         """See Hub."""
-        super().open(node, incarnation, monotonic, peer, life, terms, address, abilities)
+        super().open(node, incarnation, monotonic, peer, life, terms, address, abilities, version)
         self._checks.names.opened(incarnation, life)
 
 
