@@ -24,3 +24,9 @@ def test_no_job_is_lost_or_runs_twice_and_what_is_paid_was_held(seed: int) -> No
 @pytest.mark.parametrize("seed", few_of(10, SEEDS))
 def test_the_same_holds_for_whole_clusters_and_no_node_with_a_task_is_dropped(seed: int) -> None:
     ClustersStory(seed, load).play()
+
+
+@pytest.mark.parametrize("seed", [70010, 70376, 80199, 80377])
+def test_whole_clusters_whose_stories_once_found_bugs(seed: int) -> None:
+    """One failed and was kept again and again, one had few empty nodes for a gang, and two grew while they shrank."""
+    ClustersStory(seed, load).play()

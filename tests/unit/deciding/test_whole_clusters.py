@@ -13,6 +13,7 @@ from spillover.core.records.machines import RentedMachine
 from spillover.deciding.explain.explain import reason_of
 from spillover.deciding.explain.feasibility import too_large
 from spillover.deciding.renting import plan
+from spillover.deciding.renting.clusters import SETTLED
 from spillover.deciding.replay import Replay
 from spillover.model.budget import Per
 from spillover.model.cluster import Billing, ClusterHealth, ClusterSpec, Leave, Price, Role, pool_price
@@ -22,7 +23,7 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.pools import MachineId, MachineState, Offer, Pool, PoolBudget
 from spillover.model.reasons import GangTooBig
 from spillover.model.resources import Resources
-from spillover.model.units import HOUR, MINUTE, MONEY
+from spillover.model.units import HOUR, MINUTE, MONEY, SECOND
 from spillover.model.where import Where
 from spillover.policies.loading import load
 from spillover.testing.builders import JobBuilder, a_job
@@ -161,6 +162,35 @@ def test_a_gang_that_fits_lets_the_cluster_grow_once() -> None:
     assert w.where("gang") is not None
 
 
+def test_a_gang_uses_the_empty_nodes_of_a_cluster_that_grows_for_it() -> None:
+    w = world(replace(OFFER, least=2), max=1)
+    w.submit(rented("a"))
+    up(w, 2)
+    w.finish("a")
+    w.submit(rented("gang").tasks(4))
+    assert [(each.nodes, each.job) for each in w.happened(ClusterSized)] == [(4, "gang")]
+    nodes(w, *[f"burst-1-n{number}" for number in range(4)])
+    assert "gang" in w.placed()
+
+
+def test_one_drained_cluster_is_kept_for_a_gang_and_the_others_end() -> None:
+    w = world(replace(OFFER, least=2))
+    w.submit(*[rented(f"a{number}") for number in range(8)])
+    assert ordered(w) == [("burst-1", 4), ("burst-2", 4)]
+    for cluster in (FIRST, ClusterName("burst-2")):
+        up(w, 4, cluster)
+    for number in range(8):
+        w.finish(f"a{number}")
+    for _ in range(3600):
+        if {state_of(w, each) for each in (FIRST, ClusterName("burst-2"))} == {MachineState.DRAINING}:
+            break
+        w.wait(seconds=1)
+    w.submit(rented("gang").tasks(4))
+    w.wait(seconds=60)
+    assert state_of(w) is MachineState.READY
+    assert state_of(w, ClusterName("burst-2")) is MachineState.ENDING
+
+
 def test_a_gang_larger_than_any_cluster_is_refused_at_once() -> None:
     w = world()
     shape = rented("gang").tasks(5).spec().shape
@@ -218,7 +248,11 @@ def test_a_node_that_is_to_be_dropped_gets_no_more_tasks() -> None:
     assert not w.engine.index.capacity[FIRST].by_name[node].ready
     w.submit(rented("c"))
     again = list(w.happened(ClusterSized))[-1]
-    assert (again.nodes, again.drop) == (2, ()), "its place is wanted again"
+    assert (again.nodes, again.drop) == (2, (node,)), "the provider may have been told already"
+    assert w.where("c") is None
+    w.wait(seconds=SETTLED / SECOND)
+    again = list(w.happened(ClusterSized))[-1]
+    assert (again.nodes, again.drop) == (2, ()), "it was not told in time"
     assert w.where("c") == f"burst-1/{node}"
 
 

@@ -6,7 +6,7 @@ a cluster that is there or coming, and only then in a new cluster. A gang gets a
 were empty for as long as it pays are dropped, and a cluster without jobs is given back like a machine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,8 +24,10 @@ from spillover.deciding.renting.offers import OpenOffer
 from spillover.model.cluster import ClusterHealth, ClusterSpec, billed
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.pools import MachineState, Pool, machine_id
-from spillover.model.units import FOREVER
+from spillover.model.units import FOREVER, MINUTE
 
+SETTLED = 2 * MINUTE
+"""How long after a cluster grew calls may be under way that name nodes to drop."""
 _GROWING = (MachineState.WANTED, MachineState.BOOTING, MachineState.READY)
 
 
@@ -69,8 +71,11 @@ class ClusterPlanner:
         money: dict[ClusterName, PoolMoney],
         numbers: int,
         now: int,
+        needed: Mapping[str, None],
     ) -> None:
         self._state = state
+        self._needed = needed
+        """Names of the nodes that jobs are about to take."""
         self._offers = [each for each in offers if each.offer.nodes]
         self._left = left
         """How many more clusters each template may order."""
@@ -151,14 +156,16 @@ class ClusterPlanner:
             return True  # they were ordered already
         needed = {each: each.machines_for(shape) for each in self._admitting(demand)}
         sites = [
-            site
+            (site, more)
             for site in self._sites
-            if (count := needed.get(site.offer, 0)) and self._may_grow(site, count)
+            if (count := needed.get(site.offer, 0))
+            and (more := count - self._empty_nodes(site)) > 0
+            and self._may_grow(site, more)
         ]
         if sites:
-            site = min(sites, key=lambda each: each.offer.offer.hour * needed[each.offer])
+            site, more = min(sites, key=lambda each: each[0].offer.offer.hour * each[1])
             site.gang = job
-            self._add(site, needed[site.offer], job)
+            self._add(site, more, job)
             site.added.clear()  # all of them are for the gang
             return True
         found = self._cheapest([(each, count) for each, count in needed.items() if count], demand.runs)
@@ -166,6 +173,13 @@ class ClusterPlanner:
             return False
         self._new(*found, demand.job).added.clear()
         return True
+
+    def _empty_nodes(self, site: _Site) -> int:
+        """Return how many nodes of a cluster have no tasks and are not about to get any, as far as this plan knows."""
+        if site.new or site.machine.state is not MachineState.READY or site.gang is not None:
+            return 0
+        nodes = self._state.nodes_of(site.machine.cluster_made)
+        return sum(not each.holding and not each.drained and each.name not in self._needed for each in nodes)
 
     # --- clusters
 
@@ -241,15 +255,11 @@ class ClusterPlanner:
             plan.events.append(MachinesWanted(spec.name, self._now, (wish,)))
             plan.join_by = min(plan.join_by, machine.join_by)
         else:
-            # Nodes that were to be dropped may stay after all: their places are wanted again.
-            going = dropping(self._state, machine)
-            drop = going[: max(0, len(going) - self._added_nodes(machine))]
+            # Nodes that are to be dropped do not stay: the provider may have been told already.
+            drop = dropping(self._state, machine)
             plan.events.append(_sized(machine, self._now, drop, site.gang))
         if site.hold is not None:
             plan.held.setdefault(spec.name, []).append(site.hold)
-
-    def _added_nodes(self, machine: RentedMachine) -> int:
-        return machine.nodes - self._state.machines[machine.id].nodes
 
 
 def has_failed(state: State, machine: RentedMachine) -> bool:
@@ -288,8 +298,18 @@ def shrink(
     for machine in machines:
         nodes = state.nodes_of(machine.cluster_made)
         spare = machine.nodes - max(1, machine.offer.least)
-        if machine.state is not MachineState.READY or spare <= 0 or len(nodes) != machine.nodes:
-            continue  # nothing to drop, or some come or go already
+        if machine.state is not MachineState.READY or len(nodes) != machine.nodes:
+            continue  # some come or go already
+        if dropping(state, machine):
+            # It has grown before it was told to drop these, unless that was just now, so they stay.
+            settled = machine.spans[-1].since + SETTLED
+            if now >= settled:
+                events.append(_sized(machine, now, ()))
+            else:
+                again = min(again, settled)
+            continue
+        if spare <= 0:
+            continue
         due = [
             (_leaves_at(state, spec, pool, machine, each, now), -each.number, each.name)
             for each in nodes

@@ -6,7 +6,7 @@ machines that nothing needs; and hold what the budgets of pools pay. It returns 
 events too, and the time at which it must run again although nothing happened.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from spillover.core.deciders import machines as deciders
@@ -86,7 +86,7 @@ class Renting:
         """Plan the machines of all pools."""
         demand, needed = self._demand()
         self._keep(demand)
-        self._order(demand)
+        self._order(demand, needed)
         for spec, _ in self._pools:
             self._give_back(spec, needed)
             self._shrink(spec, needed)
@@ -149,9 +149,10 @@ class Renting:
     def _keep(self, demand: Sequence[Demand]) -> None:
         """Keep drained machines that jobs could use, one machine for a job."""
         kept: dict[ClusterName, list[RentedMachine]] = {}
+        waiting = list(demand)
         for machine in [each for some in self._unsettled.values() for each in some] if demand else ():
             if machine.is_cluster:
-                self._keep_cluster(machine, demand)
+                self._keep_cluster(machine, waiting)
             elif machine.state is MachineState.DRAINING and machine.notice is None:
                 place = self._drained_place(machine)
                 user = (
@@ -168,8 +169,11 @@ class Renting:
             agents = [self._state.agents[each.key].name for each in machines]
             self.events += [AgentResumed(name, agent, self._now, POOL) for agent in agents]
 
-    def _keep_cluster(self, machine: RentedMachine, demand: Sequence[Demand]) -> None:
-        """Keep a whole cluster that the pool drained, if a job could use it. How many nodes it needs is planned next."""
+    def _keep_cluster(self, machine: RentedMachine, waiting: list[Demand]) -> None:
+        """Keep a whole cluster that the pool drained, if a job could use it that waits for no other one.
+
+        How many nodes it needs is planned next.
+        """
         spec = self._state.clusters.get(machine.cluster)
         life = self._state.lives.get(machine.cluster_made)
         if machine.state is not MachineState.DRAINING or spec is None or spec.pool is None:
@@ -181,7 +185,9 @@ class Renting:
         if self._state.pool(spec.name).paused or self._money[spec.name].runs_out(machine):
             return
         offer = OpenOffer(spec, spec.pool, self._state.pool(spec.name), machine.offer)
-        if any(each.count and offer.admits(each.job, safe=each.safe) for each in demand):
+        user = next((each for each in waiting if each.count and offer.admits(each.job, safe=each.safe)), None)
+        if user is not None:
+            waiting.remove(user)
             self._kept[machine.id] = None
             self.events.append(MachinesKept(spec.name, self._now, (machine.id,)))
             self.events += whole_clusters.resume(self._state, machine, self._now)
@@ -199,7 +205,7 @@ class Renting:
 
     # --- ordering
 
-    def _order(self, demand: Sequence[Demand]) -> None:
+    def _order(self, demand: Sequence[Demand], needed: Mapping[str, None]) -> None:
         """Order machines for jobs, and those that are always there."""
         left: dict[ClusterName, int] = {}
         together: dict[ClusterName, int] = {}
@@ -229,7 +235,7 @@ class Renting:
             self.events.append(MachinesWanted(name, self._now, wishes))
             self.again = min([self.again, *[wish.join_by for wish in wishes]])
         if whole:
-            planner = ClusterPlanner(self._state, whole, left, self._money, self._numbers, self._now)
+            planner = ClusterPlanner(self._state, whole, left, self._money, self._numbers, self._now, needed)
             self._order_clusters(planner.plan([each for each in demand if each.count], missing))
 
     def _order_clusters(self, plan: ClusterPlan) -> None:
