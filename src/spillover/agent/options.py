@@ -30,6 +30,8 @@ from spillover.ports.provider import Join
 from spillover.wire.tasks import MOST_QUEUE
 
 DEFAULT_QUEUE = 256
+ENVIRONMENTS = 20 << 30
+"""Default size of the cache of environments in bytes."""
 MOST_SOCKETS = 64
 IN_JOIN = ("server", "token_file", "ca", "name", "cluster")
 """Options that `--join` replaces."""
@@ -59,6 +61,10 @@ class AgentOptions(Struct, frozen=True):
     """Most bytes to keep of each output stream of a task."""
     cache: int = CACHE
     """Size of the cache of inputs in bytes."""
+    environments: dict[str, str] = {}
+    """Python environments by name: folders of virtual environments, or interpreters."""
+    environment_cache: int = ENVIRONMENTS
+    """Size of the cache of environments that it builds, in bytes."""
     devices: tuple[str, ...] = ()
     """Names of its GPUs, as many as its capacity has."""
     settings: dict[str, str] = {}
@@ -148,6 +154,19 @@ def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
         default="10Gi",
         metavar="SIZE",
         help="size of the cache of inputs",
+    )
+    parser.add_argument(
+        "--environment",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="Python environment for jobs that name it: the folder of a virtual environment, or an interpreter",
+    )
+    parser.add_argument(
+        "--environment-cache",
+        default="20Gi",
+        metavar="SIZE",
+        help="size of the cache of environments that the agent builds",
     )
     parser.add_argument("--python", metavar="PATH", help="interpreter for Python calls (default: this one)")
     parser.add_argument(
@@ -275,6 +294,13 @@ def read_options(
     ]
     limit = _quantity("--output-limit", given.output_limit, parse_memory, wrong, LEAST_LIMIT)
     cache = _quantity("--cache", given.cache, parse_memory, wrong)
+    built = _quantity("--environment-cache", given.environment_cache, parse_memory, wrong)
+    environments = dict(each.partition("=")[::2] for each in given.environment)
+    wrong += [
+        f"--environment {name}={path}: write NAME=PATH, where PATH is a virtual environment or an interpreter"
+        for name, path in environments.items()
+        if not is_name(name) or not path
+    ]
     drain = _quantity("--drain-timeout", given.drain_timeout, parse_duration, wrong)
     if not is_plain(given.address, MOST_ADDRESS) or " " in given.address:
         wrong.append(f"--address {given.address[:80]!r} is not a host name or an IP address")
@@ -314,6 +340,8 @@ def read_options(
         isolation=given.isolation,
         output_limit=limit,
         cache=cache,
+        environments=environments,
+        environment_cache=built,
         peers=peers,
         devices=devices,
         settings=settings,

@@ -17,6 +17,7 @@ from spillover.client.gathering import Gathering
 from spillover.client.showing import label_of
 from spillover.client.steps import Flow
 from spillover.forms.jobs.meaning import clean_name
+from spillover.model.admission import ENVIRONMENT
 from spillover.ports.blobs import digest_of
 from spillover.wire import endpoints
 from spillover.wire.items import MAGIC, pack_items
@@ -63,6 +64,7 @@ class CallOptions(TypedDict, total=False):
     hold: bool
     singleton: bool
     keep_state: bool
+    environment: dict[str, Any]
     at_a_time: int
     """Of a map: most calls that are placed at a time; without it all are."""
 
@@ -138,7 +140,8 @@ def _parcel(
     # What is pickled here can be read only by the same version.
     needs = list(fields.get("needs") or ())
     if not any(word.startswith("python:") for word in needs):
-        fields["needs"] = [*needs, f"python:{version}"]
+        named = (fields.get("environment") or {}).get("name")
+        fields["needs"] = [*needs, f"{ENVIRONMENT}{named}:{version}" if named else f"python:{version}"]
     at_a_time = fields.pop("at_a_time", None)
     if array is not None:
         fields["array"] = array if at_a_time is None else f"{array}%{at_a_time}"

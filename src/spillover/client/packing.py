@@ -10,6 +10,7 @@ from typing import Any
 from spillover.client.errors import Refused
 from spillover.forms.jobs.inputs import Unpacked
 from spillover.forms.jobs.matching import Folder, fixed
+from spillover.forms.jobs.on_agents import MOST_TEXT
 from spillover.model.files import MOST_FILES, PATH_RULE, clash, is_pattern, wrong_path
 from spillover.model.units import format_memory
 from spillover.ports.blobs import digest_of
@@ -50,7 +51,7 @@ def needs_packing(document: Mapping[str, Any]) -> bool:
     spec = document.get("spec")
     if not isinstance(spec, Mapping):
         return False
-    if _entry(spec.get("stdin")) is not None:
+    if _entry(spec.get("stdin")) is not None or _unread(spec):
         return True
     inputs = spec.get("inputs")
     return isinstance(inputs, list | tuple) and any(_entry(each) is not None for each in inputs)
@@ -74,6 +75,8 @@ def pack(documents: Sequence[dict[str, Any]], most: int) -> Packed:
             spec["inputs"] = _inputs(spec, f"{where}.inputs", most, seen, packed, problems)
         if (given := _entry(spec.get("stdin"))) is not None:
             spec["stdin"] = _stdin(spec, given, f"{where}.stdin", most, packed, problems)
+        if _unread(spec):
+            spec["environment"] = _environment(spec, f"{where}.environment.requirements", problems)
         packed.documents.append({**document, "spec": spec})
     problems.raise_if_any()
     return packed
@@ -121,6 +124,32 @@ def _inputs(
     elif (twice := clash(entry["path"] for entry in entries)) is not None:
         problems.add(where, f"{twice!r} would be written twice; rename one with `as`")
     return entries
+
+
+def _unread(spec: Mapping[str, Any]) -> bool:
+    """Return whether a job names a list of packages that was not read yet."""
+    asked = spec.get("environment")
+    if not isinstance(asked, Mapping) or asked.get("text") is not None:
+        return False
+    return isinstance(asked.get("requirements"), str | os.PathLike)
+
+
+def _environment(spec: Mapping[str, Any], where: str, problems: _Problems) -> dict[str, Any]:
+    """Return the environment of a job with the text of its list of packages."""
+    asked = dict(spec["environment"])
+    path = Path(spec.get("workdir") or ".") / asked["requirements"]
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_TEXT + 1)
+        asked |= {"requirements": str(asked["requirements"]), "text": data.decode()}
+    except OSError as error:
+        problems.add(where, f"{path}: {error.strerror or error}")
+    except UnicodeDecodeError:
+        problems.add(where, f"{path} is not UTF-8 text")
+    else:
+        if len(data) > MOST_TEXT:
+            problems.add(where, f"{path} is larger than {format_memory(MOST_TEXT)}, the maximum")
+    return asked
 
 
 def _stdin(

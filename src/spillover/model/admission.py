@@ -49,6 +49,10 @@ CONSTRAINTS: Final = "constraints"
 """Work with constraints on nodes; only agents support it. Pods have rules of their own in their manifest."""
 PYTHON: Final = "python"
 """The word for Python calls. `python:3.12` and the like are the words for those of one version."""
+ENVIRONMENT: Final = "environment:"
+"""What words for named environments of agents begin with."""
+REQUIREMENTS: Final = "requirements"
+"""The word of agents that build environments."""
 _PYTHONS: Final = frozenset(f"{PYTHON}:3.{minor}" for minor in range(8, 50))
 MOST_DIGITS: Final = 64
 """Longest number that labels are compared with; no label is longer."""

@@ -352,6 +352,17 @@ class GroupWork(Struct, frozen=True):
     """Variables in addition to those of the job."""
 
 
+class Environment(Struct, frozen=True):
+    """The Python environment of a job, on agents: one that they have by name, or one that they build."""
+
+    name: str = ""
+    """Of an environment of the agent; empty if it builds one."""
+    requirements: str = ""
+    """Name of the file that lists its packages, as written; empty for a named one."""
+    text: str | None = None
+    """The content of that file; None until the client has read it."""
+
+
 class JobSpec(Struct, frozen=True):
     """Everything that was submitted for one job or array."""
 
@@ -397,6 +408,8 @@ class JobSpec(Struct, frozen=True):
     """Nanoseconds before the walltime at which it comes."""
     keep_state: bool = False
     """Whether each task has a folder that later attempts get."""
+    environment: Environment | None = None
+    """The Python environment that its tasks run in; None is that of the agent."""
     stdin: File | None = None
     """What each of its tasks reads as standard input, from the start in each attempt; None is nothing."""
     terminal: bool = False

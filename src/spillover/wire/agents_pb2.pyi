@@ -201,7 +201,7 @@ class ListenRequest(_message.Message):
     def __init__(self, incarnation: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("shell", "argv", "python", "container", "env", "workdir", "resources", "walltime", "grace", "lost_after", "name", "inputs", "outputs", "outputs_limit", "tasks", "restarts", "stdout", "stderr", "append", "queue", "project", "array", "signal", "signal_before", "stdin", "keep_state", "state_limit", "saved", "terminal")
+    __slots__ = ("shell", "argv", "python", "container", "env", "workdir", "resources", "walltime", "grace", "lost_after", "name", "inputs", "outputs", "outputs_limit", "tasks", "restarts", "stdout", "stderr", "append", "queue", "project", "array", "signal", "signal_before", "stdin", "keep_state", "state_limit", "saved", "terminal", "environment")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -238,6 +238,7 @@ class Task(_message.Message):
     STATE_LIMIT_FIELD_NUMBER: _ClassVar[int]
     SAVED_FIELD_NUMBER: _ClassVar[int]
     TERMINAL_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     shell: str
     argv: Argv
     python: PythonCall
@@ -267,7 +268,16 @@ class Task(_message.Message):
     state_limit: int
     saved: str
     terminal: bool
-    def __init__(self, shell: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., python: _Optional[_Union[PythonCall, _Mapping]] = ..., container: _Optional[_Union[Container, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[int] = ..., grace: _Optional[int] = ..., lost_after: _Optional[int] = ..., name: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., outputs_limit: _Optional[int] = ..., tasks: _Optional[int] = ..., restarts: _Optional[bool] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., append: _Optional[bool] = ..., queue: _Optional[str] = ..., project: _Optional[str] = ..., array: _Optional[_Union[ArrayBounds, _Mapping]] = ..., signal: _Optional[str] = ..., signal_before: _Optional[int] = ..., stdin: _Optional[_Union[File, _Mapping]] = ..., keep_state: _Optional[bool] = ..., state_limit: _Optional[int] = ..., saved: _Optional[str] = ..., terminal: _Optional[bool] = ...) -> None: ...
+    environment: Environment
+    def __init__(self, shell: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., python: _Optional[_Union[PythonCall, _Mapping]] = ..., container: _Optional[_Union[Container, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[int] = ..., grace: _Optional[int] = ..., lost_after: _Optional[int] = ..., name: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., outputs_limit: _Optional[int] = ..., tasks: _Optional[int] = ..., restarts: _Optional[bool] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., append: _Optional[bool] = ..., queue: _Optional[str] = ..., project: _Optional[str] = ..., array: _Optional[_Union[ArrayBounds, _Mapping]] = ..., signal: _Optional[str] = ..., signal_before: _Optional[int] = ..., stdin: _Optional[_Union[File, _Mapping]] = ..., keep_state: _Optional[bool] = ..., state_limit: _Optional[int] = ..., saved: _Optional[str] = ..., terminal: _Optional[bool] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ...) -> None: ...
+
+class Environment(_message.Message):
+    __slots__ = ("name", "requirements")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REQUIREMENTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    requirements: str
+    def __init__(self, name: _Optional[str] = ..., requirements: _Optional[str] = ...) -> None: ...
 
 class ArrayBounds(_message.Message):
     __slots__ = ("first", "last", "size")

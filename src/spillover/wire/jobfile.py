@@ -193,6 +193,20 @@ class StdinDoc(Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
 
 
+class EnvironmentDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """A Python environment. Set exactly one of `name` and `requirements`."""
+
+    name: Annotated[str | None, Meta(description="Name of an environment that the agent has.")] = None
+    requirements: Annotated[
+        str | None,
+        Meta(description="File with the packages of one that the agent builds, relative to `workdir`."),
+    ] = None
+    text: Annotated[
+        Annotated[str, Meta(max_length=262_144)] | None,
+        Meta(description="The content of that file; the client fills it in."),
+    ] = None
+
+
 class GroupDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """Tasks of a job that are alike. Set exactly one of `run`, `command`, `python` and `container`."""
 
@@ -311,6 +325,10 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
     reservation: Annotated[
         str | None,
         Meta(description="Advance reservation of its project: the job runs only there and then."),
+    ] = None
+    environment: Annotated[
+        EnvironmentDoc | None,
+        Meta(description="The Python environment that the job runs in; default: that of the agent."),
     ] = None
     keep_state: Annotated[
         bool,

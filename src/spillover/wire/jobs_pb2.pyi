@@ -47,7 +47,7 @@ class NewJob(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., document: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "project", "queue", "labels", "run", "command", "env", "workdir", "tasks", "resources", "walltime", "estimate", "deadline", "not_before", "priority", "needs", "array", "after", "key", "most_tasks", "groups", "on_task_failure", "on_task_success", "hold", "singleton", "stdout", "stderr", "signal_before", "signal", "keep_state")
+    __slots__ = ("name", "project", "queue", "labels", "run", "command", "env", "workdir", "tasks", "resources", "walltime", "estimate", "deadline", "not_before", "priority", "needs", "array", "after", "key", "most_tasks", "groups", "on_task_failure", "on_task_success", "hold", "singleton", "stdout", "stderr", "signal_before", "signal", "keep_state", "environment")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +92,7 @@ class Job(_message.Message):
     SIGNAL_BEFORE_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
     KEEP_STATE_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     name: str
     project: str
     queue: str
@@ -122,7 +123,8 @@ class Job(_message.Message):
     signal_before: _duration_pb2.Duration
     signal: str
     keep_state: bool
-    def __init__(self, name: _Optional[str] = ..., project: _Optional[str] = ..., queue: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., run: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., tasks: _Optional[int] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., estimate: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., not_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., priority: _Optional[int] = ..., needs: _Optional[_Iterable[str]] = ..., array: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., key: _Optional[str] = ..., most_tasks: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., on_task_failure: _Optional[str] = ..., on_task_success: _Optional[str] = ..., hold: _Optional[bool] = ..., singleton: _Optional[bool] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., signal_before: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., signal: _Optional[str] = ..., keep_state: _Optional[bool] = ...) -> None: ...
+    environment: str
+    def __init__(self, name: _Optional[str] = ..., project: _Optional[str] = ..., queue: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., run: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., tasks: _Optional[int] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., estimate: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., not_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., priority: _Optional[int] = ..., needs: _Optional[_Iterable[str]] = ..., array: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., key: _Optional[str] = ..., most_tasks: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., on_task_failure: _Optional[str] = ..., on_task_success: _Optional[str] = ..., hold: _Optional[bool] = ..., singleton: _Optional[bool] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., signal_before: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., signal: _Optional[str] = ..., keep_state: _Optional[bool] = ..., environment: _Optional[str] = ...) -> None: ...
 
 class Group(_message.Message):
     __slots__ = ("name", "tasks", "resources", "run", "command", "env")

@@ -118,6 +118,7 @@ def task_out(
         task.stdout, task.stderr, task.append = spec.stdout, spec.stderr, spec.append
     if spec.terminal:
         task.terminal = True
+    _add_environment(task, spec)
     if spec.shape.is_gang:
         task.tasks = spec.shape.tasks
         task.restarts = spec.terms.on_task_failure is OnTaskFailure.RESTART
@@ -157,6 +158,12 @@ def _name(spec: JobSpec, task: pb.Task) -> None:
         task.array.first = spec.array[0].first
         task.array.last = spec.array[-1].last
         task.array.size = ranges.size(spec.array)
+
+
+def _add_environment(task: pb.Task, spec: JobSpec) -> None:
+    """Add the Python environment of a job to its task."""
+    if (asked := spec.environment) is not None:
+        task.environment.name, task.environment.requirements = asked.name, asked.text or ""
 
 
 def _add_files(task: pb.Task, spec: JobSpec, outputs_limit: int) -> None:

@@ -20,6 +20,7 @@ from spillover.agent.files.state_folders import StateFolders
 from spillover.agent.files.task_folders import remove_folder
 from spillover.agent.leases.values import Exit, Task
 from spillover.agent.runners.port import Sight
+from spillover.agent.tasks.environments import Environments
 from spillover.agent.tasks.process import ProcessEnded, Returned
 from spillover.core.events import Lease
 from spillover.model.files import File
@@ -91,7 +92,13 @@ class House:
             prepare=self._prepare,
             prepared=lambda _, why: self.prepared.put_nowait(why),
         )
-        self.staging = Staging(folder / "work", files, actors, StateFolders(folder / "state", files))
+        self.staging = Staging(
+            folder / "work",
+            files,
+            actors,
+            StateFolders(folder / "state", files),
+            Environments(folder, "", {}, 0),
+        )
         self.staging.open()
 
     async def _prepare(self, _: Task) -> str:

@@ -15,6 +15,7 @@ from spillover.agent.files.staging import Actors, Staging
 from spillover.agent.files.state_folders import KEPT, STATE, StateFolders, pack, unpack
 from spillover.agent.leases.values import Exit, Task
 from spillover.agent.runners.port import Sight
+from spillover.agent.tasks.environments import Environments
 from spillover.agent.tasks.process import ProcessEnded, Returned
 from spillover.core.events import Lease
 from spillover.model.files import File
@@ -51,7 +52,7 @@ class Agent:
             moving=lambda _, __: None,
         )
         self.states = StateFolders(folder / "state", files)
-        self.staging = Staging(folder / "work", files, actors, self.states)
+        self.staging = Staging(folder / "work", files, actors, self.states, Environments(folder, "", {}, 0))
         self.staging.open()
 
     def _seen(self, seen: Sequence[Sight]) -> None:

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from spillover.forms.jobs.on_agents import MOST_TEXT
 from spillover.forms.jobs.reading import read_job
 from spillover.forms.jobs.writing import to_doc
 from spillover.forms.problems import BadForm
+from spillover.model.job import Environment
 from spillover.model.units import SECOND
 
 
@@ -35,6 +37,35 @@ def test_a_job_may_have_a_folder_that_outlives_attempts() -> None:
     assert (spec.keep_state, "state" in spec.shape.runs) == (True, True)
     assert read_job(to_doc(spec)).spec == spec
     assert "state" not in read_job(a_doc(keep_state=False)).spec.shape.runs
+
+
+def test_a_job_may_name_an_environment_of_the_agent() -> None:
+    spec = read_job(a_doc(environment={"name": "ml"})).spec
+    assert spec.environment == Environment("ml")
+    assert spec.shape.needs == ("environment:ml",)
+    assert read_job(to_doc(spec)).spec == spec
+    assert "needs" not in to_doc(spec)["spec"]
+
+
+def test_a_job_may_have_one_built() -> None:
+    spec = read_job(a_doc(environment={"requirements": "r.txt", "text": "numpy\n"})).spec
+    assert spec.environment == Environment("", "r.txt", "numpy\n")
+    assert spec.shape.needs == ("requirements",)
+    assert read_job(to_doc(spec)).spec == spec
+    unread = read_job(a_doc(environment={"requirements": "r.txt"})).spec
+    assert read_job(to_doc(unread)).spec == unread
+
+
+def test_an_environment_is_one_of_both_and_not_for_containers() -> None:
+    one = ["spec.environment: needs either `name` or `requirements`"]
+    assert refused(environment={}) == one
+    assert refused(environment={"name": "ml", "requirements": "r.txt"}) == one
+    assert "'a b' is not" in refused(environment={"name": "a b"})[0]
+    assert refused(environment={"name": "ml"}, run=None, container={"image": "x"}) == [
+        "spec.environment: is not for containers; their image has the environment"
+    ]
+    large = {"requirements": "r.txt", "text": "\u00e4" * (MOST_TEXT // 2 + 1)}
+    assert "the maximum is 262144" in refused(environment=large)[0]
 
 
 def test_a_signal_needs_a_walltime_that_is_longer() -> None:

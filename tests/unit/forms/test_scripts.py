@@ -213,6 +213,8 @@ VALUES = {
     "--stdout": "res_%A_%a.out",
     "--stderr": "err.txt",
     "--open-mode": "append",
+    "--environment": "ml",
+    "--requirements": "requirements.txt",
     "--keep-state": "",
     "--signal": "USR1",
     "--signal-before": "10s",
@@ -233,7 +235,7 @@ def test_every_flag_sets_the_field_of_a_job_that_it_names() -> None:
 
 
 def test_all_flags_together_make_one_job() -> None:
-    alone = {"--array", "--pty"}
+    alone = {"--array", "--pty", "--requirements"}
     given = {option.dest: VALUES[option.flag] for option in OPTIONS if option.flag not in alone}
     form = read_job(doc_from_options(given, {"command": ["true"]}), directory="/d")
     assert form.spec.terms.lost_after == 7 * MINUTE

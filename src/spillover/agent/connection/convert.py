@@ -23,7 +23,7 @@ from spillover.core.proposals import Outcome, Verdict, Yield
 from spillover.model.files import File
 from spillover.model.ids import JobId, is_job_id
 from spillover.model.inside import Granted, Inside, held_with
-from spillover.model.job import Argv, Container, EarlierValue, PythonCall, Shell, Work
+from spillover.model.job import Argv, Container, EarlierValue, Environment, PythonCall, Shell, Work
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE
 from spillover.wire import agents_pb2 as pb
@@ -139,6 +139,9 @@ def _task_in(body: bytes) -> Task:
         state_limit=task.state_limit,
         saved=task.saved,
         terminal=task.terminal,
+        environment=Environment(task.environment.name, text=task.environment.requirements)
+        if task.HasField("environment")
+        else None,
     )
 
 

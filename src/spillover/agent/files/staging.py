@@ -12,7 +12,7 @@ import logging
 import os
 import secrets
 import stat
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from spillover.agent.files.task_folders import copy_file, find_outputs, remove_f
 from spillover.agent.leases.values import Exit, Task
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.runners.port import Sight
+from spillover.agent.tasks.environments import Environments, Unbuilt
 from spillover.agent.tasks.outlasting import outlast
 from spillover.agent.tasks.process import ProcessEnded, Spawned
 from spillover.core.events import Lease
@@ -76,6 +77,10 @@ class _Stage:
         """Moves its files at present; None while the task runs."""
         self.stopped = False
         """Whether it was told to end, so that another attempt may follow even if it exits with 0."""
+        self.environment: Mapping[str, str] = {}
+        """Variables of its Python environment."""
+        self.python = ""
+        """The interpreter of that."""
 
     @property
     def given(self) -> Path:
@@ -118,7 +123,10 @@ class Actors(NamedTuple):
 class Staging:
     """All tasks with files."""
 
-    def __init__(self, folder: Path, files: Files, actors: Actors, states: StateFolders) -> None:
+    def __init__(
+        self, folder: Path, files: Files, actors: Actors, states: StateFolders, environments: Environments
+    ) -> None:
+        self._environments = environments
         self._folder = folder
         self._states = states
         self._files = files
@@ -150,6 +158,8 @@ class Staging:
     def _begin(self, lease: Lease, stage: _Stage, slot: int) -> None:
         """Start a task whose files are there."""
         stage.phase, stage.work, task = _Phase.RUNNING, None, stage.placed()
+        if task.environment is not None:
+            task = replace(task, env={**task.env, **stage.environment}, python=stage.python)
         if task.keep_state:
             task = replace(task, env=task.env | {STATE: str(self._states.begin(lease))})
         self._actors.start(lease, task, slot)
@@ -192,6 +202,7 @@ class Staging:
         if stage is None:
             return
         self._states.leave(lease)
+        self._environments.leave(lease)
         if stage.work is not None:
             stage.work.cancel()
         self._clean(stage)
@@ -225,6 +236,7 @@ class Staging:
                 # It may start again under the same lease before its folder is deleted.
                 del self._stages[what.lease]
                 self._states.not_begun(what.lease)
+                self._environments.leave(what.lease)
                 aside = self._folder / secrets.token_hex(16)
                 with contextlib.suppress(OSError):
                     stage.given.unlink(missing_ok=True)
@@ -280,7 +292,7 @@ class Staging:
     async def _prepare(self, lease: Lease, stage: _Stage) -> None:
         """Fetch the inputs of a task of a gang."""
         try:
-            why = await self._fetch(stage) or await self._states.bring(lease, stage.task)
+            why = await self._bring_all(lease, stage)
         except Exception as error:  # a bug here must not keep the gang waiting
             log.exception("cannot fetch the inputs of %s", lease.job)
             why = f"cannot fetch its inputs: {error}"
@@ -293,7 +305,7 @@ class Staging:
     async def _bring(self, lease: Lease, stage: _Stage, slot: int) -> None:
         """Fetch the inputs of a task, then start it."""
         try:
-            why = await self._fetch(stage) or await self._states.bring(lease, stage.task)
+            why = await self._bring_all(lease, stage)
         except asyncio.CancelledError:
             self._end(lease, stage, _unstarted())
             return
@@ -305,6 +317,18 @@ class Staging:
             self._begin(lease, stage, slot)
             return
         self._end(lease, stage, Exit(boottime(), spawned=False, message=why))
+
+    async def _bring_all(self, lease: Lease, stage: _Stage) -> str:
+        """Bring all that a task needs before it starts; return the problem, or an empty string."""
+        why = await self._fetch(stage) or await self._states.bring(lease, stage.task)
+        if why or (asked := stage.task.environment) is None:
+            return why
+        try:
+            found = await self._environments.take(lease, asked)
+        except Unbuilt as error:
+            return str(error)
+        stage.environment, stage.python = found.variables(stage.task.env), found.python
+        return ""
 
     async def _fetch(self, stage: _Stage) -> str:
         """Put all inputs into the folder; return the problem, or an empty string."""
@@ -455,6 +479,7 @@ class Staging:
         """Report the end of a task, and delete its folder."""
         del self._stages[lease]
         self._states.leave(lease)
+        self._environments.leave(lease)
         self._over.add(lease)
         self._clean(stage)
         self._actors.seen([ProcessEnded(lease, end)])

@@ -13,7 +13,7 @@ from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Verdict, Yield
 from spillover.model.files import File
 from spillover.model.ids import JobId
-from spillover.model.job import Work
+from spillover.model.job import Environment, Work
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
 
@@ -81,6 +81,10 @@ class Task(Struct, frozen=True):
     """Most bytes of that folder; 0 if the server sets no limit."""
     saved: str = ""
     """Digest of what earlier attempts left in it; empty if there is nothing."""
+    environment: Environment | None = None
+    """The Python environment that it runs in; None is that of the agent."""
+    python: str = ""
+    """The interpreter of that environment, once it is there; empty is the agent's."""
 
     @property
     def has_folder(self) -> bool:
@@ -90,7 +94,7 @@ class Task(Struct, frozen=True):
     @property
     def has_files(self) -> bool:
         """Whether files move before it starts or after it ended."""
-        return self.has_folder or self.stdin is not None or self.keep_state
+        return self.has_folder or self.stdin is not None or self.keep_state or self.environment is not None
 
     @property
     def files(self) -> tuple[File, ...]:

@@ -77,7 +77,7 @@ class PythonCalls:
 
     async def open(self) -> None:
         """Listen for workers, and find out the version of the interpreter."""
-        self._version = await _version_of(self._python)
+        self._version = await version_of(self._python)
         (self._output / "spool").mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._warm.open(self._results, self._answers)
 
@@ -288,7 +288,7 @@ class PythonCalls:
         if end.message.startswith("workdir "):  # a fault of the call's folder, and not of the interpreter
             return end.message
         reason = end.message or said or f"it ended with exit code {end.code}, signal {end.signal}"
-        return f"{self._python} does not work: {reason}"
+        return f"{each.python} does not work: {reason}"
 
     def _store_value(self, call: WorkerCall, record: tuple[Any, ...]) -> None:
         """Upload a large value, then report the end."""
@@ -371,7 +371,7 @@ class PythonCalls:
             self._context.seen(sights)
 
 
-async def _version_of(python: str) -> str:
+async def version_of(python: str) -> str:
     """Return the version of an interpreter, such as 3.12; empty if it does not work."""
     if python == sys.executable:
         return f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import cloudpickle  # type: ignore[import-untyped]
+
 from spillover.agent.leases.values import Task
 from spillover.agent.runners.port import RunnerContext
 from spillover.agent.runners.workers import WorkerConnection, WorkerProcess
@@ -29,6 +31,8 @@ MOST_GROWTH: Final = 512 << 20
 """Bytes by which a worker may grow after its first call before it is replaced."""
 
 _HOME: Final = str(Path(__file__).parents[3])
+_PICKLE: Final = str(Path(cloudpickle.__file__).parent)
+"""Our own copy, for interpreters without one."""
 _RUN: Final = f"import sys; sys.path.append({_HOME!r}); from spillover.agent.runners.worker import main; sys.path.pop(); main()"
 """Code with which an interpreter without our packages becomes a worker."""
 
@@ -97,7 +101,7 @@ class WarmWorkers:
 
     def take(self, task: Task, slot: int) -> WorkerProcess:
         """Return the worker of a slot if it makes calls of this kind, else an idle or new one."""
-        kind = (task.workdir, task.need, task.cpus, tuple(task.env.items()))
+        kind = (task.python, task.workdir, task.need, task.cpus, tuple(task.env.items()))
         each = self._by_slot.get(slot) if slot >= 0 else None
         if each is None or each.ending or each.kind != kind:
             each = self._unused(kind, task)
@@ -126,8 +130,9 @@ class WarmWorkers:
         # A folder of files is that of one call. Another one at the same path would not be that of this process.
         each.once = bool(task.cpus or task.inputs or task.outputs)
         arguments = (number, self._folder, self._context.folder / "output", self._context.output_limit)
-        words = (self._python, "-P", "-c", _RUN, *map(str, arguments))
-        env = task.env | {"SPILL_WORKER_SECRET": self._secret.hex()}
+        each.python = task.python or self._python
+        words = (each.python, "-P", "-c", _RUN, *map(str, arguments))
+        env = task.env | {"SPILL_WORKER_SECRET": self._secret.hex(), "SPILL_WORKER_PICKLE": _PICKLE}
         process = Task(Argv(words), task.need, env, task.workdir, cpus=task.cpus)
         self._context.launch(lease, process, lambda seen: self._seen(each, seen))
         return each

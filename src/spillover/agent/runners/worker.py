@@ -37,7 +37,7 @@ import sys
 import threading
 import time
 from types import CoroutineType, ModuleType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.nursery.holes import BoundedFile
@@ -476,20 +476,20 @@ def connect(folder: str, secret: bytes, number: int, *, orders: bool) -> socket.
     return connection
 
 
-class OurPackage:
-    """Finds `spillover` for functions that import it, if their interpreter does not have it."""
+class OurPackages:
+    """Finds `spillover` and `cloudpickle` for functions that need them, if their interpreter does not have them."""
 
-    home = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+    homes: ClassVar = {"spillover": os.path.dirname(os.path.dirname(os.path.dirname(__file__)))}
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG003 - as importlib calls it
-        """Return where the package is; None for all others."""
-        if name != "spillover":
+        """Return where a package is; None for all others."""
+        if name not in cls.homes:
             return None
         from importlib.util import spec_from_file_location  # noqa: PLC0415 - few functions need it
 
-        init = f"{cls.home}/__init__.py"
-        return spec_from_file_location(name, init, submodule_search_locations=[cls.home])
+        home = cls.homes[name]
+        return spec_from_file_location(name, f"{home}/__init__.py", submodule_search_locations=[home])
 
 
 def main() -> None:
@@ -502,7 +502,9 @@ def main() -> None:
     sys.modules["__main__"] = ModuleType("__main__")
     for name in [name for name in sys.modules if name.partition(".")[0] == "spillover"]:
         del sys.modules[name]
-    sys.meta_path.append(OurPackage)
+    if pickle_home := os.environ.pop("SPILL_WORKER_PICKLE", ""):
+        OurPackages.homes["cloudpickle"] = pickle_home
+    sys.meta_path.append(OurPackages)
     worker = Worker(number, folder, output, limit)
     calls = connect(folder, secret, number, orders=False)
     orders = connect(folder, secret, number, orders=True)

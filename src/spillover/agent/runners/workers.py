@@ -48,6 +48,8 @@ class WorkerProcess:
         """The lease under which its process was launched."""
         self.slot = -1
         """The slot of its calls; -1 if none."""
+        self.python = ""
+        """The interpreter that it runs."""
         self.pid = 0
         """0 until it connects."""
         self.calls: dict[int, WorkerCall] = {}

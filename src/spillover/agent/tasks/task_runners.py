@@ -18,6 +18,7 @@ from spillover.agent.runtime import AgentRuntime
 from spillover.agent.sessions.places import Entry
 from spillover.agent.sessions.serving import NoSession
 from spillover.agent.tasks.checkpoints import SIGNALS, SignalFiles
+from spillover.agent.tasks.environments import Environments
 from spillover.agent.tasks.gangs import GangFiles
 from spillover.agent.tasks.isolation import Isolation
 from spillover.agent.tasks.process import DIED, ProcessEnded, Processes, Seen, Spawned, stem_of
@@ -43,6 +44,12 @@ class TaskRunners:
         self._signals = SignalFiles(options.folder / SIGNALS)
         self._processes = self._new_processes()
         self._runners = self._new_runners()
+        self._environments = Environments(
+            options.folder,
+            options.settings.get("python", ""),
+            options.environments,
+            options.environment_cache,
+        )
         self._staging = self._new_staging()
 
     async def open_processes(self) -> Isolation:
@@ -56,11 +63,13 @@ class TaskRunners:
         self._gangs.open()
         self._signals.open()
         await asyncio.to_thread(self._staging.open)
-        return await self._runners.open()
+        runners, environments = await self._runners.open(), await self._environments.open()
+        return RunnerOffer((*runners.words, *environments.words), {**runners.missing, **environments.missing})
 
     async def close(self) -> None:
         """End everything that is left."""
         await self._staging.close()
+        await self._environments.close()
         await self._runners.close()
         self._files.close()
         await self._processes.close()
@@ -223,7 +232,7 @@ class TaskRunners:
             prepared=self._prepared,
         )
         states = StateFolders(self._options.folder / "state", self._files)
-        return Staging(self._options.folder / "work", self._files, actors, states)
+        return Staging(self._options.folder / "work", self._files, actors, states, self._environments)
 
     def _wrote(self, lease: Lease) -> Sequence[tuple[str, Path]]:
         """Return the output files of a task that the server wants, each with the path to list it under."""

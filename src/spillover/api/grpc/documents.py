@@ -53,6 +53,7 @@ def _document(job: pb.Job) -> dict[str, Any]:
         "stderr": job.stderr,
         "key": job.key,
         "walltime": _span(job.walltime) if job.HasField("walltime") else None,
+        "environment": {"name": job.environment} if job.environment else None,
         "keep_state": job.keep_state,
         "signal": job.signal,
         "signal_before": _span(job.signal_before) if job.HasField("signal_before") else None,

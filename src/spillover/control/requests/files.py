@@ -55,7 +55,9 @@ class JobFiles:
         A caller who is limited to a project can use only blobs of that project.
         """
         needing = [
-            (at, form) for at, form in enumerate(forms) if form.unpacked or form.stdin or form.spec.digests
+            (at, form)
+            for at, form in enumerate(forms)
+            if form.unpacked or form.stdin or form.spec.digests or _unread(form)
         ]
         if not needing:
             return
@@ -92,6 +94,9 @@ class JobFiles:
         if form.stdin is not None:
             message = f"{name}: {form.stdin!r} has no digest; submit the job with `spill` or the Python client, which upload files"
             yield FieldProblem(f"jobs[{at}].spec.stdin", message)
+        if _unread(form):
+            message = f"{name}: it has no text; submit the job with `spill` or the Python client, which read the file"
+            yield FieldProblem(f"jobs[{at}].spec.environment.requirements", message)
         files = form.spec.files
         total = sum(file.size for file in files)
         if total > self.max_inputs:
@@ -168,3 +173,9 @@ class JobFiles:
 
 def _of_job(found: Found) -> tuple[tuple[int, str], ...]:
     return found.extra.outputs if isinstance(found, Job) else ()
+
+
+def _unread(form: JobForm) -> bool:
+    """Return whether the list of packages of a job was not read yet."""
+    asked = form.spec.environment
+    return asked is not None and not asked.name and asked.text is None

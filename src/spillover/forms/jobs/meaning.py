@@ -170,6 +170,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         stdin=stdin,
         keep_state=own.keep_state,
         terminal=doc.terminal,
+        environment=own.environment,
     )
     return JobForm(spec, after, doc.key, unpacked, stdin=unread)
 

@@ -1,13 +1,13 @@
-"""Reads what only agents do for a job: a signal before its walltime, and a folder that outlives attempts."""
+"""Reads what only agents do for a job: a signal before its walltime, a folder that outlives attempts, an environment."""
 
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from spillover.forms.problems import Findings, shown
-from spillover.forms.quantities import duration
-from spillover.model.admission import SIGNALS, STATE
-from spillover.model.job import Shape, Terms
+from spillover.forms.quantities import check_name, duration
+from spillover.model.admission import ENVIRONMENT, REQUIREMENTS, SIGNALS, STATE
+from spillover.model.job import Environment, Shape, Terms
 from spillover.wire.jobfile import SpecDoc
 
 SIGNAL_NUMBERS: Final = {
@@ -26,12 +26,17 @@ SIGNAL_NUMBERS: Final = {
 """Signals that a job may ask for, with the numbers of Linux. KILL and STOP tell a program nothing."""
 
 
+MOST_TEXT: Final = 1 << 18
+"""Most bytes of a list of packages, because it is sent with every task."""
+
+
 class OnAgents(NamedTuple):
     """The fields of a job that only agents can fulfil; the defaults ask for nothing."""
 
     signal: str = ""
     signal_before: int = 0
     keep_state: bool = False
+    environment: Environment | None = None
 
 
 _NOTHING: Final = OnAgents()
@@ -40,13 +45,49 @@ _NOTHING: Final = OnAgents()
 def read_on_agents(doc: SpecDoc, shape: Shape, terms: Terms, found: Findings) -> tuple[OnAgents, Shape]:
     """Return these fields, and the shape of a job that only runs where they are fulfilled."""
     signals = doc.signal_before is not None or doc.signal is not None
-    if not signals and not doc.keep_state:
+    if not signals and not doc.keep_state and doc.environment is None:
         return _NOTHING, shape
     runs = {*shape.runs}
     runs |= {SIGNALS} if signals else set()
     runs |= {STATE} if doc.keep_state else set()
     signal, before = _signal(doc, terms, found) if signals else ("", 0)
-    return OnAgents(signal, before, doc.keep_state), replace(shape, runs=tuple(sorted(runs)))
+    environment, needs = _environment(doc, found)
+    asked = OnAgents(signal, before, doc.keep_state, environment)
+    return asked, replace(shape, runs=tuple(sorted(runs)), needs=tuple(sorted({*shape.needs, *needs})))
+
+
+def _environment(doc: SpecDoc, found: Findings) -> tuple[Environment | None, tuple[str, ...]]:
+    """Read the Python environment, and the words that an agent must offer for it."""
+    asked, path = doc.environment, ("spec", "environment")
+    if asked is None:
+        return None, ()
+    if any(each.container is not None for each in (doc, *(doc.groups or ()))):
+        found.add(path, "is not for containers; their image has the environment")
+    if (asked.name is None) == (asked.requirements is None):
+        found.add(path, "needs either `name` or `requirements`")
+    elif asked.name is not None:
+        if asked.text is not None:
+            found.add((*path, "text"), "is only allowed with `requirements`")
+        check_name(asked.name, (*path, "name"), found)
+        return Environment(asked.name), (f"{ENVIRONMENT}{asked.name}",)
+    elif not asked.requirements or "\0" in asked.requirements:
+        found.add(
+            (*path, "requirements"), f"{shown(asked.requirements)} is not a file; write requirements.txt"
+        )
+    if asked.text is not None and (problem := not_text(asked.text)) is not None:
+        found.add((*path, "text"), problem)
+    return Environment("", asked.requirements or "", asked.text), (REQUIREMENTS,)
+
+
+def not_text(text: str) -> str | None:
+    """Return why a text cannot be the list of packages; None if it can."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return "is not UTF-8 text"
+    if "\0" in text:
+        return "contains a NUL character"
+    return None if size <= MOST_TEXT else f"has {size} bytes; the maximum is {MOST_TEXT}"
 
 
 def _signal(doc: SpecDoc, terms: Terms, found: Findings) -> tuple[str, int]:

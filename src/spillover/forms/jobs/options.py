@@ -149,6 +149,18 @@ OPTIONS: Final = (
         "--workdir", ("spec", "workdir"), "DIR", "working directory of the job (default: the current folder)"
     ),
     Option(
+        "--environment",
+        ("spec", "environment", "name"),
+        "NAME",
+        "Python environment of the agent that the job runs in",
+    ),
+    Option(
+        "--requirements",
+        ("spec", "environment", "requirements"),
+        "FILE",
+        "packages of a Python environment that the agent builds for the job",
+    ),
+    Option(
         "--keep-state",
         ("spec", "keep_state"),
         "",

@@ -10,12 +10,13 @@ from spillover.forms.jobs.constraints import constraints_doc
 from spillover.forms.jobs.inputs import Unpacked
 from spillover.forms.jobs.meaning import JobForm
 from spillover.forms.jobs.where import topology_doc, where_doc
-from spillover.model.admission import CONSTRAINTS
+from spillover.model.admission import CONSTRAINTS, ENVIRONMENT, REQUIREMENTS
 from spillover.model.files import File
 from spillover.model.job import (
     Argv,
     Burst,
     Container,
+    Environment,
     JobSpec,
     OnFailure,
     OnTaskFailure,
@@ -131,6 +132,14 @@ def _unpacked(entry: Unpacked) -> dict[str, Any] | str:
     return entry.path if entry.to is None else {"path": entry.path, "as": entry.to}
 
 
+def _environment(asked: Environment) -> dict[str, Any]:
+    """Return a Python environment."""
+    if asked.name:
+        return {"name": asked.name}
+    built = {"requirements": asked.requirements}
+    return built if asked.text is None else built | {"text": asked.text}
+
+
 def _surroundings(spec: JobSpec) -> dict[str, Any]:
     """Return where, when and with what the job runs."""
     body: dict[str, Any] = {"workdir": spec.workdir, "queue": spec.queue}
@@ -138,6 +147,9 @@ def _surroundings(spec: JobSpec) -> dict[str, Any]:
         body["resources"] = _amounts(spec.shape.resources)
     works = (spec.work, *[group.work for group in spec.groups])
     implied = [{PythonCall: "python", Container: "container"}.get(type(work)) for work in works]
+    if spec.environment is not None:
+        name = spec.environment.name
+        implied.append(f"{ENVIRONMENT}{name}" if name else REQUIREMENTS)
     needs = [word for word in spec.shape.needs if word not in implied]
     after = [one.partition(" ") for one in spec.after]
     optional: dict[str, Any] = {
@@ -157,6 +169,7 @@ def _surroundings(spec: JobSpec) -> dict[str, Any]:
         "stdout": spec.stdout,
         "stderr": spec.stderr,
         "open_mode": "append" if spec.append else None,
+        "environment": None if spec.environment is None else _environment(spec.environment),
         "keep_state": spec.keep_state,
         "signal_before": write_duration(spec.signal_before) if spec.signal else None,
         "signal": spec.signal if spec.signal != "TERM" else None,

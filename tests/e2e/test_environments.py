@@ -1,0 +1,68 @@
+"""Python environments of jobs, on a real server and its agent."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spillover.client import CallFailed
+from spillover.client.calling import CallOptions
+from tests.support.processes import ServerProcess, write_config
+from tests.support.wheels import a_wheel, requirements
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server with one machine, and a list of packages with one that only its environments have."""
+    folder = tmp_path_factory.mktemp("lab")
+    a_wheel(folder / "wheels", "tiny_for_tests", "answer = 42")
+    (folder / "requirements.txt").write_text(requirements(folder / "wheels", "tiny_for_tests"))
+    (folder / "wrong.txt").write_text(requirements(folder / "wheels", "no_such_package"))
+    clusters = [{"name": "onprem", "kind": "agents", "local": [{"name": "n1", "cpu": 2, "memory": "1Gi"}]}]
+    server = ServerProcess(folder, *write_config(folder, clusters=clusters))
+    try:
+        server.up()
+        yield server
+    finally:
+        server.clear()
+
+
+def asks() -> int:
+    import tiny_for_tests  # type: ignore[import-not-found] # noqa: PLC0415 - only the environment has it
+
+    answer: int = tiny_for_tests.answer
+    return answer
+
+
+def options(folder: Path, name: str) -> CallOptions:
+    return {"environment": {"requirements": folder / name}, "workdir": str(folder)}
+
+
+def test_commands_and_calls_run_in_an_environment_that_the_agent_builds(lab: ServerProcess) -> None:
+    line = "echo $VIRTUAL_ENV; python -c 'import tiny_for_tests; print(tiny_for_tests.answer)'"
+    done = lab.spill(
+        "run", "--wait", "--requirements", "requirements.txt", "--", "sh", "-c", line, timeout=120
+    )
+    assert done.returncode == 0, done
+    where, answer = done.stdout.split()
+    assert answer == "42"
+    assert "/environments/" in where
+    asks.__module__ = "__main__"  # so that it travels with the call
+    with lab.client() as client:
+        assert client.call(asks, options=options(lab.folder, "requirements.txt")).result(timeout=120) == 42
+
+
+def test_an_environment_that_cannot_be_built_fails_the_job_with_the_installers_words(
+    lab: ServerProcess,
+) -> None:
+    with lab.client() as client:
+        call = client.call(asks, options=options(lab.folder, "wrong.txt"))
+        with pytest.raises(CallFailed, match=r"cannot build its environment: .*no_such_package"):
+            call.result(timeout=120)
+    assert "no_such_package" in lab.spill("logs", "--stderr", call.job).stdout
+
+
+def test_a_job_waits_for_an_environment_that_nobody_has(lab: ServerProcess) -> None:
+    job = lab.spill("run", "--detach", "--environment", "ml", "--", "true").stdout.strip()
+    assert "environment:ml" in lab.spill("why", job).stdout
+    lab.spill("cancel", job)

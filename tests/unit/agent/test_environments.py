@@ -1,0 +1,121 @@
+"""Python environments of an agent: its own by name, and those that it builds."""
+
+import asyncio
+import subprocess
+import sys
+import venv
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from spillover.agent.tasks import environments
+from spillover.agent.tasks.environments import Environments, PythonEnvironment, Unbuilt
+from spillover.core.events import Lease
+from spillover.model.ids import JobId
+from spillover.model.job import Environment
+from tests.support.wheels import a_wheel, requirements
+
+VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def lease(job: str) -> Lease:
+    return Lease(JobId(job), 1, 1)
+
+
+@pytest.fixture
+async def agent(tmp_path: Path) -> AsyncIterator[Environments]:
+    agent = Environments(tmp_path / "agent", "", {}, 1 << 30)
+    await agent.open()
+    yield agent
+    await agent.close()
+
+
+@pytest.fixture
+def needs(tmp_path: Path) -> Environment:
+    a_wheel(tmp_path / "wheels", "tiny", "answer = 42")
+    return Environment("", "r.txt", requirements(tmp_path / "wheels", "tiny"))
+
+
+def said_by(found: PythonEnvironment, code: str) -> str:
+    return subprocess.run([found.python, "-c", code], capture_output=True, check=True, text=True).stdout
+
+
+async def test_an_environment_is_built_once_for_all_and_kept_over_restarts(
+    agent: Environments, needs: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builds: list[tuple[str, ...]] = []
+    run = environments._run
+
+    async def counted(words: tuple[str, ...], folder: Path, said: Path) -> int:
+        builds.append(words)
+        return await run(words, folder, said)
+
+    monkeypatch.setattr(environments, "_run", counted)
+    first, second = await asyncio.gather(agent.take(lease("a"), needs), agent.take(lease("b"), needs))
+    assert first == second
+    assert len(builds) == 2, "one to create it, one to install"
+    assert said_by(first, "import tiny; print(tiny.answer)") == "42\n"
+    again = Environments(tmp_path / "agent", "", {}, 1 << 30)
+    await again.open()
+    assert await again.take(lease("c"), needs) == first
+    assert len(builds) == 2
+    bin_folder = str(Path(first.python).parent)
+    assert first.variables({"PATH": "/x"}) == {"PATH": f"{bin_folder}:/x", "VIRTUAL_ENV": first.folder}
+
+
+async def test_a_build_that_fails_says_why_in_the_words_of_the_installer(
+    agent: Environments, tmp_path: Path
+) -> None:
+    asked = Environment("", "r.txt", requirements(tmp_path, "there-is-no-such-package"))
+    with pytest.raises(Unbuilt, match=r"^cannot build its environment: .*there-is-no-such-package"):
+        await agent.take(lease("ab"), asked)
+    said = (tmp_path / "agent" / "output" / "ab" / "ab.1.0.err").read_text()
+    assert "there-is-no-such-package" in said
+    assert [path.suffix for path in (tmp_path / "agent" / "environments").iterdir()] == [".log"]
+
+
+async def test_a_build_that_takes_too_long_is_ended(
+    agent: Environments, needs: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "LONGEST", 0.0)
+    with pytest.raises(Unbuilt, match="took longer than 0s"):
+        await agent.take(lease("a"), needs)
+
+
+def built(folder: Path, name: str, size: int) -> None:
+    (folder / name).mkdir(parents=True)
+    (folder / name / "spillover-built").write_text(f"{size}\n")
+
+
+async def test_environments_that_nobody_uses_make_room_and_halves_are_deleted(tmp_path: Path) -> None:
+    folder = tmp_path / "environments"
+    for name in ("first", "second"):
+        built(folder, name, 600)
+    (folder / "half").mkdir()
+    agent = Environments(tmp_path, "", {}, 1000)
+    await agent.open()
+    assert [path.name for path in folder.iterdir()] == ["second"]
+    agent._used[lease("a")] = "second"
+    agent._sizes["third"] = 600
+    agent._make_room()
+    assert (folder / "second").exists()
+    assert list(agent._sizes) == ["second"]
+
+
+async def test_named_environments_are_offered_with_their_version(tmp_path: Path) -> None:
+    venv.create(tmp_path / "ml")
+    named = {"ml": str(tmp_path / "ml"), "own": sys.executable, "gone": str(tmp_path / "gone")}
+    agent = Environments(tmp_path / "agent", "", named, 0)
+    offer = await agent.open()
+    assert set(offer.words) == {
+        *("environment:ml", f"environment:ml:{VERSION}"),
+        *("environment:own", f"environment:own:{VERSION}"),
+        "requirements",
+    }
+    assert offer.missing == {"environment:gone": f"{tmp_path}/gone cannot be run"}
+    ml = await agent.take(lease("a"), Environment("ml"))
+    assert ml.folder == str(tmp_path / "ml")
+    assert "VIRTUAL_ENV" not in (await agent.take(lease("b"), Environment("own"))).variables({})
+    with pytest.raises(Unbuilt, match="this agent has no environment gone"):
+        await agent.take(lease("c"), Environment("gone"))
