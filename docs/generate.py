@@ -144,6 +144,7 @@ _USUAL: Final = {
     "cause": "`capacity`, `quota`, `invalid`, `auth` or `lost`",
     "on": "id of the job that ended",
     "budgets": "of (project or user), name, per, limit",
+    "queues": "as in spill.yaml; see `QueueSpec`",
     "clusters": "name, kind, role, price, billing, gangs, startup, region, labels, runs, most, most_jobs",
     "incarnation": "number of the registration",
     "capacity": "thousandths of a CPU, bytes, GPUs",

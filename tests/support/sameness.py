@@ -29,6 +29,7 @@ def said_by(state: State) -> dict[str, Any]:
         "queued": state.queued,
         "running": state.running,
         "live": dict(state.live),
+        "live in queues": dict(state.live_in),
         "found": state.findable,
     }
 
@@ -41,8 +42,8 @@ def indexed_by(index: SchedulingIndex) -> object:
         sorted(index.alarms.heap),
         index.next_time(),
         index.gained,
-        {lane.kind: head for lane, head in index.queue.first.items()},
-        {lane.kind: head for lane, head in index.due.first.items()},
+        {lane.key: head for lane, head in index.queue.first.items()},
+        {lane.key: head for lane, head in index.due.first.items()},
     )
 
 

@@ -15,6 +15,7 @@ _CANCEL: Final = "`spill cancel JOB` cancels a job"
 _LOGS: Final = "`spill logs JOB` prints the output of a job, `spill logs -f JOB` follows it"
 _TERMINAL: Final = "`spill attach JOB` connects to the terminal of a job of `spill run --pty`, `spill logs -f JOB` follows the output of any"
 _MACHINES: Final = "`spill clusters` lists clusters, `spill agents` lists machines"
+_QUEUES: Final = "`spill queues` lists named queues and their limits, `spill ls` lists jobs"
 _PAST: Final = "`spill ls` also lists jobs that have ended, `spill cost` shows what they cost"
 _USED: Final = (
     "`spill usage` sums the hours of jobs, `spill show JOB` shows what one job used of what it asked for"
@@ -34,7 +35,8 @@ HABITS: Final[dict[str, str]] = {
     **dict.fromkeys(
         ("squeue", "sstat", "qstat", "bjobs", "status", "stat", "ps", "list", "jobs", "job"), _JOBS
     ),
-    **dict.fromkeys(("queue", "runs", "get", "dir"), _JOBS),
+    **dict.fromkeys(("runs", "get", "dir"), _JOBS),
+    **dict.fromkeys(("queue", "partitions", "partition"), _QUEUES),
     **dict.fromkeys(("describe", "info", "inspect", "details"), _SHOW),
     **dict.fromkeys(("sbatch", "qsub", "bsub", "batch", "apply", "create"), _SUBMIT),
     **dict.fromkeys(("srun", "salloc", "qrsh"), _RUN),
@@ -69,6 +71,7 @@ READS: Final = frozenset(
         "wait",
         "cost",
         "budgets",
+        "queues",
         "clusters",
         "reservations",
         "pools",

@@ -50,6 +50,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "cost": CommandEntry("commands.cost", "show the cost of rented capacity"),
     "usage": CommandEntry("commands.usage", "show CPU, GPU and memory hours, by user, project and more"),
     "budgets": CommandEntry("commands.cost", "show the state of budgets"),
+    "queues": CommandEntry("commands.queues", "list the named queues and their limits"),
     "clusters": CommandEntry("commands.clusters", "list clusters; add, drain, resume and remove them"),
     "reserve": CommandEntry("commands.reserve", "reserve nodes for a project or for maintenance"),
     "unreserve": CommandEntry("commands.reserve", "cancel a reservation of nodes"),

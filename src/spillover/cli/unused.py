@@ -45,10 +45,24 @@ _MOST_LINES: Final = 3
 def tell_unused(out: "Output", client: "Client", documents: Sequence[Mapping[str, Any]]) -> None:
     """Print a note for each field that has no effect on this server."""
     specs = [spec for document in documents if isinstance(spec := document.get("spec"), Mapping)]
-    for queue in dict.fromkeys(spec.get("queue", "default") for spec in specs):
-        if queue != "default":
-            out.note(f"queue {queue!r} is only a label: all queues share one order and the same limits")
+    named = dict.fromkeys(spec.get("queue", "default") for spec in specs if spec.get("queue") != "default")
+    named.pop("default", None)
+    if named and not _has_queues(client):
+        for queue in named:
+            out.note(
+                f"queue {queue!r} is only a label, because this server has no named queues; "
+                "an admin can set them under `queues` in spill.yaml"
+            )
     tell_ignored_priority(out, client, [spec.get("priority") or 0 for spec in specs])
+
+
+def _has_queues(client: "Client") -> bool:
+    """Return whether the server has named queues; it then refuses unknown ones itself."""
+    from spillover.client import SpillError  # noqa: PLC0415 - heavy
+
+    with suppress(SpillError):  # the submission itself will tell what is wrong
+        return bool(client.queues())
+    return True
 
 
 def tell_ignored_priority(out: "Output", client: "Client", priorities: Sequence[int]) -> None:

@@ -12,6 +12,7 @@ from spillover.model.budget import Budget
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName
 from spillover.model.policy import PolicySet
+from spillover.model.queues import QueueSpec
 from spillover.model.units import DAY, MINUTE, SECOND
 from spillover.ports.blobs import GIB, BlobBounds
 
@@ -152,6 +153,7 @@ class Config(Struct, frozen=True):
     limits: LimitsConfig = LimitsConfig()
     access: Access = Access()
     budgets: tuple[Budget, ...] = ()
+    queues: tuple[QueueSpec, ...] = ()
     blobs: BlobBounds = BlobBounds()
     max_inputs: int = GIB
     """Most bytes of all inputs of a job."""

@@ -21,6 +21,7 @@ from spillover.config.config import (
 )
 from spillover.config.policies import read_policies
 from spillover.config.prices import look_at_budget, read_budgets
+from spillover.config.queues import read_queues
 from spillover.control.agents.lease_terms import least_lost_after
 from spillover.control.live.clock import ClockBounds
 from spillover.forms.checking import check
@@ -212,6 +213,7 @@ def _understand(
     access = _access(doc.access, found)
     budgets = read_budgets(doc.budgets, found)
     blobs, max_inputs, max_outputs, max_state = _files(doc.blobs, doc.files, found)
+    queues = read_queues(doc.queues, found)
     if found.found or http is None or grpc is None:
         return None
     return Config(
@@ -245,6 +247,7 @@ def _understand(
         limits=limits,
         access=access,
         budgets=budgets,
+        queues=queues,
         blobs=blobs,
         max_inputs=max_inputs,
         max_outputs=max_outputs,

@@ -336,11 +336,14 @@ def _counts(state: State) -> list[str]:
     partly = [job.id for job in state.jobs.values() if type(job.phase) is Queued and job.partly_due]
     if not state.partly_due.keys() >= set(partly):
         found.append(f"{partly} may be rented in part, but state.partly_due has {list(state.partly_due)}")
-    live = Counter[str]()
+    live, live_in = Counter[str](), Counter[tuple[str, str]]()
     for job in state.jobs.values():
         live[job.kind.project] += live_of(job)
+        live_in[job.kind.queue, job.user] += live_of(job)
     if +live != state.live or live.total() != state.alive:
         found.append(f"{dict(+live)} jobs have not ended, but {state.live} ({state.alive}) are counted")
+    if +live_in != state.live_in:
+        found.append(f"{dict(+live_in)} jobs of queues have not ended, but {state.live_in} are counted")
     if running != state.running:
         found.append(f"{running} jobs run, but state.running is {state.running}")
     return found

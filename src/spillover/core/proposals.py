@@ -27,6 +27,7 @@ from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.inside import Inside
 from spillover.model.job import JobSpec, On
 from spillover.model.policy import PolicySet
+from spillover.model.queues import QueueSpec
 from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
@@ -51,6 +52,8 @@ class RefusalKind(StrEnum):
     """The queue is full; retry when some jobs have started."""
     PROJECT_FULL = "project_full"
     """The queue of the project is full; retry when some of its jobs have started."""
+    QUEUE_FULL = "queue_full"
+    """A named queue is full; retry when some of its jobs have started."""
     INTERNAL = "internal"
     """The server failed to decide the request or to write the decision: a bug, or unforeseen data."""
 
@@ -406,6 +409,7 @@ class Configure(Struct, frozen=True):
     budgets: tuple[Budget, ...] = ()
     ahead: int = SECOND // 10
     """As in `StartEpoch`."""
+    queues: tuple[QueueSpec, ...] = ()
 
 
 class Archived(Struct, frozen=True):
@@ -473,6 +477,7 @@ class StartEpoch(Struct, frozen=True):
     """How much work agents prefetch, in nanoseconds."""
     identity: str = ""
     """Drawn by the proposer: the label for objects on external clusters, if the state has none; empty if not needed."""
+    queues: tuple[QueueSpec, ...] = ()
 
 
 class Jump(Struct, frozen=True):

@@ -23,6 +23,7 @@ from spillover.core.transitions import TERMINAL
 from spillover.model.budget import Caps
 from spillover.model.ids import TaskKey, job_of_task, split_member, task_key
 from spillover.model.pools import machine_number
+from spillover.model.queues import Queues
 from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
 from spillover.model.tokens import Token
@@ -75,6 +76,7 @@ class Rebuilding:
                     record.tally, record.sums = Tally(*[int(each, 16) for each in record.sums]), ()
                     state.clusters = {spec.name: spec for spec in record.clusters}
                     state.caps = Caps(record.budgets)
+                    state.queues = Queues(record.queues)
                 case Sample():
                     self._samples.append(record)
                 case KeptUsing():
@@ -158,7 +160,7 @@ def _index(state: State, job: Job) -> None:
     if "." not in job.id:
         state.enter(job)
     if (count := live_of(job)) > 0:
-        state.count_live(job.kind.project, count)
+        state.count_live(job, count)
     if type(job.phase) is Queued:
         state.queued += weight(job)
         if job.due is not None:

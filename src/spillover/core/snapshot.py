@@ -170,6 +170,7 @@ class StateSnapshot(State):
         self.keys = live.keys.copy()
         self.holders, self.uses = live.holders, live.uses
         self.caps = live.caps
+        self.queues = live.queues
         self.policies = replace(live.policies, disabled=dict(live.policies.disabled))
         self.tokens = dict(live.tokens)
         self.reservations = dict(live.reservations)
@@ -182,6 +183,7 @@ class StateSnapshot(State):
         self.queued, self.granted_due, self.running = live.queued, live.granted_due, live.running
         self.partly_due = dict(live.partly_due)
         self.live, self.alive = dict(live.live), live.alive
+        self.live_in = dict(live.live_in)
         self.dirty = Dirty()
         self.moved = dict(live.moved)
 

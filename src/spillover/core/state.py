@@ -19,6 +19,7 @@ from spillover.model.cluster import ClusterHealth, ClusterLife, ClusterSpec, Rol
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Terms
 from spillover.model.pools import MachineId
+from spillover.model.queues import Queues
 from spillover.model.reservation import AdvanceReservation
 from spillover.model.tokens import Token
 
@@ -93,6 +94,8 @@ class State:
         """How many times usage changed since this state was created."""
         self.caps = Caps()
         """The budgets, indexed for lookups."""
+        self.queues = Queues()
+        """The named queues, indexed for lookups."""
         self.policies = PolicyHistory()
         self.tokens: dict[str, Token] = {}
         """By id, in the order of creation; includes revoked and expired tokens for a while."""
@@ -125,6 +128,8 @@ class State:
         """Jobs of each project that have not ended; members of arrays count one by one."""
         self.alive = 0
         """The same for all projects."""
+        self.live_in: dict[tuple[str, str], int] = {}
+        """The same for each queue and user."""
         self.dirty = Dirty()
         self.moved: dict[str, None] = {}
         """Nodes that changed since the scheduling index last read the state."""
@@ -194,14 +199,25 @@ class State:
         }
         return named, {job: start for start, jobs in self._starts.items() for job in jobs}
 
-    def count_live(self, project: str, count: int) -> None:
+    def count_live(self, job: Job, count: int) -> None:
         """Count jobs that were submitted or, if negative, that have ended."""
         self.alive += count
+        project = job.kind.project
         left = self.live.get(project, 0) + count
         if left:
             self.live[project] = left
         else:
             del self.live[project]
+        self.count_in_queue(job, count)
+
+    def count_in_queue(self, job: Job, count: int) -> None:
+        """Count jobs that came to a queue or, if negative, that have left it."""
+        place = job.kind.queue, job.user
+        left = self.live_in.get(place, 0) + count
+        if left:
+            self.live_in[place] = left
+        else:
+            del self.live_in[place]
 
     def latest(self, job: Job) -> int | None:
         """Return the latest start of a job on owned capacity, in steady time; None until admitted in this round.

@@ -22,6 +22,7 @@ from spillover.core.events import (
     ClusterUpdated,
     PolicyChanged,
     PolicyDisabled,
+    QueuesConfigured,
 )
 from spillover.core.proposals import Proposal, Refusal, RefusalKind, Reply
 from spillover.core.state import State
@@ -46,7 +47,9 @@ _ALARMS: dict[str, Callable[[State, JobId, int], list[AnyEvent]]] = {
 
 _CHANGES: Final = {kind: (applier, FOLLOWERS.get(kind)) for kind, applier in APPLIERS.items()}
 """For each event type, its applier and its index follower; None if the index does not follow it."""
-_NEW_INDEX: Final = frozenset({AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled})
+_NEW_INDEX: Final = frozenset(
+    {AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled, QueuesConfigured}
+)
 """Events after which the engine rebuilds the index."""
 _CLUSTERS: Final = (ClusterAdded, ClusterUpdated, ClusterRemoved)
 """Events that the index follows, unless they change the waits of all jobs. Then the engine rebuilds the index."""

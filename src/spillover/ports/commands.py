@@ -49,6 +49,7 @@ from spillover.wire.api import (
     PolicyView,
     PoolPause,
     PoolView,
+    QueueView,
     ReasonView,
     Rerun,
     ReservationRequest,
@@ -186,6 +187,7 @@ _KINDS: Final = {
     RefusalKind.STALE: ErrorKind.UNAVAILABLE,
     RefusalKind.FULL: ErrorKind.LIMITED,
     RefusalKind.PROJECT_FULL: ErrorKind.LIMITED,
+    RefusalKind.QUEUE_FULL: ErrorKind.LIMITED,
     RefusalKind.INTERNAL: ErrorKind.INTERNAL,
 }
 
@@ -403,6 +405,10 @@ class Commands(Protocol):
 
     async def budgets(self) -> list[BudgetView]:
         """Return all budgets in their current period."""
+        ...
+
+    async def queues(self) -> list[QueueView]:
+        """Return the named queues that the caller may use, in their order."""
         ...
 
     async def policy(self) -> PolicyView:

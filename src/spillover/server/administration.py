@@ -30,7 +30,7 @@ from spillover.model.cluster import ClusterSpec, Leave
 from spillover.model.ids import ClusterName
 from spillover.ports.commands import CommandError, ErrorKind, refused
 from spillover.server.clusters import OpenClusters, cluster_settings
-from spillover.server.differences import budget_differences, cluster_differences
+from spillover.server.differences import budget_differences, cluster_differences, queue_differences
 from spillover.server.lives import ClusterLives
 from spillover.wire.api import (
     ClusterAction,
@@ -46,7 +46,18 @@ from spillover.wire.configfile import LocalAgentsDoc
 MOST_ENTRY: Final = 256 << 10
 """Most characters in the form of an added cluster, which is journaled as written."""
 _LIVE: Final = frozenset(
-    {"clusters", "forms", "providers", "entries", "clusters_from", "policies", "budgets", "ahead", "access"}
+    {
+        "clusters",
+        "forms",
+        "providers",
+        "entries",
+        "clusters_from",
+        "policies",
+        "budgets",
+        "queues",
+        "ahead",
+        "access",
+    }
 )
 """Parts of the configuration that a running server can change; all others need a restart."""
 
@@ -204,11 +215,12 @@ class ServerAdministration:
             for line in differences(state.policies.configured, wanted.policies)
         ]
         changes += budget_differences(state.facts.budgets, wanted.budgets)
+        changes += queue_differences(state.facts.queues, wanted.queues)
         if wanted.ahead != state.facts.ahead:
             changes.append(ConfigChange("agents.ahead", "changed", "how much work agents prefetch"))
         if wanted.access != self._config.access:
             changes.append(ConfigChange("access", "changed", "who may change whose jobs"))
-        proposals.append(Configure(who, wanted.policies, wanted.budgets, wanted.ahead))
+        proposals.append(Configure(who, wanted.policies, wanted.budgets, wanted.ahead, wanted.queues))
         changes += [
             ConfigChange(name, "restart", "takes effect after a restart of the server")
             for name in structs.asdict(wanted)

@@ -1,4 +1,4 @@
-"""Says how the clusters and budgets of a configuration differ from those in use, with old and new values."""
+"""Says how the clusters, budgets and queues of a configuration differ from those in use, with old and new values."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -7,6 +7,7 @@ from msgspec import structs
 
 from spillover.model.budget import Budget
 from spillover.model.cluster import Billing, ClusterSpec, NodeClass, Price
+from spillover.model.queues import QueueSpec
 from spillover.model.units import MONEY, write_duration
 from spillover.wire.api import ConfigChange
 
@@ -73,6 +74,30 @@ def budget_differences(before: Iterable[Budget], after: Iterable[Budget]) -> lis
             changes.append(ConfigChange("budgets", "changed", f"{whose}: {old[whose]} -> {limit}"))
     gone = [ConfigChange("budgets", "removed", f"{whose}: {old[whose]}") for whose in old if whose not in new]
     return changes + gone
+
+
+def queue_differences(before: Iterable[QueueSpec], after: Iterable[QueueSpec]) -> list[ConfigChange]:
+    """Return a change for each queue that is new, gone or has other settings, which are named."""
+    old, new = ({each.name: each for each in queues} for queues in (before, after))
+    changes: list[ConfigChange] = []
+    for name, queue in new.items():
+        what = f"queue {name}"
+        if name not in old:
+            changes.append(ConfigChange(what, "added", queue.description))
+        elif old[name] != queue:
+            fields = [field.name for field in structs.fields(queue)]
+            differing = [each for each in fields if getattr(old[name], each) != getattr(queue, each)]
+            told = ", ".join(_QUEUE.get(each, each) for each in differing)
+            changes.append(ConfigChange(what, "changed", told))
+    gone = [ConfigChange(f"queue {name}", "removed", _GONE) for name in old if name not in new]
+    if [*old] != [*new] and set(old) == set(new):
+        changes.append(ConfigChange("queues", "changed", "their order"))
+    return changes + gone
+
+
+_QUEUE: Final = {"total": "limits", "each": "user_limits"}
+"""Names in the configuration file of fields that have another name there."""
+_GONE: Final = "its jobs stay in it without limits"
 
 
 def _whose(budget: Budget) -> str:

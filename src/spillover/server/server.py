@@ -411,6 +411,7 @@ class Server:
             config.budgets,
             config.ahead,
             self._clusters.identity if self._clusters.has_drivers else "",
+            config.queues,
         )
         while True:
             taking = asyncio.create_task(self.loop.propose(proposal))

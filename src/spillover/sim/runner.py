@@ -107,7 +107,7 @@ def opening(setting: Setting | Scene) -> list[Proposal]:
     """Return the first proposals: clusters, policies and machines."""
     scene = setting.scene if isinstance(setting, Setting) else setting
     return [
-        StartEpoch(1, scene.site.clusters, scene.policies, budgets=scene.budgets),
+        StartEpoch(1, scene.site.clusters, scene.policies, budgets=scene.budgets, queues=scene.queues),
         *(
             Register(
                 one.cluster,

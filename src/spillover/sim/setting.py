@@ -12,6 +12,7 @@ from spillover.model.cluster import Billing, ClusterSpec, Price, Role, pool_pric
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.inside import Inside
 from spillover.model.policy import PolicySet
+from spillover.model.queues import QueueSpec
 from spillover.model.resources import Resources
 from spillover.model.topology import Level
 from spillover.sim.pools import SimulatedPool
@@ -148,6 +149,8 @@ class Scene(Struct, frozen=True):
     budgets: tuple[Budget, ...] = ()
     """Periods are in UTC, so with budgets the times of jobs must be in UTC too."""
     reserved: tuple[ReservedNodes, ...] = ()
+    queues: tuple[QueueSpec, ...] = ()
+    """Named queues; with any, every job must be of one of them and fit there."""
 
 
 class Setting(Struct, frozen=True):

@@ -44,6 +44,7 @@ class JobBuilder:
         self._terms = Terms()
         self._priority = 0
         self._project = "default"
+        self._queue = "default"
         self._deadline: int | None = None
         self._not_before: int | None = None
         self._array: tuple[Range, ...] = ()
@@ -165,6 +166,11 @@ class JobBuilder:
         self._project = project
         return self
 
+    def queue(self, queue: str) -> Self:
+        """Set the queue."""
+        self._queue = queue
+        return self
+
     def between(self, *, not_before: int | None = None, deadline: int | None = None) -> Self:
         """Set the earliest start and the latest end, in nanoseconds UTC."""
         self._not_before, self._deadline = not_before, deadline
@@ -208,7 +214,7 @@ class JobBuilder:
             work=Shell("true"),
             name=self._name,
             project=self._project,
-            queue="default",
+            queue=self._queue,
             shape=Shape(
                 first,
                 self._needs,

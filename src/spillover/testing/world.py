@@ -32,6 +32,7 @@ from spillover.model.cluster import Billing, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
 from spillover.model.inside import Inside
 from spillover.model.policy import Choice, PolicySet
+from spillover.model.queues import QueueSpec
 from spillover.model.reasons import Reason
 from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
@@ -56,13 +57,14 @@ class World:
         policies: PolicySet | None = None,
         clusters: tuple[ClusterSpec, ...] = (OWNED, RENTED),
         budgets: tuple[Budget, ...] = (),
+        queues: tuple[QueueSpec, ...] = (),
     ) -> None:
         self.now = START
         self.engine = Engine(State(), load, now=self.now, debug=True)
         self.events: list[AnyEvent] = []
         self._policies = policies or PolicySet(wait=Choice("never"))
         self._incarnation = 0
-        self.propose(StartEpoch(1, clusters, self._policies, budgets=budgets))
+        self.propose(StartEpoch(1, clusters, self._policies, budgets=budgets, queues=queues))
 
     @property
     def state(self) -> State:
@@ -173,15 +175,15 @@ class World:
 
     # --- users
 
-    def submit(self, *jobs: JobBuilder) -> tuple[JobId, ...]:
+    def submit(self, *jobs: JobBuilder, user: str = "ada") -> tuple[JobId, ...]:
         """Submit jobs together."""
-        reply = self.propose(Submit(tuple(job.build() for job in jobs), "ada"))
+        reply = self.propose(Submit(tuple(job.build() for job in jobs), user))
         assert isinstance(reply, Submitted), reply
         return reply.jobs
 
-    def refused(self, *jobs: JobBuilder) -> Refusal:
+    def refused(self, *jobs: JobBuilder, user: str = "ada") -> Refusal:
         """Submit jobs that the engine must refuse."""
-        reply = self.propose(Submit(tuple(job.build() for job in jobs), "ada"))
+        reply = self.propose(Submit(tuple(job.build() for job in jobs), user))
         assert isinstance(reply, Refusal), reply
         return reply
 

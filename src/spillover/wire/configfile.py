@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import Meta, Struct, field
 
 from spillover.wire.jobfile import Quantity
+from spillover.wire.queuefile import QueueDoc
 
 ChoiceDoc: TypeAlias = str | dict[str, dict[str, Any] | None]
 """`name`, or `{name: {option: value}}`."""
@@ -570,6 +571,13 @@ class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):
     budgets: Annotated[
         list[BudgetDoc],
         Meta(max_length=10_000, description="Limits on the cost of rented capacity, by period."),
+    ] = field(default_factory=list)
+    queues: Annotated[
+        list[QueueDoc],
+        Meta(
+            max_length=1000,
+            description="Named queues that jobs are submitted to; default: any name is only a label.",
+        ),
     ] = field(default_factory=list)
     agents: Annotated[AgentsDoc, Meta(description="Settings of all agents.")] = AgentsDoc()
     retention: Annotated[RetentionDoc, Meta(description="How long the server keeps data of the past.")] = (

@@ -52,6 +52,7 @@ from spillover.wire.api import (
     PoolPause,
     PoolRef,
     PoolView,
+    QueueView,
     Rerun,
     ReservationRef,
     ReservationRequest,
@@ -365,6 +366,10 @@ USAGE: Final = Endpoint(
 BUDGETS: Final = Endpoint(
     "budgets", "GET", "/v1/budgets", "List budgets in their current period",
     NoParameters, NO_BODY, json_of(list[BudgetView]),
+)
+QUEUES: Final = Endpoint(
+    "queues", "GET", "/v1/queues", "List the named queues, with their limits and what is in them",
+    NoParameters, NO_BODY, json_of(list[QueueView]),
 )
 POLICY: Final = Endpoint(
     "policy", "GET", "/v1/policy", "Show the policies in effect",

@@ -23,6 +23,7 @@ from spillover.wire.api import (
     JobView,
     PolicyAxis,
     PolicyView,
+    QueueView,
     ReasonView,
     ServerView,
     UsageReport,
@@ -115,6 +116,10 @@ class FakeClient:
         """Return an order that looks at priorities."""
         axis = PolicyAxis("order", "priority", "priority", {}, installed=False, failures=0, error=None)
         return PolicyView("order=priority", [axis], 1000, 60.0, None, None, None, "", differs=False)
+
+    def queues(self) -> list[QueueView]:
+        """Return no named queues."""
+        return []
 
     def __enter__(self) -> Self:
         return self

@@ -188,6 +188,7 @@ def past(client: Any) -> Any:
 
     client.past = ended
     client.budgets = list
+    client.queues = list
     client.policy = lambda: SimpleNamespace(policy=lines[1])
     client.policy_history = lambda: [
         PolicyRecord(format_time(AT + 1 * SECOND), "ada", "set", lines[0], lines[1], [], None)

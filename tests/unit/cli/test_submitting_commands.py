@@ -462,9 +462,14 @@ def test_the_orders_that_ignore_priorities_are_known() -> None:
 
 
 def test_a_queue_that_is_only_a_label_is_told(client: Any, spill: Callable[..., Any]) -> None:
-    told = "spill: queue 'gpu' is only a label: all queues share one order and the same limits\n"
+    told = (
+        "spill: queue 'gpu' is only a label, because this server has no named queues; "
+        "an admin can set them under `queues` in spill.yaml\n"
+    )
     assert spill("run", "--detach", "--queue", "gpu", "--", "true").err == told
     assert spill("run", "--detach", "--queue", "default", "--", "true").err == ""
+    client.queues = lambda: ["gpu"]
+    assert spill("run", "--detach", "--queue", "gpu", "--", "true").err == ""
 
 
 def test_lines_of_a_script_that_do_not_count_are_told(

@@ -8,9 +8,10 @@ from msgspec import structs
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, NodeClass, Price, Role
 from spillover.model.ids import ClusterName
+from spillover.model.queues import QueueLimits, QueueSpec
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, MONEY, SECOND
-from spillover.server.differences import budget_differences, cluster_differences
+from spillover.server.differences import budget_differences, cluster_differences, queue_differences
 from spillover.wire.api import ConfigChange
 
 CLOUD = ClusterSpec(ClusterName("cloud"), "agents", Role.RENTED, Price(cpu_hour=40_000))
@@ -57,3 +58,15 @@ def test_budgets_say_which_limit_changes() -> None:
         ConfigChange("budgets", "removed", "project vision per day: 50"),
     ]
     assert budget_differences([month, day], [day, month]) == []
+
+
+def test_queues_that_differ_are_named_with_the_settings_that_do() -> None:
+    short, gpu = QueueSpec("short", "quick"), QueueSpec("gpu")
+    faster = QueueSpec("short", "quick", priority=5, each=QueueLimits(running=2))
+    assert list(queue_differences((short, gpu), (faster, QueueSpec("long", "slow")))) == [
+        ConfigChange("queue short", "changed", "user_limits, priority"),
+        ConfigChange("queue long", "added", "slow"),
+        ConfigChange("queue gpu", "removed", "its jobs stay in it without limits"),
+    ]
+    assert queue_differences((short, gpu), (gpu, short)) == [ConfigChange("queues", "changed", "their order")]
+    assert queue_differences((short,), (short,)) == []

@@ -8,8 +8,9 @@ import pytest
 
 from spillover.control.controllers.archiving import finished_of
 from spillover.control.views.past import past_job
+from spillover.control.views.queues import queue_views
 from spillover.core.apply import apply
-from spillover.core.events import AnyEvent, JobEnded
+from spillover.core.events import AnyEvent, JobEnded, QueuesConfigured
 from spillover.core.state import State
 from spillover.forms.policystring import read_policies
 from spillover.forms.problems import BadForm
@@ -19,6 +20,7 @@ from spillover.model.ids import ClusterName, NodeName
 from spillover.model.inside import Domain, Inside
 from spillover.model.job import Burst, Shape
 from spillover.model.policy_options import write_policies
+from spillover.model.queues import QueueLimits, QueueSpec
 from spillover.model.resources import Resources
 from spillover.model.topology import Level
 from spillover.model.units import DAY, MINUTE, MONEY, SECOND, format_time
@@ -27,8 +29,8 @@ from spillover.sim.fleet import read_owned, read_rented
 from spillover.sim.runner import simulate
 from spillover.sim.setting import FleetMachine, Scene, Setting, Site
 from spillover.sim.studies.backtest import fields, run
-from spillover.sim.studies.past import PastJobs, from_journal, from_slurm
-from spillover.sim.studies.served import Ruling, budgets_from, ruling_from, site_from
+from spillover.sim.studies.past import PastJobs, for_all, from_journal, from_slurm
+from spillover.sim.studies.served import Ruling, budgets_from, queues_from, ruling_from, site_from
 from spillover.sim.trace import Happened, Own, Trace, TraceJob
 from spillover.sim.traces.opening import read_trace
 from spillover.wire.api import (
@@ -119,6 +121,14 @@ class Recorder:
         return [msgspec.json.decode(line, type=PastJob) for line in lines]
 
 
+def queues_in(history: PastJobs, queues: tuple[QueueSpec, ...]) -> PastJobs:
+    """The same history without deadlines, with the queues that a server has now."""
+    replace = msgspec.structs.replace
+    jobs = [replace(job, own=replace(job.own, deadline=None)) for job in history.jobs if job.own is not None]
+    history = replace(history, jobs=tuple(jobs))
+    return msgspec.structs.replace(history, queues=for_all(queues, history.jobs))
+
+
 def recorded(scene: Scene, jobs: Sequence[TraceJob]) -> PastJobs:
     recorder = Recorder()
     simulate(jobs, scene, recorder)
@@ -128,7 +138,7 @@ def recorded(scene: Scene, jobs: Sequence[TraceJob]) -> PastJobs:
         )
         for each in scene.budgets
     ]
-    return from_journal(recorder.past(), scene.site, budgets_from(views))
+    return from_journal(recorder.past(), scene.site, budgets_from(views), queues=scene.queues)
 
 
 @pytest.mark.parametrize(
@@ -451,3 +461,37 @@ def test_jobs_that_never_ran_count_within_the_span_only() -> None:
     fleet, rent = read_owned("1x1gpu"), read_rented("gpu=1")
     spans = [(None, None), (101 * SECOND, None), (None, 101 * SECOND), (101 * SECOND, 102 * SECOND)]
     assert [from_slurm(trace, fleet, rent, *span).never_ran for span in spans] == [4, 3, 2, 2]
+
+
+def test_limits_of_queues_hold_in_the_simulation_as_they_did() -> None:
+    queues = (QueueSpec("default", total=QueueLimits(running=6)),)
+    limited = recorded(Scene(SITE, ZERO, begin=BEGIN, queues=queues), some_jobs())
+    free = recorded(Scene(SITE, ZERO, begin=BEGIN), some_jobs())
+    assert limited.queues == queues
+    again = run(limited, Ruling(ZERO), [], Told.THEN)
+    assert not again.error.mean_start_s
+    assert (
+        again.happened.statistics.rented_cost
+        < run(free, Ruling(ZERO), [], Told.THEN).happened.statistics.rented_cost
+    )
+
+
+def test_jobs_that_a_queue_would_not_take_any_more_run_in_the_simulation() -> None:
+    free = recorded(Scene(SITE, ZERO, begin=BEGIN), some_jobs())
+    queues = (
+        QueueSpec("other", default=True),
+        QueueSpec("default", each=QueueLimits(resources=Resources(1))),
+    )
+    found = queues_in(free, queues)
+    largest = max(job.own.shape.total.cpu for job in free.jobs if job.own is not None)
+    assert [each.each.resources.cpu for each in found.queues] == [0, largest]
+    assert len(run(found, Ruling(ZERO), [], Told.THEN).really.outcomes) == len(free.jobs)
+
+
+def test_queues_of_a_server_keep_what_decides_when_jobs_start() -> None:
+    limits = QueueLimits(3, Resources(4000, 2**30, 1))
+    (spec,) = queues = (QueueSpec("q", total=limits, each=limits, priority=5, clusters=("onprem",)),)
+    state = State()
+    apply(state, QueuesConfigured(queues))
+    (found,) = queues_from(queue_views(state))
+    assert found == msgspec.structs.replace(spec, default=True)

@@ -55,6 +55,7 @@ from spillover.wire.api import (
     PoolPause,
     PoolRef,
     PoolView,
+    QueueView,
     Rerun,
     ReservationRef,
     ReservationRequest,
@@ -357,6 +358,12 @@ async def machine_costs(request: Request[MachineCostQuery, None]) -> MachineCost
 async def budgets(request: Request[NoParameters, None]) -> list[BudgetView]:
     """List budgets."""
     return await request.commands.budgets()
+
+
+@serves(endpoints.QUEUES)
+async def queues(request: Request[NoParameters, None]) -> list[QueueView]:
+    """List queues."""
+    return await request.commands.queues()
 
 
 @serves(endpoints.POLICY)

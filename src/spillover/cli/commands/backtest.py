@@ -259,7 +259,7 @@ def _server(args: Namespace, client: "Client", out: "Output") -> "tuple[PastJobs
 
     from spillover.model.units import so_many, time_of  # noqa: PLC0415 - heavy
     from spillover.sim.studies.past import from_journal  # noqa: PLC0415 - heavy
-    from spillover.sim.studies.served import Ruling, budgets_from, ruling_from, site_from  # noqa: PLC0415 - heavy
+    from spillover.sim.studies.served import Ruling, budgets_from, queues_from, ruling_from, site_from  # noqa: PLC0415 - heavy
 
     server = client.server()
     site = site_from(client.clusters(), client.agents())
@@ -269,7 +269,7 @@ def _server(args: Namespace, client: "Client", out: "Output") -> "tuple[PastJobs
     if args.since is not None:
         before, begin = list(client.past(None, args.since, args.since)), time_of(args.since)
     past = _counting(client.past(args.since, args.until), out)
-    history = from_journal(past, site, budgets, before, begin)
+    history = from_journal(past, site, budgets, before, begin, queues_from(client.queues()))
     waiting = server.queued + server.running
     if waiting:
         which = f"{so_many(waiting)} now, whenever submitted" if args.until else so_many(waiting)

@@ -50,6 +50,7 @@ from spillover.wire.api import (
     PoolPause,
     PoolRef,
     PoolView,
+    QueueView,
     Rerun,
     ReservationRef,
     ReservationRequest,
@@ -335,6 +336,10 @@ class AsyncClient(AsyncSender):
     async def budgets(self) -> list[BudgetView]:
         """Return all budgets in the current period."""
         return await self._ask(ask(endpoints.BUDGETS))
+
+    async def queues(self) -> list[QueueView]:
+        """Return the named queues, with their limits and what is in them."""
+        return await self._ask(ask(endpoints.QUEUES))
 
     async def server(self) -> ServerView:
         """Return the server's version, state and limits."""

@@ -51,6 +51,7 @@ from spillover.wire.api import (
     PoolPause,
     PoolRef,
     PoolView,
+    QueueView,
     Rerun,
     ReservationRef,
     ReservationRequest,
@@ -333,6 +334,10 @@ class Client(Sender):
     def budgets(self) -> list[BudgetView]:
         """Return all budgets in the current period."""
         return self._ask(ask(endpoints.BUDGETS))
+
+    def queues(self) -> list[QueueView]:
+        """Return the named queues, with their limits and what is in them."""
+        return self._ask(ask(endpoints.QUEUES))
 
     def server(self) -> ServerView:
         """Return the server's version, state and limits."""

@@ -54,6 +54,7 @@ from spillover.control.views.overview import (
 )
 from spillover.control.views.past import past_jobs
 from spillover.control.views.pools import pool_summaries
+from spillover.control.views.queues import queue_views
 from spillover.control.views.results import results_of, results_of_jobs
 from spillover.control.views.usage import usage_report
 from spillover.core.pool_proposals import PausePool, ResumePool
@@ -113,6 +114,7 @@ from spillover.wire.api import (
     PolicyView,
     PoolPause,
     PoolView,
+    QueueView,
     Rerun,
     ReservationRequest,
     ReservationView,
@@ -570,6 +572,10 @@ class LiveCommands:
         """Return all budgets in their current period."""
         state = (await self._loop.read()).state
         return budgets_of(budget_views(state, self._loop.now()), self._project)
+
+    async def queues(self) -> list[QueueView]:
+        """Return the named queues that the caller may use, in their order."""
+        return queue_views((await self._loop.read()).state, self._project)
 
     async def policy(self) -> PolicyView:
         """Return the policies in use."""

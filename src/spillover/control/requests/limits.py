@@ -11,8 +11,15 @@ from spillover.model.units import SECOND
 from spillover.ports.clock import Clock
 from spillover.ports.commands import CommandError, ErrorKind
 
-KINDS: Final = ("body", "connections", "queued", "queued_per_project", "submissions_per_second")
-"""Limits that can refuse something, as `limits` in spill.yaml names them."""
+KINDS: Final = (
+    "body",
+    "connections",
+    "queued",
+    "queued_in_queue",
+    "queued_per_project",
+    "submissions_per_second",
+)
+"""Limits that can refuse something, as `limits` in spill.yaml names them, and those of named queues."""
 FULL_PAUSE: Final = 5.0
 """Seconds until a retry when the queue is full; the server cannot predict when that changes."""
 MOST_BUCKETS: Final = 10_000

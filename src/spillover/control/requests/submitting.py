@@ -1,7 +1,7 @@
 """Turns job forms into proposals: draws ids, resolves names in `after`, and looks up keys in the archive."""
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import Final, NamedTuple, Self
 
@@ -29,7 +29,11 @@ from spillover.ports.commands import CommandError, ErrorKind, refused
 from spillover.wire.api import FieldProblem
 from spillover.wire.journal import encode_spec, encode_value, spec_identity
 
-_LIMITS = {RefusalKind.FULL: "queued", RefusalKind.PROJECT_FULL: "queued_per_project"}
+_LIMITS = {
+    RefusalKind.FULL: "queued",
+    RefusalKind.PROJECT_FULL: "queued_per_project",
+    RefusalKind.QUEUE_FULL: "queued_in_queue",
+}
 
 
 def draw_id() -> JobId:
@@ -116,10 +120,10 @@ class Submitting:
         """Submit all of these jobs or none; return their ids."""
         if self._files is not None:
             await self._files.check(forms, self._lookup.project)
-        if self._refuse_too_large and self._too_large(forms):
+        if self._unfit(forms, user):
             earlier = await self._earlier(forms)
             await self._loop.read()  # what the refusal rests on must be durable
-            if problems := self._too_large(forms, earlier):
+            if problems := self._unfit(forms, user, earlier):
                 raise CommandError(ErrorKind.INVALID, problems[0].message, problems)
         last: Refusal | None = None
         for _ in range(TRIES):
@@ -159,6 +163,35 @@ class Submitting:
         fresh = iter(proposal.jobs)
         return [known[at] if at in known else next(fresh).job for at in range(len(forms))], tried, starts
 
+    def _unfit(
+        self, forms: Sequence[JobForm], user: str, earlier: "_Earlier | None" = None
+    ) -> list[FieldProblem]:
+        """Return the problems of jobs that can never run, in their queue or at all, unless they were submitted earlier."""
+        problems: list[FieldProblem] = []
+        queues = self._loop.engine.state.queues
+        for at, form in enumerate(forms) if queues else ():
+            if earlier is not None and (earlier.is_live(form) or earlier.row_of(form) is not None):
+                continue
+            spec = form.spec
+            if (queue := queues.of(spec.queue)) is None:
+                found: Iterable[tuple[str, str]] = [("queue", queues.unknown(spec.queue))]
+            else:
+                found = queue.problems(queue.completed(spec), user)
+            problems += [
+                FieldProblem(f"jobs[{at}].spec.{field}", f"{spec.name}: {told}") for field, told in found
+            ]
+        return problems or (self._too_large(forms, earlier) if self._refuse_too_large else [])
+
+    def _in_queue(self, spec: JobSpec) -> JobSpec:
+        """Return a job with the defaults of its queue; as it is if there are no queues, or none of its name."""
+        queue = self._loop.engine.state.queues.of(spec.queue)
+        return spec if queue is None else queue.completed(spec)
+
+    def _shape_in_queue(self, spec: JobSpec) -> Shape:
+        """Return the shape of a job with the defaults of its queue, and for the clusters of that alone."""
+        queue = self._loop.engine.state.queues.of(spec.queue)
+        return spec.shape if queue is None else queue.restricted(queue.completed(spec).shape)
+
     def _too_large(self, forms: Sequence[JobForm], earlier: "_Earlier | None" = None) -> list[FieldProblem]:
         """Return a problem for each job that no cluster can ever hold, unless it was submitted earlier."""
         engine, known = self._loop.engine, dict[Shape, TooLarge | None]()
@@ -167,7 +200,7 @@ class Submitting:
         clusters = engine.index.capacity.values()
         problems: list[FieldProblem] = []
         for at, form in enumerate(forms):
-            shape = form.spec.shape
+            shape = self._shape_in_queue(form.spec)
             if earlier is not None and (earlier.is_live(form) or earlier.row_of(form) is not None):
                 continue
             if shape not in known:
@@ -222,7 +255,11 @@ class Submitting:
         """Complete the spec of a job and encode it."""
         spec = self._completed(form.spec)
         digest, body = encode_spec(spec)
+        # The identity is that of the job as submitted: defaults of its queue may change before it is submitted again.
         signature = _signature(spec_identity(body), form) if form.key is not None else b""
+        if (queued := self._in_queue(spec)) != spec:
+            spec = queued
+            digest, body = encode_spec(spec)
         return _Draft(at, form, job, spec, digest, body, signature)
 
     def _time_problems(self, draft: "_Draft", earlier: "_Earlier") -> Iterator[FieldProblem]:

@@ -71,7 +71,7 @@ def members_dropped(state: State, event: MembersDropped) -> None:
     if members is None:
         raise Impossible(f"MembersDropped on {array}: {event!r}")
     count = ranges.size(event.members)
-    state.count_live(array.kind.project, -count)
+    state.count_live(array, -count)
     before = granted(state, array)
     members.pending = ranges.minus(members.pending, event.members)
     if type(array.phase) is Queued:

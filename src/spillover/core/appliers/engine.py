@@ -19,6 +19,7 @@ from spillover.core.events import (
     NodesSeen,
     PolicyChanged,
     PolicyDisabled,
+    QueuesConfigured,
 )
 from spillover.core.holding import move_up, remove_gone_node
 from spillover.core.learned import usage
@@ -29,6 +30,7 @@ from spillover.core.records.policies import PolicyNote
 from spillover.core.state import State
 from spillover.core.transitions import AGENT, NODE
 from spillover.model.policy import PolicySet, choice_of, without
+from spillover.model.queues import Queues
 
 KEPT = 100
 """Changes of policies that the state remembers."""
@@ -142,6 +144,13 @@ def _enter(state: State, node: Node, status: str, at: int) -> None:
 def agents_configured(state: State, event: AgentsConfigured) -> None:
     """Set how much work agents prefetch."""
     state.facts.ahead = event.ahead
+    state.touch_facts()
+
+
+def queues_configured(state: State, event: QueuesConfigured) -> None:
+    """Replace the queues. Jobs of a queue that is gone stay in it, and nothing limits them there."""
+    state.facts.queues = event.queues
+    state.queues = Queues(event.queues)
     state.touch_facts()
 
 

@@ -106,7 +106,7 @@ def submitted(state: State, event: JobSubmitted) -> None:
     state.jobs[event.job] = job
     state.enter(job)
     state.dirty["job"][event.job] = None
-    state.count_live(kind.project, 1 if members is None else members.size)
+    state.count_live(job, 1 if members is None else members.size)
     expected = terms.estimate or terms.walltime or event.predicted
     if expected:
         facts.tally.submit(event.shape, expected, 1 if members is None else members.size)
@@ -361,7 +361,7 @@ def ended(state: State, event: JobEnded) -> None:
     else:
         leave_queue(state, job)
     if job.extra.members is None:  # members of an array are subtracted one by one
-        state.count_live(job.kind.project, -1)
+        state.count_live(job, -1)
     job.phase = Ended(
         event.state,
         event.at,

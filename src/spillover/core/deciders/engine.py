@@ -15,6 +15,7 @@ from spillover.core.events import (
     JobsArchived,
     PolicyChanged,
     PolicyDisabled,
+    QueuesConfigured,
 )
 from spillover.core.proposals import (
     Archived,
@@ -58,6 +59,8 @@ def _configured(state: State, said: StartEpoch | Configure, who: str, now: int) 
     events: list[AnyEvent] = []
     if said.budgets != state.facts.budgets:
         events.append(BudgetsConfigured(said.budgets))
+    if said.queues != state.facts.queues:
+        events.append(QueuesConfigured(said.queues))
     if said.ahead != state.facts.ahead:
         events.append(AgentsConfigured(said.ahead))
     if said.policies != state.policies.configured:

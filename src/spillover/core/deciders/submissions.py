@@ -23,6 +23,11 @@ def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Re
     for new in proposal.jobs:
         if new.after or new.key is not None or new.spec.singleton:
             return _submit_linked(state, proposal, now)
+    if state.queues:
+        queued = _in_queues(state, proposal.jobs, proposal.user)
+        if isinstance(queued, Refusal):
+            return [], queued
+        proposal = replace(proposal, jobs=queued)
     if (full := _full(state, proposal, proposal.jobs)) is not None:
         return [], full
     taken_in: list[JobId] = []
@@ -36,7 +41,7 @@ def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Re
     return events, Submitted(tuple(taken_in))
 
 
-def _submit_linked(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:  # noqa: C901 - the checks of one submission, in order
+def _submit_linked(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:  # noqa: C901, PLR0912 - the checks of one submission, in order
     """Accept jobs of which some have a key or depend on others."""
     events: list[AnyEvent] = []
     fresh = {new.job: _alone(state, new, proposal) for new in proposal.jobs}
@@ -59,6 +64,11 @@ def _submit_linked(state: State, proposal: Submit, now: int) -> tuple[list[AnyEv
             return [], _taken(new)
         if new.spec.shape.reservation and (refused := _not_reserved(state, new)) is not None:
             return [], refused
+    if state.queues:
+        queued = _in_queues(state, [each for job, each in fresh.items() if job not in there], proposal.user)
+        if isinstance(queued, Refusal):
+            return [], queued
+        fresh |= {new.job: new for new in queued}
     wanted: dict[JobId, list[Dependency]] = {}
     for new in proposal.jobs:
         if new.job not in there:
@@ -71,12 +81,29 @@ def _submit_linked(state: State, proposal: Submit, now: int) -> tuple[list[AnyEv
     failed = _never_start(wanted)
     for new in proposal.jobs:
         if new.job in wanted:
-            events += _take(state, new, proposal.user, now, wanted[new.job], failed)
+            events += _take(state, fresh[new.job], proposal.user, now, wanted[new.job], failed)
     return events, Submitted(tuple(there.get(new.job, new.job) for new in proposal.jobs))
+
+
+def _in_queues(state: State, jobs: Iterable[NewJob], user: str) -> tuple[NewJob, ...] | Refusal:
+    """Return jobs with the defaults of their queues, or a refusal if one can never run in its queue."""
+    found: list[NewJob] = []
+    for new in jobs:
+        queue = state.queues.of(new.spec.queue)
+        if queue is None:
+            return Refusal(RefusalKind.INVALID, f"{new.spec.name}: {state.queues.unknown(new.spec.queue)}")
+        spec = queue.completed(new.spec)
+        for _, problem in queue.problems(spec, user):
+            return Refusal(RefusalKind.INVALID, f"{spec.name}: {problem}")
+        found.append(replace(new, spec=spec))
+    return tuple(found)
 
 
 def _full(state: State, proposal: Submit, coming: Iterable[NewJob]) -> Refusal | None:
     """Return a refusal if the queue has no room for all of these jobs; None if it has."""
+    coming = list(coming)
+    if state.queues and (crowded := _crowded(state, proposal.user, coming)) is not None:
+        return crowded
     bounds = proposal.bounds
     if bounds is None:
         return None
@@ -101,6 +128,32 @@ def _full(state: State, proposal: Submit, coming: Iterable[NewJob]) -> Refusal |
     return None
 
 
+def _crowded(state: State, user: str, coming: Iterable[NewJob]) -> Refusal | None:
+    """Return a refusal if a named queue has no room for these jobs of a user; None if all have."""
+    counts: dict[str, int] = {}
+    for new in coming:
+        counts[new.spec.queue] = counts.get(new.spec.queue, 0) + (ranges.size(new.spec.array) or 1)
+    for name, count in counts.items():
+        if (queue := state.queues.get(name)) is None:
+            continue
+        for most, whose in ((queue.total.queued, None), (queue.each.queued, user)):
+            if not most or (live := _live_in(state, name, whose)) + count <= most:
+                continue
+            placed = [state.jobs[job] for job in _placed(state, None)]
+            waiting = live - sum(job.kind.queue == name and whose in {None, job.user} for job in placed)
+            if waiting + count > most:
+                of = "" if whose is None else f" of {whose}"
+                return Refusal(RefusalKind.QUEUE_FULL, _no_room(f"queue {name}", waiting, most, count, of))
+    return None
+
+
+def _live_in(state: State, queue: str, user: str | None) -> int:
+    """Return how many jobs of a queue have not ended, of one user if it is given."""
+    if user is not None:
+        return state.live_in.get((queue, user), 0)
+    return sum(count for (name, _), count in state.live_in.items() if name == queue)
+
+
 def _placed(state: State, project: str | None) -> dict[JobId, None]:
     """Return the placed jobs, of one project if it is given."""
     ids = {job: None for node in state.nodes.values() for job in node.jobs}
@@ -109,8 +162,8 @@ def _placed(state: State, project: str | None) -> dict[JobId, None]:
     return {job: None for job in ids if state.jobs[job].kind.project == project}
 
 
-def _no_room(whose: str, waiting: int, most: int, count: int) -> str:
-    return f"{whose} holds {waiting} of at most {so_many(most)}; {count} more would exceed that, so none was accepted"
+def _no_room(whose: str, waiting: int, most: int, count: int, of: str = "") -> str:
+    return f"{whose} holds {waiting} of at most {so_many(most)}{of}; {count} more would exceed that, so none was accepted"
 
 
 def _taken(new: NewJob) -> Refusal:
@@ -233,9 +286,11 @@ def _take(
 def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[After, ...]) -> JobSubmitted:
     """Return the event that accepts a job. A job without an estimate gets a prediction from similar jobs."""
     spec = new.spec
+    queue = state.queues.get(spec.queue)
+    shape = spec.shape if queue is None else queue.restricted(spec.shape)
     found = None
     if spec.terms.estimate is None:
-        found = predict(state, user, spec.name, new.digest, spec.shape, spec.terms)
+        found = predict(state, user, spec.name, new.digest, shape, spec.terms)
     return JobSubmitted(
         new.job,
         now,
@@ -245,7 +300,7 @@ def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[Afte
         spec.queue,
         spec.priority,
         new.digest,
-        spec.shape,
+        shape,
         spec.terms,
         spec.deadline,
         spec.not_before,

@@ -107,6 +107,7 @@ from spillover.core.events.server import (
     Identified,
     PolicyChanged,
     PolicyDisabled,
+    QueuesConfigured,
     TokenCreated,
     TokenRevoked,
 )
@@ -182,6 +183,7 @@ __all__ = [
     "PoolOpened",
     "PoolPaused",
     "PoolResumed",
+    "QueuesConfigured",
     "Reached",
     "ReservationCancelled",
     "ReservationEnded",
@@ -239,6 +241,7 @@ AnyEvent: TypeAlias = (
     | ClusterResumed
     | ClusterRemoved
     | BudgetsConfigured
+    | QueuesConfigured
     | AgentRegistered
     | AgentDraining
     | AgentResumed

@@ -4,6 +4,7 @@ from spillover.core.events.base import Counted, Event
 from spillover.model.budget import Budget
 from spillover.model.policy import PolicySet
 from spillover.model.policy_options import write_policies
+from spillover.model.queues import QueueSpec
 from spillover.model.tokens import TokenRole
 from spillover.model.units import SECOND, format_duration
 
@@ -15,6 +16,15 @@ class BudgetsConfigured(Event, frozen=True, tag="budgets_configured"):
 
     def __str__(self) -> str:
         return f"{len(self.budgets)} budget{'s' if len(self.budgets) != 1 else ''} configured"
+
+
+class QueuesConfigured(Event, frozen=True, tag="queues_configured"):
+    """The named queues of this server. Without any, queues are only labels."""
+
+    queues: tuple[QueueSpec, ...]
+
+    def __str__(self) -> str:
+        return f"{len(self.queues)} queue{'s' if len(self.queues) != 1 else ''} configured"
 
 
 class TokenCreated(Event, frozen=True, tag="token_created"):

@@ -8,6 +8,7 @@ from spillover.core.learned.tally import Tally
 from spillover.model.budget import Budget
 from spillover.model.cluster import ClusterSpec
 from spillover.model.policy import PolicySet
+from spillover.model.queues import QueueSpec
 from spillover.model.units import SECOND
 
 
@@ -52,6 +53,7 @@ class Facts(Struct, array_like=True):
     """How many times all waits were reset, because policies or clusters changed."""
     machines: int = 0
     """Number of machines ordered so far."""
+    queues: tuple[QueueSpec, ...] = ()
 
     @property
     def kept(self) -> "Facts":

@@ -152,7 +152,7 @@ def _is_final(draft: Draft, index: SchedulingIndex, placer: Placer) -> bool:
         or placer.turn is not None
         or index.ranking is not None
         or index.windowed
-        or index.limited
+        or index.counts
         or index.pooled
     ):
         return False
@@ -330,6 +330,8 @@ def _queue(draft: Draft, index: SchedulingIndex, waiting: list[Waiter], rules: i
         if each in expired or shape.reservation:
             continue  # a job that names an advance reservation starts there and then
         job = jobs[each]
+        if index.is_held_back(job):
+            continue  # it takes no room from others
         if job.extra.members is not None:
             count = draft.patient(job) if waiter.rentable else draft.left(job)
             if count > 0:
@@ -372,6 +374,16 @@ def cap_queue(draft: Draft, index: SchedulingIndex, limit: int, most: int) -> bo
         for job in (jobs[each] for each in dict.fromkeys([*index.waits.patient, *draft.admitted]))
         if index.waits.counts(job) and not draft.may_be_rented(job) and draft.patient(job) > 0
     ]
+    # Jobs that wait for others of their queue take no room from the rest, and the rest takes none from them.
+    held_back = [job for job in waiting if index.is_held_back(job)]
+    others = [job for job in waiting if not index.is_held_back(job)] if held_back else waiting
+    more = _cap(draft, index, others, limit, most)
+    return _cap(draft, index, held_back, limit, most) or more
+
+
+def _cap(draft: Draft, index: SchedulingIndex, waiting: list[Job], limit: int, most: int) -> bool:
+    """Let the last ones of these jobs be rented, beyond a limit; return whether the next cycle must continue."""
+    jobs = draft.state.jobs
     excess = sum(draft.patient(job) for job in waiting) - limit
     if excess <= 0:
         return False

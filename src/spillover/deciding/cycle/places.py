@@ -20,6 +20,7 @@ from spillover.deciding.forecast.estimates import late_on
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Lane
+from spillover.deciding.queue.limits import QueueUse, allow
 from spillover.deciding.renting.slots import Slots
 from spillover.model import ranges
 from spillover.model.cluster import OWNED, RENTED, Role
@@ -77,8 +78,8 @@ class Places:
         """Checks caps before renting; None until a job with a cap is tried."""
         self.holds: Sequence[tuple[int, CostHold]] = ()
         """Cost holds of placements, by position."""
-        self._counted: list[tuple[ClusterLimits, JobId]] = []
-        """Jobs counted on trial in clusters with limits."""
+        self._counted: list[tuple[ClusterLimits | QueueUse, JobId]] = []
+        """Jobs counted on trial in clusters and queues with limits."""
         self._late = False
         """Whether the last job tried would miss its deadline on a cluster that has room."""
         self._barred = False
@@ -104,10 +105,14 @@ class Places:
             self.reservation.blocked = False
 
     def _suits(self, job: Job, cluster: Capacity, tasks: int = 0) -> bool:
-        """Return whether a job would meet its deadline on a cluster and stay within the limits of the cluster."""
+        """Return whether a job would meet its deadline on a cluster and stay within its limits and those of the queue."""
         if late_on(job, cluster.spec, self._draft.now) is not None:
             self._late = True
             return False
+        if tasks and self._index.queue_use is not None:  # without a size, it was looked at with its lane
+            use, kind = self._index.queue_use, job.kind
+            if not allow(use.of(kind.queue, job.user), _total(job, tasks)):
+                return False
         return cluster.limits is None or cluster.limits.allow(_total(job, tasks))
 
     def _place(self, job: Job, lane: Lane, role: Role) -> bool:
@@ -346,6 +351,10 @@ class Places:
             cluster.limits.take(placed, _total(job, tasks))
             if not self._keep:
                 self._counted.append((cluster.limits, placed))
+        if (use := self._index.queue_use) is not None:
+            use.take(placed, job.kind.queue, job.user, _total(job, tasks))
+            if not self._keep:
+                self._counted.append((use, placed))
         self._draft.count(job, cluster)
 
 

@@ -35,6 +35,7 @@ class Placer(Places):
 
     __slots__ = (
         "_bounded",
+        "_held_back",
         "_late_from",
         "_left_out",
         "_looks",
@@ -64,6 +65,8 @@ class Placer(Places):
         self.passed = False
         """Whether some jobs were left out, or kept waiting, because of others."""
         self._looks = LOOKS
+        self._held_back = 0
+        """How many lanes were left out because of the limits of their queues, although those are not reached."""
         self._left_out: dict[Lane, Entry] = {}
         """Lanes in which jobs were left out, with the last entry that was tried."""
         self._bounded = bounded
@@ -122,6 +125,8 @@ class Placer(Places):
         for each in index.fresh:
             job = self._state.jobs[each]
             lane = index.lane_of(job)
+            if lane.is_held_back:
+                continue
             if job.extra.deadline is not None:
                 return False
             if lane.kind.shape.is_gang:
@@ -178,7 +183,8 @@ class Placer(Places):
         if job.extra.members is not None:
             return False
         self._index.looking_at = job.id
-        self._place(job, lane, OWNED)
+        if not lane.is_held_back:
+            self._place(job, lane, OWNED)
         return True
 
     def rent(self) -> None:
@@ -210,9 +216,10 @@ class Placer(Places):
             return False
         if job.terms.max_cost is not None or self._state.caps:
             return False
-        if job.id not in self._draft.taken:
+        lane = self._index.lane_of(job)
+        if job.id not in self._draft.taken and not lane.is_held_back:
             self._index.looking_at = job.id
-            self._place(job, self._index.lane_of(job), RENTED)
+            self._place(job, lane, RENTED)
         return True
 
     def again(self, *, final: bool) -> int:
@@ -239,7 +246,7 @@ class Placer(Places):
         depth, count = self._policies.chosen.depth, len(line.first) + (len(newly) if newly else 0)
         if count > depth:
             self.passed = everything = True  # stuck lanes count against depth
-        heads = line.lanes() if everything else iter(line.awake())
+        heads = line.startable() if everything else iter(line.awake())
         if newly:
             heads = heapq.merge(
                 heads,
@@ -260,7 +267,7 @@ class Placer(Places):
             index.looking_at = entry[2]
             job = jobs[entry[2]]
             plain = job.extra is NO_EXTRA and reservation is None and entry[2] not in draft.taken
-            plain = plain and not lane.kind.shape.reservation
+            plain = plain and not lane.kind.shape.reservation and not lane.limits
             if not plain and self._is_skipped(job, walk, entry, lane, role):
                 continue
             if (ceiling is None or not self._rules_out(ceiling, lane)) and self._place(job, lane, role):
@@ -291,8 +298,18 @@ class Placer(Places):
             self._take_turns(role, strict=strict)
         return not self._left_out and walk.patience > 0
 
+    def _hold_back(self, walk: Walk) -> None:
+        """Leave out a lane that the limits of its queue hold back. It delays no other, but many count as stuck."""
+        self._held_back += 1
+        if self._held_back > LOOKS:
+            self.passed = True
+            walk.stuck()
+
     def _is_skipped(self, job: Job, walk: Walk, entry: Entry, lane: Lane, role: Role) -> bool:
-        """Return whether to skip a job: it is placed completely, would be late, or a reservation blocks its lane."""
+        """Return whether to skip a job: it is placed completely, would be late, or its queue or a reservation blocks it."""
+        if lane.is_held_back:
+            self._hold_back(walk)
+            return True
         draft, members = self._draft, job.extra.members
         # No cluster runs an array of gangs.
         if (members is not None or job.id in draft.taken) and (
@@ -347,7 +364,7 @@ class Placer(Places):
             self.turn, self.passed = turn, True
         stuck: set[Lane] = set()
         for lane, job in self._whose_turn(turn, role):
-            if lane in stuck or draft.left(job, role) <= 0:
+            if lane in stuck or lane.is_held_back or draft.left(job, role) <= 0:
                 continue
             if job.extra.deadline is not None and self._misses_deadline(job, lane, role):
                 continue
@@ -373,7 +390,7 @@ class Placer(Places):
     def _place_all(self, job: Job, lane: Lane, role: Role) -> bool:
         """Place all that is left of a job, up to the limit of the cycle; return False if some of it does not fit."""
         draft = self._draft
-        while draft.left(job, role) > 0:
+        while draft.left(job, role) > 0 and not lane.is_held_back:
             if not self._place(job, lane, role):
                 return False
             if len(draft.placements) >= self._most:
@@ -387,7 +404,7 @@ class Placer(Places):
         found: list[tuple[Entry, Lane]] = []
         for each in index.turns.of(turn):
             job = jobs[each]
-            lane = index.lanes.get(job.kind)
+            lane = index.known_lane(job.kind, job.user)
             last = None if lane is None else self._left_out.get(lane)
             if lane is None or last is None:
                 continue

@@ -56,6 +56,8 @@ from spillover.model.reasons import (
     PoolAtMost,
     PoolIsPaused,
     PoolOutOfMoney,
+    QueueAtLimit,
+    QueueOverLimit,
     Reason,
     ReservationClosed,
     Reserved,
@@ -270,15 +272,25 @@ def _why_it_never_starts(
     )
     if shape.is_gang and not gangs:
         return GangUnsupported(shape.tasks)
+    if isinstance(over := _why_held_back(engine, job), QueueOverLimit):
+        return over
     if not possible:
         return why_never(engine.index, shape, [each.reason for each in verdicts])
     return never_affordable([(each.cluster, each.reason) for each in possible])
 
 
+def _why_held_back(engine: Decider, job: Job) -> QueueAtLimit | QueueOverLimit | None:
+    """Return the limit of its queue that keeps a job from starting; None if none does."""
+    use, kind = engine.index.queue_use, job.kind
+    return None if use is None else use.refusal(kind.queue, job.user, kind.shape.total)
+
+
 def _why_not_yet(
     engine: Decider, job: Job, verdicts: tuple[ClusterAnswer, ...], possible: Sequence[ClusterAnswer]
 ) -> Reason | None:
-    """Return why a job may not start anywhere yet: not admitted yet, or only rentable later; None if it may."""
+    """Return why a job may not start anywhere yet: a limit of its queue, not admitted yet, or only rentable later."""
+    if (held_back := _why_held_back(engine, job)) is not None:
+        return held_back
     if engine.state.latest(job) is None:
         return Fresh()
     if (failed := _failed_wait(engine, job, verdicts)) is not None:
@@ -376,11 +388,13 @@ def _failed_wait(engine: Decider, job: Job, verdicts: tuple[ClusterAnswer, ...])
 def _why_unreached(engine: Decider, job: Job) -> Reason | None:
     """Return why a cycle does not reach the lane of a job; walk the lanes like a cycle in which nothing fits."""
     index, policies = engine.index, engine.policies
-    lane = index.lanes.get(job.kind)
+    lane = index.known_lane(job.kind, job.user)
     first: JobId | None = None
-    walk = Walk(index.queue.lanes(), index.queue.jobs, policies.depth, len(index.queue.first))
+    walk = Walk(index.queue.startable(), index.queue.jobs, policies.depth, len(index.queue.first))
     last = job.id
     while (found := walk.next()) is not None:
+        if found[1].is_held_back:
+            continue
         last = found[0][2]
         if first is None and policies.keeps_room_for(engine.state.jobs[last]):
             first = last

@@ -68,12 +68,12 @@ def reservations(engine: Scheduling, now: int) -> list[Reserved]:
 def _keep(made: Reservation, engine: Scheduling, now: int, kept: Callable[[Job], bool]) -> None:
     """Offer reservations to the first job of each lane, like a cycle in which nothing fits."""
     index, jobs = engine.index, engine.state.jobs
-    walk = Walk(index.queue.lanes(), index.queue.jobs, engine.policies.depth, len(index.queue.first))
+    walk = Walk(index.queue.startable(), index.queue.jobs, engine.policies.depth, len(index.queue.first))
     while not made.is_full and (found := walk.next()) is not None:
         entry, lane = found
         job = jobs[entry[2]]
-        if lane.kind.shape.reservation:
-            continue  # its time is set
+        if lane.kind.shape.reservation or lane.is_held_back:
+            continue  # its time is set, or others of its queue must end first
         if job.extra.deadline is not None and _is_late(index, lane, job, now):
             walk.go_on(lane)
             continue

@@ -56,7 +56,7 @@ def _requeued(index: SchedulingIndex, event: JobRequeued) -> None:
     index.enter(job)
     if event.backing_off is not None:
         index.alarms.set(job)
-    if index.limited:
+    if index.counts:
         index.move_out(event.job)
     if index.ends is not None:
         index.ends.forget(event.job)
@@ -83,7 +83,7 @@ def _left(index: SchedulingIndex, event: JobHeld) -> None:
 def _placed(index: SchedulingIndex, event: JobPlaced | GangPlaced) -> None:
     job = index.state.jobs[event.job]
     index.leave(job)
-    if index.limited:
+    if index.counts:
         index.move_in(job)
     if index.brings_back:
         index.alarms.set(job)
@@ -97,7 +97,7 @@ def _ended(index: SchedulingIndex, event: JobEnded) -> None:
     job = index.state.jobs[event.job]
     if index.ends is not None:
         index.ends.forget(event.job)
-    if index.limited:
+    if index.counts:
         index.move_out(event.job)
     if type(job.phase) is not Ended or job.phase.cluster is None:  # a job that ran has already left the queue
         index.leave(job)
@@ -110,7 +110,7 @@ def _members_left(index: SchedulingIndex, event: MemberPlaced | MembersDropped) 
 def _member_placed(index: SchedulingIndex, event: MemberPlaced) -> None:
     _members_left(index, event)
     member = index.state.jobs[member_id(event.array, event.index)]
-    if index.limited:
+    if index.counts:
         index.move_in(member)
     index.alarms.set(member)
     if index.ends is not None:

@@ -22,7 +22,8 @@ from spillover.deciding.forecast.ends import Ends
 from spillover.deciding.forecast.estimates import late_on
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.alarms import Alarms
-from spillover.deciding.queue.lanes import Entry, JobQueue, Lane, LightestLanes
+from spillover.deciding.queue.lanes import Entry, JobQueue, Lane, LaneKey, LightestLanes
+from spillover.deciding.queue.limits import NO_LIMITS, QueueUse, key_in_queues
 from spillover.deciding.queue.newcomers import Newcomers
 from spillover.deciding.queue.prefetched import PrefetchedLeases, is_ahead
 from spillover.deciding.queue.ranking import RankedJobQueue, Ranking
@@ -55,8 +56,10 @@ class SchedulingIndex:
         """Jobs that are not tried, because a cycle failed on them."""
         self.looking_at: JobId | None = None
         """The last job that a cycle tried: the culprit if the cycle fails."""
-        self._key = policies.order.key
-        self.lanes: dict[Kind, Lane] = {}
+        self._key = key_in_queues(policies.order.key, state.queues)
+        self.queue_use = QueueUse.of_queues(state.queues)
+        """What runs under the limits of named queues; None if no queue has any."""
+        self.lanes: dict[LaneKey, Lane] = {}
         self.serial = 0
         """Number of lanes created so far."""
         self.least = LightestLanes()
@@ -205,14 +208,30 @@ class SchedulingIndex:
 
     def lane_of(self, job: Job) -> Lane:
         """Return the lane of a job, and create it if necessary."""
-        lane = self.lanes.get(job.kind)
+        use, kind, user, limits = self.queue_use, job.kind, "", NO_LIMITS
+        if use is not None and (user := use.user_of(kind.queue, job.user)):
+            lane = self.lanes.get((kind, user))
+        else:
+            lane = self.lanes.get(kind)
         if lane is None:
             self.serial += 1
-            lane = self.lanes[job.kind] = Lane(job.kind, self.serial)
+            if use is not None:
+                limits = use.of(kind.queue, user)
+            lane = Lane(kind, self.serial, user, limits)
+            self.lanes[lane.key] = lane
             if len(self.lanes) > 2 * len(self.queue.heaps) + IDLE:
-                self.lanes = {each.kind: each for each in (*self.queue.heaps, *self.due.heaps, lane)}
+                self.lanes = {each.key: each for each in (*self.queue.heaps, *self.due.heaps, lane)}
                 self.finder.forget()
         return lane
+
+    def known_lane(self, kind: Kind, user: str) -> Lane | None:
+        """Return the lane of jobs of a kind and user; None if there is none."""
+        own = "" if self.queue_use is None else self.queue_use.user_of(kind.queue, user)
+        return self.lanes.get((kind, own) if own else kind)
+
+    def is_held_back(self, job: Job) -> bool:
+        """Return whether the limits of its queue keep a job from starting now."""
+        return self.queue_use is not None and self.lane_of(job).is_held_back
 
     def least_cpu(self) -> int:
         """Return the smallest CPU request of any queued job, in thousandths; 0 if nothing is queued."""
@@ -474,25 +493,35 @@ class SchedulingIndex:
         """Move a job to its new lane after its kind has changed."""
         if type(job.phase) is not Queued:
             return
-        if (lane := self.lanes.get(before)) is not None:
+        if (lane := self.known_lane(before, job.user)) is not None:
             self.queue.settle(lane)
             self.due.settle(lane)
         self.enter(job)
         self.gained = True
 
+    @property
+    def counts(self) -> bool:
+        """Whether placed jobs count against limits of clusters or queues."""
+        return bool(self.limited) or self.queue_use is not None
+
     def move_in(self, job: Job) -> None:
-        """Count a placed job against the limits of its cluster, if it has limits."""
+        """Count a placed job against the limits of its cluster and of its queue, if those have any."""
         phase = job.phase
-        if self.limited and isinstance(phase, Placed | Running):
-            cluster = self.capacity.get(phase.cluster)
-            if cluster is not None and cluster.limits is not None:
-                cluster.limits.take(job.id, job.shape.total)
+        if not isinstance(phase, Placed | Running):
+            return
+        if self.queue_use is not None:
+            self.queue_use.take(job.id, job.kind.queue, job.user, job.shape.total)
+        cluster = self.capacity.get(phase.cluster) if self.limited else None
+        if cluster is not None and cluster.limits is not None:
+            cluster.limits.take(job.id, job.shape.total)
 
     def move_out(self, job: JobId) -> None:
         """Stop counting a job against limits."""
         for limits in self.limited:
             if limits.leave(job):
                 self.gained = True
+        if self.queue_use is not None and self.queue_use.leave(job):
+            self.gained = True
 
     def leave(self, job: Job) -> None:
         """Update the queue after a job, or a part of it, has left it."""
@@ -501,7 +530,7 @@ class SchedulingIndex:
             self.waits.patient.pop(job.id, None)
             if self.wait_queue is not None:
                 self.wait_queue.drop(job.id)
-        lane = self.lanes.get(job.kind)
+        lane = self.known_lane(job.kind, job.user)
         if lane is not None:
             self.queue.settle(lane)
             if self.due.heaps:

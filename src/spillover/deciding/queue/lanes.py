@@ -13,6 +13,7 @@ from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.gangs import GangCandidates
 from spillover.deciding.capacity.spans import Ask
 from spillover.deciding.queue.heaps import SPARE, in_order
+from spillover.deciding.queue.limits import NO_LIMITS, LaneLimits, allow, are_reached
 from spillover.model.ids import JobId
 
 FEW = 128
@@ -22,8 +23,15 @@ Entry = tuple[Any, int, JobId]
 """Key of the order policy, number of the job, and its id. Entries sort in the order in which jobs are tried."""
 
 
+LaneKey = Kind | tuple[Kind, str]
+"""The kind of the jobs of a lane, with their user if their queue limits each user."""
+
+
 class Lane:
-    """Queued jobs of one shape, queue and project that back off from the same clusters. A cycle tries them as one."""
+    """Queued jobs of one shape, queue and project that back off from the same clusters. A cycle tries them as one.
+
+    They are of one user if their queue limits each user.
+    """
 
     __slots__ = (
         "asks",
@@ -31,16 +39,22 @@ class Lane:
         "gangs_rented",
         "kind",
         "least",
+        "limits",
         "owned",
         "rented",
         "serial",
         "timed",
         "total",
+        "user",
         "weighed",
     )
 
-    def __init__(self, kind: Kind, serial: int) -> None:
+    def __init__(self, kind: Kind, serial: int, user: str = "", limits: LaneLimits = NO_LIMITS) -> None:
         self.kind = kind
+        self.user = user
+        """The user of all its jobs; empty if they may be of several."""
+        self.limits = limits
+        """The limits of its queue."""
         shape = kind.shape
         self.least = shape.least
         """The shape with the smallest task of a job: where that does not fit, no job of the lane fits."""
@@ -63,9 +77,19 @@ class Lane:
         self.asks: list[Ask] | None = None
         """What a job asks of each owned cluster over time; None until first needed."""
 
-    def copy(self) -> "Lane":
-        """Return a copy without candidates."""
-        own = Lane(self.kind, self.serial)
+    @property
+    def key(self) -> "LaneKey":
+        """What distinguishes it from other lanes."""
+        return (self.kind, self.user) if self.user else self.kind
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether the limits of its queue let none of its jobs start now."""
+        return bool(self.limits) and not allow(self.limits, self.total)
+
+    def copy(self, limits: LaneLimits) -> "Lane":
+        """Return a copy without candidates, with the limits of another index."""
+        own = Lane(self.kind, self.serial, self.user, limits)
         own.timed, own.weighed = self.timed, self.weighed
         return own
 
@@ -113,8 +137,12 @@ class JobQueue:
         self.heaps: dict[Lane, list[Entry]] = {}
         self.first: dict[Lane, Entry] = {}
         """The current head of each lane."""
-        self.heads: list[tuple[Entry, Lane]] | None = None
-        """Heap of heads; those that differ from `first` are void. None while there are few lanes."""
+        self.heads: dict[LaneLimits, list[tuple[Entry, Lane]]] | None = None
+        """Heaps of heads by the limits on their lanes; heads that differ from `first` are void. None while there are
+        few lanes.
+        """
+        self._heads = 0
+        """The number of heads in these heaps."""
         self.woken: dict[Lane, None] = {}
         """Lanes with a new head since the last cycle, or with a new job that may start before its head."""
 
@@ -156,8 +184,9 @@ class JobQueue:
         self.woken[lane] = None
         if self.heads is None:
             return
-        heapq.heappush(self.heads, (head, lane))
-        if len(self.heads) > 2 * len(self.first) + FEW:
+        heapq.heappush(self.heads.setdefault(lane.limits, []), (head, lane))
+        self._heads += 1
+        if self._heads > 2 * len(self.first) + FEW:
             self.heads = None  # most are void: rebuild the heap when it is next needed
 
     def lanes(self) -> Iterator[tuple[Entry, Lane]]:
@@ -165,14 +194,51 @@ class JobQueue:
         if len(self.first) <= FEW:
             yield from sorted([(entry, lane) for lane, entry in self.first.items()])
             return
+        yield from self._merged(everything=True)
+
+    def startable(self) -> Iterator[tuple[Entry, Lane]]:
+        """Yield the lanes from which limits of queues let jobs start, in order.
+
+        Limits that are reached while it is read end the lanes under them too, whatever their number.
+        """
+        if len(self.first) <= FEW:
+            yield from sorted([(entry, lane) for lane, entry in self.first.items() if not lane.is_held_back])
+            return
+        yield from self._merged(everything=False)
+
+    def _merged(self, *, everything: bool) -> Iterator[tuple[Entry, Lane]]:
+        """Return the lanes with their heads, in order: all, or those under limits that are not reached."""
         if self.heads is None:
-            self.heads = [(entry, lane) for lane, entry in self.first.items()]
-            heapq.heapify(self.heads)
-        heads = self.heads
-        while heads and self.first.get(heads[0][1]) != heads[0][0]:
-            heapq.heappop(heads)  # otherwise every walk would skip them again
+            self.heads = {}
+            for lane, entry in self.first.items():
+                self.heads.setdefault(lane.limits, []).append((entry, lane))
+            for heap in self.heads.values():
+                heapq.heapify(heap)
+            self._heads = len(self.first)
+        for limits in [limits for limits, heap in self.heads.items() if not self._tidied(heap)]:
+            del self.heads[limits]
+        parts = [
+            self._in_order(limits, heap, everything=everything)
+            for limits, heap in self.heads.items()
+            if everything or not are_reached(limits)
+        ]
+        return parts[0] if len(parts) == 1 else heapq.merge(*parts)
+
+    def _tidied(self, heap: list[tuple[Entry, Lane]]) -> bool:
+        """Drop void heads from the front, or every walk would skip them again; return whether any head is left."""
+        while heap and self.first.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+            self._heads -= 1
+        return bool(heap)
+
+    def _in_order(
+        self, limits: LaneLimits, heap: list[tuple[Entry, Lane]], *, everything: bool
+    ) -> Iterator[tuple[Entry, Lane]]:
+        """Yield the lanes under the same limits with their heads, in order."""
         previous: Entry | None = None
-        for entry, lane in in_order(heads):
+        for entry, lane in in_order(heap):
+            if limits and not everything and are_reached(limits):
+                return
             if self.first.get(lane) == entry and entry != previous:
                 previous = entry
                 yield entry, lane

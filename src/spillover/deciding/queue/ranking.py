@@ -8,14 +8,20 @@ import heapq
 from collections.abc import Callable, Iterator
 from copy import copy
 from itertools import groupby
-from typing import cast
+from operator import itemgetter
+from typing import Final, TypeAlias, cast
 
 from spillover.core.learned.usage import TICK, Meter, moment
 from spillover.core.state import State
 from spillover.deciding.protocols import Policies, Ranks
 from spillover.deciding.queue.heaps import in_order
 from spillover.deciding.queue.lanes import FEW, Entry, JobQueue, Lane
+from spillover.deciding.queue.limits import LaneLimits, are_reached
 from spillover.model.units import FOREVER
+
+_Group: TypeAlias = tuple[str, LaneLimits]
+"""A project, and the limits of a queue."""
+_RANK: Final = itemgetter(0)
 
 
 class Ranking:
@@ -87,41 +93,57 @@ class RankedJobQueue(JobQueue):
     def __init__(self, valid: Callable[[Lane, Entry], bool], ranking: Ranking) -> None:
         super().__init__(valid)
         self._ranking = ranking
-        self._projects: dict[str, list[tuple[Entry, Lane]]] = {}
-        """A heap of heads for each project; those that differ from `first` are void."""
-        self._limits: dict[str, int] = {}
+        self._projects: dict[_Group, list[tuple[Entry, Lane]]] = {}
+        """A heap of heads for each project and the limits of its queues; heads that differ from `first` are void."""
+        self._limits: dict[_Group, int] = {}
         """The length at which each heap drops void heads."""
 
     def copy_from(self, other: JobQueue, lane_of: Callable[[Lane], Lane]) -> None:
         """See JobQueue."""
         super().copy_from(other, lane_of)
         for lane, head in self.first.items():
-            self._projects.setdefault(lane.kind.project, []).append((head, lane))
-        for project, heap in self._projects.items():
+            self._projects.setdefault((lane.kind.project, lane.limits), []).append((head, lane))
+        for group, heap in self._projects.items():
             heapq.heapify(heap)
-            self._limits[project] = 2 * len(heap) + FEW
+            self._limits[group] = 2 * len(heap) + FEW
 
     def _lead(self, lane: Lane, head: Entry) -> None:
         """See JobQueue."""
         super()._lead(lane, head)
-        project = lane.kind.project
-        heap = self._projects.setdefault(project, [])
+        group = lane.kind.project, lane.limits
+        heap = self._projects.setdefault(group, [])
         heapq.heappush(heap, (head, lane))
-        if len(heap) > self._limits.setdefault(project, FEW):
+        if len(heap) > self._limits.setdefault(group, FEW):
             heap = [(head, each) for head, each in dict.fromkeys(heap) if self.first.get(each) == head]
             heapq.heapify(heap)
-            self._projects[project] = heap
-            self._limits[project] = 2 * len(heap) + FEW
+            self._projects[group] = heap
+            self._limits[group] = 2 * len(heap) + FEW
 
     def lanes(self) -> Iterator[tuple[Entry, Lane]]:
         """See JobQueue."""
         if len(self.first) <= FEW:
             yield from sorted(self._ranked_head(lane) for lane in self.first)
             return
+        yield from self._merged(everything=True)
+
+    def startable(self) -> Iterator[tuple[Entry, Lane]]:
+        """See JobQueue."""
+        if len(self.first) <= FEW:
+            yield from sorted(self._ranked_head(lane) for lane in self.first if not lane.is_held_back)
+            return
+        yield from self._merged(everything=False)
+
+    def _merged(self, *, everything: bool) -> Iterator[tuple[Entry, Lane]]:
+        """See JobQueue."""
         self._tidy_projects()
-        projects = sorted((self._ranking.rank_of(project), project) for project in self._projects)
-        for _, group in groupby(projects, key=lambda ranked: ranked[0]):
-            yield from heapq.merge(*(self._lanes_of(project) for _, project in group))
+        ranked = [
+            (self._ranking.rank_of(group[0]), group)
+            for group in self._projects
+            if everything or not are_reached(group[1])
+        ]
+        ranked.sort(key=_RANK)
+        for _, alike in groupby(ranked, key=_RANK):
+            yield from heapq.merge(*(self._lanes_of(group, everything=everything) for _, group in alike))
 
     def awake(self) -> list[tuple[Entry, Lane]]:
         """See JobQueue."""
@@ -135,18 +157,21 @@ class RankedJobQueue(JobQueue):
     def _ranked_head(self, lane: Lane) -> tuple[Entry, Lane]:
         return self._ranking.ranked(self.first[lane], lane.kind.project), lane
 
-    def _lanes_of(self, project: str) -> Iterator[tuple[Entry, Lane]]:
-        """Yield each lane of a project with its head, in order."""
+    def _lanes_of(self, group: "_Group", *, everything: bool) -> Iterator[tuple[Entry, Lane]]:
+        """Yield each lane of a project under the same limits with its head, in order."""
         previous: Entry | None = None
-        for entry, lane in in_order(self._projects[project]):
+        project, limits = group
+        for entry, lane in in_order(self._projects[group]):
+            if limits and not everything and are_reached(limits):
+                return
             if entry != previous and self.first.get(lane) == entry:
                 previous = entry
                 yield self._ranking.ranked(entry, project), lane
 
     def _tidy_projects(self) -> None:
         """Drop void heads from the front of each project, and projects without lanes."""
-        for project, heap in list(self._projects.items()):
+        for group, heap in list(self._projects.items()):
             while heap and self.first.get(heap[0][1]) != heap[0][0]:
                 heapq.heappop(heap)
             if not heap:
-                del self._projects[project], self._limits[project]
+                del self._projects[group], self._limits[group]

@@ -8,6 +8,7 @@ from spillover.deciding.capacity.finding import Finder
 from spillover.deciding.forecast.ends import Ends
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Lane, LightestLanes
+from spillover.deciding.queue.limits import NO_LIMITS
 from spillover.deciding.queue.waiting import WaitQueue
 
 
@@ -45,7 +46,9 @@ class IndexSnapshot(SchedulingIndex):
         """Return the copy of a lane."""
         own = self._own_lanes.get(lane)
         if own is None:
-            own = self._own_lanes[lane] = lane.copy()
+            use = self.queue_use
+            limits = NO_LIMITS if use is None else use.of(lane.kind.queue, lane.user)
+            own = self._own_lanes[lane] = lane.copy(limits)
         return own
 
 
@@ -88,6 +91,7 @@ _PARTS: Final[dict[str, Callable[[IndexSnapshot, SchedulingIndex], Any]]] = {
         (cluster, cluster.slots[machine.index])
         for cluster, machine in ((own.capacity[each.name], machine) for each, machine in live.grown)
     ],
+    "queue_use": lambda _, live: None if live.queue_use is None else live.queue_use.copy(),
     "waits": lambda own, live: live.waits.copy(own.state),
     "fresh": lambda own, live: live.fresh.copy_for(own.state),
     "turns": lambda own, live: live.turns.copy(own.state),

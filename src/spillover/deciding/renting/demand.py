@@ -10,12 +10,15 @@ from spillover.core.appliers.jobs import MOST_INTERRUPTIONS
 from spillover.core.learned.estimates import foreseen
 from spillover.core.records.jobs import Job, Queued
 from spillover.deciding.budgets.check import BudgetCheck
+from spillover.deciding.capacity.limits import Limits
 from spillover.deciding.cycle.draft import Draft
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Entry
+from spillover.deciding.queue.limits import NO_LIMITS, LaneLimits
 from spillover.model.cluster import RENTED, ClusterSpec, rate_of_job
 from spillover.model.job import Shape
+from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 
 MOST: Final = 2000
@@ -53,8 +56,9 @@ def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies, boot: in
     found: list[Demand] = []
     shapes: dict[Shape, int] = {}
     left = MOST
+    room = QueueRoom(index)
     for job in due_jobs(draft, index):
-        count = min(left, draft.left(job, RENTED))
+        count = min(left, room.of(job, draft.left(job, RENTED)))
         if count <= 0 or job.id in draft.ahead or (job.extra.members is not None and job.kind.shape.is_gang):
             continue  # no cluster runs an array of gangs
         runs = max(1, index.runs(job))
@@ -67,10 +71,37 @@ def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies, boot: in
         safe = is_safe(draft, job, runs)
         alike = shapes.setdefault(job.kind.shape, len(shapes))
         found.append(Demand(job, count, runs, _due_since(draft, job) + patience, patience, safe, alike))
+        room.take(job, count)
         left -= count
         if left <= 0:
             break
     return found
+
+
+class QueueRoom:
+    """What the limits of queues leave for the jobs of a plan: no machine is ordered for those beyond them."""
+
+    def __init__(self, index: SchedulingIndex) -> None:
+        self._use = index.queue_use
+        self._taken: dict[Limits, tuple[int, Resources]] = {}
+        """The number of jobs that count, and what they ask for."""
+
+    def of(self, job: Job, count: int) -> int:
+        """Return how many of so many jobs alike may run."""
+        for limits in self._limits(job):
+            jobs, taken = self._taken.get(limits, (0, Resources()))
+            room = limits.room_for(job.kind.shape.total, jobs, taken)
+            count = count if room is None else min(count, room)
+        return count
+
+    def take(self, job: Job, count: int) -> None:
+        """Count jobs for which machines may be ordered."""
+        for limits in self._limits(job):
+            jobs, taken = self._taken.get(limits, (0, Resources()))
+            self._taken[limits] = jobs + count, taken + job.kind.shape.total.times(count)
+
+    def _limits(self, job: Job) -> LaneLimits:
+        return NO_LIMITS if self._use is None else self._use.of(job.kind.queue, job.user)
 
 
 def is_safe(draft: Draft, job: Job, runs: int) -> bool:
@@ -84,7 +115,7 @@ def due_jobs(draft: Draft, index: SchedulingIndex) -> Iterator[Job]:
     """Yield the queued jobs that may be rented, including those whose wait ends with this plan, in order."""
     jobs = draft.state.jobs
     entries: dict[Entry, Job] = {}
-    for _, lane in islice(index.due.lanes(), MOST):
+    for _, lane in islice(index.due.startable(), MOST):
         for entry in islice(index.due.jobs(lane), MOST):
             job = jobs[entry[2]]
             entries[index.spot(job)] = job

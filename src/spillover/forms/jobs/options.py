@@ -54,7 +54,7 @@ OPTIONS: Final = (
         "--name", ("metadata", "name"), "NAME", "name of the job (default: the first word of the command)"
     ),
     Option("--project", ("metadata", "project"), "NAME", "project that pays for the job (default: default)"),
-    Option("--queue", ("spec", "queue"), "NAME", "name of the queue (default: default)"),
+    Option("--queue", ("spec", "queue"), "NAME", "name of the queue; `spill queues` lists them"),
     Option("--cpu", ("spec", "resources", "cpu"), "N", "CPUs of each task: 2, 1.5 or 500m (default: 1)"),
     Option("--memory", ("spec", "resources", "memory"), "SIZE", "memory of each task: 512Mi, 2Gi"),
     Option("--gpu", ("spec", "resources", "gpu"), "N", "GPUs of each task (default: 0)", OptionKind.NUMBER),

@@ -55,6 +55,8 @@ from spillover.model.reasons.refusing import (
     NotOffered,
     NotWhere,
     OverLimit,
+    QueueAtLimit,
+    QueueOverLimit,
     Tainted,
     TooBig,
     TooBigInside,
@@ -139,6 +141,8 @@ Reason: TypeAlias = (
     | Tainted
     | AtLimit
     | OverLimit
+    | QueueAtLimit
+    | QueueOverLimit
     | TooLate
     | RoomOwned
     | RoomSoon
@@ -239,7 +243,9 @@ __all__ = [
     "PoolAtMost",
     "PoolIsPaused",
     "PoolOutOfMoney",
+    "QueueAtLimit",
     "QueueFull",
+    "QueueOverLimit",
     "Reason",
     "ReportUnusable",
     "ReservationClosed",

@@ -3,7 +3,7 @@
 from spillover.model.ids import ClusterName
 from spillover.model.reasons.base import Never, NotNow
 from spillover.model.resources import Resources, format_amount
-from spillover.model.units import format_moment
+from spillover.model.units import format_cpu, format_memory, format_moment
 
 
 class TooBig(Never, frozen=True, tag="too_big"):
@@ -224,6 +224,49 @@ class OverLimit(Never, frozen=True, tag="over_limit"):
     def __str__(self) -> str:
         asked, most = _amount(self.what, self.asked), _amount(self.what, self.most)
         return f"requests {asked} in total; the limit of {self.cluster} is {most}"
+
+
+class QueueAtLimit(NotNow, frozen=True, tag="queue_at_limit"):
+    """Jobs of its queue run or hold as much as the limits of the queue allow."""
+
+    queue: str
+    what: str
+    """`jobs`, `cpu`, `memory` or `gpu`."""
+    used: int
+    """By placed and running jobs, in thousandths of a CPU, bytes or a count."""
+    most: int
+    asked: int
+    """By this job."""
+    user: str = ""
+    """The user whose jobs count; empty if those of all do."""
+
+    def __str__(self) -> str:
+        of = f" of {self.user}" if self.user else ""
+        if self.what == "jobs":
+            return f"queue {self.queue}: {self.used} of {self.most} running jobs{of}"
+        used, most = _bare(self.what, self.used), _amount(self.what, self.most)
+        return f"queue {self.queue}: jobs{of} use {used} of {most}, and it asks for {_bare(self.what, self.asked)}"
+
+
+class QueueOverLimit(Never, frozen=True, tag="queue_over_limit"):
+    """All of its tasks together ask for more than the limits of its queue ever allow."""
+
+    queue: str
+    what: str
+    asked: int
+    """Thousandths of a CPU, bytes or a count."""
+    most: int
+    user: str = ""
+    """The user whose jobs count; empty if those of all do."""
+
+    def __str__(self) -> str:
+        asked, most = _amount(self.what, self.asked), _amount(self.what, self.most)
+        return f"requests {asked} in total; queue {self.queue} runs {most} {'for each user' if self.user else 'in all'}"
+
+
+def _bare(what: str, amount: int) -> str:
+    """Format an amount without its name."""
+    return format_cpu(amount) if what == "cpu" else format_memory(amount) if what == "memory" else str(amount)
 
 
 def _amount(what: str, amount: int) -> str:

@@ -98,7 +98,15 @@ class _Lives:
         """Simulate the jobs under some policies."""
         history = self._history
         begin = history.jobs[0].submit
-        scene = Scene(history.site, ruling.first, history.fleet, begin, ruling.changes, history.budgets)
+        scene = Scene(
+            history.site,
+            ruling.first,
+            history.fleet,
+            begin,
+            ruling.changes,
+            history.budgets,
+            queues=history.queues,
+        )
         failures: list[JobFailure] = []
         outcomes = tuple(simulate(self._jobs, scene, failures=failures))
         policy = write_policies(ruling.first)

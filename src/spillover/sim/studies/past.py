@@ -7,9 +7,11 @@ All times are UTC.
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spillover.model.budget import Budget
 from spillover.model.job import Burst, Shape
+from spillover.model.queues import QueueLimits, QueueSpec
 from spillover.model.resources import Resources
 from spillover.model.units import MONEY, so_many
 from spillover.sim.outcome import JobOutcome
@@ -38,6 +40,8 @@ class PastJobs(Struct, frozen=True):
     """Notes for the user, one line each."""
     standing: int = 0
     """Jobs that ran or waited when the span began: they use capacity but are not counted."""
+    queues: tuple[QueueSpec, ...] = ()
+    """Named queues with limits that all of the jobs can keep."""
 
     def counted(self, warmup: int = 0) -> range:
         """Return the indexes of counted jobs, without `warmup` at each end."""
@@ -50,6 +54,7 @@ def from_journal(
     budgets: Sequence[Budget] = (),
     before: Iterable[PastJob] = (),
     begin: int = 0,
+    queues: Sequence[QueueSpec] = (),
 ) -> PastJobs:
     """Convert the history of a server; `before` are jobs submitted before the span that ended after its beginning."""
     told = list(past)
@@ -57,14 +62,42 @@ def from_journal(
     lives = [_own_life(job) for job in ran]
     there, later = at_beginning(map(_own_life, _in_order(before)), begin, site.rented)
     lives = sorted([*lives, *later], key=_ready) if later else lives
+    jobs, happened = _numbered([*there, *lives])
     return PastJobs(
-        *_numbered([*there, *lives]),
+        jobs,
+        happened,
         site,
         budgets=tuple(budgets),
+        queues=for_all(queues, jobs),
         never_ran=len(told) - len(ran),
         remarks=tuple(_remarks(ran, site)),
         standing=len(there),
     )
+
+
+def for_all(queues: Sequence[QueueSpec], jobs: Iterable[TraceJob]) -> tuple[QueueSpec, ...]:
+    """Return queues in which all of these jobs can run: older jobs may be of other queues, and larger than limits now."""
+    if not queues:
+        return ()
+    known = {each.name: each for each in queues}
+    for job in jobs:
+        if job.own is None:
+            continue
+        queue = known.get(job.own.queue) or QueueSpec(job.own.queue)
+        size = job.own.shape.total
+        total, each = (_with_room(limits, size) for limits in (queue.total, queue.each))
+        known[queue.name] = replace(queue, total=total, each=each)
+    return tuple(known.values())
+
+
+def _with_room(limits: QueueLimits, size: Resources) -> QueueLimits:
+    """Return limits that one job of a size can keep."""
+    most = limits.resources
+    cpu, memory, gpu = [
+        limit and max(limit, asked)
+        for limit, asked in ((most.cpu, size.cpu), (most.memory, size.memory), (most.gpu, size.gpu))
+    ]
+    return replace(limits, resources=Resources(cpu, memory, gpu))
 
 
 def from_slurm(trace: Trace, fleet: Fleet, rent: Rent, since: int | None, until: int | None) -> PastJobs:

@@ -1,4 +1,4 @@
-"""Converts clusters, budgets and policies of a server into the input of a simulation."""
+"""Converts clusters, budgets, queues and policies of a server into the input of a simulation."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,12 @@ from spillover.model.budget import EVERY, Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, NodeClass, Price, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import PolicySet
+from spillover.model.queues import QueueLimits, QueueSpec
 from spillover.model.resources import Resources
 from spillover.model.topology import Level
 from spillover.model.units import MONEY, SECOND, parse_time
 from spillover.sim.setting import FleetMachine, Site
-from spillover.wire.api import AgentView, BudgetView, ClusterView, PolicyRecord
+from spillover.wire.api import AgentView, BudgetView, ClusterView, PolicyRecord, QueueAmounts, QueueView
 
 
 class Ruling(Struct, frozen=True):
@@ -56,6 +57,28 @@ def budgets_from(views: Sequence[BudgetView]) -> tuple[Budget, ...]:
         for one in views
     )
     return tuple(dict.fromkeys(found))
+
+
+def queues_from(views: Sequence[QueueView]) -> tuple[QueueSpec, ...]:
+    """Return the configured queues with what decides when jobs start; what they admit was decided before."""
+    return tuple(
+        [
+            QueueSpec(
+                one.name,
+                default=one.default,
+                total=_limits(one.limits),
+                each=_limits(one.user_limits),
+                clusters=tuple(one.clusters),
+                priority=one.priority,
+            )
+            for one in views
+        ]
+    )
+
+
+def _limits(amounts: QueueAmounts) -> QueueLimits:
+    resources = Resources(round((amounts.cpu or 0) * 1000), amounts.memory or 0, amounts.gpu or 0)
+    return QueueLimits(amounts.running or 0, resources)
 
 
 def ruling_from(now: str, records: Sequence[PolicyRecord], begin: int, end: int) -> Ruling:

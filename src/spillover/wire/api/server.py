@@ -101,6 +101,75 @@ class BudgetView(Struct, frozen=True):
     """Whether every project, or every user, has such a budget of its own."""
 
 
+class QueueAmounts(Struct, frozen=True):
+    """Limits of a queue, each null if there is none, or what is in use."""
+
+    running: int | None
+    """Placed and running jobs; each member of an array counts."""
+    cpu: float | None
+    memory: int | None
+    """Bytes."""
+    gpu: int | None
+    queued: int | None
+    """Jobs that wait, with those that are held; each member of an array counts."""
+
+
+class QueueSizeView(Struct, frozen=True):
+    """The largest job of a queue, all tasks together; null is any size."""
+
+    cpu: float | None
+    memory: int | None
+    """Bytes."""
+    gpu: int | None
+    tasks: int | None
+
+
+class QueueDefaultsView(Struct, frozen=True):
+    """What a job of a queue gets that asks for nothing else; null is nothing."""
+
+    walltime_s: float | None
+    estimate_s: float | None
+    cpu: float | None
+    """Of each task, like the next two."""
+    memory: int | None
+    """Bytes."""
+    gpu: int | None
+    priority: int
+    burst: str
+    max_cost: float | None
+    """In the configured currency."""
+
+
+class QueueView(Struct, frozen=True):
+    """A named queue."""
+
+    name: str
+    description: str
+    default: bool
+    """Whether jobs that name no queue go there."""
+    running: int
+    """Placed and running jobs; each member of an array counts."""
+    queued: int
+    """Jobs that wait, with those that are held; each member of an array counts."""
+    used: QueueAmounts
+    limits: QueueAmounts
+    """For all of its jobs together."""
+    user_limits: QueueAmounts
+    """For the jobs of each user."""
+    walltime_s: float | None
+    """The longest walltime; null is any."""
+    size: QueueSizeView
+    priority: int
+    """Added to the priority of its jobs."""
+    projects: list[str]
+    """Projects that may use it; empty is all."""
+    users: list[str]
+    """Users who may use it; empty is all."""
+    clusters: list[str]
+    """Clusters that its jobs may run on; empty is all."""
+    defaults: QueueDefaultsView
+
+
 class EventView(Struct, frozen=True):
     """One event of the history."""
 
