@@ -24,6 +24,7 @@ from spillover.agent.connection.link import Link
 from spillover.agent.files.output import Key, Outputs
 from spillover.agent.leases.state import AgentState
 from spillover.agent.leases.values import Exit, GangStart, Instruction, Reconnect, StartTask
+from spillover.agent.sessions.serving import Sessions
 from spillover.core.events import Lease, Usage
 from spillover.model.resources import Resources
 from spillover.wire import agents_pb2 as pb
@@ -66,6 +67,7 @@ class FakeAgent:
         capacity = Resources(slots * 1000, 1 << 40, 0)
         self.state = AgentState(capacity)
         self.outputs = Outputs(data / "none", _nothing, _named)
+        self.sessions = Sessions(data / "none", lambda _: None, lambda _, __: None)
         self.log_retention = 0
         self.server_time = (0, 0)
         self.ended = 0

@@ -19,6 +19,7 @@ from spillover.agent.leases.state import AgentState
 from spillover.agent.leases.values import GangStart, Readiness, Task
 from spillover.agent.options import AgentOptions
 from spillover.agent.runtime import AgentRuntime, Clocks
+from spillover.agent.sessions.places import Entry
 from spillover.core.events import Lease
 from spillover.core.records.tasks import LEADER
 from spillover.model.resources import Resources
@@ -86,6 +87,10 @@ class _Hands:
         """Return nothing: nobody reads it."""
         del lease, start
         return {}
+
+    def entry(self, lease: Lease, task: Task) -> Entry | None:
+        """Return None: nobody joins these tasks."""
+        return None
 
     def recall(self, lease: Lease, task: Task) -> None:
         """See Hands."""
