@@ -182,7 +182,7 @@ def test_an_array_fails_if_one_of_its_members_does(standing: Any) -> None:
     ]
     listed = json.loads(standing.spill("ls", "--members", "--name", "sweep", "--json").stdout)
     assert [job["id"] for job in listed] == [array, *(f"{array}.{index}" for index in (1, 2, 3))]
-    assert "3 members, " in standing.spill("show", "sweep").stdout
+    assert "array      3: 2 done, 1 failed" in standing.spill("show", "sweep").stdout
 
 
 def test_a_held_job_waits_until_it_is_released(standing: Any) -> None:

@@ -64,6 +64,7 @@ def test_a_full_queue_takes_all_of_a_submission_or_none(limited: Callable[..., S
         "body": 0,
         "connections": 0,
         "queued": 1,
+        "queued_in_queue": 0,
         "queued_per_project": 1,
         "submissions_per_second": 0,
     }
@@ -150,6 +151,7 @@ def test_programs_are_limited_alike(limited: Callable[..., ServerProcess]) -> No
         "body": 1,
         "connections": 0,
         "queued": 1,
+        "queued_in_queue": 0,
         "queued_per_project": 0,
         "submissions_per_second": 1,
     }

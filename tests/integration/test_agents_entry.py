@@ -36,6 +36,7 @@ METHODS: dict[str, tuple[str, Any, Any]] = {
     "GetBlob": ("unary_stream", pb.BlobRequest, pb.BlobPiece),
     "Output": ("stream_unary", pb.OutputChunk, pb.OutputReply),
     "PutBlob": ("stream_unary", pb.BlobPiece, pb.BlobReply),
+    "Relay": ("stream_stream", pb.RelayPiece, pb.RelayPiece),
 }
 LATER = sorted(METHODS.keys() - {"Register", "Join"})
 
