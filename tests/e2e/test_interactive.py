@@ -272,7 +272,7 @@ def test_a_port_of_the_machine_is_a_port_here(lab: ServerProcess, client: Client
     remote, local = free_ports(2)
     (lab.folder / "page.py").write_text(SERVER)
     [job] = client.submit(command=[sys.executable, "page.py", str(remote)], workdir=str(lab.folder))
-    wait_until(lambda: client.job(job).state == "RUNNING", "the start of the job")
+    wait_until(lambda: _listens(remote), "the page")
     forward = lab.start("forward", job, f"{local}:{remote}")
     assert forward.stdout is not None
     assert forward.stdout.readline() == f"127.0.0.1:{local}\n"
@@ -284,7 +284,6 @@ def test_a_port_of_the_machine_is_a_port_here(lab: ServerProcess, client: Client
         found.append(page.getresponse().read()[300_000:])
         page.close()
 
-    wait_until(lambda: _listens(remote), "the page")
     threads = [threading.Thread(target=ask, args=(f"/{number}",)) for number in range(6)]
     for each in threads:
         each.start()

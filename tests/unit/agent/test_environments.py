@@ -41,6 +41,7 @@ def said_by(found: PythonEnvironment, code: str) -> str:
     return subprocess.run([found.python, "-c", code], capture_output=True, check=True, text=True).stdout
 
 
+@pytest.mark.slow
 async def test_an_environment_is_built_once_for_all_and_kept_over_restarts(
     agent: Environments, needs: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +65,7 @@ async def test_an_environment_is_built_once_for_all_and_kept_over_restarts(
     assert first.variables({"PATH": "/x"}) == {"PATH": f"{bin_folder}:/x", "VIRTUAL_ENV": first.folder}
 
 
+@pytest.mark.slow
 async def test_a_build_that_fails_says_why_in_the_words_of_the_installer(
     agent: Environments, tmp_path: Path
 ) -> None:
