@@ -239,6 +239,31 @@ def test_a_command_in_a_terminal_ends_with_its_client(
     wait_until(lambda: not alive(pid), "the end of the command")
 
 
+def test_a_command_that_does_not_read_its_input_ends_with_its_client(
+    lab: ServerProcess, running: Callable[..., str]
+) -> None:
+    job = running("sleep 1000")
+    with subprocess.Popen(["cat", "/dev/zero"], stdout=subprocess.PIPE) as endless:
+        deaf = lab.start("exec", job, "--", "sleep", "3500", stdin=endless.stdout)
+        pid = wait_until(
+            lambda: next(
+                (pid for pid in lab.tasks() if b"3500" in Path(f"/proc/{pid}/cmdline").read_bytes()), 0
+            ),
+            "it",
+        )
+        written: list[str] = []
+
+        def stuck() -> bool:
+            written.append(Path(f"/proc/{endless.pid}/io").read_text().split()[3])
+            return len(written) > 10 and len(set(written[-10:])) == 1
+
+        wait_until(stuck, "full buffers from end to end")
+        deaf.kill()
+        deaf.communicate()
+        endless.kill()
+    wait_until(lambda: not alive(pid), "the end of the command")
+
+
 def test_sessions_end_with_their_task(
     lab: ServerProcess, client: Client, running: Callable[..., str]
 ) -> None:

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 import yaml
 
@@ -184,12 +184,13 @@ class ServerProcess:
             timeout=timeout,
         )
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str, stdin: IO[bytes] | None = None) -> "subprocess.Popen[str]":
         """Start a command that keeps running; the caller ends it."""
         return subprocess.Popen(
             [sys.executable, "-m", "spillover.cli", *arguments],
             cwd=self.folder,
             env=clean_environment() | {"SPILL_DATA": str(self.data)},
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -392,7 +392,7 @@ class OutputRead(_message.Message):
     def __init__(self, id: _Optional[int] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., task: _Optional[int] = ..., stderr: _Optional[bool] = ..., offset: _Optional[int] = ..., follow: _Optional[bool] = ..., stop: _Optional[bool] = ..., position: _Optional[int] = ...) -> None: ...
 
 class FromServer(_message.Message):
-    __slots__ = ("epoch", "grants", "reads", "heartbeat_now", "renewed", "welcome", "gangs", "relays")
+    __slots__ = ("epoch", "grants", "reads", "heartbeat_now", "renewed", "welcome", "gangs", "relays", "left")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     GRANTS_FIELD_NUMBER: _ClassVar[int]
     READS_FIELD_NUMBER: _ClassVar[int]
@@ -401,6 +401,7 @@ class FromServer(_message.Message):
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     GANGS_FIELD_NUMBER: _ClassVar[int]
     RELAYS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     grants: _containers.RepeatedCompositeFieldContainer[Grant]
     reads: _containers.RepeatedCompositeFieldContainer[OutputRead]
@@ -409,7 +410,8 @@ class FromServer(_message.Message):
     welcome: RegisterReply
     gangs: _containers.RepeatedCompositeFieldContainer[GangStart]
     relays: _containers.RepeatedCompositeFieldContainer[RelayAsk]
-    def __init__(self, epoch: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., reads: _Optional[_Iterable[_Union[OutputRead, _Mapping]]] = ..., heartbeat_now: _Optional[bool] = ..., renewed: _Optional[_Union[HeartbeatReply, _Mapping]] = ..., welcome: _Optional[_Union[RegisterReply, _Mapping]] = ..., gangs: _Optional[_Iterable[_Union[GangStart, _Mapping]]] = ..., relays: _Optional[_Iterable[_Union[RelayAsk, _Mapping]]] = ...) -> None: ...
+    left: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, epoch: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., reads: _Optional[_Iterable[_Union[OutputRead, _Mapping]]] = ..., heartbeat_now: _Optional[bool] = ..., renewed: _Optional[_Union[HeartbeatReply, _Mapping]] = ..., welcome: _Optional[_Union[RegisterReply, _Mapping]] = ..., gangs: _Optional[_Iterable[_Union[GangStart, _Mapping]]] = ..., relays: _Optional[_Iterable[_Union[RelayAsk, _Mapping]]] = ..., left: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RelayAsk(_message.Message):
     __slots__ = ("id", "job", "attempt", "task", "exec", "attach", "forward")

@@ -333,6 +333,7 @@ class Link:
             self._worker.outputs.request(read, self._chunks.put)
         for asked in message.relays:
             self._worker.sessions.request(asked, calls.relay)
+        self._worker.sessions.left(message.left)
         if message.heartbeat_now:
             self._heartbeat_now.set()
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ STARTING: Final = 10.0
 LOOK: Final = 0.05
 """Seconds between two looks for it."""
 LAST_WORDS: Final = 2.0
-"""Seconds that a terminal has to tell its client how the task ended."""
+"""Seconds that a terminal has to tell its client how the task ended, and a program to read what a client left."""
 CONNECT: Final = 10.0
 """Seconds to connect to a port."""
 PIECE: Final = 64 << 10
@@ -53,6 +53,7 @@ class Sessions:
         """Returns how to enter a task; None while it has no process. Raises NoSession."""
         self._serving: dict[asyncio.Task[None], Key] = {}
         self._endings: dict[asyncio.Task[None], asyncio.Event] = {}
+        self._by_id: dict[str, asyncio.Task[None]] = {}
 
     def request(self, ask: pb.RelayAsk, call: Callable[[], Any]) -> None:
         """Serve a session on a call to the server."""
@@ -60,10 +61,12 @@ class Sessions:
         key = (ask.job, ask.attempt, ask.task)
         serving = asyncio.create_task(self._serve(ask, call, ending))
         self._serving[serving], self._endings[serving] = key, ending  # type: ignore[assignment]  # checked when it is looked up
-        serving.add_done_callback(self._forget)
+        self._by_id[ask.id] = serving
+        serving.add_done_callback(lambda done: self._forget(done, ask.id))
 
-    def _forget(self, serving: "asyncio.Task[None]") -> None:
+    def _forget(self, serving: "asyncio.Task[None]", number: str) -> None:
         del self._serving[serving], self._endings[serving]
+        self._by_id.pop(number, None)
         if not serving.cancelled() and (error := serving.exception()) is not None:
             log.error("a session failed", exc_info=error)
 
@@ -73,6 +76,16 @@ class Sessions:
             for serving, key in self._serving.items():
                 if key == (lease.job, lease.attempt, lease.task):
                     self._endings[serving].set()
+
+    def left(self, numbers: Iterable[str]) -> None:
+        """End the sessions of clients that are gone.
+
+        Most end by themselves, with all input. The end of a call lies behind its input, so one whose program does not
+        read its input would not notice.
+        """
+        for number in numbers:
+            if (serving := self._by_id.get(number)) is not None:
+                asyncio.get_running_loop().call_later(LAST_WORDS, serving.cancel)
 
     async def reset(self) -> None:
         """End all sessions, because the connection to the server ended."""

@@ -116,6 +116,7 @@ class Session:
         self._gangs: list[pb.GangStart] = []
         self._reads: list[pb.OutputRead] = []
         self._relays: list[pb.RelayAsk] = []
+        self._left: list[str] = []
         self._nudge = False
         self._news = asyncio.Event()
 
@@ -208,6 +209,11 @@ class Session:
         self._relays.append(asked)
         self._news.set()
 
+    def left_by(self, relay: str) -> None:
+        """Tell the agent that the client of a live connection is gone."""
+        self._left.append(relay)
+        self._news.set()
+
     def nudge(self) -> None:
         """Ask the agent for a heartbeat."""
         self._nudge = True
@@ -237,6 +243,7 @@ class Session:
                 gangs, self._gangs = self._gangs, []
                 reads, self._reads = self._reads, []
                 relays, self._relays = self._relays, []
+                left, self._left = self._left, []
                 nudge, self._nudge = self._nudge, False
                 yield pb.FromServer(
                     epoch=epoch,
@@ -245,6 +252,7 @@ class Session:
                     reads=reads,
                     heartbeat_now=nudge,
                     relays=relays,
+                    left=left,
                 )
         finally:
             self.connected, self.left = False, True
@@ -252,7 +260,7 @@ class Session:
     def _has_news(self) -> bool:
         """Return whether a message is due; none is once the session is fenced."""
         return not self.fenced and bool(
-            self._starts or self._gangs or self._reads or self._relays or self._nudge
+            self._starts or self._gangs or self._reads or self._relays or self._left or self._nudge
         )
 
     def _next_grants(self) -> list[pb.Grant]:
@@ -486,7 +494,9 @@ class Hub:
             raise RelayGone(f"the task is on agent {name}, which is not connected")
         if SESSIONS not in session.abilities:
             raise RelayGone(f"agent {name} is of an earlier release and has no sessions; upgrade the agent")
-        relay = self.relays.open(node, lambda number: session.relay(_relay_out(number, asked)))
+        relay = self.relays.open(
+            node, lambda number: session.relay(_relay_out(number, asked)), session.left_by
+        )
         try:
             await relay.joined()
         except BaseException:

@@ -67,9 +67,12 @@ class Pipe:
 class AgentRelay:
     """One connection between a client and an agent."""
 
-    def __init__(self, node: str, gone: Callable[[], None]) -> None:
+    def __init__(self, node: str, gone: Callable[[], None], left: Callable[[], None]) -> None:
         self.node = node
         self._gone = gone
+        self._left = left
+        """Tells the agent that the client is gone: its call cannot while pieces in it wait to be read."""
+        self._agent_is_gone = False
         self._joined = asyncio.Event()
         self._to_agent, self._to_client = Pipe(), Pipe()
 
@@ -86,6 +89,8 @@ class AgentRelay:
     async def close(self) -> None:
         """End it, because the client is gone."""
         self._gone()
+        if not self._agent_is_gone:
+            self._left()
         await self._to_agent.close(drop=True)
         await self._to_client.close(drop=True)
 
@@ -116,6 +121,7 @@ class AgentRelay:
 
     async def ended(self) -> None:
         """End it, because the agent's call has ended."""
+        self._agent_is_gone = True
         self._gone()
         # After the last frame of a session, which says how it ended, the client reads no more.
         told = failed(f"the connection to agent {self.node.partition('/')[2]} was lost")
@@ -130,12 +136,15 @@ class Relays:
         self._relays: dict[str, AgentRelay] = {}
         """By the id that the agent's call names."""
 
-    def open(self, node: str, ask: Callable[[str], None]) -> AgentRelay:
-        """Ask an agent for a call with a new id, and return the relay; raise RelayGone if there are too many."""
+    def open(self, node: str, ask: Callable[[str], None], left: Callable[[str], None]) -> AgentRelay:
+        """Ask an agent for a call with a new id, and return the relay; raise RelayGone if there are too many.
+
+        `left` tells the agent that the client of an id is gone.
+        """
         if len(self._relays) >= MOST:
             raise RelayGone(f"the server has {MOST} sessions, the maximum; end some, or try again later")
         number = token_hex(16)
-        relay = self._relays[number] = AgentRelay(node, lambda: self._drop(number))
+        relay = self._relays[number] = AgentRelay(node, lambda: self._drop(number), lambda: left(number))
         ask(number)
         return relay
 
