@@ -3,12 +3,14 @@
 import asyncio
 import subprocess
 import sys
+import threading
 import venv
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from spillover.agent.files import task_folders
 from spillover.agent.tasks import environments
 from spillover.agent.tasks.environments import Environments, PythonEnvironment, Unbuilt
 from spillover.core.events import Lease
@@ -100,9 +102,38 @@ async def test_environments_that_nobody_uses_make_room_and_halves_are_deleted(tm
     assert [path.name for path in folder.iterdir()] == ["second"]
     agent._used[lease("a")] = "second"
     agent._sizes["third"] = 600
-    agent._make_room()
+    await agent._make_room()
     assert (folder / "second").exists()
     assert list(agent._sizes) == ["second"]
+
+
+async def test_an_environment_that_a_task_takes_while_another_is_deleted_stays(
+    tmp_path: Path, needs: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Environments(tmp_path / "agent", "", {}, 1 << 30)
+    await agent.open()
+    wanted = await agent.take(lease("a"), needs)
+    agent.leave(lease("a"))
+    built(tmp_path / "agent" / "environments", "other", 600)
+    agent._sizes = {"other": 600} | agent._sizes
+    agent._bound = 0
+    deleting, taken = threading.Event(), threading.Event()
+
+    def slow(folder: Path) -> None:
+        deleting.set()
+        assert taken.wait(10)
+        task_folders.remove_folder(folder)
+
+    monkeypatch.setattr(environments, "remove_folder", slow)
+    making = asyncio.create_task(agent._make_room())
+    await asyncio.to_thread(deleting.wait)
+    assert await agent.take(lease("b"), needs) == wanted
+    taken.set()
+    await making
+    assert said_by(wanted, "import tiny; print(tiny.answer)") == "42\n"
+    assert [path.name for path in (tmp_path / "agent" / "environments").iterdir()] == [
+        Path(wanted.folder).name
+    ]
 
 
 async def test_named_environments_are_offered_with_their_version(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -85,7 +86,8 @@ class Environments:
                 missing[f"{ENVIRONMENT}{name}"] = f"{found.python} cannot be run"
         self._version = await version_of(self._python)
         self._uv = shutil.which("uv") or ""
-        await asyncio.to_thread(self._index)
+        self._sizes = await asyncio.to_thread(self._index)
+        await self._make_room()
         if self._version and (self._uv or await _works(self._python, "-c", "import ensurepip, venv")):
             words.append(REQUIREMENTS)
         else:
@@ -158,7 +160,7 @@ class Environments:
                 await asyncio.to_thread(remove_folder, place)
         said.unlink(missing_ok=True)
         self._sizes[key] = size
-        await asyncio.to_thread(self._make_room)
+        await self._make_room()
 
     def _commands(self, place: Path, listed: Path) -> tuple[tuple[str, ...], ...]:
         """Return the commands that build an environment."""
@@ -189,8 +191,8 @@ class Environments:
 
     # --- the cache
 
-    def _index(self) -> None:
-        """Find the environments that an earlier run built, and delete what it left unfinished."""
+    def _index(self) -> dict[str, int]:
+        """Return the sizes of environments that an earlier run built; delete what it left unfinished."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found: list[tuple[int, str, int]] = []
         for place in self._folder.iterdir():
@@ -202,19 +204,31 @@ class Environments:
                     remove_folder(place)
                 else:
                     place.unlink(missing_ok=True)
-        self._sizes = {name: size for _, name, size in sorted(found)}
-        self._make_room()
+        return {name: size for _, name, size in sorted(found)}
 
-    def _make_room(self) -> None:
+    async def _make_room(self) -> None:
         """Delete environments that nobody uses, the least recently used first, while there are too many bytes."""
-        total = sum(self._sizes.values())
-        used = {*self._used.values(), *self._building}
-        for key in [key for key in self._sizes if key not in used]:
-            if total <= self._bound:
+        for key in [*self._sizes]:
+            if sum(self._sizes.values()) <= self._bound:
                 return
-            total -= self._sizes.pop(key)
-            log.info("deleting environment %s", key)
-            remove_folder(self._folder / key)
+            # A task may have taken it while another was deleted.
+            if key in self._sizes and key not in self._building and key not in self._used.values():
+                del self._sizes[key]
+                log.info("deleting environment %s", key)
+                await asyncio.to_thread(remove_folder, self._aside(key))
+
+    def _aside(self, key: str) -> Path:
+        """Take an environment out of its place, where a task may build it again while this one is deleted."""
+        place, aside = self._folder / key, self._folder / f"{secrets.token_hex(8)}.gone"
+        try:
+            (place / _BUILT).unlink(
+                missing_ok=True
+            )  # else a later start would take it for one that was built
+            place.rename(aside)
+        except OSError as error:
+            log.warning("cannot move environment %s: %s", key, error)
+            return place
+        return aside
 
 
 def _at(path: Path) -> PythonEnvironment:
