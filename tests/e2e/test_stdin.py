@@ -29,10 +29,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         server.clear()
 
 
-def piped(lab: ServerProcess, data: bytes, *words: str) -> "subprocess.CompletedProcess[bytes]":
+def piped(
+    lab: ServerProcess, data: bytes, *words: str, wrapper: tuple[str, ...] = ()
+) -> "subprocess.CompletedProcess[bytes]":
     """Run `spill run` with bytes in a pipe."""
     return subprocess.run(
-        [sys.executable, "-m", "spillover.cli", "run", *words],
+        [*wrapper, sys.executable, "-m", "spillover.cli", "run", *words],
         cwd=lab.folder,
         env=clean_environment() | {"SPILL_DATA": str(lab.data)},
         input=data,
@@ -48,6 +50,14 @@ def test_what_is_piped_is_the_standard_input_of_the_job(lab: ServerProcess) -> N
     large = bytes(range(256)) * 32_768  # 8 MiB
     assert piped(lab, large, "--wait", "--", "wc", "-c").stdout == b"%d\n" % len(large)
     assert piped(lab, b"", "--wait", "--", "wc", "-c").stdout == b"0\n"
+
+
+def test_programs_that_only_start_another_one_are_no_shell(lab: ServerProcess) -> None:
+    done = piped(lab, b"pear\napple\n", "--wait", "--", "sort", wrapper=("timeout", "50"))
+    assert (done.returncode, done.stdout) == (0, b"apple\npear\n")
+    loop = f"while read line; do timeout 50 {sys.executable} -m spillover.cli run --wait -- wc -c; echo $line; done"
+    done = piped(lab, b"a\nb\n", wrapper=("sh", "-c", loop))
+    assert done.stdout == b"0\na\n0\nb\n"
 
 
 def test_every_attempt_reads_all_of_it(lab: ServerProcess) -> None:

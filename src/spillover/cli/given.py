@@ -21,6 +21,8 @@ OURS: Final = "-"
 _PIECE: Final = 1 << 18
 PATIENCE: Final = 3.0
 """Seconds without a byte after which we say what we wait for."""
+_WRAPPERS: Final = frozenset({"timeout", "time", "sudo", "doas", "strace", "flock", "chronic", "setsid"})
+"""Programs that run another one and leave their standard input to it."""
 _REOPENED: Final = Path("/proc/self/fd/0")
 """Opens the file of standard input again, at its beginning."""
 
@@ -49,7 +51,7 @@ def has_input() -> bool:
         kind = os.fstat(at)
         with suppress(OSError):
             # What a shell reads its commands from, or a loop its lines, is not meant for the job.
-            theirs = Path(f"/proc/{os.getppid()}/fd/0").stat()
+            theirs = Path(f"/proc/{_caller()}/fd/0").stat()
             if (theirs.st_dev, theirs.st_ino) == (kind.st_dev, kind.st_ino):
                 return False
         if stat.S_ISREG(kind.st_mode):
@@ -57,6 +59,15 @@ def has_input() -> bool:
     except (OSError, ValueError, AttributeError):  # closed, or none
         return False
     return stat.S_ISFIFO(kind.st_mode) or stat.S_ISSOCK(kind.st_mode)
+
+
+def _caller() -> int:
+    """Return the process that started us, past programs that only pass on what they get."""
+    pid = os.getppid()
+    with suppress(OSError, IndexError, ValueError):
+        while Path(f"/proc/{pid}/comm").read_text().strip() in _WRAPPERS:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
 
 
 @contextmanager
