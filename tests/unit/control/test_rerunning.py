@@ -135,7 +135,7 @@ async def test_inputs_that_are_gone_are_told_in_one_line(server: Served) -> None
         digest = hashlib.sha256(data).hexdigest()
         await server.blobs.put(digest, once(data))
         inputs.append({"path": f"in{at}", "digest": digest, "size": len(data)})
-    train = await submit(server, "train", inputs=inputs)
+    train = await submit(server, "train", inputs=inputs[:1], stdin=inputs[1])
     await rerun(server, train)
     await server.blobs.forget(frozenset(), 2**62)
     with pytest.raises(CommandError) as gone:

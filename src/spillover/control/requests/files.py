@@ -74,10 +74,10 @@ class JobFiles:
         there = await self._blobs.sizes(list(digests), project) if digests else {}
         lost = {
             at: [
-                *(file.path for file in form.spec.inputs if file.digest not in there),
+                *(file.path for file in form.spec.files if file.digest not in there),
                 *(
                     "the function or its arguments"
-                    for digest in form.spec.digests[len(form.spec.inputs) :]
+                    for digest in form.spec.digests[len(form.spec.files) :]
                     if digest not in there
                 ),
             ]
