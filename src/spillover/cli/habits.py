@@ -11,10 +11,13 @@ _JOBS: Final = "`spill ls` lists jobs, `spill show JOB` shows one, `spill top` w
 _SHOW: Final = "`spill show JOB` shows all details of a job, `spill why JOB` explains its state"
 _SUBMIT: Final = "`spill submit FILE` submits a script or a job file"
 _RUN: Final = "`spill run --wait -- COMMAND` runs a command as a job and prints its output"
+_SHELL: Final = (
+    "`spill run --pty -- bash` opens a shell as a job, `spill exec JOB -- COMMAND` runs a command beside one"
+)
 _CANCEL: Final = "`spill cancel JOB` cancels a job"
 _LOGS: Final = "`spill logs JOB` prints the output of a job, `spill logs -f JOB` follows it"
 _TERMINAL: Final = "`spill attach JOB` connects to the terminal of a job of `spill run --pty`, `spill logs -f JOB` follows the output of any"
-_MACHINES: Final = "`spill clusters` lists clusters, `spill agents` lists machines"
+_MACHINES: Final = "`spill clusters` lists clusters, `spill agents` lists machines, `spill queues` what Slurm calls partitions"
 _QUEUES: Final = "`spill queues` lists named queues and their limits, `spill ls` lists jobs"
 _PAST: Final = "`spill ls` also lists jobs that have ended, `spill cost` shows what they cost"
 _USED: Final = (
@@ -39,7 +42,8 @@ HABITS: Final[dict[str, str]] = {
     **dict.fromkeys(("queue", "partitions", "partition"), _QUEUES),
     **dict.fromkeys(("describe", "info", "inspect", "details"), _SHOW),
     **dict.fromkeys(("sbatch", "qsub", "bsub", "batch", "apply", "create"), _SUBMIT),
-    **dict.fromkeys(("srun", "salloc", "qrsh"), _RUN),
+    "srun": f"{_RUN}, `spill run --pty -- bash` opens a shell",
+    **dict.fromkeys(("salloc", "qrsh"), _SHELL),
     **dict.fromkeys(
         ("scancel", "qdel", "bkill", "kill", "delete", "del", "rm", "remove", "stop", "abort"), _CANCEL
     ),
