@@ -30,6 +30,8 @@ RECENT: Final = 16 << 10
 """Bytes of the last output that a new client gets."""
 AHEAD: Final = 64 << 10
 """Bytes that may wait in each direction. Then their source is not read, so the command waits."""
+LOOK: Final = 0.1
+"""Seconds between two looks at a terminal that no program has open, as nothing can wait until one opens it again."""
 PIECE: Final = 16 << 10
 SIZE: Final = (24, 80)
 """Rows and columns if nobody attaches in time."""
@@ -84,6 +86,8 @@ class TerminalHost:
         self._recent = bytearray()
         self._hang_up: float | None = None
         """When to send HUP, on the monotonic clock."""
+        self._look = 0.0
+        """When to look at the terminal again, on the monotonic clock."""
         self._news, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGCHLD):
@@ -140,7 +144,10 @@ class TerminalHost:
             at = client.connection.fileno()
             wants[at] = select.POLLIN if len(self._typed) < AHEAD else 0
             wants[at] |= select.POLLOUT if client.unsent else 0
-        if self._master >= 0:
+        unused = self._look - time.monotonic()
+        if unused > 0:
+            seconds = unused if seconds is None else min(seconds, unused)
+        elif self._master >= 0:
             full = client is not None and len(client.unsent) >= AHEAD
             wants[self._master] = (0 if full else select.POLLIN) | (select.POLLOUT if self._typed else 0)
         poll = select.poll()
@@ -191,7 +198,10 @@ class TerminalHost:
         """Pass a piece of output on; return whether there was one."""
         try:
             piece = os.read(self._master, PIECE)
-        except OSError:  # nothing now, or nothing opens the terminal any more
+        except BlockingIOError:
+            return False
+        except OSError:  # no program has the terminal open
+            self._look = time.monotonic() + LOOK
             return False
         if not piece:
             return False
