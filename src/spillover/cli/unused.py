@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from spillover.cli.printing.output import Output
     from spillover.client import Client
+    from spillover.config.config import Config
 
 IGNORE_PRIORITY: Final = frozenset({"fifo", "lifo", "sjf", "ljf", "edf", "slack"})
 """Built-in orders that do not look at priorities."""
@@ -78,6 +79,17 @@ def tell_ignored_priority(out: "Output", client: "Client", priorities: Sequence[
                 f"the priority has no effect, because this server's order is `{order.name}`; "
                 "an admin can run `spill policy set order=priority`"
             )
+
+
+def ignored_settings(config: "Config") -> Iterator[str]:
+    """Yield what is to be told about a configuration: settings of queues that have no effect."""
+    order, known = config.policies.order.name, {spec.name for spec in config.clusters}
+    for queue in config.queues:
+        if order in IGNORE_PRIORITY and (queue.priority or queue.defaults.priority):
+            yield f"queue {queue.name}: its priority has no effect, because `policy.order` is `{order}`"
+        for cluster in queue.clusters:
+            if cluster not in known:
+                yield f"queue {queue.name}: there is no cluster {cluster} here; add it, or correct `clusters`"
 
 
 def tell_ignored_lines(out: "Output", document: Mapping[str, Any], source: str) -> None:

@@ -196,6 +196,20 @@ def test_it_is_checked_without_a_server(spill: Callable[..., Any], tmp_path: Pat
     assert spill("config", "check", str(tmp_path / "none")).code == 2
 
 
+def test_settings_of_queues_that_have_no_effect_are_told(spill: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "spill.yaml"
+    queues = "clusters: [{name: lab}]\nqueues: [{name: short, priority: 5, clusters: [lab, lba]}]\n"
+    file.write_text(f"apiVersion: spillover/v1\nkind: Config\n{queues}")
+    typed = spill("config", "check", str(file))
+    assert typed.code == 0
+    assert typed.err.splitlines() == [
+        "spill: queue short: its priority has no effect, because `policy.order` is `fifo`",
+        "spill: queue short: there is no cluster lba here; add it, or correct `clusters`",
+    ]
+    file.write_text(f"apiVersion: spillover/v1\nkind: Config\npolicy: {{order: priority}}\n{queues}")
+    assert "priority" not in spill("config", "check", str(file)).err
+
+
 def test_a_provider_that_cannot_be_loaded_is_named_and_breaks_nothing(
     spill: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

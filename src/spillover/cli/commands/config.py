@@ -69,6 +69,7 @@ def _located() -> Iterator[None]:
 def _check(args: Namespace, context: Context) -> int:
     from pathlib import Path  # noqa: PLC0415 - only here
 
+    from spillover.cli.unused import ignored_settings  # noqa: PLC0415 - only here
     from spillover.clusters.kinds import load_kinds  # noqa: PLC0415 - heavy
     from spillover.providers.registry import load_providers  # noqa: PLC0415 - likewise
     from spillover.server.clusters import Unusable, check_access  # noqa: PLC0415 - likewise
@@ -85,6 +86,8 @@ def _check(args: Namespace, context: Context) -> int:
         context.out.json({"file": file, "clusters": [spec.name for spec in config.clusters]})
         return codes.OK
     for line in (*load_kinds().unusable.values(), *load_providers().unusable.values()):
+        context.out.note(line)
+    for line in ignored_settings(config):
         context.out.note(line)
     names = ", ".join(f"{spec.name} ({spec.kind}, {spec.role})" for spec in config.clusters)
     context.out.line(f"{file} is valid; clusters: {names}")
