@@ -85,6 +85,8 @@ class NewJob(Struct, frozen=True):
     """May name jobs of the same submission."""
     key: str | None = None
     body: bytes = b""
+    named: bool = True
+    """Whether its name says what it does; false if it is only that of the program that it runs."""
 
 
 class Submit(Struct, frozen=True):

@@ -65,6 +65,12 @@ def behind(control: Inside, meanwhile: Callable[[], Awaitable[None]]) -> BusyArc
     return archive
 
 
+async def test_a_job_knows_whether_its_name_is_only_that_of_its_program(control: Inside) -> None:
+    mine, program = await control.submit("train", "true")
+    assert control.loop.state.jobs[JobId(mine)].named
+    assert not control.loop.state.jobs[JobId(program)].named
+
+
 async def test_jobs_of_others_that_are_archived_meanwhile_do_not_disturb(busy: Inside) -> None:
     async def another() -> None:
         (job,) = await busy.submit("other")

@@ -104,6 +104,17 @@ def test_a_job_says_which_earlier_runs_tell_how_long_it_takes(world: World) -> N
     assert new.estimate_because == "3 of 3 other jobs of ann with its resources took no longer"
 
 
+def test_a_job_that_nobody_named_says_what_other_runs_of_its_program_tell(world: World) -> None:
+    for run in ("one", "two", "three", "four"):
+        told = structs.replace(a_job("sleep").build(), job=JobId(run), digest=run.encode(), named=False)
+        world.propose(Submit((told,), "ann"))
+        if run != "four":
+            world.start(run)
+            world.finish(run, ran=7200)
+    view = job_view(world.engine, world.job("four"))
+    assert (view.estimate_s, view.estimate_because) == (7200, "3 of 3 other runs of sleep by ann took no longer")
+
+
 def test_a_job_that_runs_says_when_it_is_expected_to_end(world: World) -> None:
     world.submit(a_job("one").terms(estimate=60 * SECOND))
     world.start("one")

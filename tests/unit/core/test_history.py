@@ -117,6 +117,30 @@ def test_names_of_programs_that_run_anything_say_nothing_but_the_very_same_job_d
     assert other == (HOUR, Evidence(Like.SHAPE, 3, 3))
 
 
+def test_runs_of_a_program_do_not_make_another_run_of_it_short_but_the_very_same_job_does() -> None:
+    """What nobody named is called like its program: `sleep 5` says nothing of `sleep 100`."""
+    world = a_world()
+
+    def said(digest: bytes) -> tuple[int, Evidence] | None:
+        spec = a_job("sleep").build().spec
+        return predict(world.state, "ada", "sleep", digest, spec.shape, spec.terms, named=False)
+
+    def run(digest: bytes, seconds: float) -> None:
+        identity = JobId(f"job-{world.state.facts.numbered}")
+        new = replace(a_job("sleep").build(), job=identity, digest=digest, named=False)
+        world.propose(Submit((new,), "ada"))
+        world.start(identity)
+        world.finish(identity, ran=seconds)
+
+    for _ in range(3):
+        run(b"sleep 5", 5)
+    assert said(b"sleep 5") == (5 * SECOND, Evidence(Like.JOB, 3, 3))
+    assert said(b"sleep 100") == (HOUR, Evidence(Like.PROGRAM, 3, 3)), "not shorter than what is unknown"
+    for _ in range(3):
+        run(b"sleep 7200", 7200)
+    assert said(b"sleep 100") == (7200 * SECOND, Evidence(Like.PROGRAM, 6, 6)), "but it may be longer"
+
+
 def test_a_job_that_runs_all_the_time_does_not_outweigh_the_others() -> None:
     world = a_world()
     run_jobs(world, *[1] * 40, cpus=1)

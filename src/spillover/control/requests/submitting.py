@@ -19,6 +19,7 @@ from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, S
 from spillover.deciding.expected import StartRange, starts_if_submitted
 from spillover.deciding.explain.feasibility import Feasibility, TooLarge
 from spillover.deciding.whatif import Snapshot, Trial, try_jobs
+from spillover.forms.jobs.meaning import says_what
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.ids import ID_BITS, JobId, job_id
 from spillover.model.job import JobSpec, On, Shape, Terms
@@ -289,7 +290,8 @@ class Submitting:
             except CommandError as error:
                 message = f"{form.spec.name}: {error.message}"
                 problems.append(FieldProblem(f"jobs[{draft.at}].spec.after[{place}].job", message))
-        return NewJob(draft.job, draft.spec, draft.digest, tuple(after), form.key, draft.signature)
+        named = says_what(draft.spec.name, draft.spec.work)
+        return NewJob(draft.job, draft.spec, draft.digest, tuple(after), form.key, draft.signature, named)
 
     def _completed(self, spec: JobSpec) -> JobSpec:
         """Return a spec with this server's defaults."""

@@ -210,6 +210,8 @@ def evidence_of(job: Job) -> str | None:
             runs = f"earlier runs of {job.name} by {job.user}"
         case Like.JOB:
             runs = f"earlier runs of this very job by {job.user}"
+        case Like.PROGRAM:
+            runs = f"other runs of {job.name} by {job.user}"
         case Like.SHAPE:
             limit = job.terms.walltime
             asked = "its resources" if limit is None else f"its resources and {format_duration(limit)}"

@@ -52,6 +52,7 @@ def member_placed(state: State, event: MemberPlaced) -> None:
         extra=extra,
         predicted=array.predicted,
         evidence=array.evidence,
+        named=array.named,
     )
     state.jobs[job.id] = job
     state.members.setdefault(array.id, {})[job.id] = None

@@ -102,6 +102,7 @@ def submitted(state: State, event: JobSubmitted) -> None:
         extra=extra,
         predicted=event.predicted,
         evidence=None if event.evidence is None else shared(event.evidence, event.evidence),
+        named=event.named,
     )
     state.jobs[event.job] = job
     state.enter(job)

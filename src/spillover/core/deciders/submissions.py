@@ -290,7 +290,7 @@ def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[Afte
     shape = spec.shape if queue is None else queue.restricted(spec.shape)
     found = None
     if spec.terms.estimate is None:
-        found = predict(state, user, spec.name, new.digest, shape, spec.terms)
+        found = predict(state, user, spec.name, new.digest, shape, spec.terms, named=new.named)
     return JobSubmitted(
         new.job,
         now,
@@ -313,6 +313,7 @@ def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[Afte
         spec.hold,
         spec.throttle,
         None if found is None else found[1],
+        new.named,
     )
 
 

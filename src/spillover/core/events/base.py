@@ -125,6 +125,8 @@ class Like(StrEnum):
     """They were runs of the very same job, whose name says nothing about it, such as `python`."""
     SHAPE = "shape"
     """They were of the same user, asked for the same resources and have the same walltime."""
+    PROGRAM = "program"
+    """They were of the same user and ran the same program, in other ways."""
 
 
 class Evidence(Struct, frozen=True, array_like=True, gc=False):

@@ -55,6 +55,8 @@ class JobSubmitted(JobEvent, frozen=True, tag="job_submitted"):
     """Most members of the array that are placed at a time; 0 is all."""
     evidence: Evidence | None = None
     """What `predicted` rests on; null without a prediction, and up to release 0.4."""
+    named: bool = True
+    """Whether its name says what it does; false if it is only that of the program that it runs."""
 
     def __str__(self) -> str:
         size = ranges.size(self.array)

@@ -1,9 +1,10 @@
 """Learns runtimes from ended jobs. The result follows from events and is part of the state.
 
 What is said of a new job rests on earlier runs of *this* job: of the same user, with the same name and shape, or at least
-the same name. Names that say nothing, such as `python`, count only together with the rest of the job. Without such
-runs, other jobs of the user with the same shape and walltime say something, but never that a job is short: their runs
-do not make it expected to be shorter than an unknown job, unless its own walltime says so too.
+the same name. A name that nobody gave is that of a program, such as `sleep` or `python`, and counts only together with
+the rest of the job. Without such runs, those of the same program say something, and then other jobs of the user with
+the same shape and walltime, but never that a job is short: their runs do not make it expected to be shorter than an
+unknown job, unless its own walltime says so too.
 
 A sample keeps the last runtimes, and a prediction is a high quantile of them. Samples of other jobs learn only from the
 first few runs of each job with a name. So a job that runs every minute does not outweigh all others, and a well-known
@@ -50,6 +51,8 @@ _MOST_OF_USER: Final = 2 * spread.OF_USER
 _MOST_OF_ALL: Final = 2 * spread.WINDOW
 _TELLING: Final = frozenset({JobState.SUCCEEDED, JobState.TIMED_OUT})
 """End states that samples learn from."""
+_OTHER_JOBS: Final = frozenset({Like.PROGRAM, Like.SHAPE})
+"""What runs of other jobs have in common with a job. They never say that it is short."""
 
 
 def learn(state: State, job: Job, event: JobEnded) -> None:
@@ -61,7 +64,8 @@ def learn(state: State, job: Job, event: JobEnded) -> None:
     if ran > MOST:
         ran = MOST
     state.facts.learned += 1
-    called = job.name if job.name not in ANYTHING else _whole(job.name, job.spec)
+    own = job.named and job.name not in ANYTHING
+    called = job.name if own else _whole(job.name, job.spec)
     runs = 0
     if called:
         about: About = ("job", user, called, shape)
@@ -71,7 +75,7 @@ def learn(state: State, job: Job, event: JobEnded) -> None:
         _add(state, sample, ran)
         runs = sample.count
         if runs <= FEW:
-            _learn_about(state, ("name", user, called, None), ran)
+            _learn_about(state, ("name" if own else "program", user, job.name, None), ran)
     _count_spread(state, job, ran)
     if runs <= FEW:
         _learn_about(state, ("shape", user, _limit(job.terms), shape), ran)
@@ -80,30 +84,34 @@ def learn(state: State, job: Job, event: JobEnded) -> None:
 
 
 def predict(
-    state: State, user: str, name: str, spec: bytes, shape: Shape, terms: Terms
+    state: State, user: str, name: str, spec: bytes, shape: Shape, terms: Terms, *, named: bool = True
 ) -> tuple[int, Evidence] | None:
     """Predict the runtime of a job in nanoseconds, with the runs that say so; None if there are too few."""
     history = state.history
-    for like, about in _levels(user, name, spec, shape, terms):
+    for like, about in _levels(user, name, spec, shape, terms, named):
         sample = history.get(about)
         if sample is None or sample.count < FEW:
             continue
         runs = sorted(sample.known(FEW))
         up, down = LIKELY
         ran = runs[-(-len(runs) * up // down) - 1]
-        if like is Like.SHAPE and terms.walltime is None:
+        if like in _OTHER_JOBS and terms.walltime is None:
             ran = max(ran, state.facts.policies.unknown_runtime)
         return max(1, ran), Evidence(like, len(runs), bisect_right(runs, ran))
     return None
 
 
-def _levels(user: str, name: str, spec: bytes, shape: Shape, terms: Terms) -> Iterator[tuple[Like, About]]:
+def _levels(
+    user: str, name: str, spec: bytes, shape: Shape, terms: Terms, named: bool
+) -> Iterator[tuple[Like, About]]:
     """Yield what earlier jobs may have in common with a job, the closest first."""
-    if name not in ANYTHING:
+    if named and name not in ANYTHING:
         yield Like.NAME, ("job", user, name, shape)
         yield Like.NAME, ("name", user, name, None)
     elif called := _whole(name, spec):
         yield Like.JOB, ("job", user, called, shape)
+        if name not in ANYTHING:
+            yield Like.PROGRAM, ("program", user, name, None)
     yield Like.SHAPE, ("shape", user, _limit(terms), shape)
 
 

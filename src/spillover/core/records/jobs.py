@@ -243,6 +243,8 @@ class Job(Struct, array_like=True, gc=False):
     """The round in which `latest` was set; in a later round, it is void while the job waits. See `State.latest`."""
     evidence: Evidence | None = None
     """What `predicted` rests on; None without a prediction, or of an older release."""
+    named: bool = True
+    """Whether its name says what it does; false if it is only that of the program that it runs, such as `sleep`."""
 
     @property
     def state(self) -> JobState:
