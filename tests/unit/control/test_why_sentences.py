@@ -112,7 +112,10 @@ def test_a_job_that_nobody_named_says_what_other_runs_of_its_program_tell(world:
             world.start(run)
             world.finish(run, ran=7200)
     view = job_view(world.engine, world.job("four"))
-    assert (view.estimate_s, view.estimate_because) == (7200, "3 of 3 other runs of sleep by ann took no longer")
+    assert (view.estimate_s, view.estimate_because) == (
+        7200,
+        "3 of 3 other runs of sleep by ann took no longer",
+    )
 
 
 def test_a_job_that_runs_says_when_it_is_expected_to_end(world: World) -> None:

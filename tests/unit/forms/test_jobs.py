@@ -7,7 +7,19 @@ import pytest
 
 from spillover.forms.jobs.meaning import says_what
 from spillover.forms.jobs.reading import AfterRef, BadForm, JobForm, from_doc, read_job, read_jobs, to_doc
-from spillover.model.job import Argv, Burst, Container, On, PythonCall, Range, Retry, Shape, Shell, Terms, Work
+from spillover.model.job import (
+    Argv,
+    Burst,
+    Container,
+    On,
+    PythonCall,
+    Range,
+    Retry,
+    Shape,
+    Shell,
+    Terms,
+    Work,
+)
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
 from spillover.wire.jobfile import JobDoc
@@ -447,5 +459,7 @@ def test_an_image_is_no_option_of_an_engine(image: str) -> None:
         ("simulate", PythonCall("m:simulate"), True),
     ],
 )
-def test_a_name_that_is_only_that_of_a_program_says_not_what_the_job_does(name: str, work: Work, says: bool) -> None:
+def test_a_name_that_is_only_that_of_a_program_says_not_what_the_job_does(
+    name: str, work: Work, says: bool
+) -> None:
     assert says_what(name, work) is says
