@@ -1,28 +1,36 @@
 """What events say of themselves: none is left out, and it agrees with what they do."""
 
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from spillover.core.events import (
+    AgentDraining,
     AnyEvent,
+    BudgetsConfigured,
     Event,
     GangPlaced,
+    JobEnded,
     JobHeld,
+    JobReleased,
     JobsAdmitted,
     JobsArchived,
     JobStarted,
     JobState,
+    JobStopping,
     JobSubmitted,
     MemberPlaced,
     MembersDropped,
+    Stop,
     TasksBound,
     TokenCreated,
+    TokenRevoked,
+    Usage,
 )
 from spillover.core.transitions import JOB
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Range, Shape, Terms
-from spillover.model.reasons import RoomOwned
+from spillover.model.reasons import CancelledBy, RoomOwned
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
 
@@ -122,3 +130,35 @@ def test_what_is_left_of_an_event_fits_together() -> None:
 def test_a_hold_that_ends_while_the_job_waits_for_something_else_names_no_person() -> None:
     assert str(JobHeld(A, 1, "ada")) == "held by ada"
     assert str(JobHeld(A, 1, "")) == "hold ended; still waits for its time or for other jobs"
+    assert str(JobHeld(A, 1, "", "bob")).startswith("hold ended by bob; still waits")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in EVENTS if "who" in kind.__struct_fields__])
+def test_every_event_that_names_a_person_says_that_the_person_caused_it(kind: type[Event]) -> None:
+    blank: dict[str, Any] = dict.fromkeys(kind.__struct_fields__)
+    event = kind(**blank | {"who": "ada"} | ({"why": Stop.CANCEL} if kind is JobStopping else {}))
+    assert event.caused_by() == "ada"
+
+
+def test_events_say_who_caused_them() -> None:
+    shape, terms = Shape(Resources(1000)), Terms()
+    submitted = JobSubmitted(A, 5, "ada", "train", "vision", "default", 0, b"", shape, terms)
+    cancelled = JobEnded(A, 5, JobState.CANCELLED, 1, 0, None, None, None, 0, Usage(), CancelledBy("bob"))
+    held, freed = JobHeld(A, 5, "ada"), JobHeld(A, 5, "", "bob")
+    found = [event.caused_by() for event in (submitted, cancelled, held, freed)]
+    assert found == ["ada", "bob", "ada", "bob"]
+
+
+def test_what_the_server_does_by_itself_is_caused_by_nobody() -> None:
+    stops = [JobStopping(A, 5, why, "spillover").caused_by() for why in (Stop.WALLTIME, Stop.DEADLINE)]
+    freed = JobReleased(A, 5, "spillover").caused_by()
+    drained = AgentDraining(CLUSTER, N1, 5, "the pool").caused_by()
+    started = JobStarted(A, 5, 1, 1).caused_by()
+    succeeded = JobEnded(A, 5, JobState.SUCCEEDED, 1, 0, 3, 0, None, 0, Usage()).caused_by()
+    assert [*stops, freed, drained, started, succeeded, BudgetsConfigured(()).caused_by()] == [""] * 7
+
+
+def test_nobody_hides_behind_the_name_of_the_server() -> None:
+    """What only people do is theirs, whatever they call themselves."""
+    events = [JobStopping(A, 5, Stop.CANCEL, "spillover"), TokenRevoked("t", 5, "spillover")]
+    assert [event.caused_by() for event in events] == ["spillover"] * 2

@@ -152,7 +152,7 @@ def _release(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Ref
             return Refusal(
                 RefusalKind.CONFLICT, f"{job.id} has no hold to release; `spill why` shows what it waits for"
             )
-        return [JobHeld(job.id, now, "")]
+        return [JobHeld(job.id, now, "", who)]
     return [JobReleased(job.id, now, who)]
 
 

@@ -46,7 +46,7 @@ def start_epoch(state: State, proposal: StartEpoch, now: int) -> tuple[list[AnyE
     if clusters != state.facts.clusters:
         events.append(ClustersConfigured(clusters))
     events += _taken_over(state, proposal.clusters, now)
-    return events + _configured(state, proposal, "spillover", now), Done()
+    return events + _configured(state, proposal, "", now), Done()
 
 
 def configure(state: State, proposal: Configure, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -55,16 +55,16 @@ def configure(state: State, proposal: Configure, now: int) -> tuple[list[AnyEven
 
 
 def _configured(state: State, said: StartEpoch | Configure, who: str, now: int) -> list[AnyEvent]:
-    """Return the events for changed settings other than clusters."""
+    """Return the events for changed settings other than clusters; `who` is empty at the start of the server."""
     events: list[AnyEvent] = []
     if said.budgets != state.facts.budgets:
-        events.append(BudgetsConfigured(said.budgets))
+        events.append(BudgetsConfigured(said.budgets, who))
     if said.queues != state.facts.queues:
-        events.append(QueuesConfigured(said.queues))
+        events.append(QueuesConfigured(said.queues, who))
     if said.ahead != state.facts.ahead:
-        events.append(AgentsConfigured(said.ahead))
+        events.append(AgentsConfigured(said.ahead, who))
     if said.policies != state.policies.configured:
-        events.append(PolicyChanged(now, who, said.policies, configured=True))
+        events.append(PolicyChanged(now, who or "spillover", said.policies, configured=True))
     return events
 
 

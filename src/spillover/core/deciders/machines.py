@@ -238,7 +238,8 @@ def pause(state: State, proposal: PausePool, now: int) -> tuple[list[AnyEvent], 
             each for each in state.live_machines(proposal.cluster) if each.state is not MachineState.ENDING
         ]
         if live:
-            events += end_at_once(state, proposal.cluster, live, f"{proposal.who} ended all machines", now)
+            who = proposal.who
+            events += end_at_once(state, proposal.cluster, live, f"{who} ended all machines", now, who)
     return events, Done()
 
 
@@ -260,11 +261,17 @@ def drop_costs(state: State, proposal: DropMachineCosts, now: int) -> tuple[list
 
 
 def end(
-    state: State, pool: ClusterName, machines: Sequence[RentedMachine], why: str, now: int, failed: int = 0
+    state: State,
+    pool: ClusterName,
+    machines: Sequence[RentedMachine],
+    why: str,
+    now: int,
+    failed: int = 0,
+    who: str = "",
 ) -> list[AnyEvent]:
     """Return the events that end machines of a pool, of which some did not join in time."""
     ids = tuple([each.id for each in machines])
-    events: list[AnyEvent] = [MachinesEnding(pool, now, ids, why, failed)]
+    events: list[AnyEvent] = [MachinesEnding(pool, now, ids, why, failed, who)]
     for each in machines:
         if each.is_cluster:
             events += whole_clusters.drain(state, each, now, Leave.FINISH)
@@ -272,10 +279,10 @@ def end(
 
 
 def end_at_once(
-    state: State, pool: ClusterName, machines: Sequence[RentedMachine], why: str, now: int
+    state: State, pool: ClusterName, machines: Sequence[RentedMachine], why: str, now: int, who: str = ""
 ) -> list[AnyEvent]:
     """Return the events that end machines which may have tasks. Those return to the queue."""
-    events = end(state, pool, machines, why, now)
+    events = end(state, pool, machines, why, now, who=who)
     for each in machines:
         events += [] if each.is_cluster else drain(state, each, now)
         events += _interrupt(state, each, now)

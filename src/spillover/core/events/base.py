@@ -2,7 +2,7 @@
 
 from collections.abc import Container
 from enum import StrEnum
-from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -195,6 +195,10 @@ Counted: TypeAlias = tuple[()] | tuple[CounterName, *tuple[str, ...]]
 """A counter and its labels; empty for events that are not counted."""
 
 
+SERVER: Final = frozenset({"spillover", "the pool"})
+"""Names under which the server itself acts."""
+
+
 class Event(Struct, frozen=True, array_like=True, gc=False):
     """Base of all events, with the questions that every event answers.
 
@@ -207,6 +211,8 @@ class Event(Struct, frozen=True, array_like=True, gc=False):
     """Fields that are never shown."""
     of_members: ClassVar[bool] = False
     """Whether it also concerns members of its job that it does not name."""
+    also_of_server: ClassVar[bool] = False
+    """Whether the server causes such events too, under one of its names."""
 
     def about(self) -> tuple[JobId, ...]:
         """Return the jobs that it is about; for dropped members, their array."""
@@ -228,6 +234,11 @@ class Event(Struct, frozen=True, array_like=True, gc=False):
     def counted(self) -> Counted:
         """Return the counter that it increments."""
         return ()
+
+    def caused_by(self) -> str:
+        """Return the person who caused it; empty if the server, a cluster or an agent did."""
+        who: str = getattr(self, "who", "")
+        return "" if self.also_of_server and who in SERVER else who
 
 
 class JobEvent(Event, frozen=True):

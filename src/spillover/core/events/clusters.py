@@ -47,6 +47,8 @@ class ClusterUpdated(Event, frozen=True, tag="cluster_updated"):
     anew: bool = False
     """Whether all jobs get new waits."""
 
+    also_of_server = True
+
     def __str__(self) -> str:
         return f"cluster {self.spec.name} was reconfigured by {self.who}"
 
@@ -83,6 +85,8 @@ class ClusterResumed(Event, frozen=True, tag="cluster_resumed"):
     cluster: ClusterName
     at: int
     who: str
+
+    also_of_server = True
 
     def __str__(self) -> str:
         return f"cluster {self.cluster} was resumed by {self.who}"
@@ -135,6 +139,8 @@ class AgentDraining(Event, frozen=True, tag="agent_draining"):
     reason: str = ""
     """Why, in words of that person; empty if they gave none."""
 
+    also_of_server = True
+
     def __str__(self) -> str:
         draining = f"agent {self.cluster}/{self.node} is draining"
         return draining + (
@@ -173,6 +179,8 @@ class AgentForgotten(Event, frozen=True, tag="agent_forgotten"):
     at: int
     who: str
 
+    also_of_server = True
+
     def __str__(self) -> str:
         return f"agent {self.cluster}/{self.node} was forgotten by {self.who}"
 
@@ -182,6 +190,8 @@ class AgentsConfigured(Event, frozen=True, tag="agents_configured"):
 
     ahead: int
     """Nanoseconds."""
+    who: str = ""
+    """The person who had the configuration read again; empty if the server read it at its start."""
 
     def __str__(self) -> str:
         return f"agents prefetch work for {format_duration(self.ahead)}"

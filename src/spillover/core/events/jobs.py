@@ -1,7 +1,7 @@
 """Events in the lifecycle of jobs: submission, waiting, stopping and ending."""
 
 from collections.abc import Container
-from typing import Self
+from typing import Final, Self
 
 from msgspec.structs import replace
 
@@ -20,8 +20,11 @@ from spillover.core.events.base import (
 from spillover.model import ranges
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import After, Range, Shape, Terms
-from spillover.model.reasons import Reason
+from spillover.model.reasons import CancelledBy, Reason
 from spillover.model.units import format_duration, format_moment
+
+_BY_PEOPLE: Final = frozenset({Stop.CANCEL, Stop.REQUEUE})
+"""Stops that people ask for."""
 
 
 class JobSubmitted(JobEvent, frozen=True, tag="job_submitted"):
@@ -68,6 +71,10 @@ class JobSubmitted(JobEvent, frozen=True, tag="job_submitted"):
     def of_project(self) -> str | None:
         """See Event."""
         return self.project
+
+    def caused_by(self) -> str:
+        """See Event."""
+        return self.user
 
     def reached(self) -> tuple[Reached, ...]:
         """See Event."""
@@ -116,6 +123,7 @@ class MembersDropped(Event, frozen=True, tag="members_dropped"):
     who: str
 
     of_members = True
+    also_of_server = True
 
     def __str__(self) -> str:
         return f"{ranges.size(self.members)} pending members will not start: {self.state}"
@@ -135,6 +143,10 @@ class JobStopping(JobEvent, frozen=True, tag="job_stopping"):
     at: int
     why: Stop
     who: str
+
+    def caused_by(self) -> str:
+        """See Event."""
+        return self.who if self.why in _BY_PEOPLE else ""
 
     def __str__(self) -> str:
         return f"stop requested by {self.who} ({self.why})"
@@ -225,6 +237,10 @@ class JobEnded(JobEvent, frozen=True, tag="job_ended"):
         """See Event."""
         return ("ended", self.state.value)
 
+    def caused_by(self) -> str:
+        """See Event."""
+        return self.why.who if isinstance(self.why, CancelledBy) else ""
+
 
 class BackoffEnded(JobEvent, frozen=True, tag="shun_ended"):
     """A job may be tried again on a cluster that had returned it."""
@@ -241,9 +257,18 @@ class JobHeld(JobEvent, frozen=True, tag="job_held"):
 
     at: int
     who: str
+    released_by: str = ""
+    """The person who ended the hold; empty if it began."""
+
+    def caused_by(self) -> str:
+        """See Event."""
+        return self.who or self.released_by
 
     def __str__(self) -> str:
-        return f"held by {self.who}" if self.who else "hold ended; still waits for its time or for other jobs"
+        if self.who:
+            return f"held by {self.who}"
+        ended = f"hold ended by {self.released_by}" if self.released_by else "hold ended"
+        return f"{ended}; still waits for its time or for other jobs"
 
     def reached(self) -> tuple[Reached, ...]:
         """See Event."""
@@ -255,6 +280,8 @@ class JobReleased(JobEvent, frozen=True, tag="job_released"):
 
     at: int
     who: str
+
+    also_of_server = True
 
     def __str__(self) -> str:
         return f"released by {self.who}"

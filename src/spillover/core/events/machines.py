@@ -215,6 +215,8 @@ class MachinesEnding(Event, frozen=True, tag="machines_ending"):
     """For people; may be empty."""
     failed_boots: int = 0
     """How many of them did not join in time."""
+    who: str = ""
+    """The person who ended all machines of the pool; empty if the server ended these."""
 
     def __str__(self) -> str:
         return f"{_named(self.machines)} of {self.cluster} ending: {self.why}"
@@ -268,6 +270,8 @@ class PoolPaused(Event, frozen=True, tag="pool_paused"):
     """The person; `spillover` if the server paused it."""
     why: str
     """For people; may be empty."""
+
+    also_of_server = True
 
     def __str__(self) -> str:
         return f"the pool of {self.cluster} was paused by {self.who}" + (f": {self.why}" if self.why else "")

@@ -13,6 +13,8 @@ class BudgetsConfigured(Event, frozen=True, tag="budgets_configured"):
     """The budgets of this server."""
 
     budgets: tuple[Budget, ...]
+    who: str = ""
+    """The person who had the configuration read again; empty if the server read it at its start."""
 
     def __str__(self) -> str:
         return f"{len(self.budgets)} budget{'s' if len(self.budgets) != 1 else ''} configured"
@@ -22,6 +24,8 @@ class QueuesConfigured(Event, frozen=True, tag="queues_configured"):
     """The named queues of this server. Without any, queues are only labels."""
 
     queues: tuple[QueueSpec, ...]
+    who: str = ""
+    """As in `budgets_configured`."""
 
     def __str__(self) -> str:
         return f"{len(self.queues)} queue{'s' if len(self.queues) != 1 else ''} configured"
@@ -121,6 +125,8 @@ class PolicyChanged(Event, frozen=True, tag="policy_changed"):
     """Axes that the person named. Disabled policies there are settled, even if the fallback stays."""
     reset: bool = False
     """Whether the policies of spill.yaml were restored."""
+
+    also_of_server = True
 
     def __str__(self) -> str:
         how = "reset" if self.reset else "changed"
