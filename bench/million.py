@@ -231,7 +231,7 @@ async def _operations(inside: Inside, count: int) -> list[tuple[str, Callable[[]
     commands, loop, store = inside.commands, inside.loop, inside.store
     middle = _id(count // 2)
     some = [_id(number) for number in range(count - CHANGED, count)]
-    keeping = Keeping(loop, store.journal, store.archive, Retention())
+    keeping = Keeping(loop, store.journal, store.archive, store.audit, Retention())
 
     async def overview() -> None:
         await commands.overview(20, 20, 20)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-for port in ("journal", "election", "archive", "blobs", "driver"):
+for port in ("journal", "election", "archive", "audit", "blobs", "driver"):
     pytest.register_assert_rewrite(f"spillover.testing.{port}_suite")
 
 from spillover.stores.memory import Shelf, open_memory  # noqa: E402 - after the rewriting of assertions is asked for

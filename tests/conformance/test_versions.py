@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from spillover.ports.archive import Amounts, Query, Spent, UsageQuery
+from spillover.ports.audit import AuditEntry, AuditQuery
 from spillover.ports.journal import Changed, Mentions, TooNew, Unreadable, mark_of
 from spillover.stores.open import open_store
 from spillover.stores.store import Store
@@ -208,6 +209,18 @@ async def test_what_jobs_of_version_4_used_is_summed(old_4: Old) -> None:
         4000 * hours, 1000 * hours, 8192 * hours, 4000 * hours, 2000 * hours, 8192 * hours, 6144 * hours
     )
     await store.close()
+
+
+async def test_data_of_version_4_get_an_audit_of_the_events_that_are_kept(old_4: Old) -> None:
+    store = await old_4.open()
+    epoch, last = await lead(store), (await store.journal.load()).last
+    audited = await store.audit.audited()
+    assert audited == await store.journal.oldest() - 1 < last
+    await store.audit.put(audited, last, [AuditEntry(last, BORN, "ada", "job_held", "", "", "held")], epoch)
+    await store.close()
+    again = await old_4.open()
+    assert [entry.user for entry in await again.audit.list(AuditQuery())] == ["ada"]
+    await again.close()
 
 
 async def test_what_jobs_of_version_1_cost_is_summed(old_1: Old) -> None:

@@ -67,6 +67,10 @@ def test_the_synchronous_face_does_everything(client: Client, server: Threaded[S
     assert client.agent("n1").drain_reason == "new disk"
     client.resume("n1")
     assert client.usage(["user", "project"]).rows[0].key == {"user": "ada", "project": "default"}
+    did = list(client.audit(user="ada", job=job))
+    assert [each.type for each in did[:2]] == ["job_ended", "job_stopping"]
+    assert (did[-1].type, did[-1].user, did[-1].text) == ("job_submitted", "ada", "ada submitted hello")
+    assert list(client.audit(until="2001-01-01T00:00:00Z")) == []
     (again,) = client.rerun(job, changes={"spec": {"walltime": "20m"}})
     assert client.job(again).walltime_s == 1200
     assert next(client.events(0, follow=False)).type == "epoch_started"
@@ -102,6 +106,9 @@ async def test_the_asynchronous_face_does_everything(asked: AsyncClient, inside:
     assert len(await asked.rerun(job)) == 1
     assert (await asked.usage("cluster")).by == ["cluster"]
     assert (await asked.agent("onprem/n1")).name == "n1"
+    assert len([each async for each in asked.audit(limit=2)]) == 2
+    own = [each async for each in asked.events(follow=False, job=job, user="ada", cycles=False)]
+    assert {each.user for each in own} == {"ada"}
     assert {event.job async for event in asked.events(follow=False, job=job)} == {job}
     assert (await asked.clusters())[0].name == "onprem"
     assert (await asked.agents())[0].name == "n1"

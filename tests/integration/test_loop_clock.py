@@ -152,7 +152,9 @@ async def test_a_jump_that_is_held_back_sweeps_nothing_and_ends_no_token() -> No
         await control.propose(Change(Act.CANCEL, (JobId(job),), "ada"))
         control.archiving.begin()
         await control.archive()
-        keeping = Keeping(control.loop, control.store.journal, control.store.archive, Retention())
+        keeping = Keeping(
+            control.loop, control.store.journal, control.store.archive, control.store.audit, Retention()
+        )
         control.clock.at += YEARS * SECOND
         await keeping.sweep()
         assert await control.store.archive.count() == 1

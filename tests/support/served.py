@@ -154,6 +154,7 @@ class Served:
                 tokens=self.tokens,
                 files=files,
                 access=self.access,
+                audit=store.audit,
             )
         )
         self._runner = LeaseSender(control.loop, self.hub, control.specs)

@@ -17,6 +17,7 @@ from spillover.client.steps import ClientStep
 from spillover.wire import endpoints
 from spillover.wire.api import (
     Action,
+    AuditPage,
     BlobKept,
     ClusterAction,
     Digests,
@@ -32,7 +33,16 @@ from spillover.wire.api import (
     SessionTaken,
 )
 from spillover.wire.endpoints import JSON, Content, Endpoint
-from spillover.wire.parameters import EventsQuery, ListQuery, LogsQuery, OfBlob, OfJob, OfSession, WaitQuery
+from spillover.wire.parameters import (
+    AuditQuery,
+    EventsQuery,
+    ListQuery,
+    LogsQuery,
+    OfBlob,
+    OfJob,
+    OfSession,
+    WaitQuery,
+)
 
 if TYPE_CHECKING:
     from spillover.client.blobs import Upload
@@ -122,6 +132,11 @@ def forecast(docs: Sequence[Mapping[str, Any]]) -> Ask[list[Forecast]]:
 def page(query: ListQuery, size: int, cursor: str | None) -> Ask[JobPage]:
     """Ask for a page of jobs."""
     return ask(endpoints.LIST_JOBS, msgspec.structs.replace(query, limit=size, cursor=cursor))
+
+
+def audit(query: AuditQuery, size: int, cursor: str | None) -> Ask[AuditPage]:
+    """Ask for a page of what people did."""
+    return ask(endpoints.AUDIT, msgspec.structs.replace(query, limit=size, cursor=cursor))
 
 
 def selected(state: str | Sequence[str] | None, since: str | datetime | None, **fields: Any) -> ListQuery:

@@ -3,16 +3,17 @@
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from spillover.client import asks
 from spillover.client.asks import BULK, Ask, ask, moment
 from spillover.client.errors import SpillError, Unavailable, Unreachable, WaitTimeout
 from spillover.client.steps import ClientStep
 from spillover.wire import endpoints
-from spillover.wire.api import EventView, JobPage, JobView, PastJob, ServerView
+from spillover.wire.api import EventView, JobView, PastJob, ServerView
 from spillover.wire.parameters import EventsQuery, LogsQuery, PastQuery
 
 T = TypeVar("T")
@@ -143,29 +144,50 @@ class ReadingFlow(ClientStep[None]):
     """Receives each piece; may block, such as for writing to a disk."""
 
 
-class Pages:
-    """Lists jobs page by page, on demand."""
+class Page(Protocol):
+    """A part of a list."""
 
-    def __init__(self, ask: Callable[[int, str | None], Ask[JobPage]], limit: int | None) -> None:
+    @property
+    def next(self) -> str | None:
+        """Cursor of the next page; None on the last page."""
+        ...
+
+
+P = TypeVar("P", bound=Page)
+Item = TypeVar("Item")
+
+
+class Pages(Generic[P, Item]):
+    """Lists something page by page, on demand."""
+
+    def __init__(
+        self,
+        ask: Callable[[int, str | None], Ask[P]],
+        items: Callable[[P], Sequence[Item]],
+        limit: int | None,
+    ) -> None:
         self._ask = ask
         """Builds the request for a page of this size from a cursor on."""
+        self._items = items
+        """Returns what is on a page."""
         self._left = limit
-        """How many more jobs to return; None for all."""
+        """How many more items to return; None for all."""
         self._cursor: str | None = None
         self._over = False
 
-    def ask(self) -> Ask[JobPage] | None:
+    def ask(self) -> Ask[P] | None:
         """Return the request for the next page; None after the last, or if the limit is reached."""
         if self._over or self._left == 0:
             return None
         return self._ask(min(self._left or asks.MOST_PAGE, asks.MOST_PAGE), self._cursor)
 
-    def take(self, page: JobPage) -> Sequence[JobView]:
-        """Return the jobs of a page."""
+    def take(self, page: P) -> Sequence[Item]:
+        """Return what is on a page."""
+        found = self._items(page)
         self._cursor, self._over = page.next, page.next is None
         if self._left is not None:
-            self._left = max(0, self._left - len(page.jobs))
-        return page.jobs
+            self._left = max(0, self._left - len(found))
+        return found
 
 
 class OutputFlow:
@@ -231,17 +253,17 @@ class OutputFlow:
 class HistoryFlow:
     """Events; resumes after the last revision. With `follow` and no revision, starts at the current end."""
 
-    def __init__(self, after: int | None, *, follow: bool, job: str | None) -> None:
-        self._after = after
-        self._follow = follow
-        self._job = job
+    def __init__(self, query: EventsQuery) -> None:
+        self._query = query
+        self._after = query.after
         self._rest = b""
         self._decode = msgspec.json.Decoder(EventView).decode
         self.over = False
 
     def look(self) -> Ask[ServerView] | None:
         """Ask for the end of the history, once, so that a reconnect misses no events."""
-        return ask(endpoints.SERVER) if self._follow and self._after is None else None
+        asked = self._query
+        return ask(endpoints.SERVER) if asked.follow and self._after is None and asked.since is None else None
 
     def looked(self, view: ServerView) -> None:
         """Start after that revision."""
@@ -249,7 +271,7 @@ class HistoryFlow:
 
     def ask(self) -> Ask[bytes]:
         """Ask for events after the last one."""
-        return asks.events(EventsQuery(self._after, self._follow, self._job))
+        return asks.events(replace(self._query, after=self._after))
 
     def take(self, chunk: bytes) -> Sequence[EventView]:
         """Return the events of complete lines; empty lines only keep the stream alive."""

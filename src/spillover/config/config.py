@@ -75,6 +75,7 @@ class RetentionConfig(Struct, frozen=True):
     jobs: int = 90 * DAY
     logs: int = 14 * DAY
     events: int = 7 * DAY
+    audit: int = 365 * DAY
 
 
 class RateConfig(Struct, frozen=True):

@@ -333,7 +333,7 @@ def _retention(doc: RetentionDoc, found: Findings) -> RetentionConfig:
     """Read how long to keep past data, in nanoseconds."""
     kept = {
         name: duration(getattr(doc, name), ("retention", name), found, most=MOST_TIME) or 0
-        for name in ("jobs", "logs", "events")
+        for name in RetentionDoc.__struct_fields__
     }
     return RetentionConfig(**kept)
 

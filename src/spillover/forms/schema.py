@@ -40,7 +40,7 @@ _PATTERNS: Final[dict[str, dict[str, str]]] = {
     "BillingDoc": dict.fromkeys(("step", "minimum"), _DURATION),
     "ClusterDoc": {"name": _NAME},
     "AgentsDoc": dict.fromkeys(("lost_after", "heartbeat"), _DURATION) | {"output_limit": _MEMORY},
-    "RetentionDoc": dict.fromkeys(("jobs", "logs", "events"), _DURATION),
+    "RetentionDoc": dict.fromkeys(("jobs", "logs", "events", "audit"), _DURATION),
     "BlobsDoc": dict.fromkeys(("max_file", "max_total"), _MEMORY),
     "FilesDoc": dict.fromkeys(("max_inputs", "max_outputs", "max_state"), _MEMORY),
     "ConfigDoc": {"http": _ADDRESS, "grpc": _ADDRESS, "currency": "^[A-Z]{3}$"},

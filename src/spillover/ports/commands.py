@@ -14,6 +14,7 @@ from spillover.core.proposals import Refusal, RefusalKind
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.budget import CostBy, MachinesBy, UsageBy
 from spillover.model.job import Range
+from spillover.ports.audit import AuditQuery
 from spillover.ports.callers import Caller
 from spillover.wire.api import (
     Action,
@@ -21,6 +22,7 @@ from spillover.wire.api import (
     AgentDetail,
     AgentNames,
     AgentView,
+    AuditPage,
     BudgetView,
     ClockView,
     ClusterAction,
@@ -217,6 +219,22 @@ class ClusterAdministration(Protocol):
         ...
 
 
+class EventFilter(Struct, frozen=True):
+    """Selects events by what they say."""
+
+    user: str | None = None
+    """The person who caused it."""
+    since: int | None = None
+    """At or after, nanoseconds UTC; None for any time."""
+    until: int | None = None
+    """Before, nanoseconds UTC; None for any time. Not for readers who follow."""
+    cycles: bool = True
+    """Whether to show that a cycle decided something."""
+
+
+ALL_EVENTS: Final = EventFilter()
+
+
 class Commands(Protocol):
     """All commands of the API. A job is given by its id, a unique prefix, or a unique name."""
 
@@ -299,8 +317,14 @@ class Commands(Protocol):
         """Return the output files of an attempt; None means the last attempt that has any."""
         ...
 
-    def events(self, after: int | None, follow: bool, job: str | None) -> AsyncIterator[EventView]:
+    def events(
+        self, after: int | None, follow: bool, job: str | None, only: EventFilter = ALL_EVENTS
+    ) -> AsyncIterator[EventView]:
         """Stream events after a revision; `after` None means from now on with `follow`, else from the oldest kept."""
+        ...
+
+    async def audit(self, query: AuditQuery) -> AuditPage:
+        """Return what people did, newest first."""
         ...
 
     def watch(self, after: int | None, jobs: Sequence[str], project: str | None) -> AsyncIterator[JobChanges]:

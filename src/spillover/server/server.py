@@ -27,6 +27,7 @@ from spillover.control.agents.lease_terms import least_lost_after
 from spillover.control.agents.requests import AgentRequests
 from spillover.control.agents.tickets import Tickets
 from spillover.control.controllers.archiving import Archiving
+from spillover.control.controllers.auditing import Auditing
 from spillover.control.controllers.files import FileKeeping
 from spillover.control.controllers.indexing import Indexing
 from spillover.control.controllers.keeping import Keeping, Retention
@@ -184,6 +185,7 @@ class Server:
                 clusters=self.administration,
                 pools=self._clusters.pools.controls,
                 access=self._access,
+                audit=store.audit,
             )
         )
 
@@ -261,17 +263,20 @@ class Server:
 
     def _start(self, tasks: list[asyncio.Task[None]]) -> None:
         """Start all controllers."""
+        kept = self._config.retention
         keeping = Keeping(
             self.loop,
             self._store.journal,
             self._store.archive,
-            Retention(self._config.retention.jobs, self._config.retention.events),
+            self._store.audit,
+            Retention(kept.jobs, kept.events, kept.audit),
         )
         controllers = {
             "runner": self._lease_sender.run,
             "archiving": self._archiving.run,
             "keeping": keeping.run,
             "indexing": Indexing(self.loop, self._store.journal).run,
+            "auditing": Auditing(self.loop, self._store.journal, self._store.archive, self._store.audit).run,
             "files": self._files.run,
             "leases": Leases(self.loop, self._hub, self._agent_requests, self._config.forget_after).run,
             "removed clusters": RemovedClusters(self.loop).run,

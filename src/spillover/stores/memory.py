@@ -21,12 +21,14 @@ from spillover.ports.archive import (
     spells,
     summed,
 )
+from spillover.ports.audit import AuditEntry, AuditQuery
 from spillover.ports.election import Holder
 from spillover.ports.journal import Batch, Changed, Loaded, Mentions, Record, Stored
 from spillover.stores.mentions import bucket_of, check_indexed, mention_rows, revisions
 from spillover.stores.rows import (
     COST_BY_ROW,
     BatchRow,
+    check_audited,
     check_checkpoint,
     check_epoch,
     check_tip,
@@ -60,6 +62,9 @@ class Shelf:
         self.blobs: dict[bytes, tuple[int, bytes]] = {}
         """By digest: the newest revision that named the blob, and its content."""
         self.finished: dict[JobId, Finished] = {}
+        self.audit: list[AuditEntry] = []
+        """Oldest first."""
+        self.audited = 0
 
 
 class MemoryJournal:
@@ -322,6 +327,36 @@ class MemoryArchive:
         return len(gone)
 
 
+class MemoryAudit:
+    """The audit in a list."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    async def audited(self) -> int:
+        """See Audit."""
+        return self._shelf.audited
+
+    async def put(self, after: int, upto: int, entries: Sequence[AuditEntry], epoch: int) -> None:
+        """See Audit."""
+        check_epoch(self._shelf.epoch, epoch)
+        check_audited(self._shelf.audited, after, upto, self._shelf.last)
+        self._shelf.audit.extend(entries)
+        self._shelf.audited = upto
+
+    async def list(self, query: AuditQuery) -> list[AuditEntry]:
+        """See Audit."""
+        return list(islice(filter(query.selects, reversed(self._shelf.audit)), query.limit))
+
+    async def forget(self, before: int, epoch: int) -> int:
+        """See Audit."""
+        check_epoch(self._shelf.epoch, epoch)
+        kept = [entry for entry in self._shelf.audit if entry.at >= before]
+        gone = len(self._shelf.audit) - len(kept)
+        self._shelf.audit = kept
+        return gone
+
+
 def _newest(shelf: Shelf) -> list[Finished]:
     """Return all ended jobs in the order of lists."""
     return sorted(shelf.finished.values(), key=lambda job: listed(job.number, job.job))
@@ -353,4 +388,5 @@ def open_memory(
         journal=MemoryJournal(shelf),
         election=MemoryElection(shelf, term, monotonic),
         archive=MemoryArchive(shelf),
+        audit=MemoryAudit(shelf),
     )

@@ -13,6 +13,7 @@ OLDEST: Final = (
 CHECKPOINT: Final = "SELECT value FROM meta WHERE name = 'checkpoint'"
 STAGED: Final = "SELECT value FROM meta WHERE name = 'staged'"
 INDEXED: Final = "SELECT value FROM meta WHERE name = 'indexed'"
+AUDITED: Final = "SELECT value FROM meta WHERE name = 'audited'"
 COUNT: Final = "SELECT count(*) FROM records"
 # Some records after a kind and a key, in order.
 RECORDS: Final = (

@@ -127,6 +127,10 @@ USAGE_SUMS: Final = ("last", *Amounts.__struct_fields__, "cost")
 USAGE_COLUMNS: Final = (*USAGE_KEYS, *Amounts.__struct_fields__, "peak", "cost")
 
 
+AUDIT_COLUMNS: Final = ("revision", "at", "who", "type", "job", "project", "text")
+"""Those of `AuditEntry`, in its order; `user` is a reserved word of SQL."""
+
+
 class QueueOf(Struct, frozen=True, array_like=True):
     """The first field of `Rest`, for upgrades."""
 
@@ -166,6 +170,14 @@ def check_checkpoint(revision: int, checkpoint: int, last: int) -> None:
     if not checkpoint <= revision <= last:
         raise Moved(
             f"a checkpoint at revision {revision} is not between {checkpoint} (the last) and {last} (the end)"
+        )
+
+
+def check_audited(audited: int, after: int, upto: int, last: int) -> None:
+    """Raise Moved for a span that does not start where the audit ends, or that is not in the journal."""
+    if not audited == after <= upto <= last:
+        raise Moved(
+            f"the audit goes up to revision {audited}, the journal up to {last}; not {after} to {upto}"
         )
 
 

@@ -1,9 +1,10 @@
-"""Holds one opened store: the three ports on one set of data."""
+"""Holds one opened store: the four ports on one set of data."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from spillover.ports.archive import Archive
+from spillover.ports.audit import Audit
 from spillover.ports.election import Election
 from spillover.ports.journal import Journal
 
@@ -18,6 +19,7 @@ class Store:
     journal: Journal
     election: Election
     archive: Archive
+    audit: Audit
 
     async def close(self) -> None:
         """Close files, locks and connections. Closing again is harmless."""

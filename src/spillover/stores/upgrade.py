@@ -21,7 +21,8 @@ The running server indexes older events.
 Version 4 adds the column `queue` to `archive`.
 
 Version 5 adds `usage`, what each attempt of an ended job asked for and used. For older jobs, the last attempt stands for
-all.
+all. It also adds `audit(revision, at, who, type, job, project, text)`, what people did, up to `audited` of `meta`. The
+running server adds what the kept events say.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,6 +1,6 @@
 """Helpers for the conformance suites of stores: one suite for each port, run on every implementation.
 
-The suites are `JournalSuite`, `ElectionSuite` and `ArchiveSuite`, in the modules beside this one. Inherit from a suite
+The suites are `JournalSuite`, `ElectionSuite`, `ArchiveSuite` and `AuditSuite`, in the modules beside this one. Inherit from a suite
 and give it a fixture `opener` that opens stores on one set of data and closes them:
 
     class TestJournal(JournalSuite):

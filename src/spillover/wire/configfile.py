@@ -428,6 +428,7 @@ class RetentionDoc(Struct, frozen=True, forbid_unknown_fields=True):
     jobs: Annotated[Quantity, Meta(description="Finished jobs, in the archive.")] = "90d"
     logs: Annotated[Quantity, Meta(description="Task output.")] = "14d"
     events: Annotated[Quantity, Meta(description="Events in the journal.")] = "7d"
+    audit: Annotated[Quantity, Meta(description="What people did, in the audit.")] = "365d"
 
 
 class ClockDoc(Struct, frozen=True, forbid_unknown_fields=True):

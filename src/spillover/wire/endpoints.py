@@ -19,6 +19,7 @@ from spillover.wire.api import (
     AgentNames,
     AgentsAddress,
     AgentView,
+    AuditPage,
     BlobKept,
     BudgetView,
     ClockView,
@@ -78,6 +79,7 @@ from spillover.wire.api import (
 from spillover.wire.jobfile import JobDoc
 from spillover.wire.parameters import (
     AgentQuery,
+    AuditQuery,
     BlobQuery,
     CostQuery,
     EventsQuery,
@@ -270,6 +272,10 @@ RERUN: Final = Endpoint(
 EVENTS: Final = Endpoint(
     "events", "GET", "/v1/events", "Read events as lines of JSON",
     EventsQuery, NO_BODY, lines_of(EventView), errors=_LOOKUP,
+)
+AUDIT: Final = Endpoint(
+    "audit", "GET", "/v1/audit", "List what people did, newest first",
+    AuditQuery, NO_BODY, json_of(AuditPage), errors=_LOOKUP,
 )
 PAST: Final = Endpoint(
     "past", "GET", "/v1/past", "Read ended jobs as lines of JSON, with everything that a simulation needs",

@@ -229,3 +229,29 @@ class EventsQuery(Struct, frozen=True):
     """Whether to continue with new events."""
     job: Text | None = None
     """Only events of this job."""
+    user: Text | None = None
+    """Only events that this person caused."""
+    since: Moment | None = None
+    """Only events at or after this time, RFC 3339 with a zone."""
+    until: Moment | None = None
+    """Only events before this time, RFC 3339 with a zone; not with `follow`."""
+    cycles: bool = True
+    """Whether to return `decided`, one event for each cycle of the scheduler."""
+
+
+class AuditQuery(Struct, frozen=True):
+    """Selects what people did."""
+
+    user: Text | None = None
+    since: Moment | None = None
+    """At or after this time, RFC 3339 with a zone."""
+    until: Moment | None = None
+    """Before this time, RFC 3339 with a zone."""
+    type: Text | None = None
+    """Only events of this type, such as `job_stopping`."""
+    job: JobName | None = None
+    """Only this job, by its full id; of an array, also its members."""
+    project: Text | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    cursor: Annotated[str, Meta(pattern="^[0-9]{1,18}$")] | None = None
+    """`next` of the previous page."""

@@ -222,6 +222,19 @@ async def test_keys_of_usage_are_checked(http: httpx.AsyncClient) -> None:
         assert says in body["problems"][0]["message"]
 
 
+async def test_parameters_of_the_audit_and_the_history_are_checked(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/v1/audit?user=ada&limit=5&until=2027-01-01T00:00:00Z")).status_code == 200
+    for query, path in (
+        ("audit?until=tuesday", "until"),
+        ("audit?cursor=x", "cursor"),
+        ("audit?limit=0", "limit"),
+        ("events?since=2027", "since"),
+        ("events?follow=true&until=2027-01-01T00:00:00Z", "until"),
+    ):
+        body = problem(await http.get(f"/v1/{query}"), 400, "invalid")
+        assert [one["path"] for one in body["problems"]] == [path]
+
+
 async def test_all_problems_of_a_query_are_told(http: httpx.AsyncClient) -> None:
     body = problem(await http.get("/v1/jobs?limit=0&state=x&y=1"), 400, "invalid")
     assert [one["path"] for one in body["problems"]] == ["limit", "state", "y"]

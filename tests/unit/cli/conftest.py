@@ -14,6 +14,7 @@ from spillover.cli.printing.output import Output
 from spillover.client import Client
 from spillover.wire.api import (
     AgentView,
+    AuditView,
     ClusterVerdict,
     ClusterView,
     EventView,
@@ -186,6 +187,16 @@ class FakeClient:
     def requeue(self, *refs: str) -> list[str]:
         self.asked.append(("requeue", *refs))
         return [JOB for _ in refs]
+
+    def audit(self, **query: Any) -> list[AuditView]:
+        self.asked.append(("audit", query))
+        stopped = AuditView(
+            12, "2027-01-31T18:00:00Z", "ada", "job_stopping", JOB, "vision", "stop requested by ada (cancel)"
+        )
+        token = AuditView(
+            7, "2027-01-31T17:00:00Z", "bob", "token_created", None, None, "bob created token t1"
+        )
+        return [stopped, token][: query["limit"]]
 
     def usage(self, **query: Any) -> UsageReport:
         self.asked.append(("usage", query))

@@ -479,7 +479,23 @@ def test_events_are_one_line_each(client: Any, spill: Callable[..., Any]) -> Non
         "     7  2026-01-31 10:00:00 UTC  abcdefghijkl      mira submitted train\n"
         "     8  2026-01-31 10:00:00 UTC  -                 epoch 2 began\n"
     )
-    assert client.asked == [("events", {"after": 6, "follow": False, "job": None})]
+    plain = {"after": 6, "follow": False, "job": None, "user": None, "since": None, "until": None}
+    assert client.asked == [("events", plain | {"cycles": False})]
+
+
+def test_events_of_a_person_and_a_span_of_time(client: Any, spill: Callable[..., Any]) -> None:
+    assert (
+        spill("events", "--user", "me", "--since", "2027-01-30", "--until", "2027-01-31", "--all").code == 0
+    )
+    [(_, asked)] = client.asked
+    assert (asked["user"], asked["cycles"]) == (client.user, True)
+    assert [asked[name].day for name in ("since", "until")] == [30, 31]
+
+
+def test_a_span_of_events_that_ends_is_not_followed(spill: Callable[..., Any]) -> None:
+    typed = spill("events", "-f", "--until", "2027-01-31")
+    assert (typed.code, typed.out) == (2, "")
+    assert "--until does not go with --follow" in typed.err
 
 
 @pytest.mark.usefixtures("two_events")

@@ -12,7 +12,7 @@ from spillover.client.errors import Refused, SpillError, Unavailable, Unreachabl
 from spillover.client.flows import LIMITED_TRIES, Attempts, HistoryFlow, OutputFlow, Past, waiting
 from spillover.wire import endpoints
 from spillover.wire.api import EventView, FieldProblem, JobView, Problem, ServerView
-from spillover.wire.parameters import OfJob
+from spillover.wire.parameters import EventsQuery, OfJob
 
 
 class Clock:
@@ -154,7 +154,7 @@ def test_waiting_for_nothing_is_over_at_once(clock: Clock) -> None:
 
 
 def test_history_is_taken_up_after_the_last_event() -> None:
-    history = HistoryFlow(3, follow=True, job="j")
+    history = HistoryFlow(EventsQuery(3, True, "j"))
     assert history.ask().query == {"after": "3", "job": "j", "follow": "true"}
     line = msgspec.json.encode(EventView(7, "t", "x", None, ""))
     assert history.take(b"") == []
@@ -166,7 +166,7 @@ def test_history_is_taken_up_after_the_last_event() -> None:
 
 def test_history_that_is_none_is_told() -> None:
     with pytest.raises(Unavailable, match="not a Spillover server"):
-        HistoryFlow(None, follow=False, job=None).take(b"<html>\n")
+        HistoryFlow(EventsQuery()).take(b"<html>\n")
 
 
 def test_output_is_taken_up_at_its_byte() -> None:
@@ -342,7 +342,7 @@ def test_jobs_that_ended_are_given_once_though_their_stream_breaks_off() -> None
 def test_history_that_is_followed_from_now_on_begins_where_it_ends_now(
     after: int | None, follow: bool, asks_first: bool
 ) -> None:
-    history = HistoryFlow(after, follow=follow, job=None)
+    history = HistoryFlow(EventsQuery(after, follow))
     look = history.look()
     assert (look is not None and look.path == "/v1/server") is asks_first
     if asks_first:

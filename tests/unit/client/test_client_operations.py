@@ -191,7 +191,7 @@ def test_a_large_result_is_read_as_a_blob() -> None:
     ("limit", "sizes", "jobs"), [(None, [1000, 1000, 1000], 5), (3, [3, 1], 3), (2, [2], 2), (0, [], 0)]
 )
 def test_as_many_pages_are_asked_for_as_are_wanted(limit: int | None, sizes: list[int], jobs: int) -> None:
-    pages = Pages(partial(asks.page, ListQuery()), limit)
+    pages = Pages(partial(asks.page, ListQuery()), lambda page: page.jobs, limit)
     stored: Sequence[Any] = [[1, 2], [3, 4], [5]]
     asked: list[int] = []
     found: list[Any] = []

@@ -5,6 +5,7 @@ import pytest
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents.lease_terms import lease_terms
 from spillover.control.agents.requests import AgentRequests
+from spillover.control.controllers.auditing import Auditing
 from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.controllers.leases import FORGET_AFTER, Leases
 from spillover.core.events import AnyEvent, JobState, SeenNode, Usage
@@ -233,7 +234,9 @@ async def test_agents_that_are_lost_neither_lengthen_heartbeats_nor_hide_that_ma
 
 
 async def test_a_checkpoint_is_written_once_changes_are_old_enough(control: Inside) -> None:
-    keeping = Keeping(control.loop, control.store.journal, control.store.archive, Retention())
+    keeping = Keeping(
+        control.loop, control.store.journal, control.store.archive, control.store.audit, Retention()
+    )
     await control.submit("train")
     await keeping.look()
     assert (await control.store.journal.load()).checkpoint == 0
@@ -245,7 +248,9 @@ async def test_a_checkpoint_is_written_once_changes_are_old_enough(control: Insi
 
 
 async def test_a_sweep_forgets_what_is_old_and_keeps_specs_that_are_used(control: Inside) -> None:
-    keeping = Keeping(control.loop, control.store.journal, control.store.archive, Retention(DAY, DAY))
+    keeping = Keeping(
+        control.loop, control.store.journal, control.store.archive, control.store.audit, Retention(DAY, DAY)
+    )
     gone, kept = await control.submit("gone"), await control.submit("kept", priority=3)
     await control.propose(Change(Act.CANCEL, (JobId(gone[0]),), "ada"))
     specs = [control.loop.state.jobs[JobId(job)].spec for job in (gone[0], kept[0])]
@@ -253,6 +258,7 @@ async def test_a_sweep_forgets_what_is_old_and_keeps_specs_that_are_used(control
     control.clock.pass_by(2 * DAY / SECOND)
     await control.submit("later", priority=4)
     await control.loop.checkpoints.write()
+    await Auditing(control.loop, control.store.journal, control.store.archive, control.store.audit).catch_up()
     await keeping.sweep()
     assert await control.store.archive.count() == 0
     assert list(await control.store.journal.blobs(specs)) == specs[1:]
@@ -261,12 +267,19 @@ async def test_a_sweep_forgets_what_is_old_and_keeps_specs_that_are_used(control
 
 @pytest.mark.parametrize("kept", [0, 1, 5, 9, 20])
 async def test_a_sweep_forgets_all_events_that_are_old_and_no_other(control: Inside, kept: int) -> None:
-    keeping = Keeping(control.loop, control.store.journal, control.store.archive, Retention(DAY, kept * DAY))
+    keeping = Keeping(
+        control.loop,
+        control.store.journal,
+        control.store.archive,
+        control.store.audit,
+        Retention(DAY, kept * DAY),
+    )
     for _ in range(10):
         control.clock.pass_by(DAY / SECOND)
         await control.submit("daily")
     await control.loop.checkpoints.write()
     events = [each async for each in control.store.journal.tail(0)]
+    await Auditing(control.loop, control.store.journal, control.store.archive, control.store.audit).catch_up()
     await keeping.sweep()
     left = [each async for each in control.store.journal.tail(0)]
     assert left == [each for each in events if each.at >= control.loop.now() - kept * DAY]

@@ -120,7 +120,9 @@ async def test_costs_of_machines_are_kept_as_long_as_those_of_jobs_and_the_count
     control: Inside,
 ) -> None:
     specs = (OWNED, rented(BY_THE_SECOND))
-    keeping = Keeping(control.loop, control.store.journal, control.store.archive, Retention(30 * DAY))
+    keeping = Keeping(
+        control.loop, control.store.journal, control.store.archive, control.store.audit, Retention(30 * DAY)
+    )
     await control.propose(StartEpoch(control.loop.epoch, specs, PolicySet(wait=Choice("zero")), 0))
     for number in range(1, 51):
         (job,) = await control.submit(f"job{number}", burst="always")

@@ -13,10 +13,12 @@ from spillover.forms.problems import shown
 from spillover.model.budget import USAGE_BY, UsageBy
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.units import FOREVER, UnitError, parse_time
-from spillover.ports.commands import JobQuery, Span
+from spillover.ports.audit import AuditQuery
+from spillover.ports.commands import EventFilter, JobQuery, Span
 from spillover.wire.api import FieldProblem
 from spillover.wire.endpoints import Endpoint
-from spillover.wire.parameters import ListQuery, PastQuery, PathRule, TextRule, UsageQuery
+from spillover.wire.parameters import AuditQuery as AuditParameters
+from spillover.wire.parameters import EventsQuery, ListQuery, PastQuery, PathRule, TextRule, UsageQuery
 
 MOST_FIELDS: Final = 32
 P = TypeVar("P", bound=Struct)
@@ -112,6 +114,28 @@ def moment(text: str | None, name: str = "since") -> int | None:
 def span_of(query: PastQuery) -> Span:
     """Convert the query for past jobs to a span for commands."""
     return Span(moment(query.since), moment(query.until, "until"), moment(query.ended_since, "ended_since"))
+
+
+def event_filter(query: EventsQuery) -> EventFilter:
+    """Convert the query for the history to a filter for commands."""
+    until = moment(query.until, "until")
+    if until is not None and query.follow:
+        raise invalid([FieldProblem("until", "does not go with follow; leave one of them out")], "the query")
+    return EventFilter(query.user, moment(query.since), until, query.cycles)
+
+
+def audit_query(query: AuditParameters) -> AuditQuery:
+    """Convert the query for what people did."""
+    return AuditQuery(
+        user=query.user,
+        type=query.type,
+        job=query.job,
+        project=query.project,
+        since=moment(query.since),
+        until=moment(query.until, "until"),
+        before=None if query.cursor is None else int(query.cursor),
+        limit=query.limit,
+    )
 
 
 def usage_keys(query: UsageQuery) -> list[UsageBy]:

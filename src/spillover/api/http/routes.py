@@ -8,7 +8,7 @@ import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from spillover.api.http.bodies import read_jobs
-from spillover.api.http.parameters import job_query, moment, span_of, usage_keys
+from spillover.api.http.parameters import audit_query, event_filter, job_query, moment, span_of, usage_keys
 from spillover.api.http.replies import Reply, as_json
 from spillover.api.http.routing import HttpRoute, Request, serves
 from spillover.api.http.streams import Stream
@@ -23,6 +23,7 @@ from spillover.wire.api import (
     AgentNames,
     AgentsAddress,
     AgentView,
+    AuditPage,
     BlobKept,
     BudgetView,
     ClockView,
@@ -81,6 +82,7 @@ from spillover.wire.api import (
 from spillover.wire.endpoints import NDJSON, OCTETS
 from spillover.wire.parameters import (
     AgentQuery,
+    AuditQuery,
     BlobQuery,
     CostQuery,
     EventsQuery,
@@ -216,8 +218,14 @@ async def rerun(request: Request[NoParameters, Rerun]) -> Ids:
 async def events(request: Request[EventsQuery, None]) -> Stream:
     """Stream events."""
     asked = request.asked
-    lines = _lines(request.commands.events(asked.after, asked.follow, asked.job))
+    lines = _lines(request.commands.events(asked.after, asked.follow, asked.job, event_filter(asked)))
     return Stream(lines, NDJSON, keep_alive=b"\n" if asked.follow else None)
+
+
+@serves(endpoints.AUDIT)
+async def audit(request: Request[AuditQuery, None]) -> AuditPage:
+    """List what people did."""
+    return await request.commands.audit(audit_query(request.asked))
 
 
 @serves(endpoints.PAST)

@@ -25,6 +25,7 @@ from spillover.wire.api import (
     AgentDetail,
     AgentsAddress,
     AgentView,
+    AuditView,
     BudgetView,
     ClockView,
     ClusterRequest,
@@ -69,7 +70,9 @@ from spillover.wire.api import (
 )
 from spillover.wire.parameters import (
     AgentQuery,
+    AuditQuery,
     CostQuery,
+    EventsQuery,
     FilesQuery,
     MachineCostQuery,
     OfJob,
@@ -171,7 +174,7 @@ class AsyncClient(AsyncSender):
             starts=starts,
             queue=queue,
         )
-        pages = Pages(partial(asks.page, wanted_jobs), limit)
+        pages = Pages(partial(asks.page, wanted_jobs), lambda page: page.jobs, limit)
         while (wanted := pages.ask()) is not None:
             for job in pages.take(await self._ask(wanted)):
                 yield job
@@ -246,10 +249,37 @@ class AsyncClient(AsyncSender):
         return self._stream(OutputFlow(job, follow=follow, stderr=stderr, attempt=attempt, task=task))
 
     def events(
-        self, after: int | None = None, *, follow: bool = True, job: str | None = None
+        self,
+        after: int | None = None,
+        *,
+        follow: bool = True,
+        job: str | None = None,
+        user: str | None = None,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        cycles: bool = True,
     ) -> AsyncGenerator[EventView, None]:
         """Yield events after a revision; with `follow`, also new ones, across restarts of the server."""
-        return self._stream(HistoryFlow(after, follow=follow, job=job))
+        begin, end = asks.moment(since), asks.moment(until)
+        return self._stream(HistoryFlow(EventsQuery(after, follow, job, user, begin, end, cycles)))
+
+    async def audit(
+        self,
+        *,
+        user: str | None = None,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        type: str | None = None,  # noqa: A002 - the word of events
+        job: str | None = None,
+        project: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncGenerator[AuditView, None]:
+        """Yield what people did, newest first, fetching pages on demand."""
+        query = AuditQuery(user, asks.moment(since), asks.moment(until), type, job, project)
+        pages = Pages(partial(asks.audit, query), lambda page: page.entries, limit)
+        while (wanted := pages.ask()) is not None:
+            for entry in pages.take(await self._ask(wanted)):
+                yield entry
 
     def past(
         self,

@@ -26,6 +26,7 @@ from spillover.wire.api import (
     AgentDetail,
     AgentsAddress,
     AgentView,
+    AuditView,
     BudgetView,
     ClockView,
     ClusterRequest,
@@ -70,7 +71,9 @@ from spillover.wire.api import (
 )
 from spillover.wire.parameters import (
     AgentQuery,
+    AuditQuery,
     CostQuery,
+    EventsQuery,
     FilesQuery,
     MachineCostQuery,
     OfJob,
@@ -172,7 +175,7 @@ class Client(Sender):
             starts=starts,
             queue=queue,
         )
-        pages = Pages(partial(asks.page, wanted_jobs), limit)
+        pages = Pages(partial(asks.page, wanted_jobs), lambda page: page.jobs, limit)
         while (wanted := pages.ask()) is not None:
             yield from pages.take(self._ask(wanted))
 
@@ -244,10 +247,36 @@ class Client(Sender):
         return self._stream(OutputFlow(job, follow=follow, stderr=stderr, attempt=attempt, task=task))
 
     def events(
-        self, after: int | None = None, *, follow: bool = True, job: str | None = None
+        self,
+        after: int | None = None,
+        *,
+        follow: bool = True,
+        job: str | None = None,
+        user: str | None = None,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        cycles: bool = True,
     ) -> Iterator[EventView]:
         """Yield events after a revision; with `follow`, also new ones, across restarts of the server."""
-        return self._stream(HistoryFlow(after, follow=follow, job=job))
+        begin, end = asks.moment(since), asks.moment(until)
+        return self._stream(HistoryFlow(EventsQuery(after, follow, job, user, begin, end, cycles)))
+
+    def audit(
+        self,
+        *,
+        user: str | None = None,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        type: str | None = None,  # noqa: A002 - the word of events
+        job: str | None = None,
+        project: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[AuditView]:
+        """Yield what people did, newest first, fetching pages on demand."""
+        query = AuditQuery(user, asks.moment(since), asks.moment(until), type, job, project)
+        pages = Pages(partial(asks.audit, query), lambda page: page.entries, limit)
+        while (wanted := pages.ask()) is not None:
+            yield from pages.take(self._ask(wanted))
 
     def past(
         self,

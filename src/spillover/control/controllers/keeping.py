@@ -7,9 +7,11 @@ import structlog
 from msgspec import Struct
 
 from spillover.control.live.loop import Loop
+from spillover.control.views.history import last_before
 from spillover.core.pool_proposals import DropMachineCosts
 from spillover.model.units import DAY, SECOND
 from spillover.ports.archive import Archive
+from spillover.ports.audit import Audit
 from spillover.ports.commands import CommandError
 from spillover.ports.journal import Journal, StoreError
 
@@ -26,19 +28,23 @@ SWEEP: Final = 3600 * SECOND
 
 
 class Retention(Struct, frozen=True):
-    """How long ended jobs and events are kept, in nanoseconds."""
+    """How long ended jobs, events and what people did are kept, in nanoseconds."""
 
     jobs: int = 90 * DAY
     events: int = 7 * DAY
+    audit: int = 365 * DAY
 
 
 class Keeping:
     """Writes checkpoints as the state changes, and deletes expired data."""
 
-    def __init__(self, loop: Loop, journal: Journal, archive: Archive, retention: Retention) -> None:
+    def __init__(
+        self, loop: Loop, journal: Journal, archive: Archive, audit: Audit, retention: Retention
+    ) -> None:
         self._loop = loop
         self._journal = journal
         self._archive = archive
+        self._audit = audit
         self._retention = retention
         self._checkpoint_at = loop.time.monotonic()
         self._swept_at = loop.time.monotonic() - SWEEP
@@ -69,19 +75,10 @@ class Keeping:
         if self._loop.state.spends:
             await self._loop.propose(DropMachineCosts(now - self._retention.jobs))
         jobs = await self._archive.forget(now - self._retention.jobs, epoch)
-        events = await self._journal.compact(await self._last_before(now - self._retention.events), epoch)
+        audit = await self._audit.forget(now - self._retention.audit, epoch)
+        old = await last_before(self._journal, now - self._retention.events, self._loop.gate.durable)
+        # What people did stays in the journal until it is in the audit.
+        events = await self._journal.compact(min(old, await self._audit.audited()), epoch)
         blobs = await self._loop.checkpoints.forget_blobs()
-        if jobs or events or blobs:
-            log.info("deleted data past its retention", jobs=jobs, events=events, blobs=blobs)
-
-    async def _last_before(self, time: int) -> int:
-        """Return the last revision older than a time, by binary search: times of events never decrease."""
-        older, last = await self._journal.oldest() - 1, self._loop.gate.durable
-        while older < last:
-            middle = (older + last + 1) // 2
-            found = [each async for each in self._journal.tail(middle - 1, 1)]
-            if found and found[0].at < time:
-                older = middle
-            else:
-                last = middle - 1
-        return older
+        if jobs or events or blobs or audit:
+            log.info("deleted data past its retention", jobs=jobs, events=events, blobs=blobs, audit=audit)

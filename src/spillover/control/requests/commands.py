@@ -34,6 +34,7 @@ from spillover.control.requests.tokens import Tokens
 from spillover.control.requests.waiting import EndsOfJobs
 from spillover.control.views import jobs as views
 from spillover.control.views.agents import agent_detail
+from spillover.control.views.audit import audit_page
 from spillover.control.views.changes import Watching
 from spillover.control.views.clusters import agent_views, cluster_view
 from spillover.control.views.costs import budget_views, cost_report
@@ -68,13 +69,16 @@ from spillover.model.ids import ClusterName, JobId
 from spillover.model.reasons import Reason
 from spillover.model.units import format_time
 from spillover.ports.archive import Archive, Finished
+from spillover.ports.audit import Audit, AuditQuery
 from spillover.ports.blobs import GIB, BlobError
 from spillover.ports.callers import ADMIN, Caller
 from spillover.ports.cluster import Agents
 from spillover.ports.commands import (
+    ALL_EVENTS,
     ClusterAdministration,
     CommandError,
     ErrorKind,
+    EventFilter,
     JobChanges,
     JobQuery,
     Span,
@@ -87,6 +91,7 @@ from spillover.wire.api import (
     AgentDetail,
     AgentNames,
     AgentView,
+    AuditPage,
     BudgetView,
     ClockView,
     ClusterAction,
@@ -168,6 +173,8 @@ class Parts(Struct, frozen=True):
     """Open pools of rented machines."""
     access: AccessRules = field(default_factory=AccessRules)
     """Who may change whose jobs."""
+    audit: Audit | None = None
+    """What people did; None if the server does not keep it."""
 
 
 class LiveCommands:
@@ -394,15 +401,28 @@ class LiveCommands:
             return FilesView(id_of(found), None, [], [])
         return await self._parts.files.brought_back(found, attempt, self._project)
 
-    async def events(self, after: int | None, follow: bool, job: str | None) -> AsyncIterator[EventView]:
+    async def events(
+        self, after: int | None, follow: bool, job: str | None, only: EventFilter = ALL_EVENTS
+    ) -> AsyncIterator[EventView]:
         """Stream events after a revision."""
         found = await self._lookup.find(job) if job is not None else None
         wanted = None if found is None else id_of(found)
         own = OwnHistory(self._lookup) if self._project is not None else None
-        views_of = history(self._loop, self._parts.journal, after, follow, wanted, own)
+        views_of = history(self._loop, self._parts.journal, after, follow, wanted, own, only)
         async with contextlib.aclosing(views_of) as lines:
             async for view in lines:
                 yield view
+
+    async def audit(self, query: AuditQuery) -> AuditPage:
+        """Return what people did, newest first."""
+        parts = self._parts
+        if parts.audit is None:
+            raise CommandError(ErrorKind.UNAVAILABLE, "this server does not keep an audit")
+        if self._project is not None:
+            if query.project not in {None, self._project}:
+                return AuditPage([], None)
+            query = structs.replace(query, project=self._project)
+        return await audit_page(self._loop, parts.journal, parts.archive, parts.audit, query)
 
     async def watch(
         self, after: int | None, jobs: Sequence[str], project: str | None

@@ -9,8 +9,9 @@ import msgspec
 from spillover.control.live.loop import Loop
 from spillover.control.live.subscribers import Subscription
 from spillover.control.requests.projects import OwnHistory
-from spillover.core.events import AnyEvent
+from spillover.core.events import AnyEvent, Decided
 from spillover.model.units import format_time
+from spillover.ports.commands import ALL_EVENTS, EventFilter
 from spillover.ports.journal import Journal, Stored, mark_of
 from spillover.wire.api import EventView
 from spillover.wire.journal import decode_event
@@ -26,20 +27,27 @@ async def history(
     follow: bool,
     job: str | None,
     own: OwnHistory | None = None,
+    only: EventFilter = ALL_EVENTS,
 ) -> AsyncGenerator[EventView, None]:
     """Yield events after a revision; with `follow`, also new ones as they become durable."""
     with _subscribed(loop, job, own) as news:
-        at = after if after is not None else loop.gate.durable if follow else 0
+        begins = 0 if only.since is None else await last_before(journal, only.since, loop.gate.durable)
+        at = after if after is not None else loop.gate.durable if follow and only.since is None else 0
+        at = max(at, begins)
         if job is not None and at < (indexed := await journal.indexed()):
             async for stored in _indexed(journal, job, at):
-                if stored.revision <= indexed and (view := await _view(stored, job, own)) is not None:
+                if only.until is not None and stored.at >= only.until:
+                    return
+                if stored.revision <= indexed and (view := await _view(stored, job, own, only)) is not None:
                     yield view
             at = indexed
         while True:
             upto = loop.gate.durable
             async for stored in journal.tail(at):
+                if only.until is not None and stored.at >= only.until:
+                    return
                 at = stored.revision
-                if (view := await _view(stored, job, own)) is not None:
+                if (view := await _view(stored, job, own, only)) is not None:
                     yield view
             if not follow:
                 return
@@ -76,9 +84,28 @@ def spans(revisions: Sequence[int]) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-async def _view(stored: Stored, job: str | None, own: OwnHistory | None) -> EventView | None:
+async def last_before(journal: Journal, time: int, last: int) -> int:
+    """Return the last revision older than a time, by binary search: times of events never decrease."""
+    older = await journal.oldest() - 1
+    while older < last:
+        middle = (older + last + 1) // 2
+        found = [each async for each in journal.tail(middle - 1, 1)]
+        if found and found[0].at < time:
+            older = middle
+        else:
+            last = middle - 1
+    return older
+
+
+async def _view(
+    stored: Stored, job: str | None, own: OwnHistory | None, only: EventFilter
+) -> EventView | None:
     """Return the view of an event; None if the reader must not see it or did not ask for it."""
     event: AnyEvent | None = decode_event(stored.event)
+    if type(event) is Decided and not only.cycles:
+        return None
+    if event is not None and only.user not in {None, event.caused_by()}:
+        return None
     if event is not None and job is not None and not concerns(event, job):
         return None
     if own is not None and event is not None:
@@ -98,7 +125,15 @@ def event_view(revision: int, at: int, event: AnyEvent) -> EventView:
     ids = event.about()
     data: Any = _plain(event)
     kind = str(event.__struct_config__.tag)
-    return EventView(revision, format_time(at), kind, ids[0] if len(ids) == 1 else None, str(event), data)
+    return EventView(
+        revision,
+        format_time(at),
+        kind,
+        ids[0] if len(ids) == 1 else None,
+        str(event),
+        data,
+        event.caused_by() or None,
+    )
 
 
 def _plain(event: AnyEvent) -> dict[str, Any]:

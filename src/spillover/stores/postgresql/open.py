@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from spillover.ports.journal import Unwritable
 from spillover.stores.postgresql.archive import PostgresqlArchive
+from spillover.stores.postgresql.audit import PostgresqlAudit
 from spillover.stores.postgresql.connection import PostgresDatabase
 from spillover.stores.postgresql.election import PostgresqlElection
 from spillover.stores.postgresql.journal import PostgresqlJournal
@@ -32,6 +33,7 @@ async def open_postgresql(
         journal=PostgresqlJournal(database),
         election=PostgresqlElection(database, term, monotonic),
         archive=PostgresqlArchive(database),
+        audit=PostgresqlAudit(database),
     )
 
 

@@ -11,6 +11,7 @@ import asyncpg
 from spillover.ports.journal import Unreadable
 from spillover.stores.postgresql.connection import SCHEMA, PostgresDatabase
 from spillover.stores.rows import (
+    AUDIT_COLUMNS,
     FINISHED_COLUMNS,
     SCHEMA_VERSION,
     STEP_ROWS,
@@ -109,6 +110,21 @@ CREATE TABLE usage (
 CREATE INDEX usage_job ON usage (job);
 CREATE INDEX usage_at ON usage (at);
 """
+_AUDIT: Final = """
+CREATE TABLE audit (
+    revision bigint PRIMARY KEY,
+    at bigint NOT NULL,
+    who text COLLATE "C" NOT NULL,
+    type text COLLATE "C" NOT NULL,
+    job text COLLATE "C" NOT NULL,
+    project text COLLATE "C" NOT NULL,
+    text text NOT NULL
+);
+CREATE INDEX audit_at ON audit (at, revision);
+CREATE INDEX audit_who ON audit (who, revision);
+CREATE INDEX audit_job ON audit (job, revision) WHERE job <> '';
+INSERT INTO meta SELECT 'audited', value FROM meta WHERE name = 'compacted';
+"""
 _STAGED_AND_MENTIONS: Final = """
 CREATE TABLE staged (
     kind text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, body bytea, PRIMARY KEY (kind, key)
@@ -130,6 +146,9 @@ CREATE INDEX archive_all ON archive (number DESC, length(job), job);
 PUT_COST: Final = "INSERT INTO costs VALUES ($1, $2, $3, $4, $5, $6)"
 PUT_USAGE: Final = (
     f"INSERT INTO usage VALUES ({', '.join(f'${index}' for index in range(1, len(USAGE_COLUMNS) + 1))})"  # noqa: S608 - constants
+)
+PUT_AUDIT: Final = (
+    f"INSERT INTO audit VALUES ({', '.join(f'${index}' for index in range(1, len(AUDIT_COLUMNS) + 1))})"  # noqa: S608 - constants
 )
 _UPDATES: Final = ", ".join(f"{column} = excluded.{column}" for column in FINISHED_COLUMNS[1:])
 PUT_FINISHED: Final = (
@@ -158,6 +177,7 @@ async def prepare(database: PostgresDatabase) -> None:
                 await connection.execute(_STAGED_AND_MENTIONS)
             if version < SCHEMA_VERSION:
                 await _add_usage(connection)
+                await connection.execute(_AUDIT)
                 await connection.execute("UPDATE meta SET value = $1 WHERE name = 'version'", SCHEMA_VERSION)
 
 
@@ -194,7 +214,7 @@ async def _create(connection: asyncpg.Connection) -> None:
     await connection.execute(
         "INSERT INTO meta VALUES ('version', $1), ('checkpoint', 0), ('compacted', 0)", SCHEMA_VERSION
     )
-    await connection.execute(_STAGED_AND_MENTIONS)
+    await connection.execute(_STAGED_AND_MENTIONS + _AUDIT)
 
 
 async def _upgrade_from_0(connection: asyncpg.Connection) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spillover.stores.sqlite.archive import SqliteArchive
+from spillover.stores.sqlite.audit import SqliteAudit
 from spillover.stores.sqlite.database import SqliteDatabase
 from spillover.stores.sqlite.election import SqliteElection
 from spillover.stores.sqlite.journal import SqliteJournal
@@ -22,7 +23,12 @@ async def open_sqlite(
     await database.open()
     election = SqliteElection(database, term, monotonic)
     database.on_close(election.release)
-    return Store(journal=SqliteJournal(database), election=election, archive=SqliteArchive(database))
+    return Store(
+        journal=SqliteJournal(database),
+        election=election,
+        archive=SqliteArchive(database),
+        audit=SqliteAudit(database),
+    )
 
 
 def sqlite_journal(folder: Path) -> SqliteJournal:

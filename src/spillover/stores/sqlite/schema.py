@@ -10,6 +10,7 @@ import apsw
 
 from spillover.ports.journal import Unreadable
 from spillover.stores.rows import (
+    AUDIT_COLUMNS,
     COST_COLUMNS,
     FINISHED_COLUMNS,
     SCHEMA_VERSION,
@@ -105,6 +106,22 @@ CREATE INDEX usage_job ON usage (job);
 CREATE INDEX usage_at ON usage (at);
 """
 
+AUDIT: Final = """
+CREATE TABLE audit (
+    revision INTEGER PRIMARY KEY,
+    at INTEGER NOT NULL,
+    who TEXT NOT NULL,
+    type TEXT NOT NULL,
+    job TEXT NOT NULL,
+    project TEXT NOT NULL,
+    text TEXT NOT NULL
+);
+CREATE INDEX audit_at ON audit (at);
+CREATE INDEX audit_who ON audit (who);
+CREATE INDEX audit_job ON audit (job) WHERE job <> '';
+INSERT INTO meta SELECT 'audited', value FROM meta WHERE name = 'compacted';
+"""
+
 STAGED_AND_MENTIONS: Final = """
 CREATE TABLE staged (kind TEXT NOT NULL, key TEXT NOT NULL, body BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
 CREATE TABLE mentions (
@@ -135,6 +152,9 @@ PUT_FINISHED: Final = (
 PUT_COST: Final = f"INSERT INTO costs VALUES ({', '.join('?' * len(COST_COLUMNS))})"  # noqa: S608 - constants
 
 PUT_USAGE: Final = f"INSERT INTO usage VALUES ({', '.join('?' * len(USAGE_COLUMNS))})"  # noqa: S608 - constants
+
+
+PUT_AUDIT: Final = f"INSERT INTO audit VALUES ({', '.join('?' * len(AUDIT_COLUMNS))})"  # noqa: S608 - constants
 
 
 class NoData(Unreadable):
@@ -181,6 +201,7 @@ def prepare(connection: apsw.Connection, folder: Path) -> None:
             if version < 3:
                 connection.execute(STAGED_AND_MENTIONS)
             _add_usage(connection)
+            connection.execute(AUDIT)
             connection.execute("UPDATE meta SET value = ? WHERE name = 'version'", (SCHEMA_VERSION,))
         connection.execute("COMMIT")
     except BaseException:
@@ -195,7 +216,7 @@ def _create(connection: apsw.Connection) -> None:
     connection.execute(
         "INSERT INTO meta VALUES ('version', ?), ('checkpoint', 0), ('compacted', 0)", (SCHEMA_VERSION,)
     )
-    connection.execute(STAGED_AND_MENTIONS)
+    connection.execute(STAGED_AND_MENTIONS + AUDIT)
 
 
 def _upgrade_from_0(connection: apsw.Connection) -> None:

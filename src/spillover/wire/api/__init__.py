@@ -75,6 +75,8 @@ from spillover.wire.api.pools import (
     SweptMachine,
 )
 from spillover.wire.api.server import (
+    AuditPage,
+    AuditView,
     BudgetView,
     ClockView,
     CostReport,
@@ -114,6 +116,8 @@ __all__ = [
     "AgentsAddress",
     "AmountsDoc",
     "ArrayView",
+    "AuditPage",
+    "AuditView",
     "BlobKept",
     "BudgetView",
     "ClockView",

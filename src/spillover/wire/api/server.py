@@ -179,6 +179,30 @@ class EventView(Struct, frozen=True):
     job: str | None
     text: str
     data: dict[str, Any] = field(default_factory=dict)
+    user: str | None = None
+    """The person who caused it; null if the server, a cluster or an agent did."""
+
+
+class AuditView(Struct, frozen=True):
+    """Something that a person did."""
+
+    revision: int
+    """Of its event."""
+    at: Time
+    user: str
+    type: str
+    """The type of its event."""
+    job: str | None
+    project: str | None
+    text: str
+
+
+class AuditPage(Struct, frozen=True):
+    """A page of what people did, newest first."""
+
+    entries: list[AuditView]
+    next: str | None
+    """Cursor of the next page; null on the last page."""
 
 
 class ServerView(Struct, frozen=True):
