@@ -126,7 +126,7 @@ class Site:
         engine = self.engine
         draft = Draft(engine.state, START, 1)
         before = time.process_time()
-        events, _ = rent(draft, engine.index, engine.policies)
+        events, *_ = rent(draft, engine.index, engine.policies)
         took = time.process_time() - before
         return took * 1000, sum(len(each.wishes) for each in events if isinstance(each, MachinesWanted))
 

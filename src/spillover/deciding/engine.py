@@ -291,7 +291,14 @@ class Engine:
         plan: Plan | None = None
         try:
             found = cycle.run(
-                state, index, self._policies, now, state.facts.cycles, keep=not debug, rules=self.rules
+                state,
+                index,
+                self._policies,
+                now,
+                state.facts.cycles,
+                keep=not debug,
+                rules=self.rules,
+                machines=index.rents_after <= now,
             )
             plan = found.plan
             decided = events_of(plan, state, self._policies_digest, self.rules) if plan else []
@@ -315,6 +322,8 @@ class Engine:
             turn=found.turn,
             spent=found.spent,
             rents_at=found.rents_at,
+            rented=plan.plans_machines,
+            looked_at=found.looked_at,
         )
         return plan if decided else None
 

@@ -135,7 +135,10 @@ class Replay:
         self._at = event.now
         index.gained = True  # the server may have known that a try is futile; the replay does not, and tries
         try:
-            plan = cycle.run(state, index, policies, event.now, event.seed, rules=event.rules).plan
+            found = cycle.run(
+                state, index, policies, event.now, event.seed, rules=event.rules, machines=event.machines
+            )
+            plan = found.plan
         except Exception as error:  # noqa: BLE001 - the server set aside jobs that made a cycle fail
             self._differ(revision, f"cannot make a plan from the events before it: {reason_of(error)}")
             return

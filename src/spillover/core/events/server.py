@@ -166,6 +166,8 @@ class Decided(Event, frozen=True, tag="decided"):
     """Digest of the plan."""
     rules: int = 0
     """Version of the planning rules: `RULES` of the release that wrote it; 0 up to release 0.4.0."""
+    machines: bool = True
+    """Whether it planned rented machines too. False if a plan shortly before looked at very many and changed none."""
 
     def __str__(self) -> str:
         return f"a cycle decided ({self.plan.hex()[:8]})"

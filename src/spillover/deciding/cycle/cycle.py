@@ -71,6 +71,8 @@ class CycleOutcome(Struct, frozen=True):
     """Whether another cycle at this time would decide nothing, even if jobs of this one moved and others waited for them."""
     rents_at: int = FOREVER
     """When machines of pools must be planned again although nothing happened, nanoseconds UTC."""
+    looked_at: int = 0
+    """How many machines and jobs a plan of machines looked at that changed nothing; 0 if it changed something."""
 
 
 def run(
@@ -82,8 +84,12 @@ def run(
     *,
     keep: bool = False,
     rules: int = RULES,
+    machines: bool = True,
 ) -> CycleOutcome:
-    """Make a plan. With `keep`, trial placements stay, for a plan carried out at once. A replay passes old `rules`."""
+    """Make a plan. With `keep`, trial placements stay, for a plan carried out at once. A replay passes old `rules`.
+
+    Without `machines`, those of pools are left to the next plan.
+    """
     if index.ranking is not None:
         index.ranking.rank(now)
     index.earmark(now if rules >= EARMARKS else None)
@@ -115,9 +121,11 @@ def run(
             placer.rent()
     if rules >= REVOKES and (index.prefetched.due or index.prefetched.rentable):
         revoke(draft, index, most)
-    rents_at = index.rents_at
+    rents_at, looked_at = index.rents_at, 0
     if index.pooled and not placer.cut and (draft.expired or index.plans_machines(now)):
-        draft.machines, rents_at = rent(draft, index, policies, steady=rules >= EARMARKS)
+        rents_at, looked_at = (
+            _plan_machines(draft, index, policies, rules) if machines else _later(draft, index)
+        )
     if not keep:
         placer.undo()
     waits = placer.passed or placer.budgets is not None or placer.reservation is not None
@@ -135,7 +143,20 @@ def run(
         placer.spent,
         final,
         rents_at,
+        looked_at,
     )
+
+
+def _plan_machines(draft: Draft, index: SchedulingIndex, policies: Policies, rules: int) -> tuple[int, int]:
+    """Plan machines of pools; return when to plan them again, and how many the plan looked at if it changed none."""
+    draft.machines, again, looked_at = rent(draft, index, policies, steady=rules >= EARMARKS)
+    return again, 0 if draft.machines else looked_at
+
+
+def _later(draft: Draft, index: SchedulingIndex) -> tuple[int, int]:
+    """Leave machines of pools to the next plan."""
+    draft.plans_machines = False
+    return index.rents_at, 0
 
 
 def _is_final(draft: Draft, index: SchedulingIndex, placer: Placer) -> bool:

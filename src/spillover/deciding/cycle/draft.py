@@ -29,6 +29,7 @@ class Draft:
         "machines",
         "now",
         "placements",
+        "plans_machines",
         "rented",
         "revoked",
         "seed",
@@ -57,6 +58,8 @@ class Draft:
 
         self.machines: tuple[AnyEvent, ...] = ()
         """What becomes of rented machines."""
+        self.plans_machines = True
+        """Whether that was planned, if it was needed; else the next plan does."""
         self.revoked: dict[JobId, None] = {}
         """Jobs whose prefetched leases the server asks back."""
 
@@ -128,4 +131,5 @@ class Draft:
             tuple(self.revoked),
             tuple(self.granted),
             self.machines,
+            self.plans_machines,
         )

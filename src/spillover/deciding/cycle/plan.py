@@ -87,6 +87,8 @@ class Plan(Struct, frozen=True, array_like=True):
     """Cores and GPUs that tasks get by name, by position in `placements`; of each task by rank."""
     machines: tuple[AnyEvent, ...] = ()
     """What becomes of rented machines, as the events that say so."""
+    plans_machines: bool = True
+    """Whether machines were planned, if that was needed. It is not a part of what was decided, nor of the digest."""
 
     def __bool__(self) -> bool:
         return bool(self.admitted or self.expired or self.placements or self.revoked or self.machines)
@@ -152,7 +154,7 @@ def _held(plan: Plan, at: int, hold: CostHold) -> CostHeld:
 def events_of(plan: Plan, state: State, policies: bytes, rules: int = RULES) -> list[AnyEvent]:
     """Return the events that carry out a plan. An empty `policies` digest leaves out the digest of the plan too."""
     digest = plan.digest() if policies else b""
-    events: list[AnyEvent] = [Decided(plan.now, plan.seed, policies, digest, rules)]
+    events: list[AnyEvent] = [Decided(plan.now, plan.seed, policies, digest, rules, plan.plans_machines)]
     if plan.admitted:
         jobs, latest = zip(*plan.admitted, strict=True)
         events.append(JobsAdmitted(jobs, latest))

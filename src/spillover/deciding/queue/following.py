@@ -183,7 +183,7 @@ def _cluster_taken(index: SchedulingIndex, event: ClusterAdded | ClusterUpdated)
     state, name = index.state, event.spec.name
     cluster = index.capacity[name] = Capacity(event.spec, state.facts.ahead)
     index.pooled = any(spec.pool is not None for spec in state.facts.clusters)
-    index.rents_at = 0
+    index.rents_at = index.rents_after = 0
     cluster.open = state.is_open(name)
     cluster.reserve(state.reservations.values())
     for node in state.nodes.values():

@@ -5,7 +5,7 @@ state.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, Final
 
 from spillover.core.learned.estimates import estimate, likely
 from spillover.core.records.jobs import Job, Kind, Placed, Queued, Running
@@ -35,10 +35,19 @@ from spillover.deciding.renting.offers import Imagined
 from spillover.model.cluster import Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Burst
-from spillover.model.units import FOREVER
+from spillover.model.units import FOREVER, SECOND
 
 SOME = 16
 """Up to this many lanes, checking each one is faster than starting a cycle."""
+FEW: Final = 64
+"""Up to this many machines and jobs, a plan of machines is made as often as anything changes."""
+PAUSE: Final = SECOND // 500
+"""The time until the next plan of machines for each machine and job that the last one looked at, if it changed nothing.
+
+A look takes some 20 µs. So the plans for hundreds of machines that boot, each of whose agents registers, take a part in a
+hundred of a core, and not all of it.
+"""
+LONGEST_PAUSE: Final = SECOND
 IDLE = 1024
 """Lanes without jobs that are kept, because similar jobs are likely to follow."""
 
@@ -104,6 +113,8 @@ class SchedulingIndex:
         """Machines that pools could rent, as the last plans imagined them."""
         self.rents_at = 0
         """When machines must be planned again although nothing happened, nanoseconds UTC."""
+        self.rents_after = 0
+        """Machines are not planned before this time, nanoseconds UTC: a plan looked at very many and changed nothing."""
         self.gained = True
         """Whether capacity, or permission to use it, was gained since the last cycle."""
         self.reordered = False
@@ -290,8 +301,11 @@ class SchedulingIndex:
             at = alarms[0][0]
         if waits and waits[0][0] + self.state.facts.jumped < at:
             at = waits[0][0] + self.state.facts.jumped
-        if self.pooled and self.rents_at < at:
-            at = self.rents_at
+        if self.pooled:
+            later = self.rents_after
+            rents = later if later and self.state.rented else max(self.rents_at, later)
+            if rents < at:
+                at = rents
         if self.turn is not None and self.queue.first:
             at = min(at, next_turn(self.turn))
         if self.ranking is not None and self.queue.first:
@@ -322,7 +336,7 @@ class SchedulingIndex:
             self.grown.clear()
         if self.fresh or self.queue.woken or self.due.woken:
             return True
-        rents = self.pooled and (state.rented or self.rents_at <= now)
+        rents = self.pooled and (state.rented or self.rents_at <= now) and self.rents_after <= now
         if rents or ((prefetched.due or prefetched.rentable) and prefetched.may_decide(now)):
             return True
         if self.gained or self.turn is not None or (self.ranking is not None and self.gains(now)):
@@ -362,6 +376,8 @@ class SchedulingIndex:
         turn: Turn | None = None,
         spent: bool = False,
         rents_at: int = FOREVER,
+        rented: bool = True,
+        looked_at: int = 0,
     ) -> None:
         """Record the end of a cycle. If it moved jobs and some others waited for them, those may start next.
 
@@ -375,7 +391,9 @@ class SchedulingIndex:
         self.turn = turn
         self.spent = spent
         if self.pooled:
-            self.rents_at, self.state.rented = rents_at, decided
+            self.rents_at, self.state.rented = rents_at, decided or not rented
+            if looked_at > FEW:
+                self.rents_after = now + min(looked_at * PAUSE, LONGEST_PAUSE)
         if again < self.again:
             self.again = again
         if self.ranking is not None:

@@ -22,6 +22,7 @@ class IndexSnapshot(SchedulingIndex):
                 setattr(self, name, value)
         self.state = state
         self.kept = None  # it is about the machines of the live index
+        self.rents_after = 0  # who asks what would be planned wants to know it now
         self.imagined = {}  # another thread may use the snapshot
         # After the others, because `live` may be a snapshot too and has these as well.
         self._live = live

@@ -81,6 +81,8 @@ class Renting:
         self.events: list[AnyEvent] = []
         self.again = index.earmarks.until
         """When to plan again although nothing happened, nanoseconds UTC."""
+        self.looked_at = sum(map(len, self._unsettled.values()))
+        """How many machines and jobs this plan looks at, which says how long it takes."""
 
     def run(self) -> None:
         """Plan the machines of all pools."""
@@ -104,6 +106,7 @@ class Renting:
             return [], needed  # as in most plans
         boot = min([offer.boot for offer in self._offers], default=0)
         demand = demand_of(self._draft, self._index, self._policies, boot)
+        self.looked_at += len(demand)
         alone = [each for each in demand if not each.job.kind.shape.is_gang]
         if alone:
             # A job that starts before a new machine were ready needs none. Others wait as long as that pays.
@@ -377,8 +380,11 @@ def _ids(machines: Sequence[RentedMachine]) -> tuple[MachineId, ...]:
 
 def rent(
     draft: Draft, index: SchedulingIndex, policies: Policies, *, steady: bool = True
-) -> tuple[tuple[AnyEvent, ...], int]:
-    """Plan the machines of all pools; return events, and when to plan again although nothing happened."""
+) -> tuple[tuple[AnyEvent, ...], int, int]:
+    """Plan the machines of all pools.
+
+    Return events, when to plan again although nothing happened, and how many machines and jobs the plan looked at.
+    """
     renting = Renting(draft, index, policies, steady=steady)
     renting.run()
-    return tuple(renting.events), renting.again
+    return tuple(renting.events), renting.again, renting.looked_at
