@@ -1,68 +1,28 @@
 """Defines the chapters of the study: their cases, and the table of each."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from bench.study.cases import Case
-from bench.study.curves import Gain, gain
+from bench.study.contests import (
+    LEVELS,
+    OOO,
+    PHILLY,
+    POLICIES,
+    Chapter,
+    Contest,
+    all_of,
+    both,
+    contest,
+    markdown,
+    percent,
+)
+from bench.study.curves import gain
+from bench.study.machines import POOLS, VARIED
 from bench.study.simulating import Results
-from bench.study.variants import A_MINUTE, ALL_COUNTS, NEITHER, UNSEEN
-from spillover.sim.reports.statistics import Statistics
-
-OOO: Final = "backfill=out_of_order"
-PHILLY: Final = Case("philly_2017", "64x8gpu", "gpu=1", "", warmup=5000)
-LEVELS: Final = {"known": 0.0, "error 0.5": 0.5, "error 1.0": 1.0}
-"""Lognormal errors of estimates."""
-
-
-class Chapter(NamedTuple):
-    """A part of the page."""
-
-    cases: Sequence[Case]
-    table: Callable[[Results], str]
-
-
-class Contest(NamedTuple):
-    """break_even with several coefficients, compared with compute with one."""
-
-    compute: Case
-    curve: tuple[Case, ...]
-
-    def gain(self, results: Results) -> Gain:
-        """Return the gain of break_even."""
-        return gain(results[self.compute].statistics, [results[case].statistics for case in self.curve])
-
-    @property
-    def cases(self) -> tuple[Case, ...]:
-        """All simulations of the contest."""
-        return (self.compute, *self.curve)
-
-
-def contest(base: Case, coefficient: float, curve: Iterable[float], scale: float = 1.0) -> Contest:
-    """Return a contest, with coefficients divided by `scale`."""
-    return Contest(
-        replace(base, policy=f"wait=compute({coefficient / scale:.8g}),{OOO}", variant=""),
-        tuple(replace(base, policy=f"wait=break_even({each / scale:.8g}),{OOO}") for each in curve),
-    )
-
-
-def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Format a table."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def percent(share: float | None, digits: int = 1) -> str:
-    """Format a share in percent; a dash if it is unknown."""
-    return "-" if share is None else f"{100 * share:.{digits}f}"
-
-
-def both(found: Gain) -> str:
-    """Format how much less waiting at equal cost / how much less cost at equal time."""
-    return f"{percent(found.wait, 0)} / {percent(found.cost, 0)}"
-
+from bench.study.variants import A_MINUTE, ALL_COUNTS, NEITHER
 
 # --- Philly under all policies
 
@@ -80,13 +40,6 @@ PUBLISHED: Final = {
     ("compute", 120): "74.5 / +0.1",
 }
 """Cost saved and completion time against zero wait, in percent, as published of the whole trace."""
-POLICIES: Final = {
-    "zero": "wait=zero,backfill=out_of_order",
-    "constant": "wait=constant(1h),backfill=strict",
-    "compute": f"wait=compute(0.076,max_queue=30),{OOO}",
-    "budget": f"wait=budget(0.05),{OOO}",
-    "break_even": f"wait=break_even(0.076),{OOO}",
-}
 NAMES: Final = {
     "constant": "constant(1h), strict",
     "compute": "compute(0.076, max_queue=30)",
@@ -184,85 +137,6 @@ def _replicas(results: Results) -> str:
         mean = sum(waits) / len(waits) if waits else None
         rows.append([str(nodes), *(percent(one.wait, 0) for one in gains), percent(mean, 0)])
     return markdown(["nodes", *(f"replica {seed}" for seed in REPLICAS), "mean"], rows)
-
-
-# --- real machines
-
-IDEAL: Final = "ideal"
-MACHINES: Final = {
-    IDEAL: "gpu=1",
-    "90 s, by the second": "pool:8gpu,hour=8,boot=90s",
-    "5 min, by the second": "pool:8gpu,hour=8,boot=5m",
-    "90 s, by the hour": "pool:8gpu,hour=8,boot=90s,step=1h",
-    "5 min, by the hour": "pool:8gpu,hour=8,boot=5m,step=1h",
-}
-"""By boot time and billing, machines of 8 GPUs at the price of the ideal for a GPU."""
-PART: Final = "philly_2017[40000:55000]"
-"""Jobs of 13 days with much renting. All of Philly on a pool takes some minutes for each case."""
-SAME: Final = 0.08
-"""The coefficient of break_even that is shown; others only give its curve."""
-_POOLS: Final = {
-    # All machines are paid for, also those of the first jobs, so there is no warm-up to leave out.
-    machines: contest(
-        replace(PHILLY, trace=PART, rented=rented, warmup=0),
-        0.076,
-        (0.03, SAME, 0.24) if machines == IDEAL else (SAME, 0.24),
-    )
-    for machines, rented in MACHINES.items()
-}
-_POOLS_ZERO: Final = {
-    machines: replace(one.compute, policy=POLICIES["zero"]) for machines, one in _POOLS.items()
-}
-
-
-def _same(machines: str) -> Case:
-    return next(case for case in _POOLS[machines].curve if f"({SAME})" in case.policy)
-
-
-_UNSEEN: Final = {
-    machines: replace(_same(machines), variant=UNSEEN) for machines in MACHINES if machines != IDEAL
-}
-
-
-def _pools(results: Results) -> str:
-    """Write costs of zero wait, of compute and of break_even, on ideal and on real machines."""
-    ideal = results[_POOLS_ZERO[IDEAL]].statistics.rented_cost
-    rows = []
-    for machines, one in _POOLS.items():
-        zero, compute = results[_POOLS_ZERO[machines]].statistics, results[one.compute].statistics
-        same, unseen = results[_same(machines)].statistics, _UNSEEN.get(machines)
-        rows.append(
-            [
-                machines,
-                f"{zero.rented_cost / ideal:.2f}",
-                _cell(zero, compute),
-                _cell(zero, same),
-                "" if unseen is None else _cell(zero, results[unseen].statistics),
-                both(one.gain(results)),
-                " · ".join(_useful(each) for each in (zero, compute, same) if each.pool is not None),
-            ]
-        )
-    columns = [
-        "machines",
-        "zero wait: cost ÷ ideal",
-        "compute(0.076)",
-        f"break_even({SAME})",
-        "the same without seeing machines",
-        "break_even against compute",
-        "useful, %",
-    ]
-    return markdown(columns, rows)
-
-
-def _cell(zero: Statistics, found: Statistics) -> str:
-    """Format the cost saved / the change of completion time, compared with zero wait."""
-    saved = 1 - found.rented_cost / zero.rented_cost
-    return f"{percent(saved)} / {100 * (found.mean_completion_s / zero.mean_completion_s - 1):+.1f}"
-
-
-def _useful(found: Statistics) -> str:
-    """Format the share of the paid machine hours that completed jobs used."""
-    return "" if found.pool is None else percent(found.pool.useful_hours / found.pool.paid_hours, 0)
 
 
 # --- other traces
@@ -474,12 +348,8 @@ def _star(results: Results) -> str:
     return markdown(columns, rows)
 
 
-def _all(contests: Iterable[Contest]) -> list[Case]:
-    return [case for one in contests for case in one.cases]
-
-
 def _of(names: Sequence[str]) -> list[Case]:
-    return _all(one for (name, _), found in _OTHERS.items() if name in names for one in found)
+    return all_of(one for (name, _), found in _OTHERS.items() if name in names for one in found)
 
 
 _LIGHT: Final = ("kth_sp2 (tuned on)", "lublin256", "theta", "ctc_sp2")
@@ -488,14 +358,15 @@ CHAPTERS: Final[Mapping[str, Chapter]] = {
     "star": Chapter([case for cases in _TABLE4.values() for case in cases.values()], _star),
     "philly": Chapter(list(_PHILLY.values()), _philly),
     "budget": Chapter([_PHILLY["budget", nodes] for nodes in SIZES], _budget),
-    "break-even": Chapter(_all(_CONTESTS.values()), _contests),
-    "pools": Chapter([*_POOLS_ZERO.values(), *_all(_POOLS.values()), *_UNSEEN.values()], _pools),
+    "break-even": Chapter(all_of(_CONTESTS.values()), _contests),
+    "pools": POOLS,
+    "pools-varied": VARIED,
     "others": Chapter(_of(_LIGHT), _others(_LIGHT)),
-    "walltimes": Chapter(_all(one for found in _LIMITED.values() for one in found), _walltimes),
-    "steps": Chapter(_all(one for found in _STEPS.values() for one in found), _steps),
+    "walltimes": Chapter(all_of(one for found in _LIMITED.values() for one in found), _walltimes),
+    "steps": Chapter(all_of(one for found in _STEPS.values() for one in found), _steps),
     "errors": Chapter(list(_ERRORS.values()), _errors),
     "easy": Chapter(list(_FILLS.values()), _easy),
-    "replicas": Chapter(_all(_REPLICAS.values()), _replicas),
+    "replicas": Chapter(all_of(_REPLICAS.values()), _replicas),
     "hpc2n": Chapter(_of(("hpc2n",)), _others(("hpc2n",))),
 }
 """In the order in which they are simulated: the quick and the telling ones first."""
