@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import structs
@@ -18,8 +19,11 @@ from spillover.agent.privileges import give_up_root, read_kept
 from spillover.agent.run import Agent
 
 
-def main(words: list[str] | None = None) -> int:
-    """Run an agent; return 0 when it stopped as requested, and exit with 2 when it could not start."""
+def main(words: list[str] | None = None, joined: Callable[[], None] | None = None) -> int:
+    """Run an agent; return 0 when it stopped as requested, and exit with 2 when it could not start.
+
+    `joined` is called when the server has accepted it, if it joins from a file.
+    """
     parser = _parser()
     given = parser.parse_args(words)
     data: Path = given.data.resolve()
@@ -34,6 +38,8 @@ def main(words: list[str] | None = None) -> int:
             if join is not None
             else InFolder(given.server_file or data / "server.json", data / "token")
         )
+        if joined is not None and isinstance(finder, ByJoin):
+            finder.on_exchange(lambda *_: joined())
         options = read_options(given, data, finder, join)
     except ValueError as error:
         parser.exit(2, f"spillover.agent: {error}\n")

@@ -2,10 +2,14 @@
 
 Loading the program takes an agent a third of a second of CPU time and 25 MiB of memory. Agents that are forked share
 both, so one host can have hundreds of such machines. The provider `process` runs this program and asks it for each
-machine over a socket; whatever it forked goes on after its end, which is that of the server, or a minute without orders.
+machine over a socket; whatever it forked goes on after its end, which is that of the server, or ten minutes without orders.
+
+Agents start by turns. If hundreds started at the same time, each would get so little of the processor that none could
+register in time, and the server beside them could not answer.
 """
 
 import contextlib
+import fcntl
 import gc
 import os
 import resource
@@ -13,17 +17,22 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 
 from spillover.agent.__main__ import main as run_agent
 from spillover.providers.process.starting import Started
 
-IDLE: Final = 60.0
+IDLE: Final = 600.0
 """Seconds without a request after which the program ends."""
+TURNS: Final = 2 * len(os.sched_getaffinity(0))
+"""How many agents of one pool start at the same time. Half of their time they wait for the server, or for the disk."""
+TURN: Final = 15.0
+"""Seconds after which the next agent may start although this one has not joined: perhaps it never will."""
 
 
 def serve(requests: socket.socket) -> Started | None:
@@ -68,8 +77,18 @@ def _become(received: list[int]) -> Started:
     return asked
 
 
+def take_turn(folder: Path, number: int, turns: int = TURNS, patience: float = TURN) -> IO[bytes]:
+    """Wait for a turn to start. It lasts until the file is closed, for so many seconds, or until the process ends."""
+    turn = (folder / f".turn-{number % turns}").open("wb")
+    fcntl.flock(turn, fcntl.LOCK_EX)
+    over = threading.Timer(patience, turn.close)
+    over.daemon = True
+    over.start()
+    return turn
+
+
 def main() -> int:
-    """Load an agent, and fork; in a child, wait for the boot time and run the agent."""
+    """Load an agent, and fork; in a child, wait for the boot time and for its turn, and run the agent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()  # looking through what is never garbage would copy its memory into each child
     asked = serve(socket.socket(fileno=int(sys.argv[2])))
@@ -77,7 +96,8 @@ def main() -> int:
         return 0
     signal.signal(signal.SIGINT, signal.default_int_handler)
     time.sleep(asked.boot)
-    return run_agent(list(asked.words))
+    turn = take_turn(Path(sys.argv[1]), os.getpid())
+    return run_agent(list(asked.words), turn.close)
 
 
 if __name__ == "__main__":

@@ -240,6 +240,13 @@ def pip(package: str) -> str:
 class Provider(Protocol):
     """Creates, lists and destroys the machines of one pool."""
 
+    async def prepare(self) -> None:
+        """Do what makes the first order quick. The server calls this once, and orders without waiting for it.
+
+        Most providers have nothing to prepare. Raises ProviderError, which changes nothing.
+        """
+        return
+
     async def create(self, order: Order) -> Created:
         """Create a machine that carries the tags of the order; never raises for what the provider answers."""
         ...

@@ -6,6 +6,7 @@ import sys
 import threading
 import venv
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from spillover.agent.files import task_folders
 from spillover.agent.tasks import environments
 from spillover.agent.tasks.environments import Environments, PythonEnvironment, Unbuilt
 from spillover.core.events import Lease
+from spillover.model.admission import REQUIREMENTS
 from spillover.model.ids import JobId
 from spillover.model.job import Environment
 from tests.support.wheels import a_wheel, requirements
@@ -152,3 +154,22 @@ async def test_named_environments_are_offered_with_their_version(tmp_path: Path)
     assert "VIRTUAL_ENV" not in (await agent.take(lease("b"), Environment("own"))).variables({})
     with pytest.raises(Unbuilt, match="this agent has no environment gone"):
         await agent.take(lease("c"), Environment("gone"))
+
+
+@pytest.mark.parametrize("lacking", ["", "ensurepip", "venv"])
+async def test_whether_its_own_interpreter_makes_environments_is_known_without_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    started: list[str] = []
+
+    async def refused(*words: str, **_: object) -> None:
+        started.append(words[0])
+        raise OSError("no process may start")
+
+    module = "spillover.agent.tasks.environments"
+    monkeypatch.setattr(f"{module}.find_spec", lambda name: None if name == lacking else find_spec(name))
+    monkeypatch.setattr(f"{module}.shutil.which", lambda _: None)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refused)
+    offer = await Environments(tmp_path, "", {}, 0).open()
+    assert (REQUIREMENTS in offer.words, REQUIREMENTS in offer.missing) == (not lacking, bool(lacking))
+    assert started == []

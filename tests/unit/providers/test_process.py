@@ -87,6 +87,30 @@ def test_agents_are_forked_from_one_process_which_belongs_to_no_machine(folder: 
     run(provider.close())
 
 
+def test_what_forks_agents_is_started_before_the_first_order_and_gone_when_its_provider_is_closed(
+    folder: Path,
+) -> None:
+    provider = opened(folder)
+    run(provider.prepare())
+    run(provider.prepare())
+    found = [int(each.name) for each in Path("/proc").glob("[0-9]*") if forks_in(int(each.name), folder)]
+    assert len(found) == 1
+    assert isinstance(run(provider.create(an_order())), Made)
+    assert forker(leader(folder, 1)) == found[0]
+    run(provider.close())
+    wait_until(lambda: not alive(found[0]), "its end")
+    assert not run(provider.destroy([an_order().name]))
+
+
+def forks_in(pid: int, folder: Path) -> bool:
+    """Whether a process forks the agents of machines in a folder, and is none of them."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return os.fsencode(folder) in words and os.getsid(pid) != pid
+    except OSError:
+        return False
+
+
 def test_machines_go_on_without_the_process_that_forked_them_and_others_can_be_ordered(folder: Path) -> None:
     provider = opened(folder)
     run(provider.create(an_order(1)))

@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -88,7 +89,7 @@ class Environments:
         self._uv = shutil.which("uv") or ""
         self._sizes = await asyncio.to_thread(self._index)
         await self._make_room()
-        if self._version and (self._uv or await _works(self._python, "-c", "import ensurepip, venv")):
+        if self._version and (self._uv or await _has_venv(self._python)):
             words.append(REQUIREMENTS)
         else:
             missing[REQUIREMENTS] = f"{self._python} has no venv, and PATH has no uv"
@@ -237,6 +238,15 @@ def _at(path: Path) -> PythonEnvironment:
         folder = str(path) if (path / "pyvenv.cfg").exists() else ""
         return PythonEnvironment(str(path / "bin" / "python"), folder)
     return PythonEnvironment(str(path))
+
+
+async def _has_venv(python: str) -> bool:
+    """Return whether an interpreter makes environments. Debian leaves ensurepip out of its own."""
+    if (
+        python == sys.executable
+    ):  # without a process: on one host, hundreds of agents may start at the same time
+        return all(find_spec(module) is not None for module in ("ensurepip", "venv"))
+    return await _works(python, "-c", "import ensurepip, venv")
 
 
 async def _works(*words: str) -> bool:

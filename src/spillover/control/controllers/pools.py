@@ -124,6 +124,7 @@ class PoolControl:
         """Carry out and observe until cancelled."""
         self.ledger.resume()
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._prepare())
             while True:
                 pause = await self._look(group)
                 with contextlib.suppress(TimeoutError):
@@ -131,6 +132,13 @@ class PoolControl:
                         await self._news.wait()
                 self._news.clear()
                 await asyncio.sleep(LINGER)
+
+    async def _prepare(self) -> None:
+        """Let the provider prepare for the first order."""
+        try:
+            await self._call("prepare", lambda: self.provider.prepare())  # noqa: PLW0108 - within the call
+        except ProviderError as error:
+            log.warning("cannot prepare for the first machine", pool=self.cluster, error=str(error))
 
     async def _look(self, group: asyncio.TaskGroup) -> float | None:
         """Propose answers and start the calls that are due; return the seconds until the next look."""

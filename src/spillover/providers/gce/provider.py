@@ -29,6 +29,7 @@ from spillover.ports.provider import (
     Order,
     Presence,
     PriceSeen,
+    Provider,
     ProviderError,
     ProviderOpening,
     Refused,
@@ -82,7 +83,7 @@ HARMLESS: Final = frozenset(("NO_RESULTS_ON_PAGE",))
 _ID: Final = re.compile(r"([a-z0-9-]{1,63})/([a-z](?:[a-z0-9-]{0,61}[a-z0-9])?)", re.ASCII)
 
 
-class Gce:
+class Gce(Provider):
     """See Provider."""
 
     def __init__(

@@ -24,6 +24,7 @@ from spillover.ports.provider import (
     Order,
     Presence,
     PriceSeen,
+    Provider,
     ProviderError,
     ProviderOpening,
     Refused,
@@ -88,7 +89,7 @@ PRESENCE: Final[Mapping[str, Presence]] = {
 """By the status of a server; RUNNING for all others."""
 
 
-class Hetzner:
+class Hetzner(Provider):
     """See Provider."""
 
     def __init__(self, form: HetznerForm, opening: ProviderOpening, patience: float = ANSWER) -> None:

@@ -30,6 +30,7 @@ from spillover.ports.provider import (
     NotNow,
     Order,
     PriceSeen,
+    Provider,
     ProviderError,
     ProviderOpening,
     Refused,
@@ -64,7 +65,7 @@ NEEDS: Final = (
 _PODS: Final = msgspec.json.Decoder(Pod)
 
 
-class Pods:
+class Pods(Provider):
     """See Provider."""
 
     def __init__(

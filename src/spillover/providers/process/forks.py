@@ -1,5 +1,6 @@
 """Asks for forked agents: starts the program that forks them when one is needed, and sends it orders. All calls block."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -16,11 +17,13 @@ from spillover.providers.process.starting import MARK, Started
 
 PROGRAM: Final = "spillover.agent.forks"
 _ANSWER: Final = 60.0
-"""Seconds for an answer, the first of which includes loading the program of an agent on a busy machine."""
+"""Seconds for an answer, the first of which may include loading the program of an agent on a busy machine."""
+_LEAVE: Final = 5.0
+"""Seconds for the program to end."""
 
 
 class AgentForks:
-    """The program that forks the agents of one pool, from the first order on."""
+    """The program that forks the agents of one pool."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -40,10 +43,23 @@ class AgentForks:
                 self._end()
         raise OSError("the program that starts agents ended; the server's output says why")
 
-    def close(self) -> None:
-        """Let the program end. What it started goes on."""
+    def prepare(self, environ: Mapping[str, str]) -> None:
+        """Start the program, so that the first order need not wait until it has loaded; raise OSError."""
         with self._lock:
-            self._end()
+            if self._requests is None:
+                self._begin(environ)
+
+    def close(self) -> None:
+        """Let the program end, and wait for that. What it started goes on."""
+        with self._lock:
+            if self._requests is None:
+                return
+            with socket.socket(fileno=os.dup(self._requests)) as requests:
+                self._end()
+                requests.shutdown(socket.SHUT_WR)
+                requests.settimeout(_LEAVE)
+                with contextlib.suppress(OSError):
+                    requests.recv(1)  # nothing, once it has ended
 
     def _end(self) -> None:
         if self._requests is not None:

@@ -107,6 +107,13 @@ class ProcessProvider(Provider):
         self._lost: set[str] = set()
         """Tokens of orders whose answer was lost once."""
 
+    async def prepare(self) -> None:
+        """See Provider: start what forks agents."""
+        try:
+            await asyncio.to_thread(self._machines.forks.prepare, self._opening.environ)
+        except OSError as error:
+            raise ProviderError(f"what starts agents cannot be started: {error}") from None
+
     async def create(self, order: Order) -> Created:
         """See Provider."""
         try:
