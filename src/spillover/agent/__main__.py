@@ -22,7 +22,7 @@ from spillover.agent.run import Agent
 def main(words: list[str] | None = None, joined: Callable[[], None] | None = None) -> int:
     """Run an agent; return 0 when it stopped as requested, and exit with 2 when it could not start.
 
-    `joined` is called when the server has accepted it, if it joins from a file.
+    `joined` is called whenever it has registered.
     """
     parser = _parser()
     given = parser.parse_args(words)
@@ -38,13 +38,11 @@ def main(words: list[str] | None = None, joined: Callable[[], None] | None = Non
             if join is not None
             else InFolder(given.server_file or data / "server.json", data / "token")
         )
-        if joined is not None and isinstance(finder, ByJoin):
-            finder.on_exchange(lambda *_: joined())
         options = read_options(given, data, finder, join)
     except ValueError as error:
         parser.exit(2, f"spillover.agent: {error}\n")
     try:
-        live(options)
+        live(structs.replace(options, joined=joined))
     except (FolderTaken, OSError) as error:
         parser.exit(2, f"spillover.agent: {error}\n")
     return 0

@@ -87,6 +87,8 @@ class AgentOptions(Struct, frozen=True):
     """The user that the agent and its tasks run as; empty for the one that started it."""
     helper: Helper | None = None
     """Does what needs root; None if the agent does that itself."""
+    joined: Callable[[], None] | None = None
+    """Called whenever the agent has registered."""
 
 
 class Defaults(NamedTuple):

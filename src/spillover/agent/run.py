@@ -50,7 +50,12 @@ class Agent:
         self._introduction = introduce(options, secrets.token_hex(8), os.getpid())
         self._peers = Peers(self.runtime.fetched, self.runtime.unfetched, transfers, files, options.peers)
         self._link = Link(
-            self.runtime, self._introduction, options.finder, transfers=transfers, peers=self._peers
+            self.runtime,
+            self._introduction,
+            options.finder,
+            transfers=transfers,
+            peers=self._peers,
+            joined=options.joined,
         )
         self.runtime.begin(self.task_runners, self._peers, self._link)
 

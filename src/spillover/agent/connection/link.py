@@ -132,6 +132,7 @@ class Link:
         environment: LinkEnvironment = LinkEnvironment(),  # noqa: B008 - a value that never changes
         transfers: ServerTransfers | None = None,
         peers: Peers | None = None,
+        joined: Callable[[], None] | None = None,
     ) -> None:
         self._worker = worker
         self._state = worker.state
@@ -140,6 +141,8 @@ class Link:
         self._transfers = transfers or ServerTransfers()
         self._dial, self._now, self._draw, self._load, self._wall, self._address = environment
         self._peers = peers
+        self._joined = joined
+        """Called after each registration."""
         self._heartbeat_now = asyncio.Event()
         self._ready = asyncio.Event()
         self._report_now = asyncio.Event()
@@ -263,6 +266,8 @@ class Link:
         self._spread = min(LONGEST_SPREAD, welcome.spread / 1e9)
         self._ready.set()
         log.info("registered with %s: epoch %d, incarnation %d", address, welcome.epoch, welcome.incarnation)
+        if self._joined is not None:
+            self._joined()
         return welcome, stream
 
     async def _introduce(self, calls: Calls, request: pb.RegisterRequest) -> tuple[pb.RegisterReply, Any]:
