@@ -28,12 +28,14 @@ from spillover.core.proposals import (
     StartEpoch,
 )
 from spillover.core.records.jobs import Placed, Running
+from spillover.model import inside as machine
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Argv, GroupWork, Shell
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
+from spillover.model.topology import Level, Topology
 from spillover.model.units import DAY, MONEY, SECOND
 from spillover.ports.callers import ADMIN, Caller, Stranger
 from spillover.testing.world import OWNED, RENTED
@@ -68,10 +70,36 @@ class Known:
 class Program:
     """Somebody's program, with a stub made of the messages alone."""
 
-    def __init__(self, channel: grpc.aio.Channel, control: Inside, known: Known) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, control: Inside, known: Known, requests: AgentRequests
+    ) -> None:
         self._channel = channel
+        self._requests = requests
         self.known = known
         self.control = control
+
+    async def join_gpus(self) -> None:
+        """Let machines of two sockets with linked GPUs join, in two racks of a zone."""
+        inside = machine.Inside(
+            (machine.Domain(0, ("0-3",), ("0", "1")), machine.Domain(1, ("4-7",), ("2", "3"))),
+            ("0", "1", "2", "3"),
+            (machine.Link("nvlink", ("0", "1")), machine.Link("nvlink", ("2", "3"))),
+        )
+        for number in (1, 2):
+            labels = {"example.com/zone": "z", "example.com/rack": f"r{number}"}
+            node = Introduction(
+                ClusterName("onprem"),
+                NodeName(f"gpu{number}"),
+                Resources(8000, 2**40, 4),
+                (),
+                labels,
+                0,
+                (),
+                0,
+                gangs=True,
+                inside=inside,
+            )
+            await self._requests.register(node)
 
     async def ask(self, method: str, request: Any, reply: Any, token: str = "admin", **more: str) -> Any:
         call = self._channel.unary_unary(
@@ -124,12 +152,13 @@ async def program() -> AsyncIterator[Program]:
     async with leading() as control:
         hub = Hub()
         requests = AgentRequests(control.loop, hub, DAY)
-        clusters = (replace(OWNED, gangs=True), RENTED)
+        levels = (Level("zone", "example.com/zone"), Level("rack", "example.com/rack"))
+        clusters = (replace(OWNED, gangs=True, levels=levels), RENTED)
         await control.propose(StartEpoch(control.loop.epoch, clusters, PolicySet(wait=Choice("never"))))
-        machine = Introduction(
+        node = Introduction(
             ClusterName("onprem"), NodeName("n1"), Resources(2000, 2**40), (), {}, 0, (), 0, gangs=True
         )
-        await requests.register(machine)
+        await requests.register(node)
         parts = Parts(
             control.loop,
             control.store.journal,
@@ -145,7 +174,7 @@ async def program() -> AsyncIterator[Program]:
         server, port = await serve_agents(agents, "127.0.0.1:0", None, [service])
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                yield Program(channel, control, known)
+                yield Program(channel, control, known, requests)
         finally:
             await server.stop(0)
 
@@ -262,6 +291,78 @@ async def test_a_typed_job_may_have_groups_of_unlike_tasks(program: Program) -> 
     assert (stored.terms.on_task_failure, stored.terms.on_task_success) == ("ignore", "end")
     spec = (await program.control.specs.get([stored.spec]))[stored.spec]
     assert spec.groups == (GroupWork(Shell("./lead")), GroupWork(Argv(("./work",)), {"A": "b"}))
+
+
+async def test_a_typed_job_may_say_where_its_tasks_start(program: Program) -> None:
+    await program.join_gpus()
+    typed = job(
+        tasks=2,
+        within=pb.Within(level="zone"),
+        spread=pb.Spread(over="node", most=2, exact=True),
+        exclusive="node",
+        pin="socket",
+        gpu_link="nvlink",
+        resources=pb.Resources(cpu=1, gpu=2),
+    )
+    wish = job(tasks=2, within=pb.Within(level="zone", preferred=True), spread=pb.Spread(over="rack"))
+    jobs = await program.submit(typed, wish)
+    asked, wished = (program.control.loop.state.jobs[JobId(each)].kind.shape.topology for each in jobs)
+    assert asked == Topology("zone", False, "node", 2, True, True, "socket", "nvlink")
+    assert [dict(status.tasks) for status in await program.status(*jobs)] == [{"PLACED": 2}, {}]
+    assert wished == Topology(within="zone", preferred=True, spread="rack")
+
+
+async def test_groups_of_a_typed_job_may_have_cores_of_their_own(program: Program) -> None:
+    await program.join_gpus()
+    groups = [
+        pb.Group(name="leader", run="./lead"),
+        pb.Group(
+            name="worker", run="./work", pin="numa", gpu_link="any", resources=pb.Resources(cpu=1, gpu=2)
+        ),
+    ]
+    (found,) = await program.submit(job(run="", groups=groups))
+    shape = program.control.loop.state.jobs[JobId(found)].kind.shape
+    assert [(group.pin, group.link) for group in shape.groups] == [("", ""), ("numa", "any")]
+
+
+async def test_a_typed_job_may_name_a_reservation(program: Program) -> None:
+    code, told, _ = await refused(program.submit(job(reservation="none-such")))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "none-such" in told
+
+
+async def test_a_level_that_does_not_exist_is_refused_with_those_that_do(program: Program) -> None:
+    for unknown in (job(tasks=2, within=pb.Within(level="row")), job(tasks=2, spread=pb.Spread(over="row"))):
+        code, told, _ = await refused(program.submit(unknown))
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert "there is no level row; the levels are zone, rack, node" in told
+
+
+async def test_problems_with_where_tasks_start_name_their_field(program: Program) -> None:
+    bad = (
+        job(tasks=2, within=pb.Within()),
+        job(tasks=2, within=pb.Within(preferred=True)),
+        job(tasks=2, spread=pb.Spread(most=2)),
+        job(tasks=2, spread=pb.Spread(over="node", most=2**31)),
+        job(exclusive="rack"),
+        job(pin="planet"),
+        job(pin="core", resources=pb.Resources(cpu=0.5)),
+        job(gpu_link="nvlink"),
+        job(run="", groups=[pb.Group(name="a", run="x", pin="planet")]),
+    )
+    _, _, trailing = await refused(program.submit(*bad))
+    problems = pb.Problems.FromString(trailing[PROBLEMS])
+    assert [each.path for each in problems.problems] == [
+        "jobs[0].spec.within",
+        "jobs[1].spec.within",
+        "jobs[2].spec.spread",
+        "jobs[3].spec.spread.most",
+        "jobs[4].spec.exclusive",
+        "jobs[5].spec.pin",
+        "jobs[6].spec.pin",
+        "jobs[7].spec.gpu_link",
+        "jobs[8].spec.groups[0].pin",
+    ]
 
 
 async def test_problems_with_gangs_name_their_field(program: Program) -> None:

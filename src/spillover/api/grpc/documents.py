@@ -60,13 +60,29 @@ def _document(job: pb.Job) -> dict[str, Any]:
         "estimate": _span(job.estimate) if job.HasField("estimate") else None,
         "deadline": _moment(job.deadline) if job.HasField("deadline") else None,
         "not_before": _moment(job.not_before) if job.HasField("not_before") else None,
+        "exclusive": job.exclusive,
+        "pin": job.pin,
+        "gpu_link": job.gpu_link,
+        "reservation": job.reservation,
     }
     return {
         "apiVersion": API_VERSION,
         "kind": "Job",
         "metadata": _given(metadata),
-        "spec": _given(spec),
+        "spec": _given(spec) | _topology(job),
     }
+
+
+def _topology(job: pb.Job) -> dict[str, Any]:
+    """Return where the tasks of a job are; a level that is empty is a problem, so it is not left out."""
+    found: dict[str, Any] = {}
+    if job.HasField("within"):
+        level = job.within.level
+        found["within"] = {"prefer": level} if job.within.preferred else level
+    if job.HasField("spread"):
+        spread = job.spread
+        found["spread"] = {"over": spread.over} | _given({"most": spread.most, "exact": spread.exact})
+    return found
 
 
 def _group(group: pb.Group) -> dict[str, Any]:
@@ -78,6 +94,8 @@ def _group(group: pb.Group) -> dict[str, Any]:
             "run": group.run,
             "command": list(group.command),
             "env": dict(group.env),
+            "pin": group.pin,
+            "gpu_link": group.gpu_link,
         }
     )
 
