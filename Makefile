@@ -45,11 +45,12 @@ fuzz-capacity: SEEDS = 5000
 fuzz-capacity: $(STAMP)
 	@$(BIN)/python -m tests.support.timelines --seeds $(SEEDS) --first $(FIRST) --steps $(STEPS)
 
-# Kills, stops and disconnects real agents while JOBS jobs run, and then while GANGS gangs do.
+# Kills, stops and disconnects real agents while JOBS jobs run, and then while GANGS gangs do. 0 leaves a part out.
 JOBS ?= 20000
 GANGS ?= 2000
 chaos: $(STAMP)
-	@CHAOS_JOBS=$(JOBS) CHAOS_GANGS=$(GANGS) $(BIN)/python -m pytest tests/e2e/test_chaos.py --timeout 1200
+	@CHAOS_JOBS=$(JOBS) CHAOS_GANGS=$(GANGS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest -s \
+	  $(if $(filter-out 0,$(JOBS)),tests/e2e/test_chaos.py) $(if $(filter-out 0,$(GANGS)),tests/e2e/test_gang_chaos.py)
 
 # The same on two Kubernetes clusters: the server, API servers and etcd fail, and a proxy corrupts the traffic between them. Then
 # GANGS gangs of 2 to 64 pods on one cluster, while all of its parts and some nodes fail. 0 leaves a part out.

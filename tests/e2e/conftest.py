@@ -13,6 +13,7 @@ from spillover.model.ids import ClusterName
 from spillover.model.units import SECOND
 from spillover.ports.provider import Join
 from spillover.server.certificates import make_certificates
+from tests.support.far_agents import Far
 from tests.support.processes import ServerProcess, nothing_left, write_config
 from tests.support.remote_agent import RemoteAgent
 from tests.support.wires import Wires
@@ -126,3 +127,21 @@ def joinable(servers: Callable[..., ServerProcess], tmp_path: Path) -> Iterator[
         )
     finally:
         wires.close()
+
+
+@pytest.fixture
+def wires(request: pytest.FixtureRequest) -> Iterator[Wires]:
+    """So many wires as the parameter says."""
+    made = Wires(request.param)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def far_agents(wires: Wires) -> Iterator[list[Far]]:
+    """Agents on these wires, which are ended in the end; a test adds them."""
+    del wires
+    made: list[Far] = []
+    yield made
+    for agent in made:
+        agent.clear()
