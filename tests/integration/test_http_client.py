@@ -76,6 +76,7 @@ def test_the_synchronous_face_does_everything(client: Client, server: Threaded[S
     assert next(client.events(0, follow=False)).type == "epoch_started"
     assert client.clusters()[0].name == "onprem"
     assert client.agents()[0].name == "n1"
+    assert client.nodes() == []
     assert client.server().currency == "USD"
     assert "order=fifo" in client.policy().policy
     assert "order=priority" in client.set_policy("order=priority", dry_run=True).after

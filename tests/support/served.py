@@ -20,12 +20,14 @@ from spillover.control.requests.commands import LiveCommands, Parts
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.rights import AccessRules
 from spillover.control.requests.tokens import Tokens
-from spillover.core.events import AnyEvent, JobStopping, Usage
-from spillover.core.proposals import Outcome, Result, Started
+from spillover.core.events import AnyEvent, JobStopping, SeenNode, Usage
+from spillover.core.proposals import Outcome, Result, SeeNodes, Started, StartEpoch
 from spillover.core.records.jobs import Job, Placed, Running
+from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.files import File
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
+from spillover.model.topology import Level
 from spillover.model.units import DAY, SECOND
 from spillover.ports.blobs import one_piece
 from spillover.stores.blobs import MemoryBlobs
@@ -159,6 +161,25 @@ class Served:
         )
         self._runner = LeaseSender(control.loop, self.hub, control.specs)
         self._agents: list[Agent] = []
+
+    async def see_kubernetes(self) -> None:
+        """Let the server lead a Kubernetes cluster too, with zones and some nodes."""
+        facts, kube = self.control.loop.state.facts, ClusterName("kube")
+        zone = Level("zone", "topology.kubernetes.io/zone")
+        spec = ClusterSpec(kube, "kubernetes", Role.OWNED, levels=(zone,))
+        await self.control.propose(
+            StartEpoch(self.control.loop.epoch, (*facts.clusters, spec), facts.policies)
+        )
+        seen = [
+            SeenNode(
+                NodeName(f"k{number}"),
+                Resources(4000, 2**30, number % 2),
+                Resources(500),
+                labels={zone.label: place} if place else {},
+            )
+            for number, place in enumerate(["north", "south", ""], 1)
+        ]
+        await self.control.propose(SeeNodes(kube, tuple(seen), whole=True))
 
     async def agent(self, cpus: int = 2) -> Agent:
         """Register and connect an agent."""

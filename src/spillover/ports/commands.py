@@ -42,6 +42,7 @@ from spillover.wire.api import (
     JobView,
     MachineCosts,
     NewToken,
+    NodeView,
     Overview,
     PastJob,
     PlannedView,
@@ -349,6 +350,10 @@ class Commands(Protocol):
 
     async def agents(self) -> list[AgentView]:
         """Return all agents."""
+        ...
+
+    async def nodes(self, cluster: str) -> list[NodeView]:
+        """Return the nodes of an external cluster, or of all of them."""
         ...
 
     async def add_cluster(self, request: ClusterRequest, who: str) -> ClusterView:

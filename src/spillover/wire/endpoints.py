@@ -42,6 +42,7 @@ from spillover.wire.api import (
     JobView,
     MachineCosts,
     NewToken,
+    NodeView,
     Overview,
     PastJob,
     Patch,
@@ -87,6 +88,7 @@ from spillover.wire.parameters import (
     ListQuery,
     LogsQuery,
     MachineCostQuery,
+    NodesQuery,
     NoParameters,
     OfBlob,
     OfJob,
@@ -307,6 +309,10 @@ AGENTS: Final = Endpoint(
 SHOW_AGENT: Final = Endpoint(
     "show_agent", "GET", "/v1/agents/show", "Show an agent and what runs there",
     AgentQuery, NO_BODY, json_of(AgentDetail), errors=_LOOKUP,
+)
+NODES: Final = Endpoint(
+    "nodes", "GET", "/v1/nodes", "List the nodes of external clusters, as last seen",
+    NodesQuery, NO_BODY, json_of(list[NodeView]), errors=_LOOKUP,
 )
 SERVER: Final = Endpoint(
     "server", "GET", "/v1/server", "Show the state of the server",

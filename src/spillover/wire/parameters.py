@@ -140,6 +140,13 @@ class AgentQuery(Struct, frozen=True):
     """Its name, or CLUSTER/NAME where clusters have agents of the same name."""
 
 
+class NodesQuery(Struct, frozen=True):
+    """Selects nodes of external clusters."""
+
+    cluster: Text = ""
+    """Only nodes of this cluster."""
+
+
 class OverviewQuery(Struct, frozen=True):
     """How many entries of each kind to show."""
 

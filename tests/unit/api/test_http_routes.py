@@ -293,6 +293,29 @@ async def test_what_there_is_can_be_listed(http: httpx.AsyncClient, inside: Serv
     assert answer.json()
 
 
+async def test_nodes_of_external_clusters_are_listed(http: httpx.AsyncClient, inside: Served) -> None:
+    assert (await http.get("/v1/nodes")).json() == []
+    await inside.see_kubernetes()
+    (first, *others) = (await http.get("/v1/nodes", params={"cluster": "kube"})).json()
+    assert first == {
+        "name": "k1",
+        "cluster": "kube",
+        "state": "ready",
+        "capacity": {"cpu": 4.0, "memory": 2**30, "gpu": 1},
+        "used": {"cpu": 0.0, "memory": 0, "gpu": 0},
+        "foreign": {"cpu": 0.5, "memory": 0, "gpu": 0},
+        "leased": 0,
+        "offers": [],
+        "labels": {"topology.kubernetes.io/zone": "north"},
+    }
+    assert [each["name"] for each in others] == ["k2", "k3"]
+    assert len((await http.get("/v1/nodes")).json()) == 3
+    for cluster, why in (("onprem", "is a cluster of agents"), ("moon", "there is no cluster 'moon'")):
+        refused = await http.get("/v1/nodes", params={"cluster": cluster})
+        assert refused.status_code == 404
+        assert why in refused.json()["detail"]
+
+
 async def test_policies_are_set_by_who_asks(http: httpx.AsyncClient) -> None:
     answer = await http.patch("/v1/policy", json={"policy": "wait=zero"})
     assert (answer.status_code, answer.json()["done"]) == (200, True)

@@ -45,6 +45,7 @@ from spillover.wire.api import (
     JobView,
     MachineCosts,
     NewToken,
+    NodeView,
     Overview,
     PastJob,
     Patch,
@@ -90,6 +91,7 @@ from spillover.wire.parameters import (
     ListQuery,
     LogsQuery,
     MachineCostQuery,
+    NodesQuery,
     NoParameters,
     OfBlob,
     OfJob,
@@ -262,6 +264,12 @@ async def configure(request: Request[NoParameters, ConfigRequest]) -> ConfigOutc
 async def agents(request: Request[NoParameters, None]) -> list[AgentView]:
     """List agents."""
     return await request.commands.agents()
+
+
+@serves(endpoints.NODES)
+async def nodes(request: Request[NodesQuery, None]) -> list[NodeView]:
+    """List the nodes of external clusters."""
+    return await request.commands.nodes(request.asked.cluster)
 
 
 @serves(endpoints.SHOW_AGENT)

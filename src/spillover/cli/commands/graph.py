@@ -10,10 +10,10 @@ from spillover.model.units import so_many
 
 if TYPE_CHECKING:
     from spillover.client import Client
-    from spillover.forms.graph import Graph
+    from spillover.forms.graph import Graph, GraphNode
     from spillover.model.inside import Inside
     from spillover.model.resources import Resources
-    from spillover.wire.api import ClusterView
+    from spillover.wire.api import AgentView, ClusterView, NodeView
 
 _TREE: Final = (
     Column("VERTEX", gives=True),
@@ -56,7 +56,7 @@ def _configure(parser: ArgumentParser) -> None:
         )
         add_json(one)
     for one in (show, export):
-        one.add_argument("--cluster", metavar="NAME", help="cluster of agents (default: the only one)")
+        one.add_argument("--cluster", metavar="NAME", help="cluster of the server (default: the only one)")
         add_connection(one)
 
 
@@ -91,33 +91,42 @@ def _read(args: Namespace) -> "Graph":
 
 
 def _served(client: "Client", name: str | None) -> "Graph":
-    """Return the graph of a cluster of agents that the server has."""
-    from spillover.forms.graph import Graph, GraphNode, inside_from  # noqa: PLC0415 - heavy
+    """Return the graph of a cluster that the server has, without nodes that are gone."""
+    from spillover.forms.graph import Graph, inside_from  # noqa: PLC0415 - heavy
+
+    cluster = _chosen(client.clusters(), name)
+    if cluster.kind == "agents":
+        nodes = [
+            _node(cluster, each, None if each.inside is None else inside_from(each.inside))
+            for each in client.agents()
+            if each.cluster == cluster.name
+        ]
+    else:
+        nodes = [_node(cluster, each) for each in client.nodes(cluster.name) if each.state != "gone"]
+    return Graph(cluster.name, tuple(cluster.levels), tuple(nodes))
+
+
+def _node(
+    cluster: "ClusterView", node: "AgentView | NodeView", inside: "Inside | None" = None
+) -> "GraphNode":
+    """Return a node with its path: the levels that its labels name."""
+    from spillover.forms.graph import GraphNode  # noqa: PLC0415 - heavy
     from spillover.model.resources import Resources  # noqa: PLC0415 - likewise
 
-    cluster = _chosen([each for each in client.clusters() if each.kind == "agents"], name)
-    nodes = []
-    for agent in client.agents():
-        if agent.cluster != cluster.name:
-            continue
-        path = [
-            (level, agent.labels[label]) for level, label in cluster.levels.items() if agent.labels.get(label)
-        ]
-        have = {name: int(amount) for name, amount in agent.capacity.items()}
-        capacity = Resources(round(agent.capacity["cpu"] * 1000), have.get("memory", 0), have.get("gpu", 0))
-        inside = None if agent.inside is None else inside_from(agent.inside)
-        nodes.append(GraphNode(agent.name, capacity, tuple(path), inside))
-    return Graph(cluster.name, tuple(cluster.levels), tuple(nodes))
+    path = [(level, node.labels[label]) for level, label in cluster.levels.items() if node.labels.get(label)]
+    have = {name: int(amount) for name, amount in node.capacity.items()}
+    capacity = Resources(round(node.capacity["cpu"] * 1000), have.get("memory", 0), have.get("gpu", 0))
+    return GraphNode(node.name, capacity, tuple(path), inside)
 
 
 def _chosen(clusters: "list[ClusterView]", name: str | None) -> "ClusterView":
     """Return the cluster of this name, or the only one."""
     known = ", ".join(each.name for each in clusters) or "none"
     if name is None and len(clusters) != 1:
-        raise UsageError(f"name one cluster of agents with --cluster: {known}")
+        raise UsageError(f"name one cluster with --cluster: {known}")
     found = [each for each in clusters if name in {None, each.name}]
     if not found:
-        raise UsageError(f"--cluster: there is no cluster of agents named {name!r}; known: {known}")
+        raise UsageError(f"--cluster: there is no cluster named {name!r}; known: {known}")
     return found[0]
 
 

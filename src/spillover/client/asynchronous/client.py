@@ -40,6 +40,7 @@ from spillover.wire.api import (
     JobView,
     MachineCosts,
     NewToken,
+    NodeView,
     Overview,
     PastJob,
     Patch,
@@ -75,6 +76,7 @@ from spillover.wire.parameters import (
     EventsQuery,
     FilesQuery,
     MachineCostQuery,
+    NodesQuery,
     OfJob,
     OverviewQuery,
     UsageQuery,
@@ -321,6 +323,10 @@ class AsyncClient(AsyncSender):
     async def agents(self) -> list[AgentView]:
         """Return all agents."""
         return await self._ask(ask(endpoints.AGENTS))
+
+    async def nodes(self, cluster: str = "") -> list[NodeView]:
+        """Return the nodes of an external cluster, or of all of them, as last seen."""
+        return await self._ask(ask(endpoints.NODES, NodesQuery(cluster)))
 
     async def agent(self, agent: str) -> AgentDetail:
         """Return an agent, by its name or as CLUSTER/NAME, with what runs there."""

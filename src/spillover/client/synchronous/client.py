@@ -41,6 +41,7 @@ from spillover.wire.api import (
     JobView,
     MachineCosts,
     NewToken,
+    NodeView,
     Overview,
     PastJob,
     Patch,
@@ -76,6 +77,7 @@ from spillover.wire.parameters import (
     EventsQuery,
     FilesQuery,
     MachineCostQuery,
+    NodesQuery,
     OfJob,
     OverviewQuery,
     UsageQuery,
@@ -318,6 +320,10 @@ class Client(Sender):
     def agents(self) -> list[AgentView]:
         """Return all agents."""
         return self._ask(ask(endpoints.AGENTS))
+
+    def nodes(self, cluster: str = "") -> list[NodeView]:
+        """Return the nodes of an external cluster, or of all of them, as last seen."""
+        return self._ask(ask(endpoints.NODES, NodesQuery(cluster)))
 
     def agent(self, agent: str) -> AgentDetail:
         """Return an agent, by its name or as CLUSTER/NAME, with what runs there."""

@@ -36,7 +36,7 @@ from spillover.control.views import jobs as views
 from spillover.control.views.agents import agent_detail
 from spillover.control.views.audit import audit_page
 from spillover.control.views.changes import Watching
-from spillover.control.views.clusters import agent_views, cluster_view
+from spillover.control.views.clusters import agent_views, cluster_view, node_keys, node_views
 from spillover.control.views.costs import budget_views, cost_report
 from spillover.control.views.details import detail_of
 from spillover.control.views.efficiency import efficiency_of
@@ -110,6 +110,7 @@ from spillover.wire.api import (
     JobView,
     MachineCosts,
     NewToken,
+    NodeView,
     Overview,
     PastJob,
     PlannedView,
@@ -504,6 +505,14 @@ class LiveCommands:
             shown += agent_views(
                 self._loop, self._parts.agents, state, [key for key in keys if key in state.agents]
             )
+        return shown
+
+    async def nodes(self, cluster: str) -> list[NodeView]:
+        """Return the nodes of an external cluster, or of all of them."""
+        keys = node_keys((await self._loop.read()).state, cluster)
+        shown: list[NodeView] = []
+        async for some in slices(keys, AGENTS):
+            shown += node_views((await self._loop.read()).state, some)
         return shown
 
     async def overview(self, running: int, queued: int, agents: int) -> Overview:

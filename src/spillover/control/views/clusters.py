@@ -9,12 +9,14 @@ from spillover.core.records.jobs import Running
 from spillover.core.records.nodes import Node
 from spillover.core.state import State
 from spillover.model.cluster import ClusterLife, ClusterSpec
+from spillover.model.ids import ClusterName
 from spillover.model.inside import cpu_list, cpu_mask
 from spillover.model.pools import MachineId
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.ports.cluster import Agents, Contact
-from spillover.wire.api import AgentView, ClusterView, DomainView, InsideView, LinkView, RentedView
+from spillover.ports.commands import CommandError, ErrorKind
+from spillover.wire.api import AgentView, ClusterView, DomainView, InsideView, LinkView, NodeView, RentedView
 
 
 def agent_views(loop: Loop, agents: Agents, state: State, keys: Iterable[str]) -> list[AgentView]:
@@ -53,6 +55,38 @@ def agent_view(state: State, node: Node, contact: Contact | None, heard_at: int 
         since=when(node.since or None),
         version=None if contact is None else contact.version or None,
     )
+
+
+def node_keys(state: State, cluster: str) -> list[str]:
+    """Return the keys of all nodes of an external cluster, or of all of them if it is empty."""
+    if cluster:
+        known = {spec.name: spec for spec in state.facts.clusters}
+        spec = known.get(ClusterName(cluster))
+        if spec is None:
+            names = ", ".join(known) or "none"
+            raise CommandError(ErrorKind.UNKNOWN, f"there is no cluster {cluster!r}; known: {names}")
+        if not spec.external:
+            raise CommandError(ErrorKind.UNKNOWN, f"{cluster} is a cluster of agents: ask for agents")
+    return [key for key, node in state.nodes.items() if not node.is_agent and cluster in {"", node.cluster}]
+
+
+def node_views(state: State, keys: Iterable[str]) -> list[NodeView]:
+    """Return nodes of external clusters in the form of the API, without those that have gone meanwhile."""
+    return [
+        NodeView(
+            name=node.name,
+            cluster=node.cluster,
+            state=node.status,
+            capacity=amounts(node.capacity),
+            used=amounts(node.used),
+            foreign=amounts(node.foreign or Resources()),
+            leased=len(node.held),
+            offers=list(node.offers),
+            labels=node.labels,
+        )
+        for node in map(state.nodes.get, keys)
+        if node is not None
+    ]
 
 
 def _rented(state: State, node: Node) -> RentedView | None:

@@ -21,6 +21,7 @@ from spillover.wire.api.clusters import (
     InsideView,
     JobsThere,
     LinkView,
+    NodeView,
     RentedView,
 )
 from spillover.wire.api.jobs import (
@@ -156,6 +157,7 @@ __all__ = [
     "MachineView",
     "MachinesDoc",
     "NewToken",
+    "NodeView",
     "OfferView",
     "Overview",
     "PastJob",

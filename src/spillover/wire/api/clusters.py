@@ -92,6 +92,25 @@ class AgentView(Struct, frozen=True):
     """Release of the agent; null if not known since this server started."""
 
 
+class NodeView(Struct, frozen=True):
+    """One node of an external cluster, as last seen."""
+
+    name: str
+    cluster: str
+    state: str
+    """`ready`, `closed` (it does not answer, or takes no new tasks), `unobserved` since this server started, or `gone`."""
+    capacity: dict[str, float]
+    """What tasks may use."""
+    used: dict[str, float]
+    """Used by our jobs."""
+    foreign: dict[str, float]
+    """Used by others."""
+    leased: int
+    """Tasks of our jobs that are there."""
+    offers: list[str]
+    labels: dict[str, str]
+
+
 class AgentTask(Struct, frozen=True):
     """A task that an agent holds."""
 
