@@ -393,6 +393,14 @@ def test_a_gang_with_a_lost_task_is_tried_again_when_all_have_ended() -> None:
     assert states(w) == ["PLACED"] * 3
 
 
+def test_a_gang_whose_agent_is_lost_before_any_task_began_goes_back_unharmed() -> None:
+    w = two_nodes()
+    w.propose(Reclaim(NodeKey("onprem/n2"), (w.job("g").lease_of(2),)))
+    w.hand_back("g")
+    (back,) = w.happened(JobRequeued)
+    assert (back.why, back.attempt) == (Back.RELEASED, 1)
+
+
 def test_a_gang_that_one_agent_hands_back_goes_back_unharmed() -> None:
     w = two_nodes()
     w.hand_back("g")
