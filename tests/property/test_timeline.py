@@ -37,6 +37,40 @@ def test_a_timeline_answers_like_a_naive_calendar(first: int) -> None:
         play(seed)
 
 
+@pytest.mark.parametrize("seed", [5, 433, 1231])
+def test_stories_agree_that_once_did_not(seed: int) -> None:
+    play(seed, 30)
+
+
+def lone(cluster: ClusterSpec, *nodes: Node) -> tuple[Capacity, Timeline]:
+    """Machines on which nothing runs, and their future."""
+    capacity = Capacity(cluster, 0)
+    for node in nodes:
+        capacity.refresh(node)
+    return capacity, Timeline(0, [], lambda _: [])
+
+
+AGENTS = ClusterSpec(ClusterName("c"), "agents", Role.OWNED, gangs=True)
+
+
+def test_a_job_that_wants_a_whole_machine_waits_for_one_that_is_large_enough() -> None:
+    small = Node(ClusterName("c"), NodeName("small"), 1, Resources(8000, 1), (), {}, 0, number=1)
+    large = Node(ClusterName("c"), NodeName("large"), 1, Resources(8000, 4), (), {}, 0, number=2)
+    cluster, timeline = lone(AGENTS, small, large)
+    one = Shape(Resources(1000, 3), topology=Topology(exclusive=True))
+
+    def earliest(shape: Shape, duration: int) -> Booking:
+        found = timeline.earliest([Ask(Candidates(cluster, shape))], duration, PLACES[0], 0)
+        assert found is not None
+        timeline.take(found)
+        return found
+
+    assert [share.machine.name for share in earliest(Shape(Resources(8000, 1)), 3).shares] == ["small"]
+    for start in (0, 5):
+        found = earliest(one, 5)
+        assert (found.start, [share.machine.name for share in found.shares]) == (start, ["large"])
+
+
 def test_long_stories_agree_too() -> None:
     assert main(["--seeds", "20", "--steps", "60"]) == 0
 

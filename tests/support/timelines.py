@@ -10,18 +10,21 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from spillover.core.records.nodes import Node
 from spillover.deciding.capacity.amounts import CPU, GPU, MEMORY
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Group, HeldCapacity
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.capacity.spans import Ask, Booking, Release
+from spillover.deciding.capacity.spans import Ask, Booking, Release, Share
 from spillover.deciding.capacity.timeline import Timeline
 from spillover.deciding.capacity.windows import NO_ACCESS, Requester
 from spillover.deciding.protocols import Place
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName, task_key
+from spillover.model.inside import Domain, Inside, cpu_mask
 from spillover.model.job import Shape, TaskGroup, largest_first
 from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
@@ -33,6 +36,10 @@ RUNS = 12
 """The longest that anything runs."""
 PLACES: list[Place] = [FirstFit(), BestFit(), SpreadOut()]
 NAMED = "example.com/fpga"
+CORES = 3
+"""Of each of the two sockets of a machine that reports its inside."""
+GPUS = 2
+"""Likewise."""
 RACK = Level("rack", "example.com/rack")
 
 
@@ -44,6 +51,8 @@ class Use(NamedTuple):
     tasks: int
     start: int
     end: int
+    parts: tuple[tuple[int, bool, int], ...] = ()
+    """What it holds inside of the machine: the socket, whether GPUs or cores, and how many."""
 
 
 class Calendar:
@@ -71,6 +80,38 @@ class Calendar:
                 left, places = left - use.held, places - use.tasks
         return left, places
 
+    def free_inside(self, machine: Machine, at: int, socket: int) -> tuple[int, int]:
+        """Return how many cores nobody has for himself, and GPUs nobody has at all, in a socket at a moment."""
+        domain = _sockets(self.nodes[machine.name])[socket]
+        left = [cpu_mask(domain.cpus[0]).bit_count(), len(domain.gpus)]
+        for use in self.uses:
+            if use.machine is machine and use.start <= at < use.end:
+                for where, of_gpus, amount in use.parts:
+                    left[of_gpus] -= amount if where == socket else 0
+        return left[0], left[1]
+
+    def _in_sockets(self, machine: Machine, asked: Resources, moments: range) -> int:
+        """Return how many tasks fit that have cores and GPUs of one socket for themselves, and stay there."""
+        total = 0
+        for socket in range(len(_sockets(self.nodes[machine.name]))):
+            least = 10**6
+            for moment in moments:
+                cores, gpus = self.free_inside(machine, moment, socket)
+                fitting = 0
+                while (fitting + 1) * asked.cpu <= cores * 1000 and (fitting + 1) * asked.gpu <= gpus:
+                    fitting += 1
+                least = min(least, fitting)
+            total += least
+        return total
+
+    def _is_empty(self, machine: Machine, moments: range) -> bool:
+        node = self.nodes[machine.name]
+        busy = any(
+            use.machine is machine and use.start < moments.stop and use.end > moments.start
+            for use in self.uses
+        )
+        return not busy and (node.foreign or Resources()) == Resources()
+
     def last(self) -> int:
         """The moment from which on nothing changes."""
         return max((use.end for use in self.uses), default=0)
@@ -81,11 +122,20 @@ class Calendar:
         windows = [window.end for machine in machines for window in machine.windows]
         return sorted({0, *(use.end for use in self.uses), *windows})
 
-    def tasks(self, machine: Machine, asked: Resources, at: int, duration: int) -> int:
+    def tasks(
+        self, machine: Machine, asked: Resources, at: int, duration: int, topology: Topology | None = None
+    ) -> int:
         """How many tasks fit during all moments of a span."""
-        least = 10**6
+        least, topology = 10**6, topology or Topology()
         closing = max([window.end for window in machine.windows], default=0)
-        for moment in range(at, min(at + duration, max(at, self.last(), closing) + 1)):
+        moments = range(at, min(at + duration, max(at, self.last(), closing) + 1))
+        if topology.exclusive and not self._is_empty(machine, moments):
+            return 0
+        if topology.pin and self.nodes[machine.name].inside is None:
+            return 0
+        if topology.pin == "socket":
+            least = self._in_sockets(machine, asked, moments)
+        for moment in moments:
             if self.is_closed(machine, moment):
                 return 0
             left, places = self.free(machine, moment)
@@ -103,7 +153,9 @@ class Calendar:
             if self.nodes[machine.name].status == "ready"
             and set(shape.needs) <= set(self.nodes[machine.name].offers)
         ]
-        counts = {machine: self.tasks(machine, shape.resources, at, duration) for machine in usable}
+        counts = {
+            machine: self.tasks(machine, shape.resources, at, duration, shape.topology) for machine in usable
+        }
         if shape.topology is not None:
             return self._fits_together(counts, shape, shape.topology)
         wanted = shape.tasks - (shape.rest is not None)
@@ -141,17 +193,18 @@ def play(seed: int, steps: int = STEPS) -> None:
     """Book, start and give back at random; every answer must be the calendar's."""
     dice = Random(seed)
     place = dice.choice(PLACES)
+    story = dice.choice(["loose", "loose", "alone", "inside"])
     nodes, uses, clusters = [], [], []
     for number in range(dice.randint(1, 2)):
         spec = ClusterSpec(
             ClusterName(f"c{number}"),
-            dice.choice(["agents", "kubernetes"]),
+            "agents" if story == "inside" else dice.choice(["agents", "kubernetes"]),
             Role.OWNED,
             gangs=True,
             levels=(RACK,),
         )
-        own = [_node(dice, spec, each) for each in range(dice.randint(1, 4))]
-        running = _runs(dice, own)
+        own = [_node(dice, spec, each, story) for each in range(dice.randint(1, 4))]
+        running = _runs(dice, own, story)
         cluster = Capacity(spec, 0)
         for node in own:
             cluster.refresh(node)
@@ -188,7 +241,7 @@ def play(seed: int, steps: int = STEPS) -> None:
             )
             for cluster in clusters
         ]
-        for shape in [_shape(dice) for _ in range(dice.randint(1, 5))]
+        for shape in [_shape(dice, story) for _ in range(dice.randint(1, 5))]
     ]
     booked: list[tuple[Booking, list[Use]]] = []
     for _ in range(steps):
@@ -213,17 +266,36 @@ def play(seed: int, steps: int = STEPS) -> None:
             assert (None if found is None else found.start) == wanted, f"{shape} for {duration} from {since}"
         if found is None:
             continue
-        held = [_use(share.machine, found, share.wants, share.tasks) for share in found.shares]
+        if shape.most:
+            found, shape = _largest(timeline, calendar, asks, duration, place, found)
+        held = [_use(share, found) for share in found.shares]
         for number, (_, part) in enumerate(shape.parts):
             assert sum(share.tasks for share in found.shares if share.number == number) == part.tasks
         _check_together(found, shape)
-        if found.start == 0 and dice.random() < 0.5:
+        # What tasks get inside of a machine is granted by name when they start, which a timeline does not do.
+        if found.start == 0 and story != "inside" and dice.random() < 0.5:
             _start(timeline, found)
         else:
             timeline.take(found)
             booked.append((found, list(held)))
         calendar.uses = [*calendar.uses, *held]
         _check_nothing_twice(calendar)
+
+
+def _largest(
+    timeline: Timeline, calendar: Calendar, asks: list[Ask], duration: int, place: Place, found: Booking
+) -> tuple[Booking, Shape]:
+    """Return what a gang of elastic size gets: the largest size that fits now, or its least later."""
+    shape = asks[0].shape
+    best = found, shape
+    for size in range(shape.tasks, shape.most + 1):
+        sized = replace(shape, tasks=size, most=0)
+        for ask in asks:
+            now = timeline.now_on(ask, duration, place, size)
+            fits = calendar.fits(ask.candidates.cluster, sized, 0, duration)
+            assert (now is not None) == fits, f"{size} tasks of {shape} for {duration} now"
+            best = best if now is None else (now, sized)
+    return best
 
 
 def _windows(dice: Random, nodes: Sequence[Node]) -> list[AdvanceReservation]:
@@ -242,6 +314,8 @@ def _windows(dice: Random, nodes: Sequence[Node]) -> list[AdvanceReservation]:
 def _check_together(found: Booking, shape: Shape) -> None:
     """The machines of a booking are where its topology allows."""
     topology = shape.topology or Topology()
+    if topology.exclusive:
+        assert all(share.whole for share in found.shares), found
     if topology.within:
         assert len({share.machine.labels[RACK.label] for share in found.shares}) == 1, found
     if topology.spread:
@@ -253,7 +327,8 @@ def _check_together(found: Booking, shape: Shape) -> None:
 
 def _start(timeline: Timeline, found: Booking) -> None:
     for share in found.shares:
-        found.cluster.take(share.machine, share.wants, share.tasks)
+        wants, tasks = (share.held, 1) if share.whole else (share.wants, share.tasks)
+        found.cluster.take(share.machine, wants, tasks)
         timeline.begin(HeldCapacity(found.cluster, share.machine, share.held), found.end)
 
 
@@ -264,33 +339,65 @@ def _check_nothing_twice(calendar: Calendar) -> None:
             left, places = calendar.free(machine, at)
             assert min(left.cpu, left.memory, left.gpu, places) >= 0, f"{machine.name} is given twice at {at}"
             assert all(amount >= 0 for _, amount in left.other), f"{machine.name} is given twice at {at}"
+            for socket in range(len(_sockets(calendar.nodes[machine.name]))):
+                inside = calendar.free_inside(machine, at, socket)
+                assert min(inside) >= 0, f"socket {socket} of {machine.name} is given twice at {at}"
 
 
-def _use(machine: Machine, found: Booking, wants: Sequence[tuple[int, int]], tasks: int) -> Use:
-    amounts, position = dict(wants), machine.layout.position(NAMED)
+def _sockets(node: Node) -> tuple[Domain, ...]:
+    return () if node.inside is None else node.inside.domains
+
+
+def _use(share: Share, found: Booking) -> Use:
+    machine = share.machine
+    amounts, position = dict(share.held if share.whole else share.wants), machine.layout.position(NAMED)
     fpgas = 0 if position is None else amounts.get(position, 0)
     one = Resources(
         amounts[CPU], amounts.get(MEMORY, 0), amounts.get(GPU, 0), ((NAMED, fpgas),) if fpgas else ()
     )
-    return Use(machine, one.times(tasks), tasks, found.start, found.end)
+    if share.whole:
+        return Use(machine, one, 0, found.start, found.end)
+    return Use(machine, one.times(share.tasks), share.tasks, found.start, found.end, _parts(share))
 
 
-def _amounts(dice: Random) -> Resources:
+def _parts(share: Share) -> tuple[tuple[int, bool, int], ...]:
+    """Return what a booking says that it takes of each socket."""
+    inside, at = share.machine.inside, share.machine.layout.localities
+    found = []
+    for position, amount in share.inside:
+        assert inside is not None, share
+        of_gpus, mask = inside.localities[at.index(position)]
+        socket = (mask & -mask).bit_length() > (GPUS if of_gpus else CORES)
+        found.append((int(socket), of_gpus, amount))
+    return tuple(found)
+
+
+def _amounts(dice: Random, least: int = 0) -> Resources:
     fpgas = dice.choice([0, 0, 0, 1])
     return Resources(
-        dice.randint(0, 4) * 1000,
+        dice.randint(least, 4) * 1000,
         dice.randint(0, 4),
         dice.randint(0, 2),
         ((NAMED, fpgas),) if fpgas else (),
     )
 
 
-def _node(dice: Random, spec: ClusterSpec, number: int) -> Node:
+def _inside() -> Inside:
+    """Return two sockets, each with cores and GPUs."""
+    cores = (f"0-{CORES - 1}", f"{CORES}-{2 * CORES - 1}")
+    gpus = tuple([str(gpu) for gpu in range(2 * GPUS)])
+    return Inside((Domain(0, cores[:1], gpus[:GPUS]), Domain(1, cores[1:], gpus[GPUS:])), gpus)
+
+
+def _node(dice: Random, spec: ClusterSpec, number: int, story: str) -> Node:
+    inside = story == "inside" and dice.random() < 0.8
     return Node(
         spec.name,
         NodeName(f"{spec.name}n{number}"),
         1,
-        _amounts(dice) + Resources(1000, 1),
+        Resources(2000 * CORES, dice.randint(1, 8), 2 * GPUS)
+        if inside
+        else _amounts(dice) + Resources(1000, 1),
         dice.choice([(), ("ssd",)]),
         dice.choice([{}, {RACK.label: "r1"}, {RACK.label: "r1"}, {RACK.label: "r2"}]),
         0,
@@ -298,14 +405,17 @@ def _node(dice: Random, spec: ClusterSpec, number: int) -> Node:
         number=number + 1,
         foreign=dice.choice([Resources(), Resources(1000)]) if spec.external else None,
         tasks=dice.randint(-1, 3) if spec.external else -1,
+        inside=_inside() if inside else None,
     )
 
 
-def _runs(dice: Random, nodes: Sequence[Node]) -> list[tuple[NodeName, Resources, int, int]]:
+def _runs(dice: Random, nodes: Sequence[Node], story: str) -> list[tuple[NodeName, Resources, int, int]]:
     """Let jobs run on nodes already."""
     found = []
     for number in range(dice.randint(0, 6)):
-        node, held, tasks = dice.choice(nodes), _amounts(dice), dice.randint(1, 2)
+        node, held, tasks = dice.choice(nodes), _amounts(dice, story == "alone"), dice.randint(1, 2)
+        if story == "inside":
+            held = replace(held, gpu=0)
         left = node.capacity - node.used - (node.foreign or Resources())
         places = node.tasks - len(node.holding) if node.tasks >= 0 else tasks
         if held.times(tasks).fits(left) and tasks <= places:
@@ -316,9 +426,17 @@ def _runs(dice: Random, nodes: Sequence[Node]) -> list[tuple[NodeName, Resources
     return found
 
 
-def _shape(dice: Random) -> Shape:
-    one, tasks = _amounts(dice), dice.choice([1, 1, 2, 3, 4])
+def _shape(dice: Random, story: str) -> Shape:
+    one, tasks = _amounts(dice, story != "loose"), dice.choice([1, 1, 2, 3, 4])
     rest = None
+    if story != "loose" and dice.random() < 0.5:
+        special = [Topology(exclusive=True), Topology(exclusive=True, within=RACK.name)]
+        if story == "inside":
+            special = [Topology(pin="socket"), Topology(pin="core"), Topology(pin="socket", spread=NODE)]
+        return Shape(one, (), tasks, topology=dice.choice(special))
+    if dice.random() < 0.2:
+        least = dice.randint(1, 3)
+        return Shape(one, (), least, most=least + dice.randint(1, 3))
     if tasks > 1 and dice.random() < 0.5:
         rest = Resources(one.cpu // 2, one.memory // 2, one.gpu, one.other)
     asked = [

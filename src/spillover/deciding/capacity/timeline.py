@@ -7,7 +7,7 @@ the profiles of machines that gain. It does not depend on the number of machines
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from spillover.deciding.capacity.amounts import Wants
+from spillover.deciding.capacity.amounts import Wants, fits
 from spillover.deciding.capacity.calendar import Calendar
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.gang_spans import GangRequest, earliest_gang
@@ -76,7 +76,10 @@ class Timeline(Calendar):
         """Return the first span on one machine. Simulated clusters often have only one, and thousands of searches."""
         if not _admits(machine, candidates.shape):
             return None
-        at = self.seen(machine).first(candidates.held(machine), duration, since)
+        if machine.inside is None:
+            at = self.seen(machine).first(candidates.held(machine), duration, since)
+        else:  # which of its parts a task gets now says nothing about later
+            at = self._first_on(candidates, machine, duration, since)
         return None if at >= FOREVER else self._booked(candidates, machine, at, duration)
 
     def _first_of(self, asks: Sequence[Ask], duration: int, place: Place, since: int) -> Booking | None:
@@ -202,4 +205,10 @@ class Timeline(Calendar):
 
 
 def _admits(machine: Machine, shape: Shape) -> bool:
-    return machine.ready and machine.admits(shape)
+    """Return whether tasks of this shape may run on a machine, and if they get all of it, whether it is large enough."""
+    if not machine.ready or not machine.admits(shape):
+        return False
+    topology = shape.topology
+    if topology is None or not topology.exclusive:
+        return True
+    return fits(machine.layout.wants(shape.resources), machine.when_idle)
