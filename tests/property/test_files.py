@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spillover.client.errors import Refused
 from spillover.client.fetching import plan
 from spillover.client.packing import pack
-from spillover.forms.jobs.matching import Folder, fixed
+from spillover.forms.jobs.matching import Folder, among, fixed
 from spillover.model.files import MOST_PART, MOST_PATH, clash, wrong_path
 from spillover.wire.api import FilesView, FileView
 
@@ -149,6 +149,29 @@ def test_what_matches_is_a_file_of_the_folder_and_each_is_named_once(
             assert real.is_relative_to(root.resolve())
             assert each.startswith(fixed(pattern))
         assert not any(each in found for each in odd)
+
+
+plain_names = st.sampled_from(["a", "b", ".hidden", "ab", "x y"])
+patterns = st.lists(
+    st.sampled_from(["**", "*", "a", "b", "?", "[ab]*", ".*", "a*", "ab", ".hidden"]), min_size=1, max_size=4
+).map("/".join)
+
+
+@given(
+    st.lists(st.lists(plain_names, min_size=1, max_size=4).map("/".join), max_size=8, unique=True), patterns
+)
+@example(["a/b", ".hidden/a", "a/.hidden/b"], "**")
+@example(["a/b/a", "a/a"], "**/**/a")
+@settings(max_examples=400)
+def test_a_list_of_paths_is_searched_as_a_folder_is(paths: list[str], pattern: str) -> None:
+    if clash(paths) is not None:
+        return
+    with folder() as root:
+        for each in paths:
+            (root / each).parent.mkdir(parents=True, exist_ok=True)
+            (root / each).touch()
+        found = set(Folder(root, lambda *_: None).files(pattern))
+    assert set(among(paths, pattern)) == found
 
 
 @given(path, st.one_of(st.none(), path))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from spillover.client.errors import Refused
+from spillover.client.handles import CallHandle, MapHandle
 from spillover.forms.jobs.reading import BadForm, JobForm, is_manifest, read_with_lines, to_doc
 from spillover.forms.jobs.sbatch import Submitter
 from spillover.wire.api import FieldProblem
@@ -90,6 +91,8 @@ def _plain(value: Any) -> Any:
         return f"{value / timedelta(microseconds=1):.0f}us"
     if isinstance(value, os.PathLike):
         return str(value)
+    if isinstance(value, CallHandle | MapHandle):  # in `from` and `after`
+        return value.job
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value

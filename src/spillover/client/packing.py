@@ -9,9 +9,18 @@ from typing import Any
 
 from spillover.client.errors import Refused
 from spillover.forms.jobs.inputs import Unpacked
-from spillover.forms.jobs.matching import Folder, fixed
+from spillover.forms.jobs.matching import Folder, landing
 from spillover.forms.jobs.on_agents import MOST_TEXT
-from spillover.model.files import MOST_FILES, PATH_RULE, clash, is_pattern, wrong_path
+from spillover.model.files import (
+    MOST_FILES,
+    PATH_RULE,
+    WHOLE,
+    clash,
+    is_pattern,
+    pattern_of,
+    tidy,
+    wrong_path,
+)
 from spillover.model.units import format_memory
 from spillover.ports.blobs import digest_of
 from spillover.wire.api import FieldProblem
@@ -188,10 +197,10 @@ def changed(source: Path, error: Refused) -> Refused:
 
 def _files(root: Path, wanted: Unpacked, where: str, problems: _Problems) -> list[tuple[Path, str]]:
     """Return the files of an entry, each with its path where the job runs."""
-    pattern = wanted.path.removesuffix("/")
-    for text in (pattern, ("x" if wanted.to is None else wanted.to).removesuffix("/")):
-        if (wrong := wrong_path(text)) is not None:
-            problems.add(where, f"{text!r} {wrong}; write {PATH_RULE}")
+    pattern = pattern_of(wanted.path)
+    for given, text in ((wanted.path, pattern), (wanted.to, tidy(WHOLE if wanted.to is None else wanted.to))):
+        if text != WHOLE and (wrong := wrong_path(text)) is not None:
+            problems.add(where, f"{given!r} {wrong}; write {PATH_RULE}")
             return []
     before = len(problems.found)
     folder = Folder(root, lambda path, why: problems.add(where, f"{path!r} {why}"))
@@ -204,13 +213,8 @@ def _files(root: Path, wanted: Unpacked, where: str, problems: _Problems) -> lis
     if not paths and len(problems.found) == before:
         what = "matches no file" if is_pattern(pattern) else "does not exist"
         problems.add(where, f"{pattern!r} {what} in {root}")
-    to = wanted.to
-    if to is None:
-        return [(root / path, path) for path in paths]
-    if paths == [pattern] and not to.endswith("/"):
-        return [(root / pattern, to)]
-    base = f"{pattern}/" if (root / pattern).is_dir() else fixed(pattern)
-    return [(root / path, f"{to.removesuffix('/')}/{path.removeprefix(base)}") for path in paths]
+    named = (root / pattern).is_dir()
+    return [(root / path, to) for path, to in landing(paths, pattern, wanted.to, folder=named)]
 
 
 def _look(source: Path) -> tuple[str, int, bool]:
@@ -220,10 +224,14 @@ def _look(source: Path) -> tuple[str, int, bool]:
 
 
 def _entry(entry: Any) -> Unpacked | None:
-    """Return an entry that is not packed yet; None if it is packed, or invalid (the server reports that)."""
+    """Return an entry of files to pack; None if it is packed, names outputs of a job, or is invalid (the server reports that)."""
     if isinstance(entry, str | os.PathLike):
         return Unpacked(os.fspath(entry))
-    if isinstance(entry, Mapping) and "digest" not in entry and isinstance(entry.get("path"), str):
+    if (
+        isinstance(entry, Mapping)
+        and not entry.keys() & {"digest", "from"}
+        and isinstance(entry.get("path"), str)
+    ):
         to = entry.get("as")
         return Unpacked(entry["path"], to) if to is None or isinstance(to, str) else None
     return None

@@ -6,6 +6,8 @@ from typing import Final
 
 from msgspec import Struct
 
+WHOLE: Final = "."
+"""The path of a folder itself, once it is tidy."""
 MOST_FILES: Final = 5_000
 """Limit for the inputs of a job, and for the outputs of a task."""
 MOST_PATH: Final = 1024
@@ -55,6 +57,20 @@ def is_digest(text: str) -> bool:
 def is_pattern(path: str) -> bool:
     """Return whether a path may match several files."""
     return _MAGIC.search(path) is not None
+
+
+def tidy(path: str) -> str:
+    """Return a path or pattern without parts that mean nothing: `./a//b/` is `a/b`, and `./` is `.`."""
+    parts = [part for part in path.split("/") if part not in {"", "."}]
+    if path.startswith("/"):
+        return "/" + "/".join(parts)
+    return "/".join(parts) or (WHOLE if path else "")
+
+
+def pattern_of(path: str) -> str:
+    """Return the tidy path or pattern that somebody means. Who names a folder by `.` means what is in it: `**`."""
+    found = tidy(path)
+    return "**" if found == WHOLE else found
 
 
 def wrong_path(path: str) -> str | None:

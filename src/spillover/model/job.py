@@ -363,6 +363,30 @@ class Environment(Struct, frozen=True):
     """The content of that file; None until the client has read it."""
 
 
+class FromMembers(StrEnum):
+    """Which members of an array a job takes output files from."""
+
+    SAME = "same"
+    """Each member of an array takes those of the member with its own index."""
+    ALL = "all"
+    """All members, into folders by index."""
+
+
+class FromJob(Struct, frozen=True, array_like=True):
+    """Output files of another job that are inputs of this one."""
+
+    job: str
+    """As written before the submission. Afterwards the full id: of a job, of a member, or of an array with `members`."""
+    path: str
+    """Path, folder or pattern among its output files."""
+    to: str = ""
+    """Path where this job runs; with a trailing slash, the folder to put it into. Empty keeps the path."""
+    members: FromMembers | None = None
+    """Before the submission, None leaves it to the kinds of the two jobs. Afterwards, None is no array."""
+    indexes: tuple[Range, ...] = ()
+    """The members of the array, if all are meant; set at the submission."""
+
+
 class JobSpec(Struct, frozen=True):
     """Everything that was submitted for one job or array."""
 
@@ -414,6 +438,13 @@ class JobSpec(Struct, frozen=True):
     """What each of its tasks reads as standard input, from the start in each attempt; None is nothing."""
     terminal: bool = False
     """Whether it runs in a terminal, to which people attach."""
+    taken: tuple[FromJob, ...] = ()
+    """Output files of other jobs. They become `inputs` of each task when it is sent."""
+
+    @property
+    def needs_blobs(self) -> bool:
+        """Whether it needs stored files to run."""
+        return bool(self.taken or self.digests)
 
     @property
     def files(self) -> tuple[File, ...]:

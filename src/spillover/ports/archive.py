@@ -1,6 +1,6 @@
 """The archive of ended jobs, which users and backtests read."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -228,8 +228,8 @@ class Archive(Protocol):
         """Return the number of jobs."""
         ...
 
-    async def forget(self, before: int, epoch: int) -> int:
-        """Delete jobs that ended before a time; return how many."""
+    async def forget(self, before: int, epoch: int, but: Collection[int] = ()) -> int:
+        """Delete jobs that ended before a time, except those with these numbers; return how many."""
         ...
 
 

@@ -25,6 +25,7 @@ from spillover.control.agents.earlier import EarlierValues
 from spillover.control.agents.lease_sender import LeaseSender
 from spillover.control.agents.lease_terms import least_lost_after
 from spillover.control.agents.requests import AgentRequests
+from spillover.control.agents.taken import TakenFiles
 from spillover.control.agents.tickets import Tickets
 from spillover.control.controllers.archiving import Archiving
 from spillover.control.controllers.auditing import Auditing
@@ -34,6 +35,7 @@ from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.controllers.leases import Leases
 from spillover.control.controllers.removed import RemovedClusters
 from spillover.control.controllers.replacing import Replacing
+from spillover.control.controllers.sources import Sources
 from spillover.control.controllers.stealing import Stealing
 from spillover.control.driving.drivers import Drivers
 from spillover.control.live.clock import SystemClock
@@ -121,11 +123,13 @@ class Server:
             prepare_within=config.prepare_within,
             graph_of=self._graph_of,
         )
-        self._files = FileKeeping(self.loop, self._specs, self._blobs, config.retention.jobs)
+        kept = config.retention.jobs
+        self._sources = Sources(self.loop, store.archive, self._specs, self._blobs, kept)
+        self._files = FileKeeping(self.loop, self._specs, self._blobs, kept, self._sources)
         self._archiving = Archiving(self.loop, store.archive, self._files.keep)
-        self._lease_sender = LeaseSender(
-            self.loop, self._hub, self._specs, tickets, EarlierValues(self.loop, store.archive, self._blobs)
-        )
+        earlier = EarlierValues(self.loop, store.archive, self._blobs)
+        taken = TakenFiles(self.loop, store.archive, self._blobs, config.max_inputs)
+        self._lease_sender = LeaseSender(self.loop, self._hub, self._specs, tickets, earlier, taken)
         self._gauge = _gauge_of(config, self._clock)
         drivers = Drivers()
         self._clusters = OpenClusters(
@@ -270,6 +274,7 @@ class Server:
             self._store.archive,
             self._store.audit,
             Retention(kept.jobs, kept.events, kept.audit),
+            self._sources,
         )
         controllers = {
             "runner": self._lease_sender.run,

@@ -5,7 +5,7 @@ A `Shelf` holds the data. Several stores on one shelf act like several servers o
 
 import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Container, Mapping, Sequence
 from itertools import islice
 
 from spillover.model.budget import CostBy
@@ -318,10 +318,11 @@ class MemoryArchive:
         """See Archive."""
         return len(self._shelf.finished)
 
-    async def forget(self, before: int, epoch: int) -> int:
+    async def forget(self, before: int, epoch: int, but: Collection[int] = ()) -> int:
         """See Archive."""
         check_epoch(self._shelf.epoch, epoch)
-        gone = [job.job for job in self._shelf.finished.values() if job.finished < before]
+        finished = self._shelf.finished.values()
+        gone = [job.job for job in finished if job.finished < before and job.number not in but]
         for job in gone:
             del self._shelf.finished[job]
         return len(gone)

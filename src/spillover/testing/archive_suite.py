@@ -302,6 +302,14 @@ class ArchiveSuite:
         assert await store.archive.forget(3_002, 1) == 1
         assert await store.archive.costs("user", None, []) == [Spent("ada", 7, 1)]
 
+    async def test_jobs_whose_files_are_needed_stay_with_their_members(self, store: Store) -> None:
+        """An array and its members share a number."""
+        array, member = a_finished("aaaaaaaaaaaa", 1), a_finished("aaaaaaaaaaaa.7", 1)
+        await store.archive.put([array, member, a_finished("bbbbbbbbbbbb", 2)], 1)
+        assert await store.archive.forget(10 * DAY, 1, {1, 99}) == 1
+        assert set(await store.archive.some([array.job, member.job])) == {array.job, member.job}
+        assert await store.archive.forget(10 * DAY, 1) == 2
+
     async def test_any_number_of_jobs_is_forgotten(self, store: Store) -> None:
         """Even if that takes more than one step."""
         jobs = [a_finished(f"{number:012d}", number, finished=number) for number in range(4_500)]

@@ -161,7 +161,12 @@ class AfterDoc(Struct, frozen=True, forbid_unknown_fields=True):
 class InputDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """Files to copy to where the job runs."""
 
-    path: Annotated[str, Meta(description="A file, folder or pattern, relative to the working directory.")]
+    path: Annotated[
+        str,
+        Meta(
+            description="A file, folder or pattern, relative to the working directory; with `from`, among the outputs of that job."
+        ),
+    ]
     to: Annotated[
         str | None,
         Meta(
@@ -178,6 +183,18 @@ class InputDoc(Struct, frozen=True, forbid_unknown_fields=True):
     executable: Annotated[bool, Meta(description="Whether the file is executable; only with `digest`.")] = (
         False
     )
+    source: Annotated[
+        str | None,
+        Meta(
+            description="Name or id of a job whose outputs these are; it may be in the same file. This job waits for its success."
+        ),
+    ] = field(name="from", default=None)
+    members: Annotated[
+        Literal["same", "all"] | None,
+        Meta(
+            description="Of an array in `from`: `same`: each member of this array takes from the member with its index; `all`: from all members, into folders by index. Default: `same` if this job is an array, else `all`."
+        ),
+    ] = None
 
 
 class StdinDoc(Struct, frozen=True, forbid_unknown_fields=True):

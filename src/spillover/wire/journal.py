@@ -110,6 +110,7 @@ _SPEC_OF_0_4: Final = frozenset(JobSpec.__struct_fields__) - {
     "keep_state",
     "terminal",
     "environment",
+    "taken",
 }
 _SHAPE: Final[list[object]] = msgspec.msgpack.decode(_encoder.encode(Shape(Resources())))
 _TERMS: Final[list[object]] = msgspec.msgpack.decode(_encoder.encode(Terms()))

@@ -8,6 +8,7 @@ from spillover.forms.jobs.inputs import Unpacked
 from spillover.forms.jobs.matching import fixed
 from spillover.forms.jobs.reading import BadForm, JobForm, read_job, read_jobs, to_doc
 from spillover.model.files import MOST_FILES, File
+from spillover.model.job import FromJob, FromMembers
 
 ONE = "0" * 64
 PACKED = {"path": "a", "digest": ONE, "size": 3}
@@ -53,8 +54,6 @@ def test_a_packed_entry_may_have_another_name_there() -> None:
         ("/etc/passwd", "is absolute"),
         ("../x", "leads out of the folder"),
         ("a/../../b", "leads out of the folder"),
-        ("a//b", "has a part without a name"),
-        ("./a", "has a part without a name"),
         ("a\0b", "a NUL character"),
         ("x" * 300, "is too long"),
     ],
@@ -80,6 +79,21 @@ def test_paths_stay_below_the_folder(path: str, said: str) -> None:
         ([PACKED, PACKED], "'a' would be written twice"),
         ([PACKED, PACKED | {"path": "a/b"}], "'a' would be written twice"),
         ([{"as": "x"}], "path: is missing"),
+        ([{"from": "a b", "path": "x"}], "inputs[0].from: 'a b' is not a job name or id"),
+        ([{"from": "prep"}], "path: is missing"),
+        ([{"from": "prep", "path": "../x"}], "'../x' leads out of the folder"),
+        ([{"from": "prep", "path": "x", "as": "/y"}], "'/y' is absolute"),
+        ([{"from": "prep", "path": "*", "as": "y"}], "matches several files; write 'y/' for a folder"),
+        ([{"from": "prep"} | PACKED], "inputs[0].digest: does not go with `from`; remove one of them"),
+        ([{"path": "x", "members": "all"}], "members: is only for outputs of another job; add `from`"),
+        (
+            [{"from": "prep", "path": "x", "members": "same"}],
+            "same is for arrays; write `all`, or add `array`",
+        ),
+        (
+            [{"from": "prep", "path": "x", "members": "all", "as": "y"}],
+            "'y' is one path for all members; write 'y/'",
+        ),
         ([{"path": "x", "to": "y"}], "unknown field"),
         ([3], "must be"),
         ([PACKED | {"size": -1}], "too small"),
@@ -91,6 +105,31 @@ def test_paths_stay_below_the_folder(path: str, said: str) -> None:
 )
 def test_what_is_absurd_is_told(inputs: list[Any], said: str) -> None:
     assert any(said in problem for problem in problems(inputs=inputs))
+
+
+def test_paths_are_tidied() -> None:
+    form = job(inputs=[".", "./a", "b//c/./", {"path": "./d", "as": "./e"}], outputs=["./", "./out/"])
+    assert form.unpacked == (Unpacked("**"), Unpacked("a"), Unpacked("b/c"), Unpacked("d", "./e"))
+    assert form.spec.outputs == ("**", "out")
+
+
+def test_outputs_of_other_jobs_stay_references() -> None:
+    form = job(
+        array="1-3",
+        inputs=[
+            {"from": "prep", "path": "./out.csv", "as": "data.csv"},
+            {"from": "x4kqmzt3b6aw.7", "path": "out/"},
+            {"from": "sweep", "path": "*.csv", "as": "parts/", "members": "all"},
+        ],
+    )
+    assert form.spec.taken == (
+        FromJob("prep", "out.csv", "data.csv"),
+        FromJob("x4kqmzt3b6aw.7", "out"),
+        FromJob("sweep", "*.csv", "parts/", FromMembers.ALL),
+    )
+    assert form.spec.shape.runs == ("command", "files")
+    assert (form.spec.needs_blobs, form.spec.digests) == (True, ())
+    assert read_job(to_doc(form)) == form
 
 
 def test_problems_have_their_lines() -> None:

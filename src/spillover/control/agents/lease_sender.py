@@ -6,13 +6,14 @@ after it has read the spec. If the agent has registered again by then, the lease
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import structlog
 from msgspec.structs import replace
 
 from spillover.control.agents.earlier import EarlierValues, Missing
+from spillover.control.agents.taken import TakenFiles
 from spillover.control.agents.tickets import Tickets
 from spillover.control.live.loop import RETRY, Loop
 from spillover.control.live.specs import Specs
@@ -35,7 +36,7 @@ from spillover.core.events import (
     TokenRevoked,
     Usage,
 )
-from spillover.core.proposals import Outcome, Refusal, Result, unusable
+from spillover.core.proposals import DRIVER, Outcome, Refusal, Result, unusable
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.model.hosts import is_loopback
 from spillover.model.ids import ClusterName, JobId, NodeKey, member_id
@@ -81,6 +82,7 @@ class LeaseSender:
         specs: Specs,
         tickets: Tickets | None = None,
         earlier: EarlierValues | None = None,
+        taken: TakenFiles | None = None,
     ) -> None:
         self._loop = loop
         self._tickets = tickets or Tickets()
@@ -88,6 +90,8 @@ class LeaseSender:
         self._specs = specs
         self._earlier = earlier
         """None if calls cannot refer to earlier ones."""
+        self._taken = taken
+        """None if jobs cannot take files of others."""
         self._incarnations: dict[str, int] = {}
         self._grants: list[_Grant] = []
         self._failed: list[Result] = []
@@ -235,6 +239,7 @@ class LeaseSender:
         """Send leases with their specs to their agents."""
         specs = await self._specs.get([grant.spec for grant in grants])
         missing = await self._fill(specs)
+        taking = await self._take({grant.lease.job: grant.spec for grant in grants}, specs)
         if not self._loop.leads():
             raise self._loop.unavailable()
         starts: dict[tuple[str, int], list[Start]] = {}
@@ -244,8 +249,13 @@ class LeaseSender:
                 self._fail(grant.node, Unsendable(grant.lease, why))
                 self._loop.aside.done(WORK, grant.lease.job)
                 continue
+            full = taking.get(grant.lease.job, specs[grant.spec])
+            if isinstance(full, Missing):
+                self._fail(grant.node, Unsendable(grant.lease, str(full)))
+                self._loop.aside.done(WORK, grant.lease.job)
+                continue
             try:
-                spec, peer = _granted(specs[grant.spec], grant.limit, grant.tasks), self._peer(grant)
+                spec, peer = _granted(full, grant.limit, grant.tasks), self._peer(grant)
             except Exception as error:  # noqa: BLE001 - no error may affect other jobs
                 self._loop.aside.put(WORK, grant.lease.job, error)
                 self._later[grant.lease] = grant
@@ -271,6 +281,19 @@ class LeaseSender:
                         del specs[digest]
         return missing
 
+    async def _take(
+        self, jobs: Mapping[JobId, bytes], specs: Mapping[bytes, JobSpec]
+    ) -> dict[JobId, JobSpec | Missing]:
+        """Return those of these jobs that take files of others, with the files, or with the reason why not."""
+        wanted = {
+            job: specs[digest] for job, digest in jobs.items() if digest in specs and specs[digest].taken
+        }
+        if not wanted:
+            return {}
+        if self._taken is None:
+            return dict.fromkeys(wanted, Missing("this server does not store files"))
+        return await self._taken.filled(wanted)
+
     def _peer(self, grant: _Grant) -> Peer | None:
         """Return the agent from which to fetch the task of a moved lease; None if the server must send it."""
         if grant.source is None:
@@ -288,19 +311,20 @@ class LeaseSender:
         """Return what placed jobs run, for their agent or driver."""
         specs = await self._specs.get([job.spec for job in jobs])
         await self._fill(specs)
-        return [
-            Start(
-                job.lease,
-                _granted(
-                    specs[job.spec], None if job.extra.hold is None else job.extra.hold.limit, len(job.tasks)
-                ),
-                job.phase.cluster,
-                levels=self._levels(job, job.phase.cluster),
-                saved=job.saved(0),
-            )
-            for job in jobs
-            if job.spec in specs and isinstance(job.phase, Placed)
-        ]
+        taking = await self._take({job.id: job.spec for job in jobs}, specs)
+        found: list[Start] = []
+        for job in jobs:
+            if job.spec not in specs or not isinstance(job.phase, Placed):
+                continue
+            full = taking.get(job.id, specs[job.spec])
+            if isinstance(full, Missing):
+                self._fail(DRIVER, Unsendable(job.lease, str(full)))
+                self._news.set()
+                continue
+            limit = None if job.extra.hold is None else job.extra.hold.limit
+            spec, levels = _granted(full, limit, len(job.tasks)), self._levels(job, job.phase.cluster)
+            found.append(Start(job.lease, spec, job.phase.cluster, levels=levels, saved=job.saved(0)))
+        return found
 
     def _levels(self, job: Job, cluster: ClusterName) -> tuple[Level, ...]:
         """Return the levels of a cluster, for a job that names some."""

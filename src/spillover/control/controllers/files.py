@@ -7,6 +7,7 @@ from typing import Final
 
 import structlog
 
+from spillover.control.controllers.sources import Sources
 from spillover.control.live.loop import Loop
 from spillover.control.live.specs import Specs
 from spillover.control.requests.files import Unlisted, files_in
@@ -30,8 +31,12 @@ _SPECS: Final = 1_000
 class FileKeeping:
     """Decides which blobs stay in the store."""
 
-    def __init__(self, loop: Loop, specs: Specs, blobs: Blobs, retention: int) -> None:
+    def __init__(
+        self, loop: Loop, specs: Specs, blobs: Blobs, retention: int, sources: Sources | None = None
+    ) -> None:
         self._loop = loop
+        self._sources = sources
+        """None if jobs cannot take files of others."""
         self._specs = specs
         self._blobs = blobs
         self._retention = retention
@@ -60,9 +65,11 @@ class FileKeeping:
             await asyncio.sleep(SWEEP)
 
     async def sweep(self) -> int:
-        """Delete expired blobs that no job in the state refers to; return how many."""
+        """Delete expired blobs that no job in the state refers to, itself or by a job that it takes files of; return how many."""
         needing = await self._loop.scan(lambda jobs: [job for job in jobs if _has_files(job)])
         digests = await self._needed(needing)
+        if self._sources is not None:
+            digests |= await self._sources.digests()
         if not self._loop.leads():  # a successor may need other blobs, and blobs have no fencing
             raise self._loop.unavailable()
         dropped = await self._blobs.forget(digests, self._loop.now())

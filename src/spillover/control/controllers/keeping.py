@@ -6,6 +6,7 @@ from typing import Final
 import structlog
 from msgspec import Struct
 
+from spillover.control.controllers.sources import Sources
 from spillover.control.live.loop import Loop
 from spillover.control.views.history import last_before
 from spillover.core.pool_proposals import DropMachineCosts
@@ -39,13 +40,21 @@ class Keeping:
     """Writes checkpoints as the state changes, and deletes expired data."""
 
     def __init__(
-        self, loop: Loop, journal: Journal, archive: Archive, audit: Audit, retention: Retention
+        self,
+        loop: Loop,
+        journal: Journal,
+        archive: Archive,
+        audit: Audit,
+        retention: Retention,
+        sources: Sources | None = None,
     ) -> None:
         self._loop = loop
         self._journal = journal
         self._archive = archive
         self._audit = audit
         self._retention = retention
+        self._sources = sources
+        """Jobs that others take files from; None if there are none."""
         self._checkpoint_at = loop.time.monotonic()
         self._swept_at = loop.time.monotonic() - SWEEP
 
@@ -74,7 +83,8 @@ class Keeping:
         now, epoch = self._loop.now(), self._loop.epoch
         if self._loop.state.spends:
             await self._loop.propose(DropMachineCosts(now - self._retention.jobs))
-        jobs = await self._archive.forget(now - self._retention.jobs, epoch)
+        taken = () if self._sources is None else await self._sources.numbers()
+        jobs = await self._archive.forget(now - self._retention.jobs, epoch, taken)
         audit = await self._audit.forget(now - self._retention.audit, epoch)
         old = await last_before(self._journal, now - self._retention.events, self._loop.gate.durable)
         # What people did stays in the journal until it is in the audit.

@@ -51,7 +51,8 @@ class Rerunning:
         forms: list[JobForm] = []
         for at, spec in enumerate(specs):
             after = tuple([ref async for ref in self._after(spec, names)])
-            form = JobForm(structs.replace(spec, after=()), after)
+            taken = tuple([structs.replace(each, job=_again(each.job, names)) for each in spec.taken])
+            form = JobForm(structs.replace(spec, after=(), taken=taken), after)
             forms.append(_changed(form, asked.changes, at, failed=asked.failed))
         if self._files is not None:
             await self._check_files(forms)
@@ -135,6 +136,12 @@ class Rerunning:
         ]
         if problems:
             raise CommandError(ErrorKind.CONFLICT, problems[0].message, problems)
+
+
+def _again(job: str, names: dict[str, str]) -> str:
+    """Return the job of the same request that runs a job again, or its member; the job itself if there is none."""
+    array, dot, index = job.partition(".")
+    return f"{names[array]}{dot}{index}" if array in names else job
 
 
 def _told(lost: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Turns job forms into proposals: draws ids, resolves names in `after`, and looks up keys in the archive."""
+"""Turns job forms into proposals: draws ids, resolves names in `after` and `from`, and looks up keys in the archive."""
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +13,7 @@ from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge
 from spillover.control.requests.lookup import Lookup, PendingMember
 from spillover.control.requests.starts import after, steps_for, time_for
+from spillover.control.requests.taking import Named, Taking
 from spillover.control.requests.whatif import on_snapshot
 from spillover.core.deciders.submissions import key_taken
 from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, Submit, Submitted
@@ -51,8 +52,8 @@ class _Earlier(NamedTuple):
 
     archived_count: int | None
     """How many jobs had been archived when the state was read; None if no job has a key."""
-    live: frozenset[ProjectKey]
-    """Projects and keys of jobs in the state."""
+    live: Mapping[ProjectKey, JobId]
+    """Jobs in the state."""
     archived: Mapping[ProjectKey, Finished]
     """Jobs in the archive."""
 
@@ -62,11 +63,15 @@ class _Earlier(NamedTuple):
 
     def is_live(self, form: JobForm) -> bool:
         """Return whether a live job has the key of a form."""
-        return form.key is not None and (form.spec.project, form.key) in self.live
+        return self.live_of(form) is not None
+
+    def live_of(self, form: JobForm) -> JobId | None:
+        """Return the live job under the key of a form."""
+        return None if form.key is None else self.live.get((form.spec.project, form.key))
 
 
 class _Draft(NamedTuple):
-    """A job of a submission, before the names in its `after` are resolved."""
+    """A job of a submission, before the names in its `after` and `from` are resolved."""
 
     at: int
     """Its position in the submission."""
@@ -218,7 +223,7 @@ class Submitting:
         """Return the proposal, and by position the ids of jobs that the archive has under their keys."""
         earlier = await self._earlier(forms)
         known: dict[int, str] = {}
-        names: dict[str, list[Dependency]] = {}
+        names: dict[str, list[Named]] = {}
         drafts: list[_Draft] = []
         problems: list[FieldProblem] = []
         for at, form in enumerate(forms):
@@ -227,29 +232,33 @@ class Submitting:
             problems += self._time_problems(draft, earlier)
             if row is None:
                 drafts.append(draft)
-                same = Dependency(draft.job)
+                same = Dependency(earlier.live_of(form) or draft.job)
             else:
                 known[at] = _same(row, form, draft.signature)
                 same = Dependency(row.job, On.SUCCESS, row.state == "SUCCEEDED")
-            names.setdefault(form.spec.name, []).append(same)
-        new = [await self._new_job(draft, names, problems) for draft in drafts]
-        if problems:
-            raise CommandError(ErrorKind.INVALID, problems[0].message, problems)
-        for draft in drafts:
+            names.setdefault(form.spec.name, []).append(Named(same, form.spec.array))
+        new: list[NewJob] = []
+        for drafted in drafts:
+            draft, after = await self._resolved(drafted, names, problems)
+            form = draft.form
+            named = says_what(draft.spec.name, draft.spec.work)
+            new.append(NewJob(draft.job, draft.spec, draft.digest, after, form.key, draft.signature, named))
             blobs[draft.digest] = draft.body
             self._specs.keep(draft.digest, draft.spec, len(draft.body))
+        if problems:
+            raise CommandError(ErrorKind.INVALID, problems[0].message, problems)
         return Submit(tuple(new), user, earlier.archived_count), known
 
     async def _earlier(self, forms: Sequence[JobForm]) -> "_Earlier":
         """Look up the keys of a submission: which of them are taken by a live job, and which by an archived one."""
         keys = [(form.spec.project, form.key) for form in forms if form.key is not None]
         if not keys:
-            return _Earlier(None, frozenset(), {})
+            return _Earlier(None, {}, {})
         state = (await self._loop.read()).state
         # Read this count before the archive. By it the engine notices a job under one of the keys that is archived
         # meanwhile, and refuses the proposal as stale.
         archived_count = state.facts.archived
-        live = frozenset(each for each in keys if state.keys.find(*each) is not None)
+        live = {each: job for each in keys if (job := state.keys.find(*each)) is not None}
         return _Earlier(archived_count, live, await self._archive.keyed(keys))
 
     def _draft(self, at: int, form: JobForm, job: JobId) -> "_Draft":
@@ -278,10 +287,10 @@ class Submitting:
             message = f"{spec.name}: its deadline {until} has passed (the server's time is {here}); write a later one"
             yield FieldProblem(f"jobs[{draft.at}].spec.deadline", message)
 
-    async def _new_job(
-        self, draft: "_Draft", names: dict[str, list[Dependency]], problems: list[FieldProblem]
-    ) -> NewJob:
-        """Resolve the jobs in `after`; append those that cannot be waited for to the problems."""
+    async def _resolved(
+        self, draft: "_Draft", names: dict[str, list[Named]], problems: list[FieldProblem]
+    ) -> tuple["_Draft", tuple[Dependency, ...]]:
+        """Resolve the jobs in `after` and `from`; append those that cannot be waited for to the problems."""
         form = draft.form
         after: list[Dependency] = []
         for place, wanted in enumerate(form.after):
@@ -290,8 +299,14 @@ class Submitting:
             except CommandError as error:
                 message = f"{form.spec.name}: {error.message}"
                 problems.append(FieldProblem(f"jobs[{draft.at}].spec.after[{place}].job", message))
-        named = says_what(draft.spec.name, draft.spec.work)
-        return NewJob(draft.job, draft.spec, draft.digest, tuple(after), form.key, draft.signature, named)
+        if not draft.spec.taken:
+            return draft, tuple(after)
+        found = await Taking(self._lookup, self._specs).resolved(draft.spec, names)
+        where = f"jobs[{draft.at}].spec.inputs"
+        problems += [FieldProblem(where, f"{form.spec.name}: {told}") for told in found.problems]
+        spec = structs.replace(draft.spec, taken=tuple(found.taken))
+        digest, body = encode_spec(spec)
+        return draft._replace(spec=spec, digest=digest, body=body), found.after(after)
 
     def _completed(self, spec: JobSpec) -> JobSpec:
         """Return a spec with this server's defaults."""
@@ -300,13 +315,13 @@ class Submitting:
             return spec
         return structs.replace(spec, terms=structs.replace(spec.terms, lost_after=self._lost_after))
 
-    async def _dependency(self, ref: str, names: dict[str, list[Dependency]], on: On) -> Dependency:
+    async def _dependency(self, ref: str, names: dict[str, list[Named]], on: On) -> Dependency:
         """Return the job that an `after` refers to: in the same submission first, then any job."""
         same = names.get(ref, [])
         if len(same) > 1:
             raise CommandError(ErrorKind.AMBIGUOUS, f"{ref!r} names {len(same)} jobs of this submission")
         if same:
-            return structs.replace(same[0], on=on)
+            return structs.replace(same[0].job, on=on)
         found = await self._lookup.find(ref)
         if isinstance(found, Finished):
             return Dependency(found.job, on, found.state == "SUCCEEDED")

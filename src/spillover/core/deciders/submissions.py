@@ -11,7 +11,7 @@ from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, R
 from spillover.core.state import State
 from spillover.core.transitions import TERMINAL
 from spillover.model import ranges
-from spillover.model.ids import JobId
+from spillover.model.ids import JobId, split_member
 from spillover.model.job import After, On
 from spillover.model.reasons import Reason
 from spillover.model.units import format_duration, so_many
@@ -215,6 +215,8 @@ def _resolve(
 ) -> list[Dependency] | Refusal:
     """Return the dependencies of a job, each once and with its end; of two entries, success is the stricter."""
     found: dict[JobId, Dependency] = {}
+    if any(_job_of(each.job) in there for each in new.spec.taken):
+        return Refusal(RefusalKind.STALE, "a job under its key was submitted in the meantime; try again")
     for each in new.after:
         job = there.get(each.job, each.job)
         if job == new.job:
@@ -234,6 +236,12 @@ def _resolve(
             on = found[job].on
         found[job] = Dependency(job, on, succeeded)
     return list(found.values())
+
+
+def _job_of(ref: str) -> JobId:
+    """Return a job, or the array of a member."""
+    member = split_member(JobId(ref))
+    return JobId(ref) if member is None else member[0]
 
 
 def _alone(state: State, new: NewJob, proposal: Submit) -> NewJob:
@@ -309,7 +317,7 @@ def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[Afte
         new.key,
         new.body,
         None if found is None else found[0],
-        bool(spec.digests),
+        spec.needs_blobs,
         spec.hold,
         spec.throttle,
         None if found is None else found[1],

@@ -10,11 +10,11 @@ same files again. Sockets, pipes and the like are ignored.
 import fnmatch
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from spillover.model.files import MOST_PATH, is_pattern, wrong_path
+from spillover.model.files import MOST_PATH, WHOLE, is_pattern, tidy, wrong_path
 
 _ANY: Final = "**"
 MOST_DEPTH: Final = 200
@@ -32,7 +32,7 @@ class Folder:
         """Visited folders, each with the length of the remaining pattern."""
 
     def files(self, pattern: str) -> Iterator[str]:
-        """Yield the paths of all matching files, each once, in order."""
+        """Yield the paths of all files that a tidy path or pattern means, each once, in order."""
         seen: set[str] = set()
         self._looked.clear()
         for path in self._match("", pattern.split("/"), (self._root,)):
@@ -123,6 +123,49 @@ def _like(name: str, part: str) -> bool:
     if name.startswith(".") and not part.startswith("."):
         return False
     return re.fullmatch(fnmatch.translate(part), name) is not None
+
+
+def among(paths: Iterable[str], pattern: str) -> list[str]:
+    """Return those paths of files that a tidy path or pattern means, as `Folder` finds files in a folder."""
+    if not is_pattern(pattern):
+        return [path for path in paths if path == pattern or path.startswith(f"{pattern}/")]
+    parts = pattern.split("/")
+    return [path for path in paths if _means(parts, path.split("/"))]
+
+
+def _means(parts: Sequence[str], names: Sequence[str]) -> bool:
+    """Return whether a pattern means a file, or a folder around it. Takes the product of both lengths at most."""
+    count = len(names)
+    shown = [True] * (count + 1)
+    """Whether no name from here on is hidden."""
+    for at in reversed(range(count)):
+        shown[at] = shown[at + 1] and not names[at].startswith(".")
+    rest: list[bool] = []
+    """For each position in the names, whether the rest of the pattern means what follows."""
+    for place, part in reversed(list(enumerate(parts))):
+        last, here = place == len(parts) - 1, [False] * (count + 1)
+        for at in reversed(range(count + 1)):
+            if part == _ANY:
+                within = at < count and not names[at].startswith(".") and here[at + 1]
+                here[at] = at < count and shown[at] if last else rest[at] or within
+            elif at < count and (_like(names[at], part) if is_pattern(part) else names[at] == part):
+                here[at] = at == count - 1 or not is_pattern(part) or shown[at + 1] if last else rest[at + 1]
+        rest = here
+    return rest[0]
+
+
+def landing(paths: Sequence[str], pattern: str, to: str | None, *, folder: bool) -> list[tuple[str, str]]:
+    """Return each path that a tidy path or pattern found, with its path where the job runs.
+
+    `to` is that path, or with a trailing slash a folder; None keeps the path. `folder` says whether the pattern is one.
+    """
+    if to is None:
+        return [(path, path) for path in paths]
+    into = tidy(to)
+    if list(paths) == [pattern] and into != WHOLE and not to.endswith("/"):
+        return [(pattern, into)]
+    base = f"{pattern}/" if folder else fixed(pattern)
+    return [(path, tidy(f"{into}/{path.removeprefix(base)}")) for path in paths]
 
 
 def fixed(pattern: str) -> str:

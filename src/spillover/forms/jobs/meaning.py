@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spillover.forms.jobs.arrays import ArrayError, parse_throttled
 from spillover.forms.jobs.groups import Grouped, read_groups, read_resources, read_tasks
-from spillover.forms.jobs.inputs import Unpacked, read_files, read_stdin
+from spillover.forms.jobs.inputs import Files, Unpacked, read_files, read_stdin
 from spillover.forms.jobs.on_agents import read_on_agents
 from spillover.forms.jobs.where import constrained, located
 from spillover.forms.jobs.work import check_env, check_text, work_of
@@ -73,6 +73,7 @@ _DEFAULT_RULES: Final = (_DEFAULT_TERMS.on_task_failure, _DEFAULT_TERMS.on_task_
 _ANYWHERE: Final = (None,) * 5
 _SYSTEM: Final = ("/bin/", "/sbin/", "/usr/")
 """Where programs of the system are, beside scripts of one's own elsewhere."""
+_NO_FILES: Final = Files()
 _encoder: Final = msgpack.Encoder()
 
 
@@ -132,7 +133,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         check_env(doc.env, found)
     if doc.workdir is not None:
         check_text(doc.workdir, ("spec", "workdir"), found)
-    files, unpacked, outputs = read_files(doc, found) if doc.inputs or doc.outputs else ((), (), ())
+    files = read_files(doc, found) if doc.inputs or doc.outputs else _NO_FILES
     array, throttle = _array(doc.array, shape, found)
     shape = _with_streams(doc, shape, found)
     own, shape = read_on_agents(doc, shape, terms, found)
@@ -141,7 +142,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
     if doc.key is not None and not doc.key.isprintable():
         found.add(("spec", "key"), "contains characters that cannot be printed")
     groups = () if grouped is None else grouped.works
-    if work is None or len(found.found) > before or not _fits(work, doc.env, files, groups, found):
+    if work is None or len(found.found) > before or not _fits(work, doc.env, files.packed, groups, found):
         return None
     spec = JobSpec(
         work=work,
@@ -158,8 +159,8 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         not_before=not_before,
         array=array,
         after=tuple(f"{one.ref} {one.on}" for one in after),
-        inputs=files,
-        outputs=outputs,
+        inputs=files.packed,
+        outputs=files.outputs,
         groups=groups,
         hold=doc.hold,
         throttle=throttle,
@@ -173,8 +174,9 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         keep_state=own.keep_state,
         terminal=doc.terminal,
         environment=own.environment,
+        taken=files.taken,
     )
-    return JobForm(spec, after, doc.key, unpacked, stdin=unread)
+    return JobForm(spec, after, doc.key, files.unpacked, stdin=unread)
 
 
 def default_name(work: Work | None) -> str:
@@ -415,6 +417,11 @@ def _check_labels(labels: dict[str, str], found: Findings) -> None:
             )
 
 
+def size_of(work: Work, env: dict[str, str], files: tuple[File, ...], groups: tuple[GroupWork, ...]) -> int:
+    """Return how many bytes of a job are sent with every task."""
+    return len(_encoder.encode((groups or work, env, files) if files else (groups or work, env)))
+
+
 def _fits(
     work: Work,
     env: dict[str, str],
@@ -423,7 +430,7 @@ def _fits(
     found: Findings,
 ) -> bool:
     """Return whether a job is small enough to send; add a problem if not."""
-    size = len(_encoder.encode((groups or work, env, files) if files else (groups or work, env)))
+    size = size_of(work, env, files, groups)
     if size > MOST_JOB:
         tenths = -(-size * 10 // MOST_JOB)  # round up, so that a job that is too large never shows as 1.0 MiB
         found.add(

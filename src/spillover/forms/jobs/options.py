@@ -231,7 +231,7 @@ OPTIONS: Final = (
         "--input",
         ("spec", "inputs"),
         "PATH[:AS]",
-        "file, folder or pattern to copy to where the job runs; repeatable",
+        "file, folder or pattern to copy to where the job runs; from:JOB:PATH[:AS] of the outputs of a job; repeatable",
         OptionKind.LIST,
     ),
     Option(
@@ -274,6 +274,8 @@ OPTIONS: Final = (
 )
 
 BY_FLAG: Final[Mapping[str, Option]] = {option.flag: option for option in OPTIONS}
+_FROM: Final = "from:"
+"""Begins an input that is an output of another job. Of a file with such a name, write `./from:x`."""
 _BY_PATH = {".".join(option.path): option.flag for option in OPTIONS}
 
 
@@ -369,8 +371,17 @@ def _after(word: str) -> dict[str, str]:
 
 
 def _input(word: str) -> str | dict[str, str]:
-    """Parse an input, with its destination if there is one."""
+    """Parse an input, of a job if it says so, with its destination if there is one."""
+    job = ""
+    if word.startswith(_FROM):
+        job, colon, word = word.removeprefix(_FROM).partition(":")
+        if not colon or not word:
+            raise ValueError(
+                f"{shown(_FROM + job)} names no files; write {_FROM}JOB:PATH or {_FROM}JOB:PATH:AS"
+            )
     path, colon, to = word.partition(":")
+    if job:
+        return {"from": job, "path": path} | ({"as": to} if colon else {})
     return {"path": path, "as": to} if colon else path
 
 

@@ -17,6 +17,7 @@ from spillover.model.job import (
     Burst,
     Container,
     Environment,
+    FromJob,
     JobSpec,
     OnFailure,
     OnTaskFailure,
@@ -45,7 +46,8 @@ def to_doc(job: JobForm | JobSpec) -> dict[str, Any]:
     body = (_groups(spec) if spec.groups else _work(spec.work)) | _surroundings(spec) | _terms(spec.terms)
     if key is not None:
         body["key"] = key
-    if inputs := [*(_packed(file) for file in spec.inputs), *(_unpacked(each) for each in unpacked)]:
+    files = (*map(_packed, spec.inputs), *map(_unpacked, unpacked), *map(_taken, spec.taken))
+    if inputs := list(files):
         body["inputs"] = inputs
     if spec.outputs:
         body["outputs"] = list(spec.outputs)
@@ -130,6 +132,14 @@ def _packed(file: File) -> dict[str, Any]:
 def _unpacked(entry: Unpacked) -> dict[str, Any] | str:
     """Return an input as the user wrote it."""
     return entry.path if entry.to is None else {"path": entry.path, "as": entry.to}
+
+
+def _taken(entry: FromJob) -> dict[str, Any]:
+    """Return an input that names outputs of another job."""
+    written = {"from": entry.job, "path": entry.path}
+    if entry.to:
+        written["as"] = entry.to
+    return written if entry.members is None else written | {"members": str(entry.members)}
 
 
 def _environment(asked: Environment) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Stores ended jobs in PostgreSQL."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from spillover.model.budget import CostBy, UsageBy
@@ -137,20 +137,22 @@ class PostgresqlArchive:
         async with self._database.read() as connection:
             return int(await connection.fetchval("SELECT count(*) FROM archive"))
 
-    async def forget(self, before: int, epoch: int) -> int:
+    async def forget(self, before: int, epoch: int, but: Collection[int] = ()) -> int:
         """See Archive."""
         gone = 0
-        while some := await self._forget_some(before, epoch):
+        while some := await self._forget_some(before, epoch, list(but)):
             gone += some
         return gone
 
-    async def _forget_some(self, before: int, epoch: int) -> int:
+    async def _forget_some(self, before: int, epoch: int, but: Sequence[int]) -> int:
         async with self._database.write() as connection:
             await fence(connection, epoch)
             gone = await connection.fetch(
-                "DELETE FROM archive WHERE job IN (SELECT job FROM archive WHERE finished < $1 LIMIT $2) RETURNING job",
+                "DELETE FROM archive WHERE job IN (SELECT job FROM archive WHERE finished < $1 "
+                "AND number != ALL($3::bigint[]) LIMIT $2) RETURNING job",
                 before,
                 STEP_ROWS,
+                but,
             )
             await connection.execute(_FORGET_COSTS, [job for (job,) in gone])
             await connection.execute(_FORGET_USAGE, [job for (job,) in gone])

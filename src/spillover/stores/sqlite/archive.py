@@ -1,6 +1,6 @@
 """Stores ended jobs in SQLite."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import apsw
@@ -137,15 +137,17 @@ class SqliteArchive:
         """See Archive."""
         return await self._database.read(lambda connection: one(connection, "SELECT count(*) FROM archive"))
 
-    async def forget(self, before: int, epoch: int) -> int:
+    async def forget(self, before: int, epoch: int, but: Collection[int] = ()) -> int:
         """See Archive."""
+        kept = msgspec.json.encode(list(but)).decode()
 
         def work(connection: apsw.Connection) -> int:
             with transaction(connection):
                 fence(connection, epoch)
                 gone = connection.execute(
-                    "DELETE FROM archive WHERE rowid IN (SELECT rowid FROM archive WHERE finished < ? LIMIT ?) RETURNING job",
-                    (before, STEP_ROWS),
+                    "DELETE FROM archive WHERE rowid IN (SELECT rowid FROM archive WHERE finished < ? "
+                    "AND number NOT IN (SELECT value FROM json_each(?)) LIMIT ?) RETURNING job",
+                    (before, kept, STEP_ROWS),
                 ).fetchall()
                 connection.executemany("DELETE FROM costs WHERE job = ?", gone)
                 connection.executemany("DELETE FROM usage WHERE job = ?", gone)
