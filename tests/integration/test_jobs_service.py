@@ -30,8 +30,9 @@ from spillover.core.proposals import (
 from spillover.core.records.jobs import Placed, Running
 from spillover.model import inside as machine
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
+from spillover.model.files import File
 from spillover.model.ids import ClusterName, JobId, NodeName
-from spillover.model.job import Argv, GroupWork, Shell
+from spillover.model.job import Argv, FromJob, GroupWork, Shell
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
@@ -266,6 +267,27 @@ async def test_a_typed_job_may_want_a_signal_before_its_walltime(program: Progra
     stored = program.control.loop.state.jobs[JobId(found)]
     spec = (await program.control.specs.get([stored.spec]))[stored.spec]
     assert (spec.signal, spec.signal_before) == ("TERM", 60 * SECOND)
+
+
+async def test_a_typed_job_may_have_files_and_take_those_of_others(program: Program) -> None:
+    inputs = [
+        pb.Input(path="out.csv", from_job="prep", to="data.csv"),
+        pb.Input(path="*.csv", from_job="prep", to="parts/"),
+        pb.Input(path="empty", digest="0" * 64, executable=True),
+    ]
+    prep, found = await program.submit(job("prep", outputs=["**"]), job("train", inputs=inputs))
+    stored = program.control.loop.state.jobs[JobId(found)]
+    spec = (await program.control.specs.get([stored.spec]))[stored.spec]
+    assert spec.taken == (FromJob(prep, "out.csv", "data.csv"), FromJob(prep, "*.csv", "parts/"))
+    assert spec.inputs == (File("empty", "0" * 64, 0, executable=True),)
+    assert [each.job for each in stored.extra.after] == [prep]
+    bad = (
+        job(inputs=[pb.Input(path="x", from_job="prep", members="some")]),
+        job(inputs=[pb.Input(path="x", from_job="none")]),
+    )
+    for each, said in zip(bad, ["spec.inputs[0].members", "there is no job 'none'"], strict=True):
+        code, message, _ = await refused(program.submit(each))
+        assert (code, said in message) == (grpc.StatusCode.INVALID_ARGUMENT, True), message
 
 
 async def test_a_typed_gang_of_elastic_size_takes_what_fits(program: Program) -> None:

@@ -2,12 +2,14 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from spillover.client.documents import documents
 from spillover.client.errors import Refused
+from spillover.client.gathering import Gathering
+from spillover.client.handles import Call
 from spillover.forms.jobs.reading import read_job
 
 DOC: dict[str, Any] = {"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "true"}}
@@ -44,6 +46,13 @@ def test_fields_become_a_document(here: Path) -> None:
         },
     }
     assert read_job(doc).spec.terms.walltime == 60 * 10**9
+
+
+def test_calls_stand_for_their_jobs() -> None:
+    call = Call[int](cast("Any", None), Gathering("aaaaaaaaaaaa", 3), 2)
+    (doc,) = documents(None, {"run": "true", "inputs": [{"from": call, "path": "x"}], "after": [call]})
+    assert doc["spec"]["inputs"] == [{"from": "aaaaaaaaaaaa.2", "path": "x"}]
+    assert doc["spec"]["after"] == ["aaaaaaaaaaaa.2"]
 
 
 def test_documents_run_where_they_were_submitted_and_are_not_changed(here: Path) -> None:

@@ -55,6 +55,8 @@ def _document(job: pb.Job) -> dict[str, Any]:
         "walltime": _span(job.walltime) if job.HasField("walltime") else None,
         "environment": {"name": job.environment} if job.environment else None,
         "keep_state": job.keep_state,
+        "inputs": [_input(each) for each in job.inputs],
+        "outputs": list(job.outputs),
         "signal": job.signal,
         "signal_before": _span(job.signal_before) if job.HasField("signal_before") else None,
         "estimate": _span(job.estimate) if job.HasField("estimate") else None,
@@ -98,6 +100,13 @@ def _group(group: pb.Group) -> dict[str, Any]:
             "gpu_link": group.gpu_link,
         }
     )
+
+
+def _input(given: pb.Input) -> dict[str, Any]:
+    """Convert an input; an uploaded file always has its size, which may be 0."""
+    uploaded = {"digest": given.digest, "size": given.size, "executable": given.executable}
+    other = {"as": given.to, "from": given.from_job, "members": given.members}
+    return {"path": given.path} | _given(other) | (uploaded if given.digest else {})
 
 
 def _resources(asked: pb.Resources) -> dict[str, Any]:
