@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from spillover.client.calling import CallOptions
 from tests.support.processes import ServerProcess
 
 CHAIN = """
@@ -64,7 +65,7 @@ def test_options_name_outputs_of_a_job_and_a_missing_one_ends_the_job_by_name(se
 
 def test_a_chained_array_passes_files_member_to_member_and_a_job_collects_them(server: ServerProcess) -> None:
     with server.client() as client:
-        (first,) = client.submit(name="first", run="echo $SPILL_ARRAY_INDEX > n", outputs=["n"], array="1-12")
+        client.submit(name="first", run="echo $SPILL_ARRAY_INDEX > n", outputs=["n"], array="1-12")
         (second,) = client.submit(
             name="second",
             run="echo $(( $(cat in/n) * 10 )) > tens",
@@ -95,7 +96,7 @@ def test_calls_take_files_of_jobs_and_jobs_those_of_calls(server: ServerProcess)
             Path("doubled").write_text(f"{number}\n")
             return number
 
-        options = {"inputs": [{"from": prep, "path": "n", "as": "in/"}], "outputs": ["doubled"]}
+        options: CallOptions = {"inputs": [{"from": prep, "path": "n", "as": "in/"}], "outputs": ["doubled"]}
         call = client.call(double, options=options)
         (last,) = client.submit(run="cat doubled", inputs=[{"from": call, "path": "doubled"}])
         assert call.result(60) == 40

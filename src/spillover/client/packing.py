@@ -5,9 +5,10 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from spillover.client.errors import Refused
+from spillover.client.leaving_out import LeftOut
 from spillover.forms.jobs.inputs import Unpacked
 from spillover.forms.jobs.matching import Folder, landing
 from spillover.forms.jobs.on_agents import MOST_TEXT
@@ -26,6 +27,16 @@ from spillover.ports.blobs import digest_of
 from spillover.wire.api import FieldProblem
 
 
+class InputSizes(NamedTuple):
+    """How much there is to upload."""
+
+    files: int
+    size: int
+    """Bytes of all files."""
+    missing: int
+    """Bytes that the server does not have yet."""
+
+
 @dataclass(slots=True)
 class Packed:
     """Documents whose inputs have digests, and the files with these digests."""
@@ -34,6 +45,12 @@ class Packed:
     sources: dict[str, Path] = field(default_factory=dict)
     """A file for each digest."""
     sizes: dict[str, int] = field(default_factory=dict)
+    files: dict[Path, int] = field(default_factory=dict)
+    """The size of each file that was read."""
+
+    def told(self, unsent: Iterable[str]) -> InputSizes:
+        """Return the sizes to tell, if the server lacks these files."""
+        return InputSizes(len(self.files), sum(self.files.values()), self.bytes_of(unsent))
 
     def bytes_of(self, digests: Iterable[str]) -> int:
         """Return the total size of some of the files."""
@@ -116,6 +133,7 @@ def _inputs(
                 continue
             seen[source] = digest, size, executable
             packed.sources[digest], packed.sizes[digest] = source, size
+            packed.files[source] = size
             total += size
             entry = {"path": to, "digest": digest, "size": size}
             entries.append(entry | {"executable": True} if executable else entry)
@@ -183,6 +201,7 @@ def _stdin(
         told = f"{source} has {format_memory(size)}; the maximum is {format_memory(most)} (files.max_inputs of the server)"
         problems.add(where, told)
     packed.sources[digest], packed.sizes[digest] = source, size
+    packed.files[source] = size
     return {"path": source.name, "digest": digest, "size": size}
 
 
@@ -203,7 +222,8 @@ def _files(root: Path, wanted: Unpacked, where: str, problems: _Problems) -> lis
             problems.add(where, f"{given!r} {wrong}; write {PATH_RULE}")
             return []
     before = len(problems.found)
-    folder = Folder(root, lambda path, why: problems.add(where, f"{path!r} {why}"))
+    left_out = LeftOut(root)
+    folder = Folder(root, lambda path, why: problems.add(where, f"{path!r} {why}"), left_out)
     paths = []
     for path in folder.files(pattern):
         paths.append(path)
@@ -211,8 +231,10 @@ def _files(root: Path, wanted: Unpacked, where: str, problems: _Problems) -> lis
             problems.add(where, f"{pattern!r} matches more than {MOST_FILES:,} files; pack them into one")
             return []
     if not paths and len(problems.found) == before:
-        what = "matches no file" if is_pattern(pattern) else "does not exist"
-        problems.add(where, f"{pattern!r} {what} in {root}")
+        what = f"{'matches no file' if is_pattern(pattern) else 'does not exist'} in {root}"
+        if left_out.count:
+            what = f"has only files in {root} that .gitignore or .spillignore leave out; name a file, or change these"
+        problems.add(where, f"{wanted.path!r} {what}")
     named = (root / pattern).is_dir()
     return [(root / path, to) for path, to in landing(paths, pattern, wanted.to, folder=named)]
 

@@ -1,6 +1,6 @@
 """Transfers files to and from the server, without I/O. Files that the receiver already has are not sent."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from spillover.client.blobs import Blob, Landing, Moving, Progress, Upload, batc
 from spillover.client.errors import Refused
 from spillover.client.fetching import landed, plan
 from spillover.client.flows import ReadingFlow
-from spillover.client.packing import changed, needs_packing, pack
+from spillover.client.packing import InputSizes, changed, needs_packing, pack
 from spillover.client.steps import Flow, Work
 from spillover.ports.blobs import Source, digest_of
 from spillover.wire import endpoints
@@ -39,13 +39,19 @@ def save_blob(digest: str, path: Path, progress: Progress | None) -> Flow[None]:
         yield from ReadingFlow(Blob(digest), file.write)
 
 
-def send_inputs(docs: list[dict[str, Any]], progress: Moving | None) -> Flow[list[dict[str, Any]]]:
-    """Upload missing inputs; return the documents with their digests."""
+def send_inputs(
+    docs: list[dict[str, Any]],
+    progress: Moving | None = None,
+    sizes: Callable[[InputSizes], object] | None = None,
+) -> Flow[list[dict[str, Any]]]:
+    """Upload missing inputs, after telling their sizes; return the documents with their digests."""
     if not any(map(needs_packing, docs)):
         return docs
     most = (yield from ask(endpoints.SERVER)).max_inputs
     packed = yield from Work(lambda: pack(docs, most))
     unsent = yield from missing(packed.sources)
+    if sizes is not None and packed.files:
+        sizes(packed.told(unsent))
     told = moving(packed.bytes_of(unsent), progress) if unsent else None
     for digest in unsent:
         try:

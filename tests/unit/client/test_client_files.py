@@ -9,7 +9,7 @@ import pytest
 from spillover.client.blobs import Landing
 from spillover.client.errors import Refused
 from spillover.client.fetching import landed, plan
-from spillover.client.packing import needs_packing, pack
+from spillover.client.packing import InputSizes, needs_packing, pack
 from spillover.model.files import MOST_FILES
 from spillover.ports.blobs import digest_of
 from spillover.wire.api import FilesView, FileView
@@ -56,6 +56,69 @@ def packed(work: Path, *inputs: Any) -> list[str]:
 )
 def test_what_an_entry_means(work: Path, given: Any, there: list[str]) -> None:
     assert packed(work, given) == there
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A working directory within a repository."""
+    root = tmp_path / "project" / "part"
+    files = {
+        "../.git/HEAD": "",
+        "../.gitignore": "*.pyc\nbuild/\n/part/data/\n",
+        ".spillignore": "notes/\n!keep.pyc\n",
+        "src/.gitignore": "local.py\n!x.pyc\n",
+        **dict.fromkeys(("a.py", "a.pyc", "keep.pyc", ".env", "sub/.git", "sub/b.py"), ""),
+        **dict.fromkeys(
+            ("build/out", "data/big.csv", "notes/x", "src/m.py", "src/x.pyc", "src/local.py"), ""
+        ),
+        **dict.fromkeys(("src/.hidden", "src/build/deep", "src/data/small.csv"), ""),
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("given", "there"),
+    [
+        (".", ["a.py", "keep.pyc", "src/data/small.csv", "src/m.py", "src/x.pyc", "sub/b.py"]),
+        ("**", ["a.py", "keep.pyc", "src/data/small.csv", "src/m.py", "src/x.pyc", "sub/b.py"]),
+        ("*", ["a.py", "a.pyc", "keep.pyc", "src/data/small.csv", "src/m.py", "src/x.pyc", "sub/b.py"]),
+        ("./src", ["src/.gitignore", "src/.hidden", "src/data/small.csv", "src/m.py", "src/x.pyc"]),
+        ("data", ["data/big.csv"]),
+        ("data/*.csv", ["data/big.csv"]),
+        ("build", ["build/out"]),
+        ("sub", ["sub/b.py"]),
+        ("sub/.git", ["sub/.git"]),
+        ("a.pyc", ["a.pyc"]),
+        ("notes/x", ["notes/x"]),
+        (".env", [".env"]),
+        ("*.pyc", ["a.pyc", "keep.pyc"]),
+        ("**/*.pyc", ["a.pyc", "keep.pyc", "src/x.pyc"]),
+    ],
+)
+def test_what_rule_files_leave_out_goes_only_if_it_is_named(
+    project: Path, given: str, there: list[str]
+) -> None:
+    assert packed(project, given) == there
+
+
+def test_a_folder_of_which_all_is_left_out_is_told(project: Path) -> None:
+    (project / "src/.gitignore").write_text("*\n")
+    with pytest.raises(Refused, match=r"'src' has only files in .* that \.gitignore or \.spillignore leave"):
+        packed(project, "src")
+
+
+def test_sizes_count_each_file_once(work: Path) -> None:
+    documents: list[dict[str, Any]] = [
+        {"spec": {"workdir": str(work), "inputs": ["data/*.csv"]}},
+        {"spec": {"workdir": str(work), "inputs": ["data/a.csv"], "stdin": "run.sh"}},
+    ]
+    found = pack(documents, MOST)
+    size = sum((work / name).stat().st_size for name in ("data/a.csv", "data/b.csv", "run.sh"))
+    first = digest_of(work / "run.sh")
+    assert found.told([first]) == InputSizes(3, size, (work / "run.sh").stat().st_size)
 
 
 @pytest.mark.parametrize(

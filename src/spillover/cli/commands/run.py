@@ -49,7 +49,7 @@ def _run(args: Namespace, context: Context) -> int:
     from spillover.cli.following import follow  # noqa: PLC0415 - only to wait
     from spillover.cli.given import send_input  # noqa: PLC0415 - heavy
     from spillover.cli.printing.forecasts import forecast  # noqa: PLC0415 - only for a dry run
-    from spillover.cli.printing.progress import moving  # noqa: PLC0415 - only for transfers
+    from spillover.cli.printing.progress import moving, tell_inputs  # noqa: PLC0415 - only for transfers
     from spillover.cli.unused import tell_unread, tell_unused  # noqa: PLC0415 - heavy
 
     if args.json and args.wait:
@@ -64,7 +64,7 @@ def _run(args: Namespace, context: Context) -> int:
         if not interactive and not send_input(context.out, client, document["spec"]):
             tell_unread(context.out, args.command[1:] if args.command[:1] == ["--"] else args.command)
         with moving(context.out, "uploading inputs") as progress:
-            packed = client.pack([document], progress=progress)
+            packed = client.pack([document], progress=progress, sizes=tell_inputs(context.out))
         [job] = client.submit(packed)
         if interactive and not args.detach and not args.json:
             return _in_terminal(args, context, client, job)

@@ -36,7 +36,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(args: Namespace, context: Context) -> int:
     from spillover.cli.printing.forecasts import forecast  # noqa: PLC0415 - only for a dry run
-    from spillover.cli.printing.progress import moving  # noqa: PLC0415 - heavy
+    from spillover.cli.printing.progress import moving, tell_inputs  # noqa: PLC0415 - heavy
     from spillover.cli.reading import located, read_files  # noqa: PLC0415 - heavy
     from spillover.cli.unused import tell_ignored_lines, tell_unused  # noqa: PLC0415 - heavy
 
@@ -55,7 +55,7 @@ def _run(args: Namespace, context: Context) -> int:
             if args.dry_run:
                 return forecast(context.out, client, documents, as_json=args.json)
             with moving(context.out, "uploading inputs") as progress:
-                packed = client.pack(documents, progress=progress)
+                packed = client.pack(documents, progress=progress, sizes=tell_inputs(context.out))
             ids = client.submit(packed)
         if args.json:
             context.out.json(ids)

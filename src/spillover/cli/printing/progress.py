@@ -3,10 +3,13 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from spillover.cli.printing.output import Output, clean
 from spillover.model.units import SECOND, format_duration, format_memory, so_many
+
+if TYPE_CHECKING:
+    from spillover.client.packing import InputSizes
 
 _OFTEN: Final = 0.2
 """Seconds between two updates of a terminal."""
@@ -116,3 +119,19 @@ def _bar(out: Output, parts: int) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=Console(file=out.err), transient=True) as bar:
         task = bar.add_task("", total=parts)
         yield lambda name: bar.update(task, advance=1, description=clean(name).replace("[", r"\["))
+
+
+def tell_inputs(out: Output) -> Callable[["InputSizes"], None]:
+    """Return a function that tells in one line how many files there are, and how much of them is sent."""
+
+    def told(sizes: "InputSizes") -> None:
+        files = "1 file" if sizes.files == 1 else f"{sizes.files:,} files"
+        if not sizes.missing:
+            left = ", all there already"
+        elif sizes.missing == sizes.size:
+            left = " to send"
+        else:
+            left = f"; {format_memory(sizes.missing)} to send, the rest is there already"
+        out.note(f"{files}, {format_memory(sizes.size)}{left}")
+
+    return told

@@ -18,6 +18,7 @@ from spillover.client.documents import Job, documents
 from spillover.client.executing import END, Executed, Executing
 from spillover.client.flows import HistoryFlow, OutputFlow, Pages, Past, waiting
 from spillover.client.handles import AsyncCall
+from spillover.client.packing import InputSizes
 from spillover.model.budget import CostBy, MachinesBy, UsageBy
 from spillover.ports.blobs import Source
 from spillover.wire import endpoints
@@ -127,10 +128,19 @@ class AsyncClient(AsyncSender):
         return AsyncMap(self._behind, await self._run(map_of(job)))
 
     async def pack(
-        self, jobs: Job | Iterable[Job] | None = None, /, *, progress: Moving | None = None, **fields: Any
+        self,
+        jobs: Job | Iterable[Job] | None = None,
+        /,
+        *,
+        progress: Moving | None = None,
+        sizes: Callable[[InputSizes], object] | None = None,
+        **fields: Any,
     ) -> list[dict[str, Any]]:
-        """Upload the inputs of jobs and return documents to submit; `progress` is called during uploads."""
-        return await self._run(transfers.send_inputs(documents(jobs, fields), progress))
+        """Upload the inputs of jobs and return documents to submit.
+
+        `sizes` is called once, before the upload, and `progress` during it.
+        """
+        return await self._run(transfers.send_inputs(documents(jobs, fields), progress, sizes))
 
     async def files(self, job: str, attempt: int | None = None) -> FilesView:
         """Return the output files of an attempt; by default, of the last attempt that has any."""

@@ -17,6 +17,7 @@ from spillover.client.documents import Job, documents
 from spillover.client.executing import END, Executed, Executing
 from spillover.client.flows import HistoryFlow, OutputFlow, Pages, Past, waiting
 from spillover.client.handles import Call
+from spillover.client.packing import InputSizes
 from spillover.client.synchronous.calls import Map
 from spillover.client.synchronous.sender import Sender
 from spillover.model.budget import CostBy, MachinesBy, UsageBy
@@ -128,10 +129,19 @@ class Client(Sender):
         return Map(self._behind, self._run(map_of(job)))
 
     def pack(
-        self, jobs: Job | Iterable[Job] | None = None, /, *, progress: Moving | None = None, **fields: Any
+        self,
+        jobs: Job | Iterable[Job] | None = None,
+        /,
+        *,
+        progress: Moving | None = None,
+        sizes: Callable[[InputSizes], object] | None = None,
+        **fields: Any,
     ) -> list[dict[str, Any]]:
-        """Upload the inputs of jobs and return documents to submit; `progress` is called during uploads."""
-        return self._run(transfers.send_inputs(documents(jobs, fields), progress))
+        """Upload the inputs of jobs and return documents to submit.
+
+        `sizes` is called once, before the upload, and `progress` during it.
+        """
+        return self._run(transfers.send_inputs(documents(jobs, fields), progress, sizes))
 
     def files(self, job: str, attempt: int | None = None) -> FilesView:
         """Return the output files of an attempt; by default, of the last attempt that has any."""

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from spillover.model.files import MOST_PATH, WHOLE, is_pattern, tidy, wrong_path
 
@@ -21,11 +21,23 @@ MOST_DEPTH: Final = 200
 """Most levels of folders; deeper trees are mistakes or attacks."""
 
 
+class LeavesOut(Protocol):
+    """Says whether a path stays behind, unless somebody names it."""
+
+    def __call__(self, path: str, *, folder: bool) -> bool:
+        """Return whether a file or folder stays behind."""
+        ...
+
+
 class Folder:
     """A folder to search."""
 
-    def __init__(self, root: Path, odd: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, root: Path, odd: Callable[[str, str], None], leaves_out: "LeavesOut | None" = None
+    ) -> None:
         self._root = os.path.realpath(root)
+        self._leaves_out = leaves_out or _nothing
+        """Asked about what nobody named: what is below a folder, and folders that a pattern matches."""
         self._odd = odd
         """Called with each matching path that cannot be used, and the reason."""
         self._looked: set[tuple[str, int]] = set()
@@ -59,16 +71,25 @@ class Folder:
             for name in self._names(base):
                 if name.startswith(".") or self._is_link(base + name):
                     continue
-                if (inner := self._enter(base + name, chain)) is not None:
+                inner = self._enter(base + name, chain)
+                if inner is not None and not self._leaves_out(base + name, folder=True):
                     yield from self._match(f"{base}{name}/", parts, inner)
             return
         for name in self._names(base) if is_pattern(part) else [part]:
             if is_pattern(part) and not _like(name, part):
                 continue
             if not rest:
-                yield from self._take(base + name, chain, hidden=not is_pattern(part))
+                if self._is_named(base + name, part):
+                    yield from self._take(base + name, chain, hidden=not is_pattern(part))
             elif (inner := self._enter(base + name, chain)) is not None:
                 yield from self._match(f"{base}{name}/", rest, inner)
+
+    def _is_named(self, path: str, part: str) -> bool:
+        """Return whether a part of a pattern that matched names a path, which then is taken in any case."""
+        if not is_pattern(part) or part.startswith("."):
+            return True
+        folder = os.path.isdir(os.path.join(self._root, path))  # noqa: PTH112, PTH118
+        return not folder or not self._leaves_out(path, folder=True)
 
     def _take(self, path: str, chain: tuple[str, ...], *, hidden: bool) -> Iterator[str]:
         """Yield a path that matched, or all files below it, with or without hidden ones."""
@@ -84,8 +105,10 @@ class Folder:
         for name in self._names(base):
             if name.startswith(".") and not hidden:
                 continue
-            whole = os.path.join(self._root, base, name)  # noqa: PTH118
-            if not (self._is_link(base + name) and os.path.isdir(whole)):  # noqa: PTH112
+            folder = os.path.isdir(os.path.join(self._root, base, name))  # noqa: PTH112, PTH118
+            if not (folder and self._is_link(base + name)) and not self._leaves_out(
+                base + name, folder=folder
+            ):
                 yield from self._take(base + name, chain, hidden=hidden)
 
     def _is_link(self, path: str) -> bool:
@@ -116,6 +139,11 @@ class Folder:
             return sorted(os.listdir(os.path.join(self._root, base)))  # noqa: PTH118, PTH208
         except OSError:
             return []
+
+
+def _nothing(_: str, *, folder: bool) -> bool:  # noqa: ARG001 - as LeavesOut
+    """Leave nothing out."""
+    return False
 
 
 def _like(name: str, part: str) -> bool:
