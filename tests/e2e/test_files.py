@@ -228,26 +228,27 @@ def test_run_fetches_what_it_made_and_failed_and_cancelled_jobs_bring_back_what_
 def test_a_folder_is_uploaded_without_what_is_ignored_and_its_size_is_told(
     server: ServerProcess, tmp_path: Path
 ) -> None:
+    project = tmp_path / "project"
     for name in ("src/a.py", "src/b.py", "src/a.pyc", ".git/HEAD", ".env", "venv/lib.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(name * 100)
-    (tmp_path / ".gitignore").write_text("*.pyc\n")
-    (tmp_path / ".spillignore").write_text("/venv/\n/*.yaml\n")
-    run = ("run", "--wait", "--input", ".", "--", "find", ".", "-type", "f")
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(name * 100)
+    (project / ".gitignore").write_text("*.pyc\n")
+    (project / ".spillignore").write_text("/venv/\n")
+    run = ("run", "--wait", "--workdir", "project", "--input", ".", "--", "find", ".", "-type", "f")
     done = server.spill(*run, timeout=60)
     assert sorted(done.stdout.split()) == ["./src/a.py", "./src/b.py"], done.stderr
     assert done.stderr == "spill: 2 files, 1.6Ki to send\n"
     assert server.spill(*run, timeout=60).stderr == "spill: 2 files, 1.6Ki, all there already\n"
-    (tmp_path / "src/b.py").write_text("b")
+    (project / "src/b.py").write_text("b")
     (tmp_path / "job.yaml").write_text(
-        "apiVersion: spillover/v1\nkind: Job\nspec: {run: 'true', inputs: [./src]}\n"
+        "apiVersion: spillover/v1\nkind: Job\nspec: {run: 'true', workdir: project, inputs: [./src]}\n"
     )
     done = server.spill("submit", "job.yaml", "--json")
     assert json.loads(done.stdout)
     assert done.stderr == "spill: 2 files, 801; 1 to send, the rest is there already\n"
     with server.client() as client:
         told: list[object] = []
-        client.pack(run="true", inputs=["src"], workdir=str(tmp_path), sizes=told.append)
+        client.pack(run="true", inputs=["src"], workdir=str(project), sizes=told.append)
         assert told == [(2, 801, 0)]
 
 

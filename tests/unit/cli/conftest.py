@@ -128,7 +128,9 @@ class FakeClient:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def pack(self, documents: Sequence[dict[str, Any]], *, progress: object) -> Sequence[dict[str, Any]]:
+    def pack(
+        self, documents: Sequence[dict[str, Any]], *, progress: object, sizes: object
+    ) -> Sequence[dict[str, Any]]:
         return documents
 
     def put_blob(self, source: Path) -> str:

@@ -2,8 +2,11 @@
 
 import io
 
+import pytest
+
 from spillover.cli.printing.output import Output
-from spillover.cli.printing.progress import counting, progress
+from spillover.cli.printing.progress import counting, progress, tell_inputs
+from spillover.client.packing import InputSizes
 
 
 class Terminal(io.StringIO):
@@ -57,3 +60,17 @@ def test_nothing_to_do_shows_nothing() -> None:
     with progress(Output(io.StringIO(), err), 0):
         pass
     assert err.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        (InputSizes(12, 3_565_158, 204_800), "12 files, 3.4Mi; 200Ki to send, the rest is there already"),
+        (InputSizes(1, 7, 7), "1 file, 7 to send"),
+        (InputSizes(5_000, 2 << 30, 0), "5,000 files, 2Gi, all there already"),
+    ],
+)
+def test_the_size_of_inputs_is_one_line_in_a_pipe_too(sizes: InputSizes, said: str) -> None:
+    err = io.StringIO()
+    tell_inputs(Output(io.StringIO(), err))(sizes)
+    assert err.getvalue() == f"spill: {said}\n"
