@@ -287,7 +287,8 @@ async def test_sources_stay_past_their_retention_while_a_consumer_waits(yard: Ya
     control = yard.control
     sources = Sources(control.loop, control.store.archive, control.specs, yard.blobs, DAY)
     files = type(yard.keeping)(control.loop, control.specs, yard.blobs, DAY, sources)
-    keeping = Keeping(control.loop, control.store.journal, control.store.archive, Retention(DAY), sources)
+    store = control.store
+    keeping = Keeping(control.loop, store.journal, store.archive, store.audit, Retention(DAY), sources)
     prep = await yard.submit("prep", outputs=["**"])
     sweep = await swept(yard, [{"out.csv": b"member"}])
     other = await yard.submit("other", outputs=["**"])
