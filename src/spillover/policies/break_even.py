@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from spillover.core.learned.tally import size_of
 from spillover.deciding.forecast.booked import booked_latecomers
 from spillover.deciding.forecast.starts import Late, Outlook, Renting, Waiter, first_end, latecomers
+from spillover.deciding.forecast.whole import whole_latecomers
 from spillover.deciding.protocols import Case, Rental
 from spillover.model.ids import JobId
 from spillover.model.job import Shape
@@ -106,8 +107,11 @@ class BreakEven:
         if gone.keys() >= outlook.fresh.keys():
             return hopeless  # nothing has changed for jobs that waited before
         others = [each for each in outlook.queue if each.job not in gone]
-        forecast = booked_latecomers if outlook.reservations else latecomers
-        return hopeless + forecast(replace(outlook, queue=others), limits, self._most)
+        rest, most = replace(outlook, queue=others), self._most
+        if outlook.reservations:
+            return hopeless + booked_latecomers(rest, limits, most)
+        found = whole_latecomers(rest, limits, most)
+        return hopeless + (latecomers(rest, limits, most) if found is None else found)
 
     def _left(self, waiter: Waiter, now: int, rental: Rental | None = None) -> int:
         """Return within how many nanoseconds a job must start for its wait to be worth it."""

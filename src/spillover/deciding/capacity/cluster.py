@@ -61,6 +61,8 @@ class Capacity:
         self.slots: list[Machine] = []
         """Machines by index. Dropped machines stay with nothing free, until they are too many."""
         self.by_name: dict[NodeName, Machine] = {}
+        self._plain: dict[tuple[int, ...], tuple[int, ...]] = {}
+        """The values of `Machine.plain`, so that comparing machines that are alike compares no amounts."""
         self.sum: Vector = [0] * NAMED
         """What is free on all machines together. A job that asks for more does not fit."""
         self.levels = Levels(spec.levels, self.layout) if spec.levels else None
@@ -246,6 +248,8 @@ class Capacity:
             whole = machine.inside.amounts((machine.inside.cpus, machine.inside.gpus))
             for position, amount in zip(self.layout.localities, whole, strict=False):
                 machine.idle[position] = amount
+        plain = machine.ready and not machine.repels and machine.inside is None
+        machine.plain = self._plain.setdefault(idle := tuple(machine.idle), idle) if plain else None
         if self.levels is not None:
             self.levels.put(machine)
         self.changes.append(machine.index)
@@ -266,7 +270,7 @@ class Capacity:
         for name in names:
             if (machine := self.by_name.pop(name, None)) is not None:
                 self.set(machine, (nothing(self.layout), 0, NOTHING_INSIDE))
-                machine.ready = False
+                machine.ready, machine.plain = False, None
                 if self.levels is not None:
                     self.levels.drop(machine)
                 self.eager.pop(machine.index, None)

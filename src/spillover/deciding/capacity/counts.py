@@ -30,7 +30,7 @@ class TaskCounts:
         self._cluster = cluster
         self._shape = shape
         self._wants: Wants = ()
-        self._anywhere = _runs_anywhere(shape)
+        self._anywhere = runs_anywhere(shape)
         asked = shape.resources
         self._scarce, self._least = (GPU, asked.gpu) if asked.gpu else (CPU, asked.cpu)
         self._read = -1
@@ -102,10 +102,10 @@ def counts_in(cluster: Capacity, shape: Shape) -> TaskCounts:
 
 def counts_key(shape: Shape) -> CountsKey:
     """Return a key that is the same for shapes whose tasks fit alike: gangs of any size, if only amounts decide."""
-    return (shape.resources, shape.is_gang) if _runs_anywhere(shape) else shape
+    return (shape.resources, shape.is_gang) if runs_anywhere(shape) else shape
 
 
-def _runs_anywhere(shape: Shape) -> bool:
+def runs_anywhere(shape: Shape) -> bool:
     """Return whether every ready machine without taints admits a shape."""
     return not (
         shape.needs or shape.rules or shape.where or shape.runs or shape.topology or shape.reservation

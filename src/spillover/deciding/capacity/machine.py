@@ -93,6 +93,7 @@ class Machine(FreeAmounts):
         "offers",
         "outdated",
         "pace",
+        "plain",
         "ready",
         "repels",
         "slots",
@@ -116,6 +117,8 @@ class Machine(FreeAmounts):
         """What is free, by position; CPU is `CLOSED` if nothing may start."""
         self.idle: Vector = []
         """What is free when nothing runs there. Positions added since are missing; there is none of those."""
+        self.plain: tuple[int, ...] | None = None
+        """The same if every job that asks for nothing special may run there, else None; machines alike share it."""
         self.vertices: tuple[Vertex | None, ...] = ()
         """Its vertex at each level of the cluster; None where it has none. Empty in a flat cluster."""
         self.windows: tuple[Window, ...] = ()
@@ -148,7 +151,7 @@ class Machine(FreeAmounts):
         own.limit, own.pace, own.turn, own.slots = self.limit, self.pace, self.turn, self.slots
         own.offers, own.ready, own.total = self.offers, self.ready, self.total
         own.labels, own.taints, own.repels = self.labels, self.taints, self.repels
-        own.outdated = self.outdated
+        own.outdated, own.plain = self.outdated, self.plain
         own.idle, own.windows, own.inside, own.left = self.idle, self.windows, self.inside, self.left
         return own
 
