@@ -135,7 +135,7 @@ class GangChaos(Chaos):
         self._ready: set[Attempt] = set()
         for number in range(self.rounds):
             begin = number * self.span
-            self._at(begin + dice.uniform(2, 4), partial(self._bring, shared(folder, number)))
+            self._at(begin + dice.uniform(6, 9), partial(self._bring, shared(folder, number)))
             for kind in range(self.AIMED):
                 second = begin + (kind + dice.uniform(0.1, 0.6)) * self.span / self.AIMED
                 self._at(second, partial(self._aim, kind))
