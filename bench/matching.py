@@ -1,7 +1,11 @@
 """The cost of finding places for gangs on a large cluster of racks, alone: no queue, no state, no store.
 
 Each match finds and takes the places of one job, as a cycle does. A shape is warm if jobs of that shape were matched
-before, as in a queue of jobs that are alike; a cold match is the first one of its shape.
+before, as in a queue of jobs that are alike; a cold match is the first one of its shape. Shapes of cold matches differ
+by some bytes of memory.
+
+A cluster that is 95 % full has tasks in 95 % of its slots of 8 cores and a GPU. Half of the free slots, or one rack if
+that is more, are those of empty racks. The others are one by one on nodes that are full otherwise.
 
 Every node reports its two sockets, with 32 cores and four linked GPUs each. A match of a slot is 8 cores and a GPU of one
 socket. All matches name the GPUs and cores that each task gets.
@@ -13,6 +17,8 @@ import time
 from collections.abc import Callable
 from random import Random
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from bench.reporting import Goal, Options, Report, Table, main, tell
 from spillover.core.records.nodes import Node
@@ -35,6 +41,10 @@ PER_ZONE: Final = 25
 WHOLE: Final = Resources(64_000, 256 * GIB, 8)
 """A node: two sockets of 32 cores, and eight GPUs."""
 SLOT: Final = Resources(8_000, 0, 1)
+SLOTS: Final = 8
+"""Of each node."""
+FULL: Final = 0.95
+"""The part of all slots, and so of all cores and GPUs, that a full cluster has in use."""
 GPUS: Final = tuple("01234567")
 INSIDE: Final = Inside(
     (Domain(0, ("0-31",), GPUS[:4]), Domain(1, ("32-63",), GPUS[4:])),
@@ -69,20 +79,34 @@ def asked(*, within: str) -> list[Asked]:
     return shapes
 
 
+def _slots_taken(count: int) -> list[int]:
+    """Return how many slots are taken on each node of a cluster of which 95 % are."""
+    free = round(count * SLOTS * (1 - FULL))
+    racks = count // PER_RACK
+    empty = max(1, round(free / 2 / SLOTS / PER_RACK))
+    dice = Random(1)  # a fixed draw, so that each run measures the same cluster
+    spared = set(dice.sample(range(racks), empty))
+    taken = [0 if number // PER_RACK in spared else SLOTS for number in range(count)]
+    busy = [number for number in range(count) if taken[number]]
+    for number in dice.sample(busy, free - SLOTS * (count - len(busy))):
+        taken[number] -= 1
+    return taken
+
+
 def a_cluster(count: int, *, full: bool) -> Capacity:
-    """Return an empty cluster, or one of which 95 % of the racks are in use: each of their nodes runs something."""
+    """Return an empty cluster, or one that is 95 % full."""
     levels = (Level("zone", "zone"), Level("rack", "rack"))
     cluster = Capacity(ClusterSpec(ClusterName("lab"), "agents", Role.OWNED, gangs=True, levels=levels), 0)
-    dice = Random(1)  # a fixed draw, so that each run measures the same cluster
+    taken = _slots_taken(count) if full else [0] * count
     for number in range(count):
         rack = number // PER_RACK
         labels = {"zone": f"z{rack // PER_ZONE}", "rack": f"r{rack}"}
         node = Node(ClusterName("lab"), NodeName(f"n{number}"), 1, WHOLE, (), labels, 0, number=number + 1)
         node.inside = INSIDE
         cluster.refresh(node)
-        if full and rack % 20:
+        if taken[number]:
             machine = cluster.by_name[node.name]
-            for rank in range(dice.randrange(1, 9)):
+            for rank in range(taken[number]):
                 cluster.take(machine, cluster.layout.wants(SLOT))
                 granted = cluster.grant(machine, IN_A_SOCKET, SLOT)
                 assert granted is not None
@@ -121,14 +145,25 @@ def _taker(cluster: Capacity, shape: Shape, place: Place) -> Callable[[], list[t
     return take
 
 
+def measure_cold(cluster: Capacity, one: Asked, place: Place, rounds: int, *, fits: bool) -> list[float]:
+    """Return the milliseconds of the first match of each of some shapes."""
+    asked, times = one.shape.resources, list[float]()
+    for number in range(rounds):
+        new = replace(asked, memory=asked.memory - number if asked.memory else number + 1)
+        times += measure_one(
+            cluster, one._replace(shape=replace(one.shape, resources=new)), place, 1, fits=fits, cold=True
+        )
+    return times
+
+
 def measure_one(
-    cluster: Capacity, one: Asked, place: Place, rounds: int, *, fits: bool
-) -> tuple[float, list[float]]:
-    """Return the milliseconds of the cold match, and of each warm one. What a match takes is given back at once."""
+    cluster: Capacity, one: Asked, place: Place, rounds: int, *, fits: bool, cold: bool = False
+) -> list[float]:
+    """Return the milliseconds of each match, warm or cold. What a match takes is given back at once."""
     begin = time.perf_counter()
     take = _taker(cluster, one.shape, place)
     times: list[float] = []
-    for number in range(rounds + 1):
+    for number in range(rounds if cold else rounds + 1):
         if number:
             begin = time.perf_counter()
         parts = take()
@@ -141,35 +176,42 @@ def measure_one(
             raise AssertionError(
                 f"{one.name} must {'' if fits else 'not '}fit, so this measures something else"
             )
-    return times[0], times[1:]
+    return times if cold else times[1:]
 
 
 def measure(options: Options) -> Report:
     """Measure matches on 1,000 and 10,000 nodes."""
     report = Report("Matching on a resource graph")
-    rounds = 50 if options.quick else 400
+    rounds, colds = (50, 20) if options.quick else (400, 40)
     found: dict[tuple[int, str, str, str, str], float] = {}
     for count in (1_000, 10_000):
         table = Table(
-            f"{count:,} nodes of 64 cores and 8 GPUs in racks of {PER_RACK}; {rounds} matches of each kind",
-            ("request", "within", "racks in use", "place", "first match, ms", "p50, ms", "p99, ms"),
+            f"{count:,} nodes of 64 cores and 8 GPUs in racks of {PER_RACK}; {rounds} matches of each kind, {colds} of new shapes",
+            ("request", "within", "slots in use", "place", "p50, ms", "p99, ms", "new shape: p50", "p99"),
         )
         for load, full in (("none", False), ("95 %", True)):
-            tell(f"building {count:,} nodes, racks in use: {load}")
+            tell(f"building {count:,} nodes, slots in use: {load}")
             cluster = a_cluster(count, full=full)
             for within in ("", "rack"):
                 for one in asked(within=within):
                     for name, place in PLACES.items():
                         fits = one.shape.tasks <= _empty(cluster) or one.shape.resources == SLOT
-                        cold, warm = measure_one(cluster, one, place, rounds, fits=fits)
-                        p50, p99 = statistics.median(warm), statistics.quantiles(warm, n=100)[98]
+                        p50, p99 = _both(measure_one(cluster, one, place, rounds, fits=fits))
+                        cold = _both(measure_cold(cluster, one, place, colds, fits=fits))
                         found[count, one.name, within, load, name] = p50
                         told = one.name if fits else f"{one.name}, refused"
-                        table.add(told, within or "-", load, name, cold, p50, p99)
-                        report.figures[f"{count} {one.name} {within or 'anywhere'} {load} {name} p50"] = p50
+                        table.add(told, within or "-", load, name, p50, p99, *cold)
+                        what = f"{count} {one.name} {within or 'anywhere'} {load} {name}"
+                        report.figures[f"{what} p50"] = p50
+                        report.figures[f"{what} new shape p50"] = cold[0]
         report.tables.append(table)
     _judge(report, found)
     return report
+
+
+def _both(times: list[float]) -> tuple[float, float]:
+    """Return p50 and p99."""
+    return statistics.median(times), statistics.quantiles(times, n=100)[98]
 
 
 def _empty(cluster: Capacity) -> int:
