@@ -3,10 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
+from spillover.core.events import SeenNode
+from spillover.core.proposals import SeeCluster, SeeNodes
 from spillover.core.records.jobs import Placed, Running
 from spillover.deciding.explain.explain import explain
 from spillover.deciding.explain.feasibility import too_large
-from spillover.model.ids import ClusterName, JobId
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
+from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Shape
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import (
@@ -74,6 +77,23 @@ def test_locality_puts_a_gang_on_one_node_else_in_one_rack_else_in_few_racks(bac
     near.submit(a_job("racks").cpus(1).tasks(8))
     assert near.racks("racks") == {"r1", "r2"}
     assert near.nodes("racks").count("r2n3") == 2, "the rest of one rack, and six of the other"
+
+
+def test_a_gang_is_kept_together_only_on_a_node_that_takes_so_many_tasks() -> None:
+    name, small, large = ClusterName("kube"), NodeName("n1"), NodeName("n2")
+    kube = ClusterSpec(name, "kubernetes", Role.OWNED, gangs=True)
+    near = World(load, PolicySet(wait=Choice("never"), place=Choice("locality")), (kube,))
+    room = Resources(8000, 2**30)
+    near.propose(
+        SeeNodes(name, (SeenNode(small, room, Resources(), 3), SeenNode(large, room, Resources(), 4)))
+    )
+    near.propose(SeeCluster(name, ClusterHealth.READY))
+    near.submit(
+        a_job("one").cpus(2), a_job("gang").tasks(4), a_job("next").together(Topology(within="node")).tasks(4)
+    )
+    assert near.where("one") == "kube/n1"
+    assert {task.node for task in near.job("gang").tasks} == {large}
+    assert near.where("next") is None
 
 
 def test_locality_leaves_a_gang_as_it_asks_to_be() -> None:

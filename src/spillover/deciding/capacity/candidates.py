@@ -24,6 +24,7 @@ class Candidates:
         "_gpu",
         "_memory",
         "_others",
+        "_tasks",
         "alone",
         "cluster",
         "heap",
@@ -37,9 +38,11 @@ class Candidates:
         "wants",
     )
 
-    def __init__(self, cluster: Capacity, shape: Shape) -> None:
+    def __init__(self, cluster: Capacity, shape: Shape, tasks: int = 1) -> None:
         self.cluster = cluster
         self.shape = shape
+        self._tasks = tasks
+        """How many tasks it stands for; more than one if it is a whole gang that must be on one machine."""
         self.wants: Wants = NOWHERE
         self._cpu, self._gpu, self._memory, self._others = FOREVER, 0, 0, NOWHERE
         """`wants` by resource, for the fast check of each machine."""
@@ -63,6 +66,8 @@ class Candidates:
     def _ask(self) -> None:
         """Look up the request in the present layout of the cluster."""
         self.wants = self.cluster.layout.wants(self.shape.resources)
+        if self._tasks > 1:
+            self.wants = tuple([(at, self._tasks if at == TASKS else many) for at, many in self.wants])
         asked = self.shape.resources
         self._cpu = asked.cpu if self.wants else FOREVER
         self._gpu, self._memory = asked.gpu, asked.memory

@@ -48,7 +48,7 @@ class GangCandidates:
         self._together: Candidates | None = None
         """Machines with room for the whole gang, if it asks for one node."""
         if shape.topology is not None and shape.topology.within == NODE and not shape.asks_inside:
-            self._together = Candidates(cluster, _as_one(shape))
+            self._together = Candidates(cluster, _as_one(shape), shape.tasks)
         self._counted: dict[Vertex, tuple[int, Fitting]] = {}
         """How many tasks of the first part fit on the machines of a vertex, as of its `changes`."""
 
@@ -110,7 +110,7 @@ class GangCandidates:
             return parts
         together = self._together
         if tasks:
-            together = Candidates(self.cluster, _as_one(self.shape.sized(tasks)))
+            together = Candidates(self.cluster, _as_one(self.shape.sized(tasks)), tasks)
         if together is None or (machine := together.best(place, barred)) is None:
             return []
         if tasks:
