@@ -79,3 +79,29 @@ def test_a_job_that_is_held_or_waits_for_a_failure_starts_when_it_may(lab: Serve
     assert lab.spill("release", held).returncode == 0
     assert lab.spill("wait", clean, timeout=60).returncode == 0
     assert lab.spill("logs", clean).stdout == "cleaned\n"
+
+
+@pytest.mark.parametrize("files", [("--input", "names.txt"), ("--output", "*.none")])
+def test_the_file_for_the_output_of_a_job_with_files_is_brought_back(
+    lab: ServerProcess, files: tuple[str, ...]
+) -> None:
+    (lab.folder / "names.txt").write_text("ann\n")
+    options = (*files, "--array", "1-2", "--stdout", "out/res_%A_[%a].txt", "--stderr", "./err_%a")
+    line = "echo $SPILL_ARRAY_INDEX; echo wrong >&2"
+    array = lab.spill("run", "--detach", *options, "--", "sh", "-c", line).stdout.strip()
+    assert lab.spill("wait", array, timeout=60).returncode == 0
+    for index in (1, 2):
+        member = f"{array}.{index}"
+        assert lab.spill("logs", member).stdout == f"{index}\n"
+        assert lab.spill("logs", "--stderr", member).stdout == "wrong\n"
+    assert lab.spill("fetch", array, f"back-{array}").returncode == 0
+    for index in (1, 2):
+        back = lab.folder / f"back-{array}" / str(index)
+        assert (back / f"out/res_{array}_[{index}].txt").read_text() == f"{index}\n"
+        assert (back / f"err_{index}").read_text() == "wrong\n"
+
+
+def test_the_file_for_the_output_of_a_job_with_files_does_not_leave_its_folder(lab: ServerProcess) -> None:
+    done = lab.spill("run", "--output", "x", "--stdout", "a/../../out.txt", "--", "true")
+    assert done.returncode == 2
+    assert "leads out of the folder that the job gets for its files; write an absolute path" in done.stderr

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from enum import Enum
 from functools import partial
+from glob import escape
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -112,6 +113,8 @@ class Actors(NamedTuple):
     """Receives whether files of a task move, while it has no process."""
     wrote: Callable[[Lease], Sequence[tuple[str, Path]]] = lambda _: ()
     """Returns output streams that the server should keep, each with the path under which it is listed."""
+    streams: Callable[[Lease, Task], Sequence[tuple[str, Path]]] = lambda _, __: ()
+    """Returns the files below the folder of a task that its output goes to, each with the log that links to it."""
     exited: Callable[[Lease, Exit], None] = lambda _, __: None
     """Receives how the process of a task ended, before its files are uploaded."""
     prepare: Callable[[Task], Awaitable[str]] = _nothing_to_prepare
@@ -378,8 +381,9 @@ class Staging:
         """Upload the outputs of a task and what it left for later attempts, then report its end."""
         streams = self._actors.wrote(lease)
         try:
-            if lease.task == LEADER and end.spawned and not end.lost and (stage.task.outputs or streams):
-                end = await self._upload_all(stage, end, streams)
+            patterns = (*stage.task.outputs, *(escape(path) for path, _ in self._own_streams(lease, stage)))
+            if lease.task == LEADER and end.spawned and not end.lost and (patterns or streams):
+                end = await self._upload_all(stage, patterns, end, streams)
         except asyncio.CancelledError:
             self._end(lease, stage, _late(stage.task, end))
             return
@@ -408,11 +412,13 @@ class Staging:
             return _told(end, f"{UNSAVED}: {error}")
         return end
 
-    async def _upload_all(self, stage: _Stage, end: Exit, streams: Sequence[tuple[str, Path]]) -> Exit:
+    async def _upload_all(
+        self, stage: _Stage, patterns: Sequence[str], end: Exit, streams: Sequence[tuple[str, Path]]
+    ) -> Exit:
         """Upload all outputs that fit, within a time limit; return the end of the task, with any problem."""
         task = stage.task
         limit = task.outputs_limit or OUTPUTS_LIMIT
-        paths, problem = await asyncio.to_thread(find_outputs, stage.folder, task.outputs, limit)
+        paths, problem = await asyncio.to_thread(find_outputs, stage.folder, patterns, limit)
         size = await asyncio.to_thread(
             size_of, [*(stage.folder / path for path in paths), *dict(streams).values()]
         )
@@ -421,7 +427,7 @@ class Staging:
             async with asyncio.timeout(most / SECOND):
                 return await self._upload(stage, end, streams, paths, problem)
         except TimeoutError:
-            if not task.outputs:
+            if not patterns:
                 return end  # the server only lacks the streams, and that is no failure
             return _unkept(end, f"the upload took longer than {format_duration(most)}")
 
@@ -481,25 +487,34 @@ class Staging:
         self._states.leave(lease)
         self._environments.leave(lease)
         self._over.add(lease)
-        self._clean(stage)
+        self._clean(stage, self._own_streams(lease, stage))
         self._actors.seen([ProcessEnded(lease, end)])
         self._over.discard(lease)
 
-    def _clean(self, stage: _Stage) -> None:
-        """Delete the folder of a task, once nothing writes to it any more."""
+    def _own_streams(self, lease: Lease, stage: _Stage) -> Sequence[tuple[str, Path]]:
+        """Return the files in the folder of a task that its output goes to, each with the log that links to it."""
+        return self._actors.streams(lease, stage.task) if stage.task.has_folder else ()
+
+    def _clean(self, stage: _Stage, streams: Sequence[tuple[str, Path]] = ()) -> None:
+        """Delete the folder of a task, once nothing writes to it any more, except what its logs are."""
 
         async def clean() -> None:
             if stage.work is not None and stage.work is not asyncio.current_task():
                 await asyncio.wait({stage.work})
-            await asyncio.to_thread(_remove, stage)
+            await asyncio.to_thread(_remove, stage, streams)
 
         cleaning = asyncio.create_task(clean())
         self._ahead.add(cleaning)
         cleaning.add_done_callback(self._ahead.discard)
 
 
-def _remove(stage: _Stage) -> None:
-    """Delete what a task got."""
+def _remove(stage: _Stage, streams: Sequence[tuple[str, Path]]) -> None:
+    """Delete what a task got and wrote, except its logs: these take the places of the links to them."""
+    for path, link in streams:
+        file = stage.folder / path
+        with contextlib.suppress(OSError):
+            if link.is_symlink() and file.is_file() and not file.is_symlink():
+                file.replace(link)
     if stage.task.stdin is not None:
         stage.given.unlink(missing_ok=True)
     remove_folder(stage.folder)

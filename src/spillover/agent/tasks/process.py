@@ -240,14 +240,14 @@ class Processes:
         need = task.need
         given: tuple[Any, ...] = (key, argv, env, task.workdir, stem, mark, need.memory, need.cpu, task.cpus)
         if task.stdout or task.stderr or task.given:
-            paths = self._streams(lease, task) if task.stdout or task.stderr else ()
+            paths = self.streams(lease, task) if task.stdout or task.stderr else ()
             given = (*given, paths, task.append, task.given)
         thread.give(given)
         if task.cpus:
             self._pinned[key] = cpu_mask(task.cpus)
             self._share()
 
-    def _streams(self, lease: Lease, task: Task) -> tuple[str, ...]:
+    def streams(self, lease: Lease, task: Task) -> tuple[str, ...]:
         """Return the files for the output and the errors of a task; empty where it has none."""
         user = os.environ.get("USER", "")
         return tuple(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from os.path import isabs, normpath
 from pathlib import Path
 from typing import Final
 
@@ -227,12 +228,19 @@ class TaskRunners:
             seen=self._seen,
             moving=self._runtime.state.moving,
             wrote=self._wrote,
+            streams=self._streams,
             exited=self._runtime.state.exited,
             prepare=self._runners.prepare,
             prepared=self._prepared,
         )
         states = StateFolders(self._options.folder / "state", self._files)
         return Staging(self._options.folder / "work", self._files, actors, states, self._environments)
+
+    def _streams(self, lease: Lease, task: Task) -> Sequence[tuple[str, Path]]:
+        """Return the relative files that the output of a task goes to, each with the log that links to it."""
+        stem = stem_of(self._options.folder / "output", lease.job, lease.attempt, lease.task)
+        paths = zip(self._processes.streams(lease, task), (".out", ".err"), strict=True)
+        return [(normpath(path), Path(f"{stem}{end}")) for path, end in paths if path and not isabs(path)]
 
     def _wrote(self, lease: Lease) -> Sequence[tuple[str, Path]]:
         """Return the output files of a task that the server wants, each with the path to list it under."""

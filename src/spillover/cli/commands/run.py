@@ -74,7 +74,7 @@ def _run(args: Namespace, context: Context) -> int:
                     f"{job} is an array; run `spill logs {job}.INDEX` for the output of a member"
                 )
             code = follow(context.out, client, job)
-            if "outputs" in document["spec"]:
+            if "outputs" in document["spec"] or (args.fetch and "inputs" in document["spec"]):
                 _bring(context, client, job, Path(document["spec"]["workdir"]), fetch=args.fetch)
             return code
         if args.fetch:

@@ -6,7 +6,7 @@ are cached, and nothing is copied without need.
 
 import re
 from functools import lru_cache
-from posixpath import basename, join
+from posixpath import basename, join, normpath
 from typing import Final
 
 from msgspec import Struct, msgpack
@@ -363,6 +363,9 @@ def _with_streams(doc: SpecDoc, shape: Shape, found: Findings) -> Shape:
         elif wrong:
             known = ", ".join(PATTERNS)
             found.add(where, f"{shown(wrong[0])} in {shown(path)} is not a pattern; write one of {known}")
+        elif (doc.inputs or doc.outputs) and normpath(path).startswith("../"):
+            rule = "leads out of the folder that the job gets for its files; write an absolute path"
+            found.add(where, f"{shown(path)} {rule}")
     return replace(shape, runs=tuple(sorted({*shape.runs, STREAMS})))
 
 
