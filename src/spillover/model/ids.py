@@ -22,6 +22,7 @@ _SHIFTS: Final = range(ID_BITS - 10, -1, -10)
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _MEMBER = re.compile(r"([a-z2-7]{1,12})\.(0|[1-9][0-9]{0,9})", re.ASCII)
+_WHOLE_ID = re.compile(r"[a-z2-7]{12}(?:\.(?:0|[1-9][0-9]{0,9}))?", re.ASCII)
 NAME_RULE: Final = "1 to 63 letters, digits, '.', '_' or '-', with a letter or digit at both ends"
 
 
@@ -69,6 +70,11 @@ def job_of_task(key: TaskKey) -> JobId:
 def is_job_id(text: str) -> bool:
     """Return whether this could be an id of a job or an array member, which is safe in file names and URLs."""
     return _ID.fullmatch(text) is not None
+
+
+def is_whole_id(text: str) -> bool:
+    """Return whether this has the form of ids that servers draw for jobs, or of a member of such an array."""
+    return _WHOLE_ID.fullmatch(text) is not None
 
 
 def node_key(cluster: ClusterName, node: NodeName) -> NodeKey:

@@ -257,7 +257,7 @@ class AuditQuery(Struct, frozen=True):
     type: Text | None = None
     """Only events of this type, such as `job_stopping`."""
     job: JobName | None = None
-    """Only this job, by its full id; of an array, also its members."""
+    """Only this job; of an array, also its members. A job that is gone from the archive needs its full id."""
     project: Text | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     cursor: Annotated[str, Meta(pattern="^[0-9]{1,18}$")] | None = None

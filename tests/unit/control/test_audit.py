@@ -149,6 +149,19 @@ async def test_a_token_of_a_project_shows_what_was_done_in_that_project(
     assert len((await commands.audit(AuditQuery())).entries) == 3
 
 
+async def test_a_job_of_the_audit_is_named_as_everywhere(commands: LiveCommands) -> None:
+    train, other = await commands.submit([of("train", "vision"), of("other", "vision")], "ada")
+    for ref in (train, train[:8], "train"):
+        page = await commands.audit(AuditQuery(job=ref))
+        assert [(each.job, each.type) for each in page.entries] == [(train, "job_submitted")], ref
+    with pytest.raises(CommandError, match="there is no job 'tarin'") as raised:
+        await commands.audit(AuditQuery(job="tarin"))
+    assert raised.value.kind is ErrorKind.UNKNOWN
+    gone = "abcdefghijkl"
+    assert gone not in {train, other}
+    assert (await commands.audit(AuditQuery(job=gone))).entries == [], "the audit outlives jobs"
+
+
 async def test_an_audit_that_is_far_behind_says_so(control: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     await control.submit("train")
     monkeypatch.setattr(views, "MOST_BEHIND", 0)

@@ -65,7 +65,7 @@ from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.budget import CostBy, MachinesBy, UsageBy
-from spillover.model.ids import ClusterName, JobId
+from spillover.model.ids import ClusterName, JobId, is_whole_id
 from spillover.model.reasons import Reason
 from spillover.model.units import format_time
 from spillover.ports.archive import Archive, Finished
@@ -423,7 +423,18 @@ class LiveCommands:
             if query.project not in {None, self._project}:
                 return AuditPage([], None)
             query = structs.replace(query, project=self._project)
+        if query.job is not None:
+            query = structs.replace(query, job=await self._id_in_audit(query.job))
         return await audit_page(self._loop, parts.journal, parts.archive, parts.audit, query)
+
+    async def _id_in_audit(self, ref: str) -> str:
+        """Return the id of a job; the audit also has jobs that are gone from the archive, by their full ids."""
+        try:
+            return id_of(await self._lookup.find(ref))
+        except CommandError as error:
+            if error.kind is ErrorKind.UNKNOWN and is_whole_id(ref):
+                return ref
+            raise
 
     async def watch(
         self, after: int | None, jobs: Sequence[str], project: str | None
