@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from os.path import isabs, normpath
+from os.path import normpath
 from pathlib import Path
 from typing import Final
 
@@ -240,7 +240,11 @@ class TaskRunners:
         """Return the relative files that the output of a task goes to, each with the log that links to it."""
         stem = stem_of(self._options.folder / "output", lease.job, lease.attempt, lease.task)
         paths = zip(self._processes.streams(lease, task), (".out", ".err"), strict=True)
-        return [(normpath(path), Path(f"{stem}{end}")) for path, end in paths if path and not isabs(path)]
+        return [
+            (normpath(path), Path(f"{stem}{end}"))
+            for path, end in paths
+            if path and not Path(path).is_absolute()
+        ]
 
     def _wrote(self, lease: Lease) -> Sequence[tuple[str, Path]]:
         """Return the output files of a task that the server wants, each with the path to list it under."""
