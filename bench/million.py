@@ -14,8 +14,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from prometheus_client import generate_latest
-
 from bench.reporting import Goal, Options, Report, Table, main, tell
 from bench.servers import folder
 from spillover.clusters.agents.hub import Hub
@@ -237,7 +235,7 @@ async def _operations(inside: Inside, count: int) -> list[tuple[str, Callable[[]
         await commands.overview(20, 20, 20)
 
     async def metrics() -> None:
-        generate_latest(inside.metrics.registry)
+        await inside.metrics.figures()
 
     async def touch_all() -> None:
         for job in loop.state.jobs:

@@ -26,6 +26,7 @@ from spillover.model.ids import JobId
 from spillover.model.policy import choice_of
 from spillover.model.units import MONEY, SECOND
 from spillover.ports.commands import CommandError
+from spillover.server.occupancy import JobCounts, cluster_metrics
 from spillover.server.pauses import Pauses
 from spillover.stores.counted import REFUSALS, CountedBlobs
 
@@ -53,6 +54,7 @@ class _Now(Collector):
         self._gauge = gauge
         self._blobs = blobs
         self._pools = pools
+        self.jobs = JobCounts(loop)
         self.hidden = False
         """Whether to leave out values of the state."""
 
@@ -132,6 +134,8 @@ class _Now(Collector):
         for axis, note in state.policies.disabled.items():
             disabled.add_metric((axis, choice_of(note.before, axis).name), 1)
         yield disabled
+        yield from self.jobs.collect(state)
+        yield from cluster_metrics(state)
         yield from _of_pools(state, self._loop.now())
 
 
@@ -267,6 +271,7 @@ class Metrics:
     async def figures(self) -> bytes:
         """Return all metrics in the format of Prometheus."""
         try:
+            await self._now.jobs.refresh()
             await self._loop.read()
             self._now.hidden = False
         except CommandError:  # it is not durable, and may never be
