@@ -219,6 +219,15 @@ async def rest(watching: Any) -> list[pb.JobChange]:
     return changes
 
 
+async def test_what_has_no_effect_is_told_with_the_ids(program: Program) -> None:
+    asked = pb.SubmitJobRequest(jobs=[pb.NewJob(job=pb.Job(run="true", priority=5, queue="night"))] * 2)
+    reply = await program.ask("SubmitJob", asked, pb.SubmitJobReply)
+    assert len(reply.jobs) == 2
+    priority, queue = sorted(reply.warnings, reverse=True)
+    assert priority.startswith("the priority has no effect, because this server's order is `fifo`;")
+    assert queue.startswith("queue 'night' is only a label")
+
+
 async def test_a_typed_job_says_what_a_job_file_says(program: Program) -> None:
     typed = job(
         "train",

@@ -3,18 +3,19 @@
 None of it is an error, because the job runs. But without a line, somebody waits for an effect that never comes.
 """
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from posixpath import basename
 from typing import TYPE_CHECKING, Any, Final
+
+from spillover.model.policy_options import IGNORE_PRIORITY
 
 if TYPE_CHECKING:
     from spillover.cli.printing.output import Output
     from spillover.client import Client
     from spillover.config.config import Config
 
-IGNORE_PRIORITY: Final = frozenset({"fifo", "lifo", "sjf", "ljf", "edf", "slack"})
-"""Built-in orders that do not look at priorities."""
 READ: Final = ("#SPILL", "#SBATCH")
 """Lines that count in the comments at the top of a script."""
 _DIRECTIVES: Final = ("#SPILL", "#SBATCH", "#PBS", "#BSUB", "#FLUX:", "#COBALT")
@@ -43,27 +44,19 @@ _MOST_LINES: Final = 3
 """Most lines of one script to name."""
 
 
-def tell_unused(out: "Output", client: "Client", documents: Sequence[Mapping[str, Any]]) -> None:
-    """Print a note for each field that has no effect on this server."""
-    specs = [spec for document in documents if isinstance(spec := document.get("spec"), Mapping)]
-    named = dict.fromkeys(spec.get("queue", "default") for spec in specs if spec.get("queue") != "default")
-    named.pop("default", None)
-    if named and not _has_queues(client):
-        for queue in named:
-            out.note(
-                f"queue {queue!r} is only a label, because this server has no named queues; "
-                "an admin can set them under `queues` in spill.yaml"
-            )
-    tell_ignored_priority(out, client, [spec.get("priority") or 0 for spec in specs])
+@contextmanager
+def telling(out: "Output") -> Iterator[None]:
+    """Print a note for each thing that a submission asks for and that has no effect."""
+    from spillover.client import NoEffect  # noqa: PLC0415 - heavy
 
-
-def _has_queues(client: "Client") -> bool:
-    """Return whether the server has named queues; it then refuses unknown ones itself."""
-    from spillover.client import SpillError  # noqa: PLC0415 - heavy
-
-    with suppress(SpillError):  # the submission itself will tell what is wrong
-        return bool(client.queues())
-    return True
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NoEffect)
+        yield
+    for each in caught:
+        if issubclass(each.category, NoEffect):
+            out.note(str(each.message))
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def tell_ignored_priority(out: "Output", client: "Client", priorities: Sequence[int]) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from spillover.client.errors import (
     CallCancelled,
     CallFailed,
+    NoEffect,
     Refused,
     RemoteError,
     SpillError,
@@ -25,6 +26,7 @@ __all__ = [
     "CallFailed",
     "Client",
     "Executor",
+    "NoEffect",
     "Refused",
     "RemoteError",
     "SpillError",

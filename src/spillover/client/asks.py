@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from spillover.client.errors import Refused, SpillError, Unavailable
+from spillover.client.no_effect import warn_of
 from spillover.client.steps import ClientStep
 from spillover.wire import endpoints
 from spillover.wire.api import (
@@ -22,6 +23,8 @@ from spillover.wire.api import (
     ClusterAction,
     Digests,
     Forecast,
+    Forecasts,
+    Ids,
     JobPage,
     JobsThere,
     JobView,
@@ -120,13 +123,25 @@ def submit(docs: Sequence[Mapping[str, Any]]) -> Ask[list[str]]:
     """Submit documents; repeatable if all have a key."""
     keyed = all(isinstance(spec := doc.get("spec"), Mapping) and spec.get("key") for doc in docs)
     request = ask(endpoints.SUBMIT, body={"jobs": docs}, repeatable=keyed, seconds=BULK)
-    return request.giving(lambda ids: ids.jobs)
+    return request.giving(submitted)
+
+
+def submitted(ids: Ids) -> list[str]:
+    """Return the ids of jobs that were submitted, and warn of what they ask for in vain."""
+    warn_of(ids.warnings)
+    return ids.jobs
 
 
 def forecast(docs: Sequence[Mapping[str, Any]]) -> Ask[list[Forecast]]:
     """Ask where documents would start."""
     request = ask(endpoints.FORECAST, body={"jobs": docs}, seconds=BULK)
-    return request.giving(lambda forecasts: forecasts.jobs)
+    return request.giving(_forecast)
+
+
+def _forecast(forecasts: Forecasts) -> list[Forecast]:
+    """Return the forecasts of jobs, and warn of what they ask for in vain."""
+    warn_of(forecasts.warnings)
+    return forecasts.jobs
 
 
 def page(query: ListQuery, size: int, cursor: str | None) -> Ask[JobPage]:

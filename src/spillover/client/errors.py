@@ -23,6 +23,10 @@ class SpillError(Exception):
     """Seconds after which a retry may help; None if unknown, or if it never does."""
 
 
+class NoEffect(UserWarning):
+    """A job asks for something that has no effect on this server."""
+
+
 class Unreachable(SpillError):
     """The server did not answer."""
 

@@ -13,6 +13,8 @@ from spillover.model.units import DAY, HOUR, MINUTE, SECOND, write_duration
 
 LINE_AXES: Final = ("wait", "backfill", "order", "place", "route")
 """The axes in the order of a line."""
+IGNORE_PRIORITY: Final = frozenset({"fifo", "lifo", "sjf", "ljf", "edf", "slack"})
+"""Built-in orders that do not look at priorities."""
 _UNITS: Final = (
     ("d", DAY),
     ("h", HOUR),

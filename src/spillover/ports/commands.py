@@ -247,6 +247,10 @@ class Commands(Protocol):
         """Submit all of these jobs or none; return their ids in the same order."""
         ...
 
+    def without_effect(self, jobs: Sequence[JobForm]) -> list[str]:
+        """Return a line for each thing that these jobs ask for and that has no effect on this server."""
+        ...
+
     async def forecast(self, jobs: Sequence[JobForm], user: str) -> Forecasts:
         """Return where and when these jobs would start, without submitting them."""
         ...

@@ -216,10 +216,12 @@ class Resources(_message.Message):
     def __init__(self, cpu: _Optional[float] = ..., memory: _Optional[int] = ..., gpu: _Optional[int] = ...) -> None: ...
 
 class SubmitJobReply(_message.Message):
-    __slots__ = ("jobs",)
+    __slots__ = ("jobs", "warnings")
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, jobs: _Optional[_Iterable[str]] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, jobs: _Optional[_Iterable[str]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetJobStatusRequest(_message.Message):
     __slots__ = ("jobs",)

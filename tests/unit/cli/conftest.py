@@ -12,6 +12,7 @@ import pytest
 from spillover.cli.main import main
 from spillover.cli.printing.output import Output
 from spillover.client import Client
+from spillover.client.no_effect import warn_of
 from spillover.wire.api import (
     AgentView,
     AuditView,
@@ -112,6 +113,8 @@ class FakeClient:
         """Pieces of stdout (False) and stderr (True)."""
         self.forecasts: list[Forecast] = []
         self.history: list[EventView] = []
+        self.ignored: list[str] = []
+        """What submitted jobs ask for and what has no effect."""
 
     def policy(self) -> PolicyView:
         """Return an order that looks at priorities."""
@@ -138,10 +141,12 @@ class FakeClient:
 
     def submit(self, documents: Sequence[dict[str, Any]]) -> list[str]:
         self.asked.append(("submit", list(documents)))
+        warn_of(self.ignored)
         return [f"{number:012}" for number, _ in enumerate(documents)]
 
     def forecast(self, documents: Sequence[dict[str, Any]]) -> list[Forecast]:
         self.asked.append(("forecast", list(documents)))
+        warn_of(self.ignored)
         return self.forecasts
 
     def jobs(self, **query: Any) -> Iterator[JobView]:
@@ -218,6 +223,7 @@ class FakeClient:
 
     def rerun(self, *refs: str, **how: Any) -> list[str]:
         self.asked.append(("rerun", *refs, how))
+        warn_of(self.ignored)
         return [JOB for _ in refs]
 
     def set_priority(self, ref: str, priority: int) -> list[str]:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from spillover.cli.following import exit_code
-from spillover.cli.unused import IGNORE_PRIORITY
 from spillover.client import Refused, Unavailable, Unreachable, WaitTimeout
 from spillover.model.policy import Choice, PolicySet
+from spillover.model.policy_options import IGNORE_PRIORITY
 from spillover.policies import order
 from spillover.policies.loading import BUILT_IN, load
 from spillover.testing.builders import a_job as some_job
@@ -433,21 +433,24 @@ def an_order(name: str) -> PolicyView:
     return PolicyView(f"order={name}", [axis], 1000, 60.0, None, None, None, "", differs=False)
 
 
-def test_a_priority_that_the_order_ignores_is_told(
-    client: Any, spill: Callable[..., Any], here: Path
-) -> None:
+def test_a_new_priority_that_the_order_ignores_is_told(client: Any, spill: Callable[..., Any]) -> None:
     client.policy = lambda: an_order("fifo")
-    told = (
+    assert spill("set", "train", "--priority", "3").err == (
         "spill: the priority has no effect, because this server's order is `fifo`; "
         "an admin can run `spill policy set order=priority`\n"
     )
-    assert spill("run", "--detach", "--priority", "5", "--", "true").err == told
-    assert spill("set", "train", "--priority", "3").err == told
-    (here / "a.yaml").write_text(TWO_JOBS.replace("run: echo 1", "run: echo 1, priority: 2"))
+
+
+def test_what_has_no_effect_is_told(client: Any, spill: Callable[..., Any], here: Path) -> None:
+    client.ignored = ["the priority has no effect", "queue 'gpu' is only a label"]
+    told = "spill: the priority has no effect\nspill: queue 'gpu' is only a label\n"
+    (here / "a.yaml").write_text(TWO_JOBS)
+    typed = spill("run", "--detach", "--priority", "5", "--", "true")
+    assert (typed.code, typed.err) == (0, told)
+    assert spill("run", "--dry-run", "--priority", "5", "--", "true").err == told
     assert spill("submit", "a.yaml").err == told
-    assert spill("run", "--detach", "--", "true").err == ""
-    client.policy = lambda: an_order("priority")
-    assert spill("run", "--detach", "--priority", "5", "--", "true").err == ""
+    assert spill("submit", "a.yaml", "--dry-run").err == told
+    assert spill("rerun", "train").err == told
 
 
 def test_the_orders_that_ignore_priorities_are_known() -> None:
@@ -459,17 +462,6 @@ def test_the_orders_that_ignore_priorities_are_known() -> None:
         if name.startswith("order."):
             key = getattr(order, where.partition(":")[2])().key
             assert (name.removeprefix("order.") in IGNORE_PRIORITY) == (key(plain) == key(urgent))
-
-
-def test_a_queue_that_is_only_a_label_is_told(client: Any, spill: Callable[..., Any]) -> None:
-    told = (
-        "spill: queue 'gpu' is only a label, because this server has no named queues; "
-        "an admin can set them under `queues` in spill.yaml\n"
-    )
-    assert spill("run", "--detach", "--queue", "gpu", "--", "true").err == told
-    assert spill("run", "--detach", "--queue", "default", "--", "true").err == ""
-    client.queues = lambda: ["gpu"]
-    assert spill("run", "--detach", "--queue", "gpu", "--", "true").err == ""
 
 
 def test_lines_of_a_script_that_do_not_count_are_told(

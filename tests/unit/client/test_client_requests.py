@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from spillover.api.http.parameters import ParameterReader
-from spillover.client import asks
+from spillover.client import NoEffect, asks
 from spillover.client.asks import ask
 from spillover.client.blobs import Upload
 from spillover.wire import endpoints
@@ -116,3 +116,11 @@ def test_what_a_path_requires_has_to_be_given() -> None:
         ask(endpoints.SHOW)
     one = Endpoint("toy", "GET", "/v1/toys", "A toy", NoParameters, NO_BODY, json_of(int))
     assert ask(one).read(b"7") == 7
+
+
+def test_what_has_no_effect_is_a_warning_at_the_line_that_submits() -> None:
+    read = asks.submit([{"spec": {"run": "true"}}]).read
+    with pytest.warns(NoEffect, match="^the priority has no effect$") as told:
+        assert read(b'{"jobs": ["a"], "warnings": ["the priority has no effect"]}') == ["a"]
+    assert [one.filename for one in told] == [__file__]
+    assert read(b'{"jobs": ["a"]}') == ["a"]

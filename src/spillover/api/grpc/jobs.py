@@ -163,7 +163,9 @@ class JobsService(ServiceForPeople):
 
 
 async def _submit(asked: Asked, raw: bytes) -> pb.SubmitJobReply:
-    return pb.SubmitJobReply(jobs=await asked.commands.submit(await _forms(raw), asked.user))
+    forms = await _forms(raw)
+    jobs = await asked.commands.submit(forms, asked.user)
+    return pb.SubmitJobReply(jobs=jobs, warnings=asked.commands.without_effect(forms))
 
 
 async def _status(asked: Asked, raw: bytes) -> pb.GetJobStatusReply:

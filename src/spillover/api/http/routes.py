@@ -107,7 +107,7 @@ from spillover.wire.parameters import (
 async def submit(request: Request[NoParameters, list[JobForm]]) -> Ids:
     """Submit jobs."""
     ids = await request.commands.submit(request.body, request.user)
-    return Ids(list(ids))
+    return Ids(list(ids), request.commands.without_effect(request.body))
 
 
 @serves(endpoints.FORECAST, read_jobs)

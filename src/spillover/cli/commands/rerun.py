@@ -29,6 +29,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(args: Namespace, context: Context) -> int:
     from spillover.cli.reading import from_options  # noqa: PLC0415 - heavy
+    from spillover.cli.unused import telling  # noqa: PLC0415 - heavy
     from spillover.client import Refused  # noqa: PLC0415 - heavy
     from spillover.forms.jobs.options import as_flags  # noqa: PLC0415 - heavy
     from spillover.forms.problems import BadForm, FormProblem  # noqa: PLC0415 - heavy
@@ -38,7 +39,8 @@ def _run(args: Namespace, context: Context) -> int:
     changes = from_options(options_of(args))
     with context.connect(args) as client:
         try:
-            ids = client.rerun(*args.jobs, failed=args.failed, changes=changes)
+            with telling(context.out):
+                ids = client.rerun(*args.jobs, failed=args.failed, changes=changes)
         except Refused as error:
             if not error.problems:
                 raise

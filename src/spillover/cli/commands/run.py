@@ -50,7 +50,7 @@ def _run(args: Namespace, context: Context) -> int:
     from spillover.cli.given import send_input  # noqa: PLC0415 - heavy
     from spillover.cli.printing.forecasts import forecast  # noqa: PLC0415 - only for a dry run
     from spillover.cli.printing.progress import moving, tell_inputs  # noqa: PLC0415 - only for transfers
-    from spillover.cli.unused import tell_unread, tell_unused  # noqa: PLC0415 - heavy
+    from spillover.cli.unused import tell_unread, telling  # noqa: PLC0415 - heavy
 
     if args.json and args.wait:
         raise UsageError("--wait does not work with --json; use --detach, then `spill wait --json`")
@@ -58,14 +58,15 @@ def _run(args: Namespace, context: Context) -> int:
     if interactive := bool(document["spec"].get("terminal")):
         _prepare_terminal(args, document["spec"])
     with context.connect(args) as client:
-        tell_unused(context.out, client, [document])
         if args.dry_run:
-            return forecast(context.out, client, [document], as_json=args.json)
+            with telling(context.out):
+                return forecast(context.out, client, [document], as_json=args.json)
         if not interactive and not send_input(context.out, client, document["spec"]):
             tell_unread(context.out, args.command[1:] if args.command[:1] == ["--"] else args.command)
         with moving(context.out, "uploading inputs") as progress:
             packed = client.pack([document], progress=progress, sizes=tell_inputs(context.out))
-        [job] = client.submit(packed)
+        with telling(context.out):
+            [job] = client.submit(packed)
         if interactive and not args.detach and not args.json:
             return _in_terminal(args, context, client, job)
         if args.wait or (context.out.terminal and not args.detach and not args.json):

@@ -38,7 +38,7 @@ def _run(args: Namespace, context: Context) -> int:
     from spillover.cli.printing.forecasts import forecast  # noqa: PLC0415 - only for a dry run
     from spillover.cli.printing.progress import moving, tell_inputs  # noqa: PLC0415 - heavy
     from spillover.cli.reading import located, read_files  # noqa: PLC0415 - heavy
-    from spillover.cli.unused import tell_ignored_lines, tell_unused  # noqa: PLC0415 - heavy
+    from spillover.cli.unused import tell_ignored_lines, telling  # noqa: PLC0415 - heavy
 
     if args.wait and args.dry_run:
         raise UsageError("--wait is not allowed with --dry-run")
@@ -50,8 +50,7 @@ def _run(args: Namespace, context: Context) -> int:
         for document, origin in zip(documents, origins, strict=True):
             if not origin.lines:  # a script
                 tell_ignored_lines(context.out, document, origin.source)
-        with located(origins):
-            tell_unused(context.out, client, documents)
+        with located(origins), telling(context.out):
             if args.dry_run:
                 return forecast(context.out, client, documents, as_json=args.json)
             with moving(context.out, "uploading inputs") as progress:

@@ -238,7 +238,8 @@ class AsyncClient(AsyncSender):
         `changes` are fields of a job file that differ, such as `{"spec": {"walltime": "2h"}}`.
         """
         request = Rerun(list(jobs), failed, dict(changes or {}))
-        return (await self._ask(ask(endpoints.RERUN, body=request, repeatable=False, seconds=asks.BULK))).jobs
+        again = ask(endpoints.RERUN, body=request, repeatable=False, seconds=asks.BULK)
+        return await self._ask(again.giving(asks.submitted))
 
     async def set_priority(self, job: str, priority: int) -> list[str]:
         """Change the priority of a job that has not been placed."""

@@ -31,6 +31,7 @@ from spillover.control.requests.sessions import Sessions
 from spillover.control.requests.starts import LITTLE_PATIENCE, StartForecasts
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
+from spillover.control.requests.unused import without_effect
 from spillover.control.requests.waiting import EndsOfJobs
 from spillover.control.views import jobs as views
 from spillover.control.views.agents import agent_detail
@@ -224,13 +225,18 @@ class LiveCommands:
         self._rights.check_priorities(jobs)
         return await self._submitting.submit(jobs, user)
 
+    def without_effect(self, jobs: Sequence[JobForm]) -> list[str]:
+        """Return a line for each thing that these jobs ask for and that has no effect on this server."""
+        return without_effect(jobs, self._loop.engine.state)
+
     async def forecast(self, jobs: Sequence[JobForm], user: str) -> Forecasts:
         """Return where and when these jobs would start, without submitting them."""
         jobs = forms_of(jobs, self._project)
         self._rights.check_priorities(jobs)
         ids, tried, starts = await self._submitting.trial(jobs, user)
         starts = self._starts.corrected(starts, tried.now)
-        return forecasting.forecasts(ids, jobs, tried, self._project, starts)
+        told = forecasting.forecasts(ids, jobs, tried, self._project, starts)
+        return structs.replace(told, warnings=self.without_effect(jobs))
 
     async def act(self, action: Action, who: str) -> Ids:
         """Cancel, hold, release or requeue jobs, all or none."""
@@ -253,7 +259,8 @@ class LiveCommands:
         """Submit jobs again, all or none; return the new ids in the order of the request."""
         parts = self._parts
         again = Rerunning(self._loop, parts.archive, parts.specs, parts.files, self._lookup)
-        return Ids(list(await self.submit(await again.forms(asked), user)))
+        jobs = await again.forms(asked)
+        return Ids(list(await self.submit(jobs, user)), self.without_effect(jobs))
 
     async def set_priority(self, ref: str, priority: int, who: str) -> Ids:
         """Change the priority of a job that is not placed."""

@@ -390,10 +390,12 @@ class ReservationRef(Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(min_length=1, max_length=100)]
 
 
-class Ids(Struct, frozen=True):
+class Ids(Struct, frozen=True, omit_defaults=True):
     """Jobs that were submitted or changed, in the order of the request."""
 
     jobs: list[str]
+    warnings: list[str] = []
+    """What they ask for and what has no effect on this server, such as a priority that the order ignores."""
 
 
 class Action(Struct, frozen=True, forbid_unknown_fields=True):
@@ -490,10 +492,12 @@ class Forecast(Struct, frozen=True):
     """The number of nodes on which the tasks of a gang would start now; `node` is that of the first. 0 for other jobs."""
 
 
-class Forecasts(Struct, frozen=True):
+class Forecasts(Struct, frozen=True, omit_defaults=True):
     """One forecast for each job, in the order of the request."""
 
     jobs: list[Forecast]
+    warnings: list[str] = []
+    """As for submitted jobs."""
 
 
 class FileView(Struct, frozen=True):
