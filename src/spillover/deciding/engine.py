@@ -324,6 +324,7 @@ class Engine:
             rents_at=found.rents_at,
             rented=plan.plans_machines,
             looked_at=found.looked_at,
+            kept_off=found.kept_off,
         )
         return plan if decided else None
 

@@ -20,6 +20,7 @@ from spillover.deciding.cycle.draws import mixed
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.admission import matches, offered
 from spillover.model.ids import ClusterName, JobId, job_of_task
+from spillover.model.pools import MARKET_LABEL, SPOT
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 
@@ -155,6 +156,8 @@ def _is_barred(index: SchedulingIndex, node: Node, now: int, job: Job) -> bool:
     """Return whether an agent must not steal a job now: for an advance reservation, or because it is kept for a gang."""
     if job.kind.shape.reservation or node.name in index.capacity[node.cluster].earmarks:
         return True
+    if job.extra.deadline is not None and node.labels.get(MARKET_LABEL) == SPOT:
+        return True  # it may have been kept off spot machines
     windows = index.capacity[node.cluster].by_name[node.name].windows if index.windowed else ()
     until = revoked_from(now, index.state.facts.ahead) + index.length(job)
     return any(window.bars(index.requester(job), now, until) for window in windows)

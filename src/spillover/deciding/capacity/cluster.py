@@ -29,6 +29,7 @@ from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.inside import Granted
 from spillover.model.job import Shape
+from spillover.model.pools import MARKET_LABEL, SPOT
 from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
@@ -73,6 +74,8 @@ class Capacity:
         """The gangs that machines are kept for, because they were ordered for them; nearly always none."""
         self._earmarked: tuple[int, frozenset[int]] | None = None
         """The indexes of those machines, as of `turns`; None until somebody asks."""
+        self.spots: dict[int, None] = {}
+        """Indexes of spot machines, by their label."""
         self.changes: list[int] = []
         """Indexes of machines whose free capacity changed, oldest first."""
         self.forgotten = 0
@@ -98,6 +101,7 @@ class Capacity:
         if self.windows is not None:
             own.windows = self.windows.copy(own.by_name)
         own.earmarks = self.earmarks  # never changed
+        own.spots = self.spots.copy()
         own.sum = self.sum.copy()
         own.levels = Levels(self.spec.levels, own.layout) if self.spec.levels else None
         if own.levels is not None:
@@ -241,6 +245,10 @@ class Capacity:
         if self.layout.add_localities(localities) or wider:
             self._widen()
         changed = machine.learn(node)
+        if node.labels.get(MARKET_LABEL) == SPOT:
+            self.spots[machine.index] = None
+        elif self.spots:
+            self.spots.pop(machine.index, None)
         limit = node.tasks if node.foreign is not None and node.tasks >= 0 else ANY
         machine.idle = [node.capacity.cpu, node.capacity.memory, node.capacity.gpu, limit]
         machine.idle += self.layout.named(node.capacity)
@@ -274,6 +282,7 @@ class Capacity:
                 if self.levels is not None:
                     self.levels.drop(machine)
                 self.eager.pop(machine.index, None)
+                self.spots.pop(machine.index, None)
         self.machines = list(self.by_name.values())
         self.turns += 1
         if self.windows is not None:
@@ -283,9 +292,11 @@ class Capacity:
 
     def _renumber(self) -> None:
         """Give machines new indexes without gaps."""
+        spots = [machine for machine in self.machines if machine.index in self.spots]
         self.slots = list(self.machines)
         for index, machine in enumerate(self.slots):
             machine.index = index
+        self.spots = {machine.index: None for machine in spots}
         self.eager = {machine.index: None for machine in self.machines if machine.ahead > 0}
         self._most = MOST_CHANGES + 4 * len(self.machines)
         if self.windows is not None:

@@ -73,6 +73,8 @@ class CycleOutcome(Struct, frozen=True):
     """When machines of pools must be planned again although nothing happened, nanoseconds UTC."""
     looked_at: int = 0
     """How many machines and jobs a plan of machines looked at that changed nothing; 0 if it changed something."""
+    kept_off: bool = False
+    """Whether jobs were kept off spot machines with room."""
 
 
 def run(
@@ -131,6 +133,7 @@ def run(
     waits = placer.passed or placer.budgets is not None or placer.reservation is not None
     final = placer.passed and len(draft.expired) == due and _is_final(draft, index, placer)
     again = placer.again(final=final) if waits else FOREVER  # FOREVER in most cycles
+    again = min(again, placer.spot_again())
     placer.keep()
     # The two refer to each other. Without this, each cycle's timeline stays until the next garbage collection.
     placer.reservation = None
@@ -144,6 +147,7 @@ def run(
         final,
         rents_at,
         looked_at,
+        placer.spot_again() < FOREVER,
     )
 
 

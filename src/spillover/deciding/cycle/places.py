@@ -22,6 +22,7 @@ from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Lane
 from spillover.deciding.queue.limits import QueueUse, allow
 from spillover.deciding.renting.slots import Slots
+from spillover.deciding.renting.spot import SpotSlack
 from spillover.model import ranges
 from spillover.model.cluster import OWNED, RENTED, Role
 from spillover.model.ids import JobId, member_id
@@ -40,6 +41,7 @@ class Places:
         "_late",
         "_policies",
         "_slots",
+        "_spot",
         "_state",
         "_trials",
         "_turns",
@@ -84,6 +86,8 @@ class Places:
         """Whether the last job tried would miss its deadline on a cluster that has room."""
         self._barred = False
         """Whether machines were closed to the last job tried: by advance reservations, or for gangs."""
+        self._spot = SpotSlack(draft.state, index, draft.now) if index.pooled else None
+        """Keeps jobs without slack off spot machines; None without pools."""
         self._slots = Slots(draft, index) if index.pooled and compares else None
         """What jobs add to the bills of rented machines; None without pools."""
 
@@ -137,7 +141,8 @@ class Places:
             if (timed or cluster.limits is not None) and not self._suits(job, cluster):
                 continue
             closed: Collection[int] = ()
-            if (cluster.windows is not None or cluster.earmarks) and (closed := self._closed(job, cluster)):
+            closes = cluster.windows is not None or cluster.earmarks or (timed and cluster.spots)
+            if closes and (closed := self._closed(job, cluster)):
                 machine = each.best(self._policies.place, closed)
                 if machine is None:
                     self._bar()
@@ -175,7 +180,7 @@ class Places:
             candidates = self._index.finder.candidates(lane, OWNED) + candidates
         for each in candidates:
             closed: Collection[int] = ()
-            if each.cluster.windows is not None or each.cluster.earmarks:
+            if each.cluster.windows is not None or each.cluster.earmarks or each.cluster.spots:
                 closed = self._closed(job, each.cluster, ahead=True)
             machine = each.ahead(self._policies.route, mixed(draft.seed, len(draft.placements)), closed)
             if machine is not None and self._suits(job, each.cluster) and self._may_pay(job, each.cluster):
@@ -213,7 +218,8 @@ class Places:
         cluster = gang.cluster
         if not self._suits(job, cluster, tasks) or not self._may_pay(job, cluster, tasks):
             return []
-        closed = self._closed(job, cluster) if cluster.windows is not None or cluster.earmarks else ()
+        closes = cluster.windows is not None or cluster.earmarks or cluster.spots
+        closed = self._closed(job, cluster) if closes else ()
         if job.extra.unprepared and (parts := self._take_elsewhere(job, lane, gang, closed, tasks)):
             return parts
         parts = self._take_parts(job, lane, gang, closed, tasks)
@@ -268,7 +274,11 @@ class Places:
         """Return the machines that are closed to a job that starts now, or as a prefetched lease."""
         now = self._draft.now
         wait = revoked_from(now, self._state.facts.ahead) - now if ahead else 0
-        return self._index.closed_on(cluster, job, now, wait)
+        closed = self._index.closed_on(cluster, job, now, wait)
+        if self._spot is None or not cluster.spots:
+            return closed
+        spots = self._spot.closed(job, cluster)
+        return {*closed, *spots} if spots else closed
 
     def _bar(self) -> None:
         """Note that free machines are closed to a job. They may be open to the next one, which is shorter or a gang."""

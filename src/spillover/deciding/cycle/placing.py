@@ -200,7 +200,7 @@ class Placer(Places):
         for entries in newly.values():
             entries.sort()
         everything = bool(newly) or self._index.gains(draft.now)
-        everything = everything or (self._index.spent and self._is_contended(due))
+        everything = everything or self._index.kept_off or (self._index.spent and self._is_contended(due))
         if not everything:
             self.passed = self.passed or self._index.passed
             self.spent = self.spent or self._index.spent
@@ -233,6 +233,10 @@ class Placer(Places):
         if self.reservation is not None and self.reservation.waits_for_end:
             again = min(again, self.reservation.again(started=final))
         return again
+
+    def spot_again(self) -> int:
+        """Return when a job that was kept off spot machines may use them."""
+        return FOREVER if self._spot is None else self._spot.again
 
     def _walk(self, line: JobQueue, everything: bool, newly: dict[Lane, list[Entry]] | None = None) -> Walk:
         """Return a walk over all lanes, or over those that changed since they were tried, in order."""

@@ -12,6 +12,7 @@ from spillover.core.appliers.queue import weight
 from spillover.core.records.jobs import Ended, Job, Placed, Queued, Running, Spread, Waiting
 from spillover.core.state import State
 from spillover.deciding.budgets.check import BudgetCheck, CostHold, never_affordable
+from spillover.deciding.capacity import matching
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.explain.refusals import refusal_of, why_never
 from spillover.deciding.explain.windows import closed_reservation, reserved_for_others
@@ -20,6 +21,7 @@ from spillover.deciding.guard import GuardedWait
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Walk
+from spillover.deciding.renting.spot import SpotSlack
 from spillover.model.cluster import ClusterHealth, Role
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import After, On
@@ -39,6 +41,7 @@ from spillover.model.reasons import (
     Held,
     KeptFor,
     KeptForGang,
+    KeptOffSpot,
     MachineComing,
     NoEmptyNode,
     NoNodeReady,
@@ -162,6 +165,10 @@ def _verdict(engine: Decider, check: BudgetCheck, cluster: Capacity, job: Job) -
         refusal = reserved or refusal
     if (late := late_on(job, cluster.spec, engine.now)) is not None:
         return late
+    if refusal is None and cluster.spots and (deadline := job.extra.deadline) is not None:
+        spots = SpotSlack(engine.state, engine.index, engine.now).closed(job, cluster)
+        if spots and not matching.fits_beside(cluster, job.kind.shape, spots):
+            refusal = KeptOffSpot(cluster.name, deadline)
     if cluster.name in job.kind.backing_off and _takes_or_is_full(refusal):
         return next(
             BackingOff(each.cluster, each.until, each.because)
@@ -326,7 +333,15 @@ def _why_it_does_not_fit(engine: Decider, job: Job, allowed: Sequence[ClusterAns
     return limited[0] if limited and not names else NoRoom(job.kind.shape.resources, names)
 
 
-RENTING: Final = (MachineComing, KeptForGang, PoolAtMost, PoolOutOfMoney, NoOfferOpen, PoolIsPaused)
+RENTING: Final = (
+    MachineComing,
+    KeptForGang,
+    KeptOffSpot,
+    PoolAtMost,
+    PoolOutOfMoney,
+    NoOfferOpen,
+    PoolIsPaused,
+)
 """Reasons why a pool has no machine for a job, the one that will change soonest first."""
 AWAY: Final = (BackingOff, AllDrained, NoNodeReady, ClusterDown, ClusterDrained, NotObserved)
 """Reasons why a cluster takes nothing now, whatever is free there. If clusters differ, the first one here is shown."""

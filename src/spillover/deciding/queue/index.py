@@ -32,6 +32,7 @@ from spillover.deciding.queue.waiting import WaitQueue
 from spillover.deciding.queue.waits import Waits
 from spillover.deciding.renting.earmarks import NO_EARMARKS, earmarks_at
 from spillover.deciding.renting.offers import Imagined
+from spillover.deciding.renting.spot import SpotSlack
 from spillover.model.cluster import Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Burst
@@ -107,6 +108,8 @@ class SchedulingIndex:
         """When the next of them begins, nanoseconds UTC; FOREVER if there is none."""
         self.pooled = any(spec.pool is not None for spec in state.facts.clusters)
         """Whether any cluster has a pool, so that cycles plan machines."""
+        self.kept_off = False
+        """Whether the last cycle kept jobs off spot machines. What may be ordered decides that, so they are tried again."""
         self.earmarks = NO_EARMARKS
         """Machines that are kept for gangs that they were ordered for."""
         self.imagined: Imagined = {}
@@ -251,6 +254,7 @@ class SchedulingIndex:
     def rentable_now(self, job: Job, now: int) -> bool:
         """Return whether rented capacity has room for a job right now and its caps allow renting it."""
         shape, check = job.kind.shape, BudgetCheck(self.state, now)
+        spot = SpotSlack(self.state, self, now)
         clusters = [
             cluster
             for cluster in self.capacity.values()
@@ -259,7 +263,9 @@ class SchedulingIndex:
             and (cluster.limits is None or cluster.limits.allow(shape.total))
             and late_on(job, cluster.spec, now) is None
             and cluster.fits(shape)
-            and matching.fits_beside(cluster, shape, self.closed_on(cluster, job, now))
+            and matching.fits_beside(
+                cluster, shape, {*self.closed_on(cluster, job, now), *spot.closed(job, cluster)}
+            )
         ]
         return shape.burst is not Burst.NEVER and any(
             check.allows(job, cluster.spec, estimate(job, 0).runtime) for cluster in clusters
@@ -378,6 +384,7 @@ class SchedulingIndex:
         rents_at: int = FOREVER,
         rented: bool = True,
         looked_at: int = 0,
+        kept_off: bool = False,
     ) -> None:
         """Record the end of a cycle. If it moved jobs and some others waited for them, those may start next.
 
@@ -390,6 +397,7 @@ class SchedulingIndex:
         self.passed = passed
         self.turn = turn
         self.spent = spent
+        self.kept_off = kept_off
         if self.pooled:
             self.rents_at, self.state.rented = rents_at, decided or not rented
             if looked_at > FEW:

@@ -118,7 +118,7 @@ class ClusterPlanner:
         """Let a job take room on a node that this plan adds; return whether there was any."""
         shape = demand.job.kind.shape
         for site in self._sites:
-            if not site.added or not site.offer.admits(demand.job, safe=demand.safe):
+            if not site.added or not site.offer.admits(demand.job, demand.slack):
                 continue
             for node in site.added:
                 if node.fits(shape):
@@ -131,7 +131,7 @@ class ClusterPlanner:
         sites = [
             site
             for site in self._sites
-            if site.offer.admits(demand.job, safe=demand.safe) and self._may_grow(site, 1)
+            if site.offer.admits(demand.job, demand.slack) and self._may_grow(site, 1)
         ]
         if not sites:
             return False
@@ -184,7 +184,7 @@ class ClusterPlanner:
     # --- clusters
 
     def _admitting(self, demand: Demand) -> list[OpenOffer]:
-        return [each for each in self._offers if each.admits(demand.job, safe=demand.safe)]
+        return [each for each in self._offers if each.admits(demand.job, demand.slack)]
 
     def _may_grow(self, site: _Site, nodes: int) -> bool:
         """Return whether a cluster may have more nodes, by its offer and by the budget of its pool."""

@@ -6,7 +6,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from spillover.core.appliers.jobs import MOST_INTERRUPTIONS
 from spillover.core.learned.estimates import foreseen
 from spillover.core.records.jobs import Job, Queued
 from spillover.deciding.budgets.check import BudgetCheck
@@ -16,6 +15,7 @@ from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Entry
 from spillover.deciding.queue.limits import NO_LIMITS, LaneLimits
+from spillover.deciding.renting.spot import SpotSlack
 from spillover.model.cluster import RENTED, ClusterSpec, rate_of_job
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
@@ -23,9 +23,6 @@ from spillover.model.units import FOREVER
 
 MOST: Final = 2000
 """The most jobs and array members that a plan orders machines for. The next plans continue."""
-
-AGAIN: Final = 3
-"""A job with less than this many runtimes to its deadline gets no spot machine: it could not run once more."""
 
 
 class Demand(Struct, gc=False):
@@ -40,8 +37,8 @@ class Demand(Struct, gc=False):
     """Until when it may wait for others to end, beyond the boot time of a machine; nanoseconds UTC."""
     patience: int
     """Nanoseconds of that from the moment when it may be rented."""
-    safe: bool = False
-    """Whether it gets no spot machine: it was interrupted too often, or has no time to run again before its deadline."""
+    slack: int = FOREVER
+    """Nanoseconds for the boots of its machines before its deadline, if those may be spot machines. See `SpotSlack.of`."""
     alike: int = 0
     """Number of its shape in this plan: what fits for one job of a shape fits for all. Comparing shapes takes longer."""
 
@@ -52,6 +49,7 @@ def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies, boot: in
     A job that would miss its deadline on a machine that is ready after `boot` nanoseconds is left out.
     """
     check = BudgetCheck(draft.state, draft.now)
+    spot = SpotSlack(draft.state, index, draft.now)
     specs = [each.spec for each in index.capacity.values() if each.spec.pool is not None]
     found: list[Demand] = []
     shapes: dict[Shape, int] = {}
@@ -68,9 +66,10 @@ def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies, boot: in
         deadline = job.extra.deadline
         if deadline is not None and draft.now + boot + foreseen(job) > deadline:
             continue
-        safe = is_safe(draft, job, runs)
         alike = shapes.setdefault(job.kind.shape, len(shapes))
-        found.append(Demand(job, count, runs, _due_since(draft, job) + patience, patience, safe, alike))
+        found.append(
+            Demand(job, count, runs, _due_since(draft, job) + patience, patience, spot.of(job, runs), alike)
+        )
         room.take(job, count)
         left -= count
         if left <= 0:
@@ -102,13 +101,6 @@ class QueueRoom:
 
     def _limits(self, job: Job) -> LaneLimits:
         return NO_LIMITS if self._use is None else self._use.of(job.kind.queue, job.user)
-
-
-def is_safe(draft: Draft, job: Job, runs: int) -> bool:
-    """Return whether a job gets no spot machine: it was interrupted too often, or could not run again in time."""
-    deadline = job.extra.deadline
-    late = deadline is not None and deadline < draft.now + AGAIN * runs
-    return late or job.extra.interrupted >= MOST_INTERRUPTIONS
 
 
 def due_jobs(draft: Draft, index: SchedulingIndex) -> Iterator[Job]:

@@ -22,6 +22,7 @@ from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Burst, Shape
 from spillover.model.pools import Offer, OfferKey, Pool
 from spillover.model.resources import Resources
+from spillover.model.units import FOREVER
 
 ASSUMED: Final = ("container", "python")
 """Words that agents offer by themselves where they can run such work. Until one has joined, they are assumed to."""
@@ -45,6 +46,7 @@ class OpenOffer:
         "_needed",
         "_seen",
         "boot",
+        "late",
         "offer",
         "pool",
         "spec",
@@ -65,6 +67,8 @@ class OpenOffer:
         """With its present price."""
         self.boot = record.boot(pool, offer.key)
         """Expected nanoseconds from order to ready."""
+        self.late = record.boot(pool, offer.key, 90)
+        """Nanoseconds in which nine of ten boots are ready."""
         self._seen = record.seen.get(offer.key)
         self._configured = offer
         self._known: Imagined = {} if known is None else known
@@ -106,9 +110,12 @@ class OpenOffer:
         (machine,) = self._cluster.machines
         return machine.total, machine.offers
 
-    def admits(self, job: Job, *, safe: bool = False) -> bool:
-        """Return whether the tasks of a job may run on such machines, and fit on empty ones; a `safe` one not on spot."""
-        if self.spec.name in job.kind.backing_off or (safe and self.offer.spot):
+    def admits(self, job: Job, slack: int = FOREVER) -> bool:
+        """Return whether the tasks of a job may run on such machines, and fit on empty ones.
+
+        A spot machine also needs the slack to boot slowly, and to be replaced.
+        """
+        if self.spec.name in job.kind.backing_off or (self.offer.spot and slack < 2 * self.late):
             return False
         shape = job.kind.shape
         answer = self._admits.get(shape)

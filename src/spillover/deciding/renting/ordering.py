@@ -18,6 +18,7 @@ from spillover.deciding.renting.offers import OpenOffer
 from spillover.deciding.renting.room import Room
 from spillover.model.cluster import billed
 from spillover.model.ids import ClusterName, JobId
+from spillover.model.units import FOREVER
 
 MOST_FILLED: Final = 256
 """The most jobs and array members that an imagined machine is filled with."""
@@ -95,10 +96,10 @@ def grouped(demand: Sequence[Demand], offers: Sequence[OpenOffer]) -> list[_Grou
     """Return offers in groups that differ in price alone, as far as these jobs can tell."""
     shapes = {each.alike: each.job.kind.shape for each in demand}
     labelled = any(shape.rules is not None or shape.topology is not None for shape in shapes.values())
-    safe = any(each.safe for each in demand)
+    hurried = any(each.slack < FOREVER for each in demand)
     groups: dict[tuple[object, ...], _Group] = {}
     for number, offer in enumerate(offers):
-        market = safe and offer.offer.spot
+        market = hurried and offer.offer.spot and offer.late
         key = (offer.spec.name, *offer.size(), offer.boot, market, offer.offer.key if labelled else "")
         groups.setdefault(key, []).append((number, offer))
     for group in groups.values():
@@ -143,7 +144,7 @@ def best_machine(
     least = min([each.job.kind.shape.resources.cpu for each in jobs if not each.job.kind.shape.is_gang])
     for group in groups:
         cheapest = group[0][1]
-        if not limits.allow(cheapest, 1, 0) or not cheapest.admits(left[0].job, safe=left[0].safe):
+        if not limits.allow(cheapest, 1, 0) or not cheapest.admits(left[0].job, left[0].slack):
             continue
         filled = _fill(cheapest, jobs, least)
         if not filled.work:
@@ -169,7 +170,7 @@ def _fill(offer: OpenOffer, jobs: Sequence[Demand], least: int) -> Filled:
     full: dict[int, None] = {}
     for at, each in enumerate(jobs):
         shape = each.job.kind.shape
-        if each.alike in full or shape.is_gang or not offer.admits(each.job, safe=each.safe):
+        if each.alike in full or shape.is_gang or not offer.admits(each.job, each.slack):
             continue
         count, most = 0, min(each.count, MOST_FILLED)
         while count < most and machine.fits(shape):
@@ -201,7 +202,7 @@ def _fill_paid(
     more = {
         at: replace(each, count=min(each.count, MOST_FILLED) - taken.get(at, 0))
         for at, each in enumerate(jobs)
-        if offer.admits(each.job, safe=each.safe)
+        if offer.admits(each.job, each.slack)
     }
     before = {at: each.count for at, each in more.items()}
     room.take(more.values(), lambda each: min(paid - each.runs, max(offer.boot, each.patience)))
@@ -214,9 +215,7 @@ def _for_gang(demand: Demand, offers: Sequence[OpenOffer], limits: Limits) -> Ch
     """Choose machines for all tasks of a gang: of one offer, the cheapest."""
     best: tuple[int, int, Choice] | None = None
     for number, offer in enumerate(offers):
-        machines = (
-            offer.machines_for(demand.job.kind.shape) if offer.admits(demand.job, safe=demand.safe) else 0
-        )
+        machines = offer.machines_for(demand.job.kind.shape) if offer.admits(demand.job, demand.slack) else 0
         if not machines or not limits.allow(offer, machines, demand.runs, gang=True):
             continue
         cost = machines * offer.cost(demand.runs)

@@ -18,12 +18,13 @@ from spillover.deciding.cycle.draft import Draft
 from spillover.deciding.forecast.starts import Waiter
 from spillover.deciding.protocols import Policies, Rental
 from spillover.deciding.queue.index import SchedulingIndex
-from spillover.deciding.renting.demand import Demand, due_jobs, is_safe, weight_of
+from spillover.deciding.renting.demand import Demand, due_jobs, weight_of
 from spillover.deciding.renting.money import PoolMoney
 from spillover.deciding.renting.offers import OpenOffer, imagined, open_offers
 from spillover.deciding.renting.ordering import Limits, best_machine, grouped
 from spillover.deciding.renting.room import is_coming
 from spillover.deciding.renting.slots import Slot, Slots
+from spillover.deciding.renting.spot import SpotSlack
 from spillover.model.cluster import (
     PER_RATE,
     RENTED,
@@ -34,6 +35,7 @@ from spillover.model.cluster import (
 )
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape
+from spillover.model.units import FOREVER
 
 MOST_CLAIMS: Final = 256
 """Jobs that may be rented already and take their room first."""
@@ -47,13 +49,10 @@ EMPTY: Final[dict[JobId, Rental]] = {}
 class _NewMachine:
     """An offer as a job of one shape sees it."""
 
-    __slots__ = ("boot", "late", "machines", "offer", "share")
+    __slots__ = ("machines", "offer", "share")
 
-    def __init__(self, offer: OpenOffer, shape: Shape, late: int) -> None:
+    def __init__(self, offer: OpenOffer, shape: Shape) -> None:
         self.offer = offer
-        self.boot = offer.boot
-        self.late = late
-        """Nanoseconds in which nine of ten boots are ready."""
         total = offer.size()[0]
         self.machines = offer.machines_for(shape) if shape.is_gang else 1
         """How many of them a job needs; 0 if it does not fit."""
@@ -63,7 +62,7 @@ class _NewMachine:
     def rental(self, runs: int, usual: int) -> Rental:
         """Return what renting a job means if others share what it leaves of the machine."""
         price = self.offer.cost(runs) * min(self.share, self.machines * WHOLE) // WHOLE
-        return Rental(self.boot, self.late, price, usual)
+        return Rental(self.offer.boot, self.offer.late, price, usual)
 
 
 class Rentals:
@@ -80,10 +79,11 @@ class Rentals:
         self._left: dict[ClusterName, int] = {}
         """How many more machines each pool may order."""
         self._coming: list[Slot] = []
+        self._spot = SpotSlack(draft.state, index, draft.now)
         self._there = Slots(draft, index, copies=True)
-        self._fitting: dict[tuple[Shape, tuple[ClusterName, ...]], list[Slot]] = {}
+        self._fitting: dict[tuple[Shape, tuple[ClusterName, ...], bool], list[Slot]] = {}
         """By shape, where a task may still fit: what is there by cluster and then by how long it is paid, then what comes."""
-        self._new: dict[tuple[Shape, tuple[ClusterName, ...], bool], list[_NewMachine]] = {}
+        self._new: dict[tuple[Shape, tuple[ClusterName, ...], int], list[_NewMachine]] = {}
         self._claims: list[Demand] = []
         """Jobs that may be rented already and find no room: machines are ordered for them in this cycle."""
         self._fresh: dict[JobId, None] = {}
@@ -113,7 +113,7 @@ class Rentals:
                 slot.take(shape, runs)
                 count -= 1
             if count > 0:
-                self._claims.append(Demand(job, count, runs, 0, 0, is_safe(self._draft, job, runs)))
+                self._claims.append(Demand(job, count, runs, 0, 0, self._spot.of(job, runs)))
 
     # --- rooms
 
@@ -133,24 +133,25 @@ class Rentals:
 
     def _slot(self, job: Job) -> Slot | None:
         """Return where a job of one task would go, if there is room or room is coming."""
-        key = shape, _ = job.kind.shape, job.kind.backing_off
+        shape, off = job.kind.shape, self._spot.keeps_off(job)
+        key = shape, job.kind.backing_off, off
         slots = self._fitting.get(key)
         if slots is None:
-            slots = self._fitting[key] = self._slots_for(job)
+            slots = self._fitting[key] = self._slots_for(job, off=off)
         while slots:
             if slots[0].place.fits(shape):
                 return slots[0]
             del slots[0]
         return None
 
-    def _slots_for(self, job: Job) -> list[Slot]:
-        """Return machines with room for tasks of a shape, in the order in which they are used."""
+    def _slots_for(self, job: Job, *, off: bool) -> list[Slot]:
+        """Return machines with room for tasks of a shape, in the order in which they are used; if `off`, no spot ones."""
         found: list[Slot] = []
         for candidates in self._index.finder.candidates(self._index.lane_of(job), RENTED):
             spec, here = candidates.cluster.spec, []
             closed = self._index.closed_on(candidates.cluster, job, self._now)
             for machine in candidates.fitting(self._place):
-                if machine.index in closed:
+                if machine.index in closed or (off and machine.index in candidates.cluster.spots):
                     continue
                 slot = self._there.of(spec, machine)
                 here.append((-slot.busy, machine.index, slot))
@@ -159,7 +160,9 @@ class Rentals:
         return found + [
             each
             for each in self._coming
-            if each.place.spec.name not in backing_off and each.place.could_fit(shape)
+            if each.place.spec.name not in backing_off
+            and each.place.could_fit(shape)
+            and not (off and each.is_spot)
         ]
 
     # --- answers
@@ -210,8 +213,8 @@ class Rentals:
         found: dict[JobId, Rental] = {}
         for each in known:
             job = self._state.jobs[each.job]
-            safe = is_safe(self._draft, job, each.expected)
-            demand.append(Demand(job, each.many, max(1, each.expected), 0, 0, safe))
+            slack = self._spot.of(job, max(1, each.expected))
+            demand.append(Demand(job, each.many, max(1, each.expected), 0, 0, slack))
             if job.kind.shape.is_gang:
                 self._add_gang(each, job, found)
         shapes: dict[Shape, int] = {}
@@ -243,7 +246,7 @@ class Rentals:
     def _add_gang(self, waiter: Waiter, job: Job, found: dict[JobId, Rental]) -> None:
         """Add what machines for a gang cost, which no other job shares."""
         best: tuple[int, OpenOffer] | None = None
-        for each in self._offers_for(job, job.kind.shape):
+        for each in self._offers_for(job, job.kind.shape, waiter.expected):
             cost = each.machines * each.offer.cost(waiter.expected)
             if best is None or cost < best[0]:
                 best = cost, each.offer
@@ -251,9 +254,7 @@ class Rentals:
             found[job.id] = self._rental(best[1], best[0], waiter)
 
     def _rental(self, offer: OpenOffer, price: int, waiter: Waiter) -> Rental:
-        record = self._state.pool(offer.spec.name)
-        late = record.boot(offer.pool, offer.offer.key, 90)
-        return Rental(offer.boot, late, price, _usual(offer.spec, waiter.shape, waiter.expected))
+        return Rental(offer.boot, offer.late, price, _usual(offer.spec, waiter.shape, waiter.expected))
 
     def _in(self, slot: Slot, shape: Shape, runs: int) -> Rental:
         """Return what renting a job in a slot means."""
@@ -264,25 +265,24 @@ class Rentals:
     def _on_new(self, job: Job, shape: Shape, runs: int) -> Rental | None:
         """Return what renting a job means for which a machine must be ordered; None if none could be."""
         best: Rental | None = None
-        for each in self._offers_for(job, shape):
+        for each in self._offers_for(job, shape, runs):
             rental = each.rental(runs, _usual(each.offer.spec, shape, runs))
             if best is None or rental.price < best.price:
                 best = rental
         return best
 
-    def _offers_for(self, job: Job, shape: Shape) -> list[_NewMachine]:
+    def _offers_for(self, job: Job, shape: Shape, runs: int) -> list[_NewMachine]:
         """Return the offers of which machines could be ordered for a job."""
-        safe = is_safe(self._draft, job, 0)
-        key = shape, job.kind.backing_off, safe
+        slack = self._spot.of(job, max(1, runs))
+        slack = FOREVER if slack >= 2 * self._spot.most else slack
+        key = shape, job.kind.backing_off, slack
         found = self._new.get(key)
         if found is None:
             found = []
             for offer in self._offers:
-                if not offer.admits(job, safe=safe):
+                if not offer.admits(job, slack):
                     continue
-                record = self._state.pool(offer.spec.name)
-                late = record.boot(offer.pool, offer.offer.key, 90)
-                one = _NewMachine(offer, shape, late)
+                one = _NewMachine(offer, shape)
                 if 0 < one.machines <= self._left[offer.spec.name]:
                     found.append(one)
             found.sort(key=lambda one: one.offer.offer.hour * one.share)

@@ -18,6 +18,7 @@ from spillover.deciding.forecast.estimates import expected_end
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.renting.demand import Demand
 from spillover.deciding.renting.offers import imagined
+from spillover.deciding.renting.spot import late_boot
 from spillover.model.cluster import RENTED
 from spillover.model.ids import ClusterName, JobId, job_of_task
 from spillover.model.job import Shape
@@ -40,6 +41,8 @@ class Room:
         self._numbers = 0
         self.used: dict[str, None] = {}
         """Names of the machines that took a job."""
+        self.spots: dict[str, int] = {}
+        """Spot machines, each with the slack in nanoseconds that a job needs which starts there."""
 
     def add(self, at: int, machine: Machine, freed: Wants = ()) -> None:
         """Note that something becomes free on a machine."""
@@ -78,10 +81,12 @@ class Room:
         freed: Wants,
     ) -> bool:
         """Let jobs of shapes that fit take what is free on a machine at a time; return whether any did."""
-        took = False
+        took, spot = False, self.spots.get(machine.name, 0)
         for each, until in left:
             shape = fitting.get(each.alike)
             if shape is None or (freed and at > until):
+                continue
+            if spot and each.slack < max(0, at - self._now) + spot:
                 continue
             while each.count and machine.fits(shape):
                 wants = machine.takes(shape)
@@ -141,6 +146,8 @@ def room_of(
         for _ in range(count):
             machine = like.machines[0].copy(like.layout)
             machine.name = each.key.partition("/")[2]  # type: ignore[assignment]
+            if each.offer.spot:
+                room.spots[machine.name] = late_boot(state, like.spec)
             room.add_ready(ready, machine)
     for cluster in index.capacity.values():
         if cluster.spec.pool is not None and not cluster.spec.external:
@@ -168,6 +175,8 @@ def _add_returning(
             continue
         (own,) = imagined(cluster.spec, known.offer, record.seen.get(known.offer.key)).machines
         own.name = machine.name
+        if known.offer.spot:
+            room.spots[own.name] = late_boot(state, cluster.spec)
         for key, held in node.holding.items():
             wants = own.layout.wants(held)
             change(own.free, wants, -1)
@@ -215,6 +224,7 @@ def _add_present(
     unknown, jumped = index.policies.chosen.unknown_runtime, state.facts.jumped
     least = 0 if shapes is None else min([shape.resources.cpu for shape in shapes], default=FOREVER)
     layout = cluster.layout.copy()
+    late = late_boot(state, cluster.spec) if cluster.spots else 0
     for machine in cluster.machines:
         if not machine.ready or machine.total.cpu < least or MachineId(machine.name) in earmarks:
             continue
@@ -232,6 +242,8 @@ def _add_present(
         if not ends and not fits:
             continue
         own = machine.copy(layout)
+        if machine.index in cluster.spots:
+            room.spots[own.name] = late
         if fits:
             room.add(now, own)
         if node.alone and ends:

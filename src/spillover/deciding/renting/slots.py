@@ -50,6 +50,11 @@ class Slot:
         self._bill = -1
         """What it costs if it gets no further task, in millionths; -1 until that is needed."""
 
+    @property
+    def is_spot(self) -> bool:
+        """Whether its provider may take it back."""
+        return self._machine is not None and self._machine.offer.spot
+
     def adds(self, shape: Shape, runs: int) -> int:
         """Return what a job adds to the bill of the machine if no other job uses the time that is not paid anyway."""
         machine, pool, end = self._machine, self._pool, self.ready + runs

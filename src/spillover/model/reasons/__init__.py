@@ -65,6 +65,7 @@ from spillover.model.reasons.refusing import (
 )
 from spillover.model.reasons.renting import (
     KeptForGang,
+    KeptOffSpot,
     MachineComing,
     NoOfferOpen,
     PoolAtMost,
@@ -102,6 +103,7 @@ Reason: TypeAlias = (
     | NoRoom
     | NoRoomTogether
     | KeptForGang
+    | KeptOffSpot
     | MachineComing
     | NoOfferOpen
     | PoolAtMost
@@ -209,6 +211,7 @@ __all__ = [
     "Held",
     "KeptFor",
     "KeptForGang",
+    "KeptOffSpot",
     "LostTooOften",
     "MachineComing",
     "MembersFailed",

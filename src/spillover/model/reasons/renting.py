@@ -53,6 +53,20 @@ class KeptForGang(NotNow, frozen=True, tag="kept_for_gang"):
         )
 
 
+class KeptOffSpot(NotNow, frozen=True, tag="kept_off_spot"):
+    """It could not run again before its deadline if the spot machines with room were taken back."""
+
+    cluster: ClusterName
+    deadline: int
+    """Nanoseconds UTC."""
+
+    def __str__(self) -> str:
+        return (
+            f"free machines of {self.cluster} are spot machines: if they were taken back, it could not run again before its "
+            f"deadline at {format_moment(self.deadline)}; it waits for one on demand, as long as that would be in time"
+        )
+
+
 class PoolIsPaused(NotNow, frozen=True, tag="pool_paused"):
     """The pool that could rent a machine for it is paused."""
 
