@@ -26,7 +26,7 @@ from spillover.model.ids import JobId
 from spillover.model.policy import choice_of
 from spillover.model.units import MONEY, SECOND
 from spillover.ports.commands import CommandError
-from spillover.server.occupancy import JobCounts, cluster_metrics
+from spillover.server.occupancy import JobCounts, agent_metrics, cluster_metrics
 from spillover.server.pauses import Pauses
 from spillover.stores.counted import REFUSALS, CountedBlobs
 
@@ -136,6 +136,7 @@ class _Now(Collector):
         yield disabled
         yield from self.jobs.collect(state)
         yield from cluster_metrics(state)
+        yield from agent_metrics(state)
         yield from _of_pools(state, self._loop.now())
 
 

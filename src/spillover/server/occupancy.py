@@ -15,6 +15,7 @@ from spillover.control.live.loop import Loop
 from spillover.core.appliers.queue import live_of
 from spillover.core.records.jobs import Job, Kind
 from spillover.core.state import State
+from spillover.core.transitions import AGENT
 from spillover.model.budget import EVERY, Of
 from spillover.model.resources import Resources
 
@@ -27,6 +28,7 @@ ANY: Final = "*"
 KEEP: Final = 20
 """A count is kept for so many times as long as it took, which bounds its part of a core to a twentieth."""
 STATES: Final = ("HELD", "QUEUED", "PLACED", "RUNNING")
+AGENT_STATES: Final = tuple(dict.fromkeys(AGENT.values()))
 _AMOUNTS: Final[tuple[tuple[str, str, Callable[[Resources], float]], ...]] = (
     ("cpus", "CPUs", lambda amount: amount.cpu / 1000),
     ("memory_bytes", "Memory", lambda amount: amount.memory),
@@ -138,6 +140,19 @@ def cluster_metrics(state: State) -> Iterator[Metric]:
             for use, total in uses.items():
                 family.add_metric((cluster, use), amount(total))
         yield family
+
+
+def agent_metrics(state: State) -> Iterator[Metric]:
+    """Yield the agents of each cluster by their state."""
+    counts = Counter(
+        {(spec.name, each): 0 for spec in state.facts.clusters if not spec.external for each in AGENT_STATES}
+    )
+    for node in state.agents.values():
+        counts[node.cluster, node.status] += 1
+    family = GaugeMetricFamily("spill_agents", "Agents.", labels=("cluster", "state"))
+    for (cluster, each), count in counts.items():
+        family.add_metric((cluster, each), count)
+    yield family
 
 
 def _counted(jobs: Sequence[Job]) -> Counter[tuple[Kind, str]]:

@@ -76,6 +76,15 @@ async def test_what_clusters_have_and_what_waits_for_it() -> None:
     assert found["spill_asked_cpus", "cloud"] == 4
 
 
+async def test_agents_are_counted_by_cluster_and_state() -> None:
+    async with a_live_loop(NEVER) as live:
+        await live.agent("onprem", cpus=4)
+        found = await figures(Metrics(live.loop))
+    agents = {key[1:]: value for key, value in found.items() if key[0] == "spill_agents" and value}
+    assert agents == {("onprem", "ready"): 1}
+    assert found["spill_agents", "cloud", "lost"] == 0
+
+
 async def test_configured_projects_and_queues_are_shown_without_jobs() -> None:
     async with a_live_loop(NEVER) as live:
         budgets = (Budget(Of.PROJECT, "vision", Per.MONTH, 1), Budget(Of.PROJECT, "*", Per.MONTH, 1))
