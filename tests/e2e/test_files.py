@@ -237,15 +237,15 @@ def test_a_folder_is_uploaded_without_what_is_ignored_and_its_size_is_told(
     run = ("run", "--wait", "--workdir", "project", "--input", ".", "--", "find", ".", "-type", "f")
     done = server.spill(*run, timeout=60)
     assert sorted(done.stdout.split()) == ["./src/a.py", "./src/b.py"], done.stderr
-    assert done.stderr == "spill: 2 files, 1.6Ki to send\n"
-    assert server.spill(*run, timeout=60).stderr == "spill: 2 files, 1.6Ki, all there already\n"
+    assert done.stderr == "spill: 2 files, 1.6KiB to send\n"
+    assert server.spill(*run, timeout=60).stderr == "spill: 2 files, 1.6KiB, all there already\n"
     (project / "src/b.py").write_text("b")
     (tmp_path / "job.yaml").write_text(
         "apiVersion: spillover/v1\nkind: Job\nspec: {run: 'true', workdir: project, inputs: [./src]}\n"
     )
     done = server.spill("submit", "job.yaml", "--json")
     assert json.loads(done.stdout)
-    assert done.stderr == "spill: 2 files, 801; 1 to send, the rest is there already\n"
+    assert done.stderr == "spill: 2 files, 801B; 1B to send, the rest is there already\n"
     with server.client() as client:
         told: list[object] = []
         client.pack(run="true", inputs=["src"], workdir=str(project), sizes=told.append)

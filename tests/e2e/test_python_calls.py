@@ -253,7 +253,7 @@ metadata: {name: writer}
 spec: {python: {call: "writing:write", args: [hello]}, inputs: [writing.py], outputs: [made.txt]}
 """
     submitted = standing.spill("submit", "-", "--wait", typed=job)
-    assert (submitted.returncode, submitted.stderr) == (0, "")
+    assert (submitted.returncode, submitted.stderr) == (0, "spill: 1 file, 125B to send\n")
     (standing.folder / "writing.py").unlink()
     fetched = standing.spill("fetch", "writer", "back")
     assert fetched.returncode == 0, fetched

@@ -197,6 +197,7 @@ async def http(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             submitting,
             tokens=Tokens(OWN, control.loop),
             files=files,
+            audit=store.audit,
             clusters=ServerAdministration(
                 config, control.loop, clusters, lives, lambda: config, AccessRules()
             ),

@@ -65,9 +65,9 @@ def test_nothing_to_do_shows_nothing() -> None:
 @pytest.mark.parametrize(
     ("sizes", "said"),
     [
-        (InputSizes(12, 3_565_158, 204_800), "12 files, 3.4Mi; 200Ki to send, the rest is there already"),
-        (InputSizes(1, 7, 7), "1 file, 7 to send"),
-        (InputSizes(5_000, 2 << 30, 0), "5,000 files, 2Gi, all there already"),
+        (InputSizes(12, 3_565_158, 204_800), "12 files, 3.4MiB; 200KiB to send, the rest is there already"),
+        (InputSizes(1, 7, 7), "1 file, 7B to send"),
+        (InputSizes(5_000, 2 << 30, 0), "5,000 files, 2GiB, all there already"),
     ],
 )
 def test_the_size_of_inputs_is_one_line_in_a_pipe_too(sizes: InputSizes, said: str) -> None:

@@ -131,7 +131,7 @@ def tell_inputs(out: Output) -> Callable[["InputSizes"], None]:
         elif sizes.missing == sizes.size:
             left = " to send"
         else:
-            left = f"; {format_memory(sizes.missing)} to send, the rest is there already"
-        out.note(f"{files}, {format_memory(sizes.size)}{left}")
+            left = f"; {format_memory(sizes.missing)}B to send, the rest is there already"
+        out.note(f"{files}, {format_memory(sizes.size)}B{left}")
 
     return told
