@@ -13,6 +13,7 @@ ARRAY = """\
 #SBATCH -t 5 --mem=50M
 #SBATCH --output=out/res_%A_%a.txt
 #SBATCH --mail-type=END
+test "$SLURM_SUBMIT_HOST" = "$(uname -n)" && test "$SLURM_JOB_UID" = "$(id -u)" || exit 1
 mkdir lock || exit 1
 echo "$SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT: $SLURM_JOB_NAME $1"
 echo error >&2

@@ -1,7 +1,9 @@
 """A real agent runs tasks with the variables of Slurm, and writes their output where the submitter said."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from pwd import getpwuid
 
 import pytest
 
@@ -66,6 +68,8 @@ async def test_a_task_has_the_variables_of_slurm(
             "SLURM_PROCID": "0",
             "SLURM_NNODES": "1",
             "SLURM_SUBMIT_DIR": str(tmp_path),
+            "SLURM_JOB_UID": str(os.getuid()),
+            "SLURM_JOB_USER": getpwuid(os.getuid()).pw_name,
         }.items()
     )
     assert env["SLURM_JOB_NODELIST"] == env["SLURMD_NODENAME"]

@@ -15,7 +15,10 @@ import grpc
 import httpx
 import pytest
 
-from spillover.client import AsyncClient, Client, Refused, Unavailable, Unreachable, WaitTimeout
+from spillover.client import AsyncClient, Client, NoEffect, Refused, Unavailable, Unreachable, WaitTimeout
+from spillover.core.proposals import Configure
+from spillover.model.queues import QueueSpec
+from spillover.model.units import HOUR
 from spillover.ports.commands import CommandError, ErrorKind, JobQuery
 from spillover.wire.api import JobPage
 from spillover.wire.keepalive import KEPT_ALIVE
@@ -87,6 +90,49 @@ def test_the_synchronous_face_does_everything(client: Client, server: Threaded[S
     with pytest.raises(Unavailable, match="the disk is full"):
         client.submit(run="true")
     assert client.ready() == "the disk is full"
+
+
+GPU = QueueSpec("gpu", "for GPUs", default=True, walltime=HOUR)
+
+
+async def named_queue(inside: Served) -> None:
+    loop = inside.control.loop
+    await loop.propose(Configure("root", loop.state.facts.policies, queues=(GPU,)))
+
+
+def test_the_synchronous_face_shows_queues(client: Client, server: Threaded[Served]) -> None:
+    assert client.queues() == []
+    server.run(named_queue(server.inside))
+    client.submit(run="true", queue="gpu")
+    (queue,) = client.queues()
+    assert (queue.name, queue.description, queue.queued) == ("gpu", "for GPUs", 1)
+
+
+async def test_the_asynchronous_face_shows_queues(asked: AsyncClient, inside: Served) -> None:
+    assert await asked.queues() == []
+    await named_queue(inside)
+    await asked.submit(run="true")
+    (queue,) = await asked.queues()
+    assert (queue.name, queue.description, queue.queued) == ("gpu", "for GPUs", 1)
+
+
+def test_the_synchronous_face_warns_of_what_has_no_effect(client: Client) -> None:
+    with pytest.warns(NoEffect, match="the priority has no effect") as told:
+        (job,) = client.submit(run="true", priority=5)
+    assert told[0].filename == __file__
+    with pytest.warns(NoEffect, match="the priority has no effect"):
+        client.rerun(job)
+    with pytest.warns(NoEffect, match="the priority has no effect"):
+        client.forecast(run="true", priority=5)
+    with pytest.warns(NoEffect, match="`max_cost` has no effect on jobs that are never rented") as told:
+        client.call(abs, -1, options={"burst": "never", "max_cost": 3})
+    assert told[0].filename == __file__
+
+
+async def test_the_asynchronous_face_warns_of_what_has_no_effect(asked: AsyncClient) -> None:
+    with pytest.warns(NoEffect, match="the priority has no effect") as told:
+        await asked.submit(run="true", priority=5)
+    assert told[0].filename == __file__
 
 
 async def test_the_asynchronous_face_does_everything(asked: AsyncClient, inside: Served) -> None:

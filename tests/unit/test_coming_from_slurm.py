@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spillover.agent.leases.slurm import slurm_environment
+from spillover.agent.leases.slurm import RunsAs, slurm_environment
 from spillover.agent.leases.values import Task
 from spillover.cli.main import COMMANDS, load, make_parser
 from spillover.core.events import Lease
@@ -57,11 +57,14 @@ def test_every_command_on_the_page_exists_with_its_options() -> None:
             assert option in known, f"spill {name} {option}"
 
 
+FROM_SCRIPTS = {"SLURM_NTASKS_PER_NODE", "SLURM_SUBMIT_HOST", "SLURM_JOB_QOS"}
+
+
 def test_every_variable_of_a_task_is_on_the_page() -> None:
-    task = Task(Shell("true"), Resources(1000, 2**30, 1), array=(1, 2, 2))
-    variables = slurm_environment(Lease(JobId("abc.1"), 1, 1), task, "n1")
+    task = Task(Shell("true"), Resources(1000, 2**30, 1), env={"CUDA_VISIBLE_DEVICES": "0"}, array=(1, 2, 2))
+    variables = slurm_environment(Lease(JobId("abc.1"), 1, 1), task, "n1", RunsAs("ann", 1000, 1000))
     told = set(re.findall(r"`(SLURM[A-Z_]+)`", section("Variables")))
-    assert {name for name in variables if name.startswith("SLURM")} | {"SLURM_NTASKS_PER_NODE"} == told
+    assert {name for name in variables if name.startswith("SLURM")} | FROM_SCRIPTS == told
 
 
 def test_every_pattern_of_a_file_is_on_the_page() -> None:

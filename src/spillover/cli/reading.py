@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from socket import gethostname
 from typing import Any, Final, NamedTuple
 
 from spillover.cli.command import UsageError
@@ -47,7 +48,7 @@ def read_files(
     if names.count(STDIN) > 1:
         raise UsageError("- (standard input) is given twice; it can be read only once")
     directory = str(Path.cwd())
-    submitter = Submitter(os.environ, datetime.now(UTC).astimezone())
+    submitter = Submitter(os.environ, datetime.now(UTC).astimezone(), gethostname())
     given = _given(options or {})
     documents: list[dict[str, Any]] = []
     origins: list[Origin] = []

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from socket import gethostname
 from typing import Any, Final, TypeAlias
 
 from spillover.client.errors import Refused
@@ -58,7 +59,7 @@ def _documents_of(job: Job) -> list[dict[str, Any]]:
     if not isinstance(job, Path):
         raise TypeError(f"a job is a document, a JobForm or a path, not {type(job).__name__}")
     try:
-        submitter = Submitter(os.environ, datetime.now(UTC).astimezone())
+        submitter = Submitter(os.environ, datetime.now(UTC).astimezone(), gethostname())
         forms = [form for form, _ in read_with_lines(job.read_bytes(), str(job), str(Path.cwd()), submitter)]
     except OSError as error:
         raise Refused(f"{job} cannot be read: {error.strerror}", status=400, kind="invalid") from None

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from pathlib import Path
+from socket import gethostname
 from typing import Any, cast
 
 import pytest
@@ -111,7 +112,11 @@ def test_a_script_of_slurm_is_read_with_its_shell_and_warns(
     (here / "job.sbatch").write_text(
         "#!/bin/sh\n#SBATCH --export=COLOUR --qos=high --begin=now+1hour\ntrue\n"
     )
-    with pytest.warns(UserWarning, match="job.sbatch:2: --qos: is ignored"):
+    with pytest.warns(UserWarning, match="job.sbatch:2: --qos: becomes the label `qos`"):
         (doc,) = documents(Path("job.sbatch"), {})
-    assert doc["spec"]["env"] == {"COLOUR": "red"}
+    assert doc["spec"]["env"] == {
+        "COLOUR": "red",
+        "SLURM_JOB_QOS": "high",
+        "SLURM_SUBMIT_HOST": gethostname(),
+    }
     assert doc["spec"]["not_before"]

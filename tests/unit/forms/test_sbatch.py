@@ -14,9 +14,11 @@ NOW = datetime(2027, 1, 31, 12, 0, tzinfo=timezone(timedelta(hours=1)))
 SHELL = Submitter({"HOME": "/home/ada", "TOKEN": "x", "SLURM_JOB_ID": "7", "PWD": "/"}, NOW)
 
 
-def read(*lines: str, body: str = "true", arguments: tuple[str, ...] = ()) -> JobForm:
+def read(
+    *lines: str, body: str = "true", arguments: tuple[str, ...] = (), submitter: Submitter = SHELL
+) -> JobForm:
     text = "#!/bin/sh\n" + "".join(f"#SBATCH {line}\n" for line in lines) + body + "\n"
-    ((form, _),) = read_with_lines(text, "job.sbatch", "/d", SHELL, arguments)
+    ((form, _),) = read_with_lines(text, "job.sbatch", "/d", submitter, arguments)
     return form
 
 
@@ -182,6 +184,17 @@ def test_hold_requeue_exclusive_nice_comment_and_reservation_are_used() -> None:
     assert read("--requeue").spec.terms.retry.lost == 3
 
 
+def test_a_qos_and_the_host_of_submission_are_told_to_the_script() -> None:
+    form = read("--qos=high --export=HOME", submitter=SHELL._replace(host="login1"))
+    assert form.spec.labels == {"qos": "high"}
+    assert form.spec.env == {"HOME": "/home/ada", "SLURM_JOB_QOS": "high", "SLURM_SUBMIT_HOST": "login1"}
+    (warning,) = form.warnings
+    assert str(warning) == (
+        "job.sbatch:2: --qos: becomes the label `qos` and has no other effect; "
+        "write `#SPILL --priority N` or a partition"
+    )
+
+
 def test_features_and_names_of_nodes_are_constraints() -> None:
     doc = to_doc(read("-C 'intel&gpu' -x 'n[1-2]'"))
     assert doc["spec"]["constraints"]
@@ -203,10 +216,10 @@ def test_a_signal_before_the_end_leaves_the_walltime_as_it_is() -> None:
 
 
 def test_what_a_job_runs_without_is_ignored_with_a_warning() -> None:
-    assert warned("--mail-type=END", "--mail-user=ada@example.org --qos=high") == [
+    assert warned("--mail-type=END", "--mail-user=ada@example.org --wckey=x") == [
         "job.sbatch:2: --mail-type: is ignored: Spillover sends no mail; `spill wait` tells when a job has ended",
         "job.sbatch:3: --mail-user: is ignored: Spillover sends no mail; `spill wait` tells when a job has ended",
-        "job.sbatch:3: --qos: is ignored: there are no QOS; write `#SPILL --priority N` or a partition",
+        "job.sbatch:3: --wckey: is ignored: write `#SPILL --label wckey=VALUE`",
     ]
 
 

@@ -4,7 +4,7 @@ Scripts and programs that were written for Slurm read these variables, so each t
 """
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from spillover.agent.leases.values import Task
@@ -30,8 +30,19 @@ def slurm_id(job: JobId) -> str:
     return str(crc32(job.encode()) % MOST_SLURM_ID)
 
 
-def slurm_environment(lease: Lease, task: Task, node: str) -> dict[str, str]:
-    """Return the variables of a task as Slurm would set them. A gang adds those about its other tasks."""
+class RunsAs(NamedTuple):
+    """The user that tasks run as."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def slurm_environment(lease: Lease, task: Task, node: str, user: RunsAs | None = None) -> dict[str, str]:
+    """Return the variables of a task as Slurm would set them. A gang adds those about its other tasks.
+
+    `user` is None if the agent does not know it, as in containers.
+    """
     number, cpus = slurm_id(lease.job), str(max(1, task.need.cpu // 1000))
     known = {
         "SLURM_JOB_ID": number,
@@ -50,6 +61,17 @@ def slurm_environment(lease: Lease, task: Task, node: str) -> dict[str, str]:
         known["SLURM_MEM_PER_NODE"] = str(task.need.memory >> 20)
     if task.need.gpu:
         known["SLURM_GPUS_ON_NODE"] = str(task.need.gpu)
+        if not task.tasks:
+            known["SLURM_GPUS"] = str(task.need.gpu)
+        own = task.env.get("CUDA_VISIBLE_DEVICES", "")
+        if own.replace(",", "").isdigit():  # Slurm knows them by index alone
+            known["SLURM_JOB_GPUS"] = own
+    if user is not None:
+        known |= {
+            "SLURM_JOB_USER": user.name,
+            "SLURM_JOB_UID": str(user.uid),
+            "SLURM_JOB_GID": str(user.gid),
+        }
     if task.array is not None and (member := split_member(lease.job)) is not None:
         first, last, size = task.array
         known |= {

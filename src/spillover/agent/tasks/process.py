@@ -7,11 +7,12 @@ import os
 import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from pwd import getpwuid
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from spillover.agent.leases.slurm import file_named, slurm_environment
+from spillover.agent.leases.slurm import RunsAs, file_named, slurm_environment
 from spillover.agent.leases.values import Exit, Task
 from spillover.agent.nursery import frames
 from spillover.agent.nursery.clock import boottime
@@ -90,6 +91,7 @@ class Processes:
         self._folder = folder
         self._node = node
         """The name of this agent."""
+        self._user = _this_user()
         self._seen = seen
         self._wanted = isolation
         self._output_limit = output_limit
@@ -229,7 +231,7 @@ class Processes:
         job, attempt = lease.job, lease.attempt
         mark = _mark(lease)
         # A process of a runner may serve other jobs after this one, so it must not know the first one in words of Slurm.
-        known = {} if for_runner else slurm_environment(lease, task, self._node)
+        known = {} if for_runner else slurm_environment(lease, task, self._node, self._user)
         env = known | task.env | self._own
         env["SPILL_JOB_ID"] = job
         env["SPILL_ATTEMPT"] = str(attempt)
@@ -249,7 +251,7 @@ class Processes:
 
     def streams(self, lease: Lease, task: Task) -> tuple[str, ...]:
         """Return the files for the output and the errors of a task; empty where it has none."""
-        user = os.environ.get("USER", "")
+        user = self._user.name
         return tuple(
             [path and file_named(path, lease, task, self._node, user) for path in (task.stdout, task.stderr)]
         )
@@ -476,6 +478,16 @@ def words_of(work: Work) -> tuple[str, ...]:
     if not isinstance(work, Argv):
         raise TypeError(f"work of kind {type(work).__name__} does not run as a process")
     return work.command
+
+
+def _this_user() -> RunsAs:
+    """Return the user of this agent, as whom its tasks run."""
+    uid = os.getuid()
+    try:
+        name = getpwuid(uid).pw_name
+    except KeyError:  # a container may run as a user that it does not know
+        name = os.environ.get("USER", str(uid))
+    return RunsAs(name, uid, os.getgid())
 
 
 def stem_of(output: Path, job: str, attempt: int, task: int) -> Path:

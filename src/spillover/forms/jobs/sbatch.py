@@ -43,6 +43,8 @@ class Submitter(NamedTuple):
     """Its variables, for --export."""
     now: datetime | None = None
     """Its time with its zone, for --begin; None if unknown."""
+    host: str = ""
+    """The name of its machine; empty if unknown."""
 
 
 NOBODY: Final = Submitter()
@@ -334,6 +336,13 @@ class Sbatch:
                 **self.spec.get("env", {}),
             }
 
+    def _qos(self, directive: Directive) -> None:
+        """Keep the name of a QOS for people and for the script; nothing else knows it."""
+        self._put(directive, "metadata.labels.qos", directive.value)
+        self.spec["env"] = {"SLURM_JOB_QOS": directive.value, **self.spec.get("env", {})}
+        told = "becomes the label `qos` and has no other effect; write `#SPILL --priority N` or a partition"
+        self._warn(directive, told)
+
     def _put_nodes(self, directive: Directive | None, most: int) -> None:
         """Make a job for several nodes a gang with a task on each."""
         if directive is None or (self.nodes == 1 and not most):
@@ -459,6 +468,7 @@ _ACTS: Final[Mapping[str, "Callable[[Sbatch, Directive], None]"]] = {
     "--output": Sbatch._streams,  # noqa: SLF001
     "--partition": Sbatch._partition,  # noqa: SLF001
     "--requeue": _fixed("spec.retry.lost", 3),
+    "--qos": Sbatch._qos,  # noqa: SLF001
     "--reservation": _plain("spec.reservation"),
     "--time": Sbatch._time,  # noqa: SLF001
     "--signal": Sbatch._signal,  # noqa: SLF001

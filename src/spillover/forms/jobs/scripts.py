@@ -108,6 +108,8 @@ def _slurm(text: str, source: str, directory: str | None, submitter: Submitter) 
         slurm.check_commands(text)
         if directory is not None and "workdir" in slurm.spec:
             slurm.spec["env"] = {"SLURM_SUBMIT_DIR": directory, **slurm.spec.get("env", {})}
+        if submitter.host:
+            slurm.spec["env"] = {"SLURM_SUBMIT_HOST": submitter.host, **slurm.spec.get("env", {})}
     return slurm
 
 
