@@ -160,6 +160,8 @@ BODIES: Final[dict[str, Any]] = {
         "note": "n",
     },
     "/v1/tokens/revoke": {"id": "a"},
+    "/v1/secrets": {"name": "a", "project": "p", "value": "v", "users": ["u"]},
+    "/v1/secrets/remove": {"name": "a", "project": "p"},
 }
 BODIED: Final = [endpoint for endpoint in ENDPOINTS if endpoint.body.media == JSON]
 WITH_QUERY: Final = [endpoint for endpoint in ENDPOINTS if endpoint.in_query]

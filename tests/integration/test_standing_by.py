@@ -60,7 +60,7 @@ class Standby:
         store = open_memory(shelf, Troubled.term)
         self.journal = store.journal
         self.election = Troubled(store)
-        self.store = Store(store.journal, self.election, store.archive, store.audit)
+        self.store = Store(store.journal, self.election, store.archive, store.audit, store.secrets)
         self._printed = printed
         self._said = ""
         self._logged = logged

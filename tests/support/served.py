@@ -20,6 +20,7 @@ from spillover.control.requests.commands import LiveCommands, Parts
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.rights import AccessRules
 from spillover.control.requests.tokens import Tokens
+from spillover.control.secrets.vault import Vault
 from spillover.core.events import AnyEvent, JobStopping, SeenNode, Usage
 from spillover.core.proposals import Outcome, Result, SeeNodes, Started, StartEpoch
 from spillover.core.records.jobs import Job, Placed, Running
@@ -37,6 +38,7 @@ from spillover.wire.api import TokenRequest
 from tests.support.http import TOKEN
 from tests.support.inside import Inside, leading
 from tests.support.live import FaultyJournal
+from tests.support.secret_keys import HandKeys
 from tests.support.waiting import turn, until
 
 
@@ -142,6 +144,9 @@ class Served:
         self.hub = Hub()
         self.tokens = Tokens(TOKEN, control.loop)
         self.access = AccessRules()
+        self.keys = HandKeys()
+        """The keys of its secrets."""
+        self.vault = Vault(control.loop, control.store.secrets, self.keys)
         files = JobFiles(self.blobs)
         store = control.store
         self.commands = LiveCommands(
@@ -157,6 +162,7 @@ class Served:
                 files=files,
                 access=self.access,
                 audit=store.audit,
+                vault=self.vault,
             )
         )
         self._runner = LeaseSender(control.loop, self.hub, control.specs)

@@ -61,6 +61,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "agent": CommandEntry("commands.agent", "run an agent on this machine"),
     "rsh": CommandEntry("commands.rsh", "run a command on another node of a gang, in place of ssh"),
     "token": CommandEntry("commands.token", "create, list and revoke tokens"),
+    "secret": CommandEntry("commands.secret", "set, list and remove secrets for jobs"),
     "clock": CommandEntry("commands.clock", "show whether the server trusts its clock; accept a jump"),
     "cert": CommandEntry("commands.cert", "create a certificate for TLS"),
     "config": CommandEntry("commands.config", "check spill.yaml, compare it with the server, apply it"),

@@ -153,6 +153,8 @@ class Config(Struct, frozen=True):
     clock: ClockBounds = ClockBounds()
     limits: LimitsConfig = LimitsConfig()
     access: Access = Access()
+    secrets_key: str | None = None
+    """File with the keys that encrypt secrets; None for that of systemd, or one in the data folder."""
     budgets: tuple[Budget, ...] = ()
     queues: tuple[QueueSpec, ...] = ()
     blobs: BlobBounds = BlobBounds()

@@ -246,6 +246,7 @@ def _understand(
         clock=clock,
         limits=limits,
         access=access,
+        secrets_key=doc.secrets.key_file,
         budgets=budgets,
         queues=queues,
         blobs=blobs,

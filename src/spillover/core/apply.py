@@ -17,6 +17,7 @@ from spillover.core.appliers import (
     machines,
     money,
     reservations,
+    secrets,
     tokens,
 )
 from spillover.core.events import (
@@ -84,6 +85,8 @@ from spillover.core.events import (
     ReservationEnded,
     ReservationMade,
     ReservationMoved,
+    SecretRemoved,
+    SecretSet,
     SpotPriced,
     StealAsked,
     StealRefused,
@@ -153,6 +156,8 @@ APPLIERS: Final[dict[type, Callable[[State, Any], None]]] = {
     ReservationMoved: reservations.moved,
     ReservationCancelled: reservations.over,
     ReservationEnded: reservations.over,
+    SecretSet: secrets.put,
+    SecretRemoved: secrets.removed,
     PoolOpened: machines.opened,
     MachinesWanted: machines.wanted,
     MachinesHeld: machines.held,

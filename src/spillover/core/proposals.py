@@ -442,6 +442,25 @@ class RevokeToken(Struct, frozen=True):
     who: str
 
 
+class SetSecret(Struct, frozen=True):
+    """Set a secret. The proposer stored its value under this version."""
+
+    project: str
+    name: str
+    version: int
+    who: str
+    users: tuple[str, ...] | None = None
+    """Whose jobs may use it; empty for all members of the project, None to leave that as it is."""
+
+
+class RemoveSecret(Struct, frozen=True):
+    """Remove a secret."""
+
+    project: str
+    name: str
+    who: str
+
+
 class Reserve(Struct, frozen=True):
     """Make an advance reservation. The proposer chose its nodes and its name."""
 
@@ -548,6 +567,8 @@ Proposal: TypeAlias = (
     | Reserve
     | MoveReservation
     | CancelReservation
+    | SetSecret
+    | RemoveSecret
     | OpenPool
     | SeeMade
     | SeeRefused

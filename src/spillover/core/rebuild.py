@@ -26,6 +26,7 @@ from spillover.model.pools import machine_number
 from spillover.model.queues import Queues
 from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
+from spillover.model.secrets import SecretRecord
 from spillover.model.tokens import Token
 
 AnyRecord: TypeAlias = (
@@ -40,6 +41,7 @@ AnyRecord: TypeAlias = (
     | KeptUsing
     | Token
     | AdvanceReservation
+    | SecretRecord
     | RentedMachine
     | PoolRecord
     | PoolSpend
@@ -94,6 +96,8 @@ class Rebuilding:
                     self._tokens.append(record)
                 case AdvanceReservation():
                     self._reservations.append(record)
+                case SecretRecord():
+                    state.secrets[record.key] = record
                 case RentedMachine():
                     self._machines.append(record)
                 case PoolRecord():

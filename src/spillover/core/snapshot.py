@@ -174,6 +174,7 @@ class StateSnapshot(State):
         self.policies = replace(live.policies, disabled=dict(live.policies.disabled))
         self.tokens = dict(live.tokens)
         self.reservations = dict(live.reservations)
+        self.secrets = dict(live.secrets)
         self.machines, self.pools, self.spends = dict(live.machines), dict(live.pools), dict(live.spends)
         self.groups = {job: dict(machines) for job, machines in live.groups.items()}
         self.live_rented = {cluster: dict(machines) for cluster, machines in live.live_rented.items()}

@@ -21,6 +21,7 @@ from spillover.model.job import Terms
 from spillover.model.pools import MachineId
 from spillover.model.queues import Queues
 from spillover.model.reservation import AdvanceReservation
+from spillover.model.secrets import SecretRecord
 from spillover.model.tokens import Token
 
 MOST_SHARED = 100_000
@@ -101,6 +102,8 @@ class State:
         """By id, in the order of creation; includes revoked and expired tokens for a while."""
         self.reservations: dict[str, AdvanceReservation] = {}
         """Advance reservations that have not ended, by name, in the order in which they were made."""
+        self.secrets: dict[str, SecretRecord] = {}
+        """Secrets by PROJECT/NAME, without their values."""
         self.machines: dict[MachineId, RentedMachine] = {}
         """Rented machines by id, in the order in which they were wanted, and some that are gone."""
         self.live_rented: dict[ClusterName, dict[MachineId, None]] = {}
@@ -326,7 +329,7 @@ class State:
 
     def record(  # noqa: C901, PLR0911, PLR0912 - one for each kind of record
         self, kind: str, key: str
-    ) -> "Facts | Job | Node | Condition | ClusterRecord | BudgetPeriod | PolicyHistory | Sample | KeptUsing | Token | AdvanceReservation | RentedMachine | PoolRecord | PoolSpend | None":
+    ) -> "Facts | Job | Node | Condition | ClusterRecord | BudgetPeriod | PolicyHistory | Sample | KeptUsing | Token | AdvanceReservation | SecretRecord | RentedMachine | PoolRecord | PoolSpend | None":
         """Return one record for a checkpoint; None if it was deleted."""
         match kind:
             case "job":
@@ -349,6 +352,8 @@ class State:
                 return self.tokens.get(key)
             case "reservation":
                 return self.reservations.get(key)
+            case "secret":
+                return self.secrets.get(key)
             case "machine":
                 return self.machines.get(MachineId(key))
             case "pool":
@@ -390,6 +395,10 @@ class State:
     def touch_reservation(self, name: str) -> None:
         """Mark an advance reservation for the next checkpoint."""
         self.dirty["reservation"][name] = None
+
+    def touch_secret(self, key: str) -> None:
+        """Mark a secret for the next checkpoint."""
+        self.dirty["secret"][key] = None
 
     def touch_machine(self, machine: MachineId) -> None:
         """Mark a rented machine for the next checkpoint, and for the next cycle."""

@@ -35,14 +35,18 @@ class Access(Struct, frozen=True):
 
     def who_may_change(self, project: str, owner: str) -> str:
         """Return in words who may change a job."""
-        return f"{owner}, a maintainer of project {project}{self._named(project)} or an admin"
+        return f"{owner}, {self.who_maintains(project)}"
 
     def who_may_exceed(self, project: str, role: TokenRole, priority: int) -> str:
         """Return in words who may give a priority that a role may not give."""
         most = self.max_priority.get(TokenRole.MAINTAIN)
         if role is TokenRole.SUBMIT and (most is None or priority <= most):
-            return f"a maintainer of project {project}{self._named(project)} or an admin"
+            return self.who_maintains(project)
         return "an admin"
+
+    def who_maintains(self, project: str) -> str:
+        """Return in words who may do what only maintainers of a project may."""
+        return f"a maintainer of project {project}{self._named(project)} or an admin"
 
     def _named(self, project: str) -> str:
         names = self.maintainers.get(project, ())

@@ -54,12 +54,16 @@ from spillover.wire.api import (
     PoolView,
     QueueView,
     ReasonView,
+    RekeyOutcome,
     Rerun,
     ReservationRequest,
     ReservationView,
     ResultPage,
     ResultsAsked,
     ResultsOfJobs,
+    SecretRef,
+    SecretRequest,
+    SecretView,
     ServerView,
     SessionInput,
     SessionRequest,
@@ -466,6 +470,22 @@ class Commands(Protocol):
 
     async def revoke_token(self, token: str, who: str) -> None:
         """Revoke a token."""
+        ...
+
+    async def set_secret(self, request: SecretRequest, who: str) -> SecretView:
+        """Set a secret."""
+        ...
+
+    async def secrets(self, project: str | None) -> list[SecretView]:
+        """Return secrets without their values, by project and name; None for all projects."""
+        ...
+
+    async def remove_secret(self, ref: SecretRef, who: str) -> SecretRef:
+        """Remove a secret."""
+        ...
+
+    async def rekey_secrets(self) -> RekeyOutcome:
+        """Encrypt all secrets with the first key."""
         ...
 
     def ready(self) -> str | None:

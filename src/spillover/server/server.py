@@ -50,6 +50,7 @@ from spillover.control.requests.lookup import Lookup
 from spillover.control.requests.rights import AccessRules
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
+from spillover.control.secrets.vault import Vault
 from spillover.core.proposals import QueueBounds, Refusal, StartEpoch
 from spillover.model.ids import ClusterName
 from spillover.model.units import SECOND
@@ -64,6 +65,7 @@ from spillover.server.files import Whereabouts, forget_whereabouts, token_of, wr
 from spillover.server.lives import ClusterLives
 from spillover.server.metrics import Metrics
 from spillover.server.pools import Reached, reached_at
+from spillover.server.secret_keys import key_file_of
 from spillover.server.tls import CertificateRenewal, Identity
 from spillover.stores.blobs import FileBlobs, MemoryBlobs
 from spillover.stores.counted import CountedBlobs
@@ -112,6 +114,7 @@ class Server:
         self._hub = Hub(config.max_outputs, config.max_state)
         self._blobs = self._open_blobs()
         self._specs = Specs(store.journal)
+        self._vault = Vault(self.loop, store.secrets, key_file_of(config.secrets_key, data))
         tickets = Tickets()
         self._agent_requests = AgentRequests(
             self.loop,
@@ -190,6 +193,7 @@ class Server:
                 pools=self._clusters.pools.controls,
                 access=self._access,
                 audit=store.audit,
+                vault=self._vault,
             )
         )
 
@@ -244,6 +248,7 @@ class Server:
             tasks: list[asyncio.Task[None]] = []
             try:
                 await self._begin(epoch, last, tasks)
+                await self._vault.begin()
                 self._start(tasks)
                 app = self._app(self._address(grpc_port))
                 if renewal is not None:

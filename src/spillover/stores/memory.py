@@ -24,6 +24,7 @@ from spillover.ports.archive import (
 from spillover.ports.audit import AuditEntry, AuditQuery
 from spillover.ports.election import Holder
 from spillover.ports.journal import Batch, Changed, Loaded, Mentions, Record, Stored
+from spillover.ports.secrets import SealedSecret, StoredSecret
 from spillover.stores.mentions import bucket_of, check_indexed, mention_rows, revisions
 from spillover.stores.rows import (
     COST_BY_ROW,
@@ -65,6 +66,7 @@ class Shelf:
         self.audit: list[AuditEntry] = []
         """Oldest first."""
         self.audited = 0
+        self.secrets: dict[tuple[str, str, int], SealedSecret] = {}
 
 
 class MemoryJournal:
@@ -358,6 +360,33 @@ class MemoryAudit:
         return gone
 
 
+class MemorySecrets:
+    """The encrypted values in a dict."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    async def put(self, sealed: SealedSecret, epoch: int) -> None:
+        """See Secrets."""
+        check_epoch(self._shelf.epoch, epoch)
+        one = sealed.stored
+        self._shelf.secrets[one.project, one.name, one.version] = sealed
+
+    async def get(self, project: str, name: str, version: int) -> SealedSecret | None:
+        """See Secrets."""
+        return self._shelf.secrets.get((project, name, version))
+
+    async def list(self) -> list[StoredSecret]:
+        """See Secrets."""
+        return [self._shelf.secrets[each].stored for each in sorted(self._shelf.secrets)]
+
+    async def forget(self, versions: Sequence[StoredSecret], epoch: int) -> None:
+        """See Secrets."""
+        check_epoch(self._shelf.epoch, epoch)
+        for each in versions:
+            self._shelf.secrets.pop((each.project, each.name, each.version), None)
+
+
 def _newest(shelf: Shelf) -> list[Finished]:
     """Return all ended jobs in the order of lists."""
     return sorted(shelf.finished.values(), key=lambda job: listed(job.number, job.job))
@@ -390,4 +419,5 @@ def open_memory(
         election=MemoryElection(shelf, term, monotonic),
         archive=MemoryArchive(shelf),
         audit=MemoryAudit(shelf),
+        secrets=MemorySecrets(shelf),
     )

@@ -32,3 +32,5 @@ LOOSE: Final = (
     f"FROM blobs WHERE revision <= ({CHECKPOINT}) "  # noqa: S608 - a constant
     "AND NOT EXISTS (SELECT 1 FROM archive WHERE spec = digest)"
 )
+SECRET: Final = "SELECT key, body FROM secrets WHERE project = $1 AND name = $2 AND version = $3"  # noqa: S105 - no secret
+SECRETS: Final = "SELECT project, name, version, key FROM secrets ORDER BY project, name, version"

@@ -1,4 +1,4 @@
-"""Holds one opened store: the four ports on one set of data."""
+"""Holds one opened store: the five ports on one set of data."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,6 +7,7 @@ from spillover.ports.archive import Archive
 from spillover.ports.audit import Audit
 from spillover.ports.election import Election
 from spillover.ports.journal import Journal
+from spillover.ports.secrets import Secrets
 
 TERM: Final = 10.0
 """Seconds that a renewal of the lead lasts. Long enough for a busy disk, short enough for a quick takeover."""
@@ -20,6 +21,7 @@ class Store:
     election: Election
     archive: Archive
     audit: Audit
+    secrets: Secrets
 
     async def close(self) -> None:
         """Close files, locks and connections. Closing again is harmless."""

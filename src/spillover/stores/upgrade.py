@@ -22,7 +22,7 @@ Version 4 adds the column `queue` to `archive`.
 
 Version 5 adds `usage`, what each attempt of an ended job asked for and used. For older jobs, the last attempt stands for
 all. It also adds `audit(revision, at, who, type, job, project, text)`, what people did, up to `audited` of `meta`. The
-running server adds what the kept events say.
+running server adds what the kept events say. And it adds `secrets(project, name, version, key, body)`, encrypted values.
 """
 
 from collections.abc import Iterable, Iterator

@@ -534,6 +534,17 @@ class AccessDoc(Struct, frozen=True, forbid_unknown_fields=True):
     ] = MaxPriorityDoc()
 
 
+class SecretsDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the server has the key that encrypts secrets."""
+
+    key_file: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(
+            description="File with one key or several, the first for writing; default: the credential spillover-secrets-key of systemd, else secrets.key in the data folder."
+        ),
+    ] = None
+
+
 class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """The configuration of a server."""
 
@@ -591,3 +602,6 @@ class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):
     files: Annotated[FilesDoc, Meta(description="How many bytes of files a job may have.")] = FilesDoc()
     limits: Annotated[LimitsDoc, Meta(description="How much the server accepts.")] = LimitsDoc()
     access: Annotated[AccessDoc, Meta(description="Who may change whose jobs.")] = AccessDoc()
+    secrets: Annotated[
+        SecretsDoc, Meta(description="Where the server has the key that encrypts secrets.")
+    ] = SecretsDoc()

@@ -55,6 +55,7 @@ from spillover.wire.api import (
     PoolRef,
     PoolView,
     QueueView,
+    RekeyOutcome,
     Rerun,
     ReservationRef,
     ReservationRequest,
@@ -62,6 +63,9 @@ from spillover.wire.api import (
     ResultPage,
     ResultsAsked,
     ResultsOfJobs,
+    SecretRef,
+    SecretRequest,
+    SecretView,
     ServerView,
     SessionInput,
     SessionRequest,
@@ -95,6 +99,7 @@ from spillover.wire.parameters import (
     OfSession,
     OverviewQuery,
     PastQuery,
+    SecretsQuery,
     UsageQuery,
     WaitQuery,
 )
@@ -426,6 +431,22 @@ TOKENS: Final = Endpoint(
 REVOKE_TOKEN: Final = Endpoint(
     "revoke_token", "POST", "/v1/tokens/revoke", "Revoke a token",
     NoParameters, json_of(TokenRef), json_of(TokenRef), roles=FOR_ADMINS, errors=(HTTPStatus.NOT_FOUND, *_BUSY),
+)
+SET_SECRET: Final = Endpoint(
+    "set_secret", "PUT", "/v1/secrets", "Set a secret of a project",
+    NoParameters, json_of(SecretRequest), json_of(SecretView), roles=SUBMITTERS, errors=(HTTPStatus.CONFLICT, *_BUSY),
+)
+SECRETS: Final = Endpoint(
+    "secrets", "GET", "/v1/secrets", "List secrets by project and name, without their values",
+    SecretsQuery, NO_BODY, json_of(list[SecretView]),
+)
+REMOVE_SECRET: Final = Endpoint(
+    "remove_secret", "POST", "/v1/secrets/remove", "Remove a secret",
+    NoParameters, json_of(SecretRef), json_of(SecretRef), roles=SUBMITTERS, errors=(HTTPStatus.NOT_FOUND, *_BUSY),
+)
+REKEY_SECRETS: Final = Endpoint(
+    "rekey_secrets", "POST", "/v1/secrets/rekey", "Encrypt all secrets with the first key of the key file",
+    NoParameters, NO_BODY, json_of(RekeyOutcome), roles=FOR_ADMINS, errors=(HTTPStatus.CONFLICT, *_BUSY),
 )
 HEALTH: Final = Endpoint(
     "health", "GET", "/v1/health", "Check that the process runs",

@@ -25,6 +25,7 @@ from spillover.model.job import JobSpec, Shape, Terms
 from spillover.model.reasons import Reason
 from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
+from spillover.model.secrets import SecretRecord
 from spillover.model.tokens import Token
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -43,6 +44,7 @@ _records: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
     "policies": msgspec.msgpack.Decoder(PolicyHistory),
     "token": msgspec.msgpack.Decoder(Token),
     "reservation": msgspec.msgpack.Decoder(AdvanceReservation),
+    "secret": msgspec.msgpack.Decoder(SecretRecord),
     "machine": msgspec.msgpack.Decoder(RentedMachine),
     "pool": msgspec.msgpack.Decoder(PoolRecord),
     "spend": msgspec.msgpack.Decoder(PoolSpend),

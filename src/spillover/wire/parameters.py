@@ -107,6 +107,12 @@ class OfBlob(Struct, frozen=True):
     digest: Digest
 
 
+class SecretsQuery(Struct, frozen=True):
+    """Selects secrets."""
+
+    project: Text | None = None
+
+
 class OfSession(Struct, frozen=True):
     """Selects a session."""
 

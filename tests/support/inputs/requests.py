@@ -97,6 +97,8 @@ _BODIES: Final[Mapping[str, Any]] = {
     "/v1/agents/actions": {"act": "drain", "agents": ["n1"]},
     "/v1/tokens": {"name": "a-token", "role": "submit", "project": "default"},
     "/v1/tokens/revoke": {"id": "none"},
+    "/v1/secrets": {"name": "a", "project": "default", "value": "v", "users": ["ada"]},
+    "/v1/secrets/remove": {"name": "a", "project": "default"},
 }
 _METHODS: Final[Mapping[str, Any]] = {
     "SubmitJob": pb.SubmitJobRequest,

@@ -52,6 +52,31 @@ async def test_one_job_is_submitted_by_its_user(http: httpx.AsyncClient, inside:
     assert answer.headers["cache-control"] == "no-store"
 
 
+async def test_a_secret_is_set_listed_and_removed_and_no_answer_has_its_value(
+    http: httpx.AsyncClient, inside: Served
+) -> None:
+    body = {"name": "db", "project": "vision", "value": "hunter2", "users": ["ada"]}
+    made = await http.put("/v1/secrets", json=body)
+    assert made.status_code == 200
+    assert (made.json()["version"], made.json()["set_by"]) == (1, "ada")
+    again = await http.put("/v1/secrets", json={"name": "db", "project": "vision", "data": "aHVudGVyMg=="})
+    assert (again.json()["version"], again.json()["users"]) == (2, ["ada"])
+    listed = await http.get("/v1/secrets", params={"project": "vision"})
+    assert [each["name"] for each in listed.json()] == ["db"]
+    assert (await http.post("/v1/secrets/rekey")).json() == {"secrets": 0}
+    events = await http.get("/v1/events", params={"after": 0})
+    assert '"secret_set"' in events.text
+    gone = await http.post("/v1/secrets/remove", json={"name": "db", "project": "vision"})
+    assert gone.json() == {"name": "db", "project": "vision"}
+    unknown = await http.post("/v1/secrets/remove", json={"name": "db", "project": "vision"})
+    assert unknown.status_code == 404
+    wrong = await http.put("/v1/secrets", json=body | {"value": 7})
+    inside.keys.there = []
+    keyless = await http.put("/v1/secrets", json=body)
+    assert (wrong.status_code, keyless.status_code) == (400, 409)
+    assert not any("hunter2" in each.text for each in (made, again, listed, events, gone, wrong, keyless))
+
+
 async def test_reservations_are_listed_with_their_nodes_and_times(
     http: httpx.AsyncClient, inside: Served
 ) -> None:

@@ -119,6 +119,8 @@ def test_agents_may_ask_for_their_address_alone_and_only_admins_change_what_is_e
         "POST /v1/sessions/{session}/input",
         "PUT /v1/blobs/{digest}",
         "POST /v1/blobs/missing",
+        "PUT /v1/secrets",
+        "POST /v1/secrets/remove",
     }
     changes = {each for each in of[TokenRole.SUBMIT] if not each.startswith("GET")}
     assert changes <= {
@@ -131,6 +133,8 @@ def test_agents_may_ask_for_their_address_alone_and_only_admins_change_what_is_e
         "POST /v1/sessions/{session}/input",
         "PUT /v1/blobs/{digest}",
         "POST /v1/blobs/missing",
+        "PUT /v1/secrets",
+        "POST /v1/secrets/remove",
         "POST /v1/jobs/{job}/results",
         "POST /v1/results",
         "POST /v1/jobs/{job}/what-if",

@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import apsw
 import pytest
@@ -39,6 +39,7 @@ from spillover.wire.api import (
     PolicyAxis,
     PolicyView,
     PoolView,
+    SecretView,
     ServerView,
     SetAsideView,
     TokenView,
@@ -490,6 +491,7 @@ class FakeServer:
         self.all_agents = [_agent("n1")]
         self.all_clusters = [_cluster("onprem")]
         self.all_tokens: list[TokenView] = []
+        self.all_secrets: list[SecretView] = []
         self.all_pools: list[PoolView] = []
         self.axes: list[PolicyAxis] = []
         self.forbidden = False
@@ -514,6 +516,11 @@ class FakeServer:
             raise Refused("a token of role submit may not do this", status=403, kind="forbidden")
         return self.all_tokens
 
+    def secrets(self) -> list[SecretView]:
+        if self.forbidden:
+            raise Refused("a token of role submit may not do this", status=403, kind="forbidden")
+        return self.all_secrets
+
     def close(self) -> None:
         pass
 
@@ -532,6 +539,10 @@ def _token(name: str, role: str, left: int | None, state: str = "valid", note: s
     ends = None if left is None else format_time(NOW + left)
     at = format_time(NOW)
     return TokenView(name, role, state, None, None, None, at, "ada", ends, None, None, None, note)
+
+
+def _secret(name: str, state: Literal["usable", "no_key"] = "usable") -> SecretView:
+    return SecretView(name, "vision", 1, format_time(NOW), "kim", [], state)
 
 
 @pytest.fixture
@@ -702,6 +713,14 @@ def test_tokens_that_end_soon_are_told_those_of_agents_first(server: FakeServer)
         "token f of role submit (made by ada) expires in 2d",
         "1 more token expires within 14 days",
     ]
+
+
+def test_secrets_without_a_key_are_told(server: FakeServer, tmp_path: Path) -> None:
+    server.all_secrets = [_secret("db"), _secret("api", "no_key")]
+    (found,) = running(server)
+    assert found.found == "the server does not have the key of vision/api; tasks that use them do not start"
+    server.all_secrets = [_secret("db")]
+    assert running(server) == []
 
 
 def test_what_a_token_may_not_see_is_not_looked_at_and_nobodys_fault(server: FakeServer) -> None:

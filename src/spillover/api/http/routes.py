@@ -58,6 +58,7 @@ from spillover.wire.api import (
     PoolRef,
     PoolView,
     QueueView,
+    RekeyOutcome,
     Rerun,
     ReservationRef,
     ReservationRequest,
@@ -65,6 +66,9 @@ from spillover.wire.api import (
     ResultPage,
     ResultsAsked,
     ResultsOfJobs,
+    SecretRef,
+    SecretRequest,
+    SecretView,
     ServerView,
     SessionInput,
     SessionRequest,
@@ -98,6 +102,7 @@ from spillover.wire.parameters import (
     OfSession,
     OverviewQuery,
     PastQuery,
+    SecretsQuery,
     UsageQuery,
     WaitQuery,
 )
@@ -458,6 +463,30 @@ async def revoke_token(request: Request[NoParameters, TokenRef]) -> TokenRef:
     """Revoke a token."""
     await request.commands.revoke_token(request.body.id, request.user)
     return request.body
+
+
+@serves(endpoints.SET_SECRET)
+async def set_secret(request: Request[NoParameters, SecretRequest]) -> SecretView:
+    """Set a secret."""
+    return await request.commands.set_secret(request.body, request.user)
+
+
+@serves(endpoints.SECRETS)
+async def secrets(request: Request[SecretsQuery, None]) -> list[SecretView]:
+    """List secrets."""
+    return await request.commands.secrets(request.asked.project)
+
+
+@serves(endpoints.REMOVE_SECRET)
+async def remove_secret(request: Request[NoParameters, SecretRef]) -> SecretRef:
+    """Remove a secret."""
+    return await request.commands.remove_secret(request.body, request.user)
+
+
+@serves(endpoints.REKEY_SECRETS)
+async def rekey_secrets(request: Request[NoParameters, None]) -> RekeyOutcome:
+    """Encrypt all secrets with the first key."""
+    return await request.commands.rekey_secrets()
 
 
 @serves(endpoints.HEALTH)

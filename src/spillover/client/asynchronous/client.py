@@ -58,6 +58,9 @@ from spillover.wire.api import (
     ReservationRef,
     ReservationRequest,
     ReservationView,
+    SecretRef,
+    SecretRequest,
+    SecretView,
     ServerView,
     SessionRequest,
     SweepRequest,
@@ -80,6 +83,7 @@ from spillover.wire.parameters import (
     NodesQuery,
     OfJob,
     OverviewQuery,
+    SecretsQuery,
     UsageQuery,
 )
 
@@ -521,6 +525,26 @@ class AsyncClient(AsyncSender):
     async def revoke_token(self, token: str) -> str:
         """Revoke a token by its id, and return the id. For admins."""
         return (await self._ask(ask(endpoints.REVOKE_TOKEN, body=TokenRef(token)))).id
+
+    async def set_secret(
+        self, name: str, value: str | bytes, *, project: str | None = None, users: Sequence[str] | None = None
+    ) -> SecretView:
+        """Set a secret of a project, which only jobs of some users may use if they are named. For maintainers."""
+        data = value.encode() if isinstance(value, str) else value
+        request = SecretRequest(name, project, None, data, None if users is None else list(users))
+        return await self._ask(ask(endpoints.SET_SECRET, body=request))
+
+    async def secrets(self, *, project: str | None = None) -> list[SecretView]:
+        """Return the secrets, without their values."""
+        return await self._ask(ask(endpoints.SECRETS, SecretsQuery(project)))
+
+    async def remove_secret(self, name: str, *, project: str | None = None) -> SecretRef:
+        """Remove a secret. For maintainers."""
+        return await self._ask(ask(endpoints.REMOVE_SECRET, body=SecretRef(name, project), repeatable=False))
+
+    async def rekey_secrets(self) -> int:
+        """Encrypt all secrets with the first key of the key file, and return how many had another. For admins."""
+        return (await self._ask(ask(endpoints.REKEY_SECRETS))).secrets
 
     async def ready(self) -> str | None:
         """Return None if the server accepts work, else why it does not."""

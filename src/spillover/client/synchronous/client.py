@@ -59,6 +59,9 @@ from spillover.wire.api import (
     ReservationRef,
     ReservationRequest,
     ReservationView,
+    SecretRef,
+    SecretRequest,
+    SecretView,
     ServerView,
     SessionRequest,
     SweepRequest,
@@ -81,6 +84,7 @@ from spillover.wire.parameters import (
     NodesQuery,
     OfJob,
     OverviewQuery,
+    SecretsQuery,
     UsageQuery,
 )
 
@@ -518,6 +522,26 @@ class Client(Sender):
     def revoke_token(self, token: str) -> str:
         """Revoke a token by its id, and return the id. For admins."""
         return (self._ask(ask(endpoints.REVOKE_TOKEN, body=TokenRef(token)))).id
+
+    def set_secret(
+        self, name: str, value: str | bytes, *, project: str | None = None, users: Sequence[str] | None = None
+    ) -> SecretView:
+        """Set a secret of a project, which only jobs of some users may use if they are named. For maintainers."""
+        data = value.encode() if isinstance(value, str) else value
+        request = SecretRequest(name, project, None, data, None if users is None else list(users))
+        return self._ask(ask(endpoints.SET_SECRET, body=request))
+
+    def secrets(self, *, project: str | None = None) -> list[SecretView]:
+        """Return the secrets, without their values."""
+        return self._ask(ask(endpoints.SECRETS, SecretsQuery(project)))
+
+    def remove_secret(self, name: str, *, project: str | None = None) -> SecretRef:
+        """Remove a secret. For maintainers."""
+        return self._ask(ask(endpoints.REMOVE_SECRET, body=SecretRef(name, project), repeatable=False))
+
+    def rekey_secrets(self) -> int:
+        """Encrypt all secrets with the first key of the key file, and return how many had another. For admins."""
+        return (self._ask(ask(endpoints.REKEY_SECRETS))).secrets
 
     def ready(self) -> str | None:
         """Return None if the server accepts work, else why it does not."""

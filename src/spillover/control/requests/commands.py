@@ -27,12 +27,14 @@ from spillover.control.requests.rerunning import Rerunning
 from spillover.control.requests.reservations import reservation_views
 from spillover.control.requests.reserving import Reserving
 from spillover.control.requests.rights import AccessRules, Rights
+from spillover.control.requests.secrets import SecretRequests
 from spillover.control.requests.sessions import Sessions
 from spillover.control.requests.starts import LITTLE_PATIENCE, StartForecasts
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
 from spillover.control.requests.unused import without_effect
 from spillover.control.requests.waiting import EndsOfJobs
+from spillover.control.secrets.vault import Vault
 from spillover.control.views import jobs as views
 from spillover.control.views.agents import agent_detail
 from spillover.control.views.audit import audit_page
@@ -122,12 +124,16 @@ from spillover.wire.api import (
     PoolPause,
     PoolView,
     QueueView,
+    RekeyOutcome,
     Rerun,
     ReservationRequest,
     ReservationView,
     ResultPage,
     ResultsAsked,
     ResultsOfJobs,
+    SecretRef,
+    SecretRequest,
+    SecretView,
     ServerView,
     SessionInput,
     SessionRequest,
@@ -177,6 +183,8 @@ class Parts(Struct, frozen=True):
     """Who may change whose jobs."""
     audit: Audit | None = None
     """What people did; None if the server does not keep it."""
+    vault: Vault | None = None
+    """None if the server does not store secrets."""
 
 
 class LiveCommands:
@@ -650,6 +658,28 @@ class LiveCommands:
         if self._parts.tokens is None:
             raise CommandError(ErrorKind.UNAVAILABLE, "this server does not store tokens")
         return self._parts.tokens
+
+    async def set_secret(self, request: SecretRequest, who: str) -> SecretView:
+        """Set a secret."""
+        return await self._secrets.set(request, who)
+
+    async def secrets(self, project: str | None) -> list[SecretView]:
+        """Return secrets without their values, by project and name; None for all projects."""
+        return await self._secrets.list(project)
+
+    async def remove_secret(self, ref: SecretRef, who: str) -> SecretRef:
+        """Remove a secret."""
+        return await self._secrets.remove(ref, who)
+
+    async def rekey_secrets(self) -> RekeyOutcome:
+        """Encrypt all secrets with the first key."""
+        return await self._secrets.rekey()
+
+    @property
+    def _secrets(self) -> SecretRequests:
+        if self._parts.vault is None:
+            raise CommandError(ErrorKind.UNAVAILABLE, "this server does not store secrets")
+        return SecretRequests(self._loop, self._parts.vault, self._rights, self._project)
 
     def ready(self) -> str | None:
         """Return None if the server accepts work, else why it does not."""

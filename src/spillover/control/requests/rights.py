@@ -8,6 +8,7 @@ from spillover.control.requests.lookup import PendingMember
 from spillover.core.records.jobs import Job
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.access import Access
+from spillover.model.tokens import TokenRole
 from spillover.ports.callers import ADMIN, Caller
 from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire.api import FieldProblem
@@ -44,6 +45,16 @@ class Rights:
         told = (
             f"{job.id} ({array.name}) belongs to {array.user}, and you are {user}; "
             f"only {access.who_may_change(project, array.user)} may {act} it"
+        )
+        raise CommandError(ErrorKind.FORBIDDEN, told)
+
+    def check_secret(self, project: str, user: str, act: str) -> None:
+        """Raise CommandError unless the caller may change secrets of a project. `act` is a verb, such as `set`."""
+        access, caller = self._rules.access, self._caller
+        if access.role_in(project, caller.role, caller.user) in {TokenRole.MAINTAIN, TokenRole.ADMIN}:
+            return
+        told = (
+            f"you are {user}, and only {access.who_maintains(project)} may {act} secrets of project {project}"
         )
         raise CommandError(ErrorKind.FORBIDDEN, told)
 

@@ -99,6 +99,7 @@ from spillover.core.events.reservations import (
     ReservationMade,
     ReservationMoved,
 )
+from spillover.core.events.secrets import SecretRemoved, SecretSet
 from spillover.core.events.server import (
     BudgetsConfigured,
     ClockJumped,
@@ -189,6 +190,8 @@ __all__ = [
     "ReservationEnded",
     "ReservationMade",
     "ReservationMoved",
+    "SecretRemoved",
+    "SecretSet",
     "SeenNode",
     "SpotPriced",
     "StealAsked",
@@ -257,6 +260,8 @@ AnyEvent: TypeAlias = (
     | ReservationMoved
     | ReservationCancelled
     | ReservationEnded
+    | SecretSet
+    | SecretRemoved
     | EpochStarted
     | Identified
     | ClockJumped

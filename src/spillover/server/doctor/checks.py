@@ -33,6 +33,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("pools", running.pools),
     ("policies", running.policies),
     ("tokens", running.tokens),
+    ("secrets", running.secrets),
     ("certificate", certificates.certificates),
 )
 

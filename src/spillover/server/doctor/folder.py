@@ -10,6 +10,7 @@ from typing import Final
 from spillover.model.units import format_memory
 from spillover.server.doctor.findings import Finding, ok, problem, some, warning
 from spillover.server.doctor.inspection import Inspection
+from spillover.server.secret_keys import KEY_FILE
 from spillover.stores.blobs import MOST_RESERVE, RESERVE
 from spillover.stores.sqlite.database import FILE
 from spillover.stores.sqlite.election import LOCK_FILE
@@ -35,6 +36,9 @@ def permissions(inspection: Inspection) -> Iterator[Finding]:
     else:
         yield ok("data folder", "readable by its owner only")
     yield _token(data / "token")
+    key = data / KEY_FILE
+    if key.exists() and stat.S_IMODE(key.stat().st_mode) & _OTHERS:
+        yield problem("key of secrets", f"other users of this machine can read {key}", f"chmod 600 {key}")
 
 
 def _token(path: Path) -> Finding:
@@ -124,7 +128,7 @@ def leftovers(inspection: Inspection) -> Iterator[Finding]:
 
 def _of_writing(data: Path) -> Iterator[Finding]:
     """Find temporary files of processes that ended."""
-    names = [*data.glob(".server.json.*"), *data.glob(".token.*")]
+    names = [*data.glob(".server.json.*"), *data.glob(".token.*"), *data.glob(f".{KEY_FILE}.*")]
     dead = sorted(path.name for path in names if not lives(_number(path.suffix)))
     if dead:
         yield warning("leftovers", f"{some(dead)}: left by a process that ended", f"delete them from {data}")

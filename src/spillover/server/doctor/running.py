@@ -220,6 +220,19 @@ def policies(inspection: Inspection) -> Iterator[Finding]:
         yield ok("policies", view.policy)
 
 
+def secrets(inspection: Inspection) -> Iterator[Finding]:
+    """Check that the server has the keys of all secrets."""
+    if inspection.server is None:
+        return
+    known = inspection.client.secrets()
+    lost = [f"{each.project}/{each.name}" for each in known if each.state == "no_key"]
+    if lost:
+        told = f"the server does not have the key of {some(lost)}; tasks that use them do not start"
+        yield problem("secrets", told, "restore the key file, or set these secrets again")
+    elif known:
+        yield ok("secrets", f"the server has the key of {count(len(known), 'secret', 'secrets')}")
+
+
 def tokens(inspection: Inspection) -> Iterator[Finding]:
     """Check that no token expires soon; those of agents first, as they expire unnoticed."""
     if inspection.server is None:

@@ -10,6 +10,7 @@ from spillover.stores.postgresql.connection import PostgresDatabase
 from spillover.stores.postgresql.election import PostgresqlElection
 from spillover.stores.postgresql.journal import PostgresqlJournal
 from spillover.stores.postgresql.schema import prepare, require_current, stored_version
+from spillover.stores.postgresql.secrets import PostgresqlSecrets
 from spillover.stores.store import TERM, Store
 
 
@@ -34,6 +35,7 @@ async def open_postgresql(
         election=PostgresqlElection(database, term, monotonic),
         archive=PostgresqlArchive(database),
         audit=PostgresqlAudit(database),
+        secrets=PostgresqlSecrets(database),
     )
 
 

@@ -125,6 +125,16 @@ CREATE INDEX audit_who ON audit (who, revision);
 CREATE INDEX audit_job ON audit (job, revision) WHERE job <> '';
 INSERT INTO meta SELECT 'audited', value FROM meta WHERE name = 'compacted';
 """
+_SECRETS: Final = """
+CREATE TABLE secrets (
+    project text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    version bigint NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (project, name, version)
+);
+"""
 _STAGED_AND_MENTIONS: Final = """
 CREATE TABLE staged (
     kind text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, body bytea, PRIMARY KEY (kind, key)
@@ -177,7 +187,7 @@ async def prepare(database: PostgresDatabase) -> None:
                 await connection.execute(_STAGED_AND_MENTIONS)
             if version < SCHEMA_VERSION:
                 await _add_usage(connection)
-                await connection.execute(_AUDIT)
+                await connection.execute(_AUDIT + _SECRETS)
                 await connection.execute("UPDATE meta SET value = $1 WHERE name = 'version'", SCHEMA_VERSION)
 
 
@@ -214,7 +224,7 @@ async def _create(connection: asyncpg.Connection) -> None:
     await connection.execute(
         "INSERT INTO meta VALUES ('version', $1), ('checkpoint', 0), ('compacted', 0)", SCHEMA_VERSION
     )
-    await connection.execute(_STAGED_AND_MENTIONS + _AUDIT)
+    await connection.execute(_STAGED_AND_MENTIONS + _AUDIT + _SECRETS)
 
 
 async def _upgrade_from_0(connection: asyncpg.Connection) -> None:

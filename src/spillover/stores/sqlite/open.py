@@ -9,6 +9,7 @@ from spillover.stores.sqlite.audit import SqliteAudit
 from spillover.stores.sqlite.database import SqliteDatabase
 from spillover.stores.sqlite.election import SqliteElection
 from spillover.stores.sqlite.journal import SqliteJournal
+from spillover.stores.sqlite.secrets import SqliteSecrets
 from spillover.stores.store import TERM, Store
 
 
@@ -28,6 +29,7 @@ async def open_sqlite(
         election=election,
         archive=SqliteArchive(database),
         audit=SqliteAudit(database),
+        secrets=SqliteSecrets(database),
     )
 
 

@@ -122,6 +122,17 @@ CREATE INDEX audit_job ON audit (job) WHERE job <> '';
 INSERT INTO meta SELECT 'audited', value FROM meta WHERE name = 'compacted';
 """
 
+SECRETS: Final = """
+CREATE TABLE secrets (
+    project TEXT NOT NULL,
+    name TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    key TEXT NOT NULL,          -- names the key that it is encrypted with
+    body BLOB NOT NULL,         -- encrypted
+    PRIMARY KEY (project, name, version)
+) WITHOUT ROWID;
+"""
+
 STAGED_AND_MENTIONS: Final = """
 CREATE TABLE staged (kind TEXT NOT NULL, key TEXT NOT NULL, body BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
 CREATE TABLE mentions (
@@ -201,7 +212,7 @@ def prepare(connection: apsw.Connection, folder: Path) -> None:
             if version < 3:
                 connection.execute(STAGED_AND_MENTIONS)
             _add_usage(connection)
-            connection.execute(AUDIT)
+            connection.execute(AUDIT + SECRETS)
             connection.execute("UPDATE meta SET value = ? WHERE name = 'version'", (SCHEMA_VERSION,))
         connection.execute("COMMIT")
     except BaseException:
@@ -216,7 +227,7 @@ def _create(connection: apsw.Connection) -> None:
     connection.execute(
         "INSERT INTO meta VALUES ('version', ?), ('checkpoint', 0), ('compacted', 0)", (SCHEMA_VERSION,)
     )
-    connection.execute(STAGED_AND_MENTIONS + AUDIT)
+    connection.execute(STAGED_AND_MENTIONS + AUDIT + SECRETS)
 
 
 def _upgrade_from_0(connection: apsw.Connection) -> None:

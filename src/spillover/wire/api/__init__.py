@@ -75,6 +75,7 @@ from spillover.wire.api.pools import (
     SweepView,
     SweptMachine,
 )
+from spillover.wire.api.secrets import RekeyOutcome, SecretRef, SecretRequest, SecretView
 from spillover.wire.api.server import (
     AuditPage,
     AuditView,
@@ -179,6 +180,7 @@ __all__ = [
     "QueueView",
     "ReasonView",
     "Ref",
+    "RekeyOutcome",
     "RentedView",
     "Rerun",
     "ReservationRef",
@@ -188,6 +190,9 @@ __all__ = [
     "ResultView",
     "ResultsAsked",
     "ResultsOfJobs",
+    "SecretRef",
+    "SecretRequest",
+    "SecretView",
     "ServerView",
     "SessionInput",
     "SessionRequest",

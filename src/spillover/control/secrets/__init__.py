@@ -1,0 +1,1 @@
+"""Secrets: encrypts their values, keeps them, and gives them to tasks."""
