@@ -22,6 +22,7 @@ from spillover.control.requests.files import JobFiles
 from spillover.control.requests.rights import AccessRules
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
+from spillover.control.secrets.vault import Vault
 from spillover.server.administration import ServerAdministration
 from spillover.server.clusters import ClusterParts, OpenClusters, cluster_settings
 from spillover.server.lives import ClusterLives
@@ -35,6 +36,7 @@ from spillover.wire.endpoints import ENDPOINTS, JSON, Endpoint
 from tests.support.http import path_of
 from tests.support.inside import leading
 from tests.support.postgresql import PostgresqlServer
+from tests.support.secret_keys import HandKeys
 from tests.support.tiers import few_of
 
 OWN = "the-token-of-the-server"
@@ -200,6 +202,7 @@ async def http(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             tokens=Tokens(OWN, control.loop),
             files=files,
             audit=store.audit,
+            vault=Vault(control.loop, store.secrets, HandKeys()),
             clusters=ServerAdministration(
                 config, control.loop, clusters, lives, lambda: config, AccessRules()
             ),

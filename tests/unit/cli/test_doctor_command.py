@@ -16,7 +16,16 @@ from spillover.cli.printing.output import Output
 from spillover.client import Client, Unreachable
 from spillover.model.units import format_time
 from spillover.server.doctor.findings import Finding, Level
-from spillover.wire.api import AgentView, ClusterView, Overview, PolicyView, PoolView, ServerView, TokenView
+from spillover.wire.api import (
+    AgentView,
+    ClusterView,
+    Overview,
+    PolicyView,
+    PoolView,
+    SecretView,
+    ServerView,
+    TokenView,
+)
 
 CALM = [Finding(Level.OK, "store", "sqlite"), Finding(Level.OK, "server", "no server runs here")]
 TROUBLE = Finding(Level.WARNING, "token", "others can read it", "chmod 600 token")
@@ -48,6 +57,9 @@ class Elsewhere:
         return PolicyView("order=fifo", [], 1, 1.0, None, None, None, "order=fifo", differs=False)
 
     def tokens(self) -> list[TokenView]:
+        return []
+
+    def secrets(self) -> list[SecretView]:
         return []
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -597,7 +598,7 @@ def test_options_of_the_command_line_replace_those_of_files(
     assert [document["spec"]["walltime"] for document in documents] == ["5m"] * 3
     assert [document["spec"]["resources"] for document in documents] == [{"cpu": 3}] * 3
     assert [document["spec"]["env"] for document in documents] == [
-        {"B": "y"},
+        {"SLURM_SUBMIT_HOST": socket.gethostname(), "B": "y"},
         {"A": "x", "B": "y"},
         {"B": "y"},
     ]
