@@ -2,6 +2,8 @@
 
 The journal tells when a job was due, when its machine was ordered, made and ready, and when the job was placed. The task
 itself tells when it runs. The floor starts the same agent program by hand, beside the same server, until it has registered.
+
+`python -m bench.pools` runs this too. Alone, `--quick` and `--long` mean the same here.
 """
 
 import asyncio
@@ -21,7 +23,7 @@ import psutil
 from msgspec import Struct
 
 from bench.gangs import quantile
-from bench.reporting import Options, Report, Table, tell
+from bench.reporting import Goal, Options, Report, Table, main, tell
 from bench.servers import Connection, Running, cpu_below, folder, job, serving, until
 from spillover.core.events import (
     AgentRegistered,
@@ -302,6 +304,10 @@ def measure_starts(report: Report, options: Options) -> Starts:
         report.figures[f"start boot {boot} p99 ms"] = quantile(whole, 0.99)
         report.figures[f"agent boot {boot} p50 ms"] = statistics.median(one.bare)
     first = found[BOOTS[0]]
+    started, by_hand = (statistics.median(each) for each in ([one.whole for one in first.jobs], first.bare))
+    report.goals.append(
+        Goal("from due to running / an agent started by hand, p50", started / by_hand, 1, at_most=True)
+    )
     report.notes.append(
         f"An agent needs {first.cpu:.2f} s of CPU until it has registered, and a machine with an idle task "
         f"{first.memory / 2**20:.0f} MiB. Machines and the server share the cores."
@@ -397,9 +403,26 @@ def measure_fleet(report: Report, options: Options, one: Starts) -> None:
         "fleet down s": found.down,
         "fleet server CPU ms a machine": (found.up_cpu + found.down_cpu) / machines * 1000,
     }
+    spent = report.figures["fleet server CPU ms a machine"]
+    report.goals += [
+        Goal(f"{machines} machines up / the CPU time of their agents", found.up / floor, 3, at_most=True),
+        Goal(f"{machines} machines given back / up", found.down / found.up, 1, at_most=True),
+        Goal("CPU ms of the server for a machine, up and down", spent, 50, at_most=True),
+    ]
     report.notes.append(
         f"All {machines} machines had {found.memory / 2**30:.1f} GiB, {found.memory / machines / 2**20:.0f} MiB each, and the "
         f"server {found.server / 2**20:.0f} MiB. While their tasks only waited, the server used {found.idle_cpu:.1%} of a core."
     )
     if machines < wanted:
         report.notes.append(f"{wanted} machines do not fit into the memory of this machine.")
+
+
+def measure(options: Options) -> Report:
+    """Measure starts of single machines, and then a large pool."""
+    report = Report("Rented machines")
+    measure_fleet(report, options, measure_starts(report, options))
+    return report
+
+
+if __name__ == "__main__":
+    main(measure, __doc__ or "")

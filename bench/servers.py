@@ -101,12 +101,12 @@ class Running:
 
     def agents(self) -> list[psutil.Process]:
         """Return the processes of its agents."""
-        name = str(self.data)
-        return [
-            each
-            for each in psutil.Process(self.process.pid).children(recursive=True)
-            if "spillover.agent" in (line := each.cmdline()) and name in line
-        ]
+        name, found = str(self.data), []
+        for each in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # one that has just ended
+                if "spillover.agent" in (line := each.cmdline()) and name in line:
+                    found.append(each)
+        return found
 
     def resident(self) -> int:
         """Return the bytes of memory of the server alone."""
