@@ -5,10 +5,11 @@ follows from the seed of the study and the id of the machine.
 """
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from spillover.core.events import AnyEvent, MachineGone, MachineRefused, MachinesEnding, MachinesWanted, Wish
 from spillover.core.pool_proposals import SeeGone, SeeMade, SeeNotice, SeeRefused
@@ -53,6 +54,12 @@ class PoolNumbers(Struct, frozen=True):
     idle_hours: float
     interrupted_hours: float
     """Machine hours of attempts that the end of their machine interrupted."""
+
+
+def together(pools: Iterable[PoolNumbers]) -> PoolNumbers | None:
+    """Return what the machines of several pools cost together; None if there is no pool."""
+    found = [astuple(each) for each in pools]
+    return PoolNumbers(*[sum(values) for values in zip(*found, strict=True)]) if found else None
 
 
 class SimulatedProvider:

@@ -279,6 +279,29 @@ def test_a_back_test_sweeps_and_draws(
     assert [project["jobs"] for one in told["sweep"] for project in one["projects"]] == [4] * 4
 
 
+def test_a_back_test_rents_machines_of_a_pool(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sacct.txt").write_text(SACCT)
+    pool = "pool:2gpu,8cpu,hour=5,boot=90s,step=1h"
+    asked = ["--sacct", "sacct.txt", "--owned", "1x1gpu,4cpu", "--rented", pool, "--policy", "wait=zero"]
+    assert main(["backtest", *asked]) == 0
+    out = capsys.readouterr().out
+    rows = {line[:20].strip(): line[20:].split() for line in out.splitlines()}
+    assert rows["machines rented"] == ["-", "0", "2"]
+    assert rows["cost"] == ["0.00", "0.00", "20.00"]
+    assert rows["machine hours paid"] == ["-", "0.0", "4.0"]
+    assert rows["of these useful"][:2] == ["-", "0%"]
+    assert main(["backtest", *asked, "--sweep", "wait=zero", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["happened"]["pool"] is None
+    assert told["policies"][0]["pool"]["machines"] == told["sweep"][0]["pool"]["machines"] == 2
+    bad = [word if word != pool else "pool:8gpu" for word in asked]
+    assert main(["backtest", *bad]) == 2
+    assert capsys.readouterr().err == "spill: --rented: an offer needs a price; write hour=20 (at character 1)\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

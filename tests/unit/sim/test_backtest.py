@@ -442,6 +442,48 @@ def test_what_ran_and_waited_when_a_span_begins_takes_its_room_and_counts_nowher
         run(from_journal([], SITE, [], before, middle), ruling, [], Told.THEN)
 
 
+def busy_history(rented: str) -> PastJobs:
+    """Jobs of an hour that waited for each other on one machine, for many hours."""
+    count = 24
+    jobs = tuple([TraceJob(str(at), at * MINUTE, 60 * MINUTE, 4, 1000) for at in range(count)])
+    starts = [at // 2 * 60 * MINUTE + MINUTE for at in range(count)]
+    happened = tuple([Happened(start, start + 60 * MINUTE) for start in starts])
+    trace = Trace(jobs, BEGIN, happened, 0, 0)
+    return from_slurm(trace, read_owned("1x8gpu"), read_rented(rented), None, None)
+
+
+def test_jobs_of_the_past_are_tried_on_machines_of_a_pool() -> None:
+    history = busy_history("pool:8gpu,hour=20,boot=90s,step=1h")
+    fifo = read_policies("wait=never,backfill=strict")
+    found = run(history, Ruling(fifo), [("wait=zero", ZERO)], Told.THEN, swept=[("also", ZERO)])
+    assert found.happened.statistics.pool is None
+    assert found.really.statistics.pool is not None
+    assert found.really.statistics.pool.machines == found.really.statistics.rented_cost == 0
+    for one in (found.policies[0], found.swept[0]):
+        pool = one.statistics.pool
+        assert pool is not None
+        assert pool.machines > 0
+        parts = pool.useful_hours + pool.boot_hours + pool.idle_hours + pool.interrupted_hours
+        assert parts == pytest.approx(pool.paid_hours)
+        # Machines cost more than the shares that jobs pay: boots, idle time, and whole hours.
+        assert one.statistics.rented_cost == pytest.approx(20 * pool.paid_hours)
+        assert one.statistics.rented_cost > sum(job.cost for job in found.policies[0].outcomes) / MONEY
+        assert one.statistics.never_ran == 0
+    told = fields(found, history, Ruling(fifo), Told.THEN, 0)
+    assert told["policies"][0]["pool"] == found.policies[0].statistics.pool
+    assert told["happened"]["pool"] is None
+
+
+def test_a_pool_costs_more_than_its_ideal_and_jobs_wait_for_its_boots() -> None:
+    answers = []
+    for rented in ("gpu=2.5", "pool:8gpu,hour=20,boot=5m,step=1h"):
+        found = run(busy_history(rented), Ruling(ZERO), [], Told.THEN)
+        answers.append(found.really.statistics)
+    ideal, real = answers
+    assert ideal.rented_cost < real.rented_cost
+    assert ideal.mean_wait_s < real.mean_wait_s
+
+
 def test_machines_that_are_fewer_than_ran_jobs_at_a_time_are_remarked() -> None:
     jobs = tuple(TraceJob(str(at), 0, 10 * SECOND, 4, 8000) for at in range(3))
     trace = Trace(jobs, 0, (Happened(0, 10 * SECOND),) * 2 + (Happened(10 * SECOND, 20 * SECOND),))

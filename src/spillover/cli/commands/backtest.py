@@ -93,7 +93,9 @@ def _configure(parser: ArgumentParser) -> None:
         help="its machines, such as 64x8gpu, 64x8gpu,48cpu,256GB or unlike ones, 4x8gpu,64cpu+16x32cpu",
     )
     group.add_argument(
-        "--rented", metavar="PRICES", help="hourly prices of rented capacity, such as gpu=2.5,cpu=0.04"
+        "--rented",
+        metavar="PRICES",
+        help="hourly prices of rented capacity, such as gpu=2.5,cpu=0.04; or machines of a pool, such as pool:8gpu,hour=20,boot=90s,step=1h",
     )
     group.add_argument("--skip-bad", action="store_true", help="skip invalid rows, and count them")
     add_connection(parser)

@@ -7,6 +7,7 @@ from spillover.cli.printing.output import Cell, Column, Output, Row
 from spillover.cli.printing.shown import NOTHING, money
 from spillover.model.units import format_moment, so_many
 from spillover.sim.estimates import Known, Told
+from spillover.sim.pools import PoolNumbers
 from spillover.sim.reports.report import COLUMNS, rows, span, write_csv
 from spillover.sim.reports.statistics import Statistics
 from spillover.sim.studies.backtest import Backtest, Run
@@ -28,6 +29,12 @@ _MEASURES: Final[tuple[tuple[str, Callable[[Statistics], str]], ...]] = (
     ("mean completion", lambda one: span(one.mean_completion_s)),
     ("owned machines busy", lambda one: f"{one.owned_utilization:.1%}"),
 )
+_MACHINES: Final[tuple[tuple[str, Callable[[PoolNumbers], str]], ...]] = (
+    ("machines rented", lambda pool: f"{pool.machines:,}"),
+    ("machine hours paid", lambda pool: f"{pool.paid_hours:,.1f}"),
+    ("of these useful", lambda pool: f"{pool.useful_hours / (pool.paid_hours or 1.0):.0%}"),
+)
+"""Rows for machines of pools."""
 
 
 class Shown(NamedTuple):
@@ -151,6 +158,12 @@ def _numbers(runs: Sequence[Run], currency: str) -> Iterator[Row]:
     for name, tell in _MEASURES:
         title = f"cost ({currency})" if name == "cost" and currency else name
         yield (title, *(tell(one.statistics) for one in runs))
+    if any(one.statistics.pool for one in runs):
+        for name, of_pool in _MACHINES:
+            yield (
+                name,
+                *(NOTHING if (pool := one.statistics.pool) is None else of_pool(pool) for one in runs),
+            )
     if any(one.statistics.never_ran for one in runs):
         yield ("never run", *(f"{one.statistics.never_ran:,}" for one in runs))
 

@@ -3,13 +3,15 @@
 Sums are sums of integers, so the same outcomes give the same digits everywhere.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from spillover.model.ids import ClusterName
 from spillover.model.units import HOUR, MONEY, SECOND
 from spillover.sim.outcome import JobOutcome
-from spillover.sim.pools import PoolNumbers
+from spillover.sim.pools import PoolNumbers, together
 from spillover.sim.setting import RENTED, Fleet, FleetCapacity, Site
 from spillover.sim.trace import TraceJob
 
@@ -107,6 +109,17 @@ def summarize(
         system_utilization=_ratio(everything, most),
         never_ran=len(counted) - count,
     )
+
+
+def with_machines(
+    numbers: Statistics, pools: Mapping[ClusterName, PoolNumbers], tasks: float = 0.0
+) -> Statistics:
+    """Return statistics in which machines of pools cost what was paid for them, not what jobs pay of it.
+
+    `tasks` is what jobs paid on other rented clusters.
+    """
+    pool = together(pools.values())
+    return numbers if pool is None else replace(numbers, rented_cost=tasks + pool.paid, pool=pool)
 
 
 def _work(

@@ -7,13 +7,15 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from spillover.forms.problems import BadForm, FormProblem
+from spillover.model.ids import ClusterName
 from spillover.model.policy import PolicySet
 from spillover.model.policy_options import write_policies
-from spillover.model.units import format_time
+from spillover.model.units import MONEY, format_time
 from spillover.sim.estimates import Told, with_estimates
 from spillover.sim.outcome import JobOutcome
+from spillover.sim.pools import PoolNumbers
 from spillover.sim.reports.failures import JobFailure
-from spillover.sim.reports.statistics import Statistics, summarize
+from spillover.sim.reports.statistics import Statistics, summarize, with_machines
 from spillover.sim.runner import simulate
 from spillover.sim.setting import Scene
 from spillover.sim.studies.comparing import Deviation, ProjectChange, by_project, deviation
@@ -108,9 +110,12 @@ class _Lives:
             queues=history.queues,
         )
         failures: list[JobFailure] = []
-        outcomes = tuple(simulate(self._jobs, scene, failures=failures))
-        policy = write_policies(ruling.first)
-        return Run(name, policy, self.told_of(outcomes), outcomes, failures=tuple(failures))
+        pools: dict[ClusterName, PoolNumbers] = {}
+        outcomes = tuple(simulate(self._jobs, scene, failures=failures, pools=pools))
+        first, last = self._counted[0], self._counted[-1]
+        by_use = [one.cost for one in outcomes if first <= one.job <= last and one.cluster not in pools]
+        numbers = with_machines(self.told_of(outcomes), pools, sum(by_use) / MONEY)
+        return Run(name, write_policies(ruling.first), numbers, outcomes, failures=tuple(failures))
 
     def told_of(self, outcomes: Sequence[JobOutcome]) -> Statistics:
         """Compute the statistics of outcomes."""

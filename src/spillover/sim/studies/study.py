@@ -13,9 +13,9 @@ from spillover.sim.estimates import Known, Told, with_estimates
 from spillover.sim.outcome import JobOutcome
 from spillover.sim.pools import PoolNumbers
 from spillover.sim.reports.failures import JobFailure
-from spillover.sim.reports.statistics import Statistics, summarize
+from spillover.sim.reports.statistics import Statistics, summarize, with_machines
 from spillover.sim.runner import Ended, simulate
-from spillover.sim.setting import RENTED, Fleet, Rent, ReservedNodes, Setting
+from spillover.sim.setting import Fleet, Rent, ReservedNodes, Setting
 from spillover.sim.trace import Trace, TraceJob
 from spillover.sim.traces.opening import SYNTHETIC, read_trace
 from spillover.sim.traces.places import check_levels
@@ -83,9 +83,7 @@ def run(
     pools: dict[ClusterName, PoolNumbers] = {}
     outcomes = simulate(told, setting, failures=failures, ended=ended, pools=pools)
     counted = range(study.warmup, len(jobs) - study.warmup)
-    numbers = summarize(jobs, outcomes, study.fleet, counted)
-    if RENTED in pools:
-        numbers = replace(numbers, rented_cost=pools[RENTED].paid, pool=pools[RENTED])
+    numbers = with_machines(summarize(jobs, outcomes, study.fleet, counted), pools)
     return StudyResult(write_policies(policies), numbers, tuple(failures), known), outcomes
 
 
