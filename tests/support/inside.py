@@ -60,11 +60,13 @@ class Inside:
         self._drawn += 1
         return job_id(self._drawn << 20)
 
-    async def begin(self) -> None:
-        """Take the lead."""
+    async def begin(self) -> int:
+        """Take the lead; return the time of the last event, or 0."""
         epoch = await self.store.election.campaign("test", "http://test")
         assert isinstance(epoch, int)
-        self.loop.begin(epoch, await self.loop.load())
+        last = await self.loop.load()
+        self.loop.begin(epoch, last)
+        return last
 
     def lease(self, job: str) -> Lease:
         """Return the lease of a placed job."""

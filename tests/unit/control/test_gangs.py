@@ -21,27 +21,54 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import CouldNotStart
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, MINUTE, SECOND
+from spillover.server.server import GAP
 from spillover.testing.world import OWNED
 from spillover.wire import agents_pb2 as pb
 from tests.support.inside import Inside
 from tests.support.tiers import few_of
 
 WITHIN = 5 * MINUTE
+GANGS = replace(OWNED, gangs=True)
 POLICIES = PolicySet(wait=Choice("never"), place=Choice("first_fit"))
 
 
 class Lab:
     """A server with a cluster of agents that tests speak for."""
 
-    def __init__(self, control: Inside) -> None:
-        self.control = control
-        self.hub = Hub()
-        self.requests = AgentRequests(control.loop, self.hub, DAY, prepare_within=WITHIN)
-        self.sender = LeaseSender(control.loop, self.hub, control.specs)
+    def __init__(self) -> None:
+        self.control = Inside()
         self.incarnations: dict[str, int] = {}
         self.ready: dict[Lease, set[int]] = {}
         """Ranks of the tasks that are prepared, by the lease of the first task of their gang."""
-        self._streams: dict[str, AsyncIterator[pb.FromServer]] = {}
+        self._running: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Start the server on its journal."""
+        last = await self.control.begin()
+        gap = self.control.loop.now() - last if last else 0
+        self._running = asyncio.create_task(self.control.loop.run())
+        self.hub = Hub()
+        self.requests = AgentRequests(self.control.loop, self.hub, DAY, prepare_within=WITHIN)
+        self.sender = LeaseSender(self.control.loop, self.hub, self.control.specs)
+        await self.control.propose(
+            StartEpoch(self.control.loop.epoch, (GANGS,), POLICIES, gap if gap > GAP else 0)
+        )
+
+    async def end(self) -> None:
+        """Stop the server."""
+        assert self._running is not None
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+
+    async def restart(self, *held: Lease, away: int = 0) -> None:
+        """Start another server after some seconds; the agents register again with the tasks of one gang."""
+        await self.end()
+        clock, self.control = self.control.clock, Inside(self.control.store)
+        self.control.clock.at, self.control.clock.ran = clock.at, clock.ran
+        self.control.clock.pass_by(away)
+        await self.begin()
+        await self.agent("n1", *held[:2], cpus=2)
+        await self.agent("n2", *held[2:])
 
     async def agent(self, name: str, *held: Lease, cpus: int = 1, gangs: bool = True) -> None:
         """Register an agent."""
@@ -79,19 +106,14 @@ class Lab:
 
 @pytest.fixture
 async def lab() -> AsyncIterator[Lab]:
-    control = Inside()
-    await control.begin()
-    running = asyncio.create_task(control.loop.run())
+    lab = Lab()
+    await lab.begin()
     try:
-        cluster = replace(OWNED, gangs=True)
-        await control.propose(StartEpoch(control.loop.epoch, (cluster,), POLICIES))
-        lab = Lab(control)
         await lab.agent("n1", cpus=2)
         await lab.agent("n2")
         yield lab
     finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await lab.end()
 
 
 def task(lease: Lease, port: int = 0, token: bytes = b"") -> Prepared:
@@ -232,16 +254,58 @@ async def test_no_gang_holds_room_in_part_for_longer_than_the_bound(lab: Lab, se
     assert given_back, "the story must have met such a gang"
 
 
-async def test_a_server_that_starts_counts_the_time_anew(lab: Lab) -> None:
-    first, second, third = await lab.gang()
-    later = AgentRequests(lab.control.loop, lab.hub, DAY, prepare_within=WITHIN)
-    lab.control.clock.pass_by(6 * 60)
-    lab.requests = later
-    await lab.agent("n1", first, second, cpus=2)
-    await lab.agent("n2", third)
-    assert later.gangs.overdue() == []
-    lab.control.clock.pass_by(6 * 60)
-    assert [each.lease for each in later.gangs.overdue()] == [first]
+# --- restarts of the server
+
+
+async def test_the_time_goes_on_under_another_server(lab: Lab) -> None:
+    leases = await lab.gang()
+    lab.control.clock.pass_by(3 * 60)
+    await lab.agent("n3")  # this is written
+    await lab.restart(*leases, away=5)
+    assert lab.requests.gangs.overdue() == []
+    lab.control.clock.pass_by(114)
+    assert lab.requests.gangs.overdue() == []
+    lab.control.clock.pass_by(2)
+    assert [each.lease for each in lab.requests.gangs.overdue()] == [leases[0]]
+
+
+async def test_an_outage_does_not_count(lab: Lab) -> None:
+    leases = await lab.gang()
+    lab.control.clock.pass_by(60)
+    await lab.agent("n3")  # this is written
+    await lab.restart(*leases, away=4 * 60)
+    lab.control.clock.pass_by(4 * 60 - 1)
+    assert lab.requests.gangs.overdue() == []
+    lab.control.clock.pass_by(2)
+    assert [each.lease for each in lab.requests.gangs.overdue()] == [leases[0]]
+
+
+async def test_outages_add_at_most_as_much_time_again(lab: Lab) -> None:
+    """A server that has nothing to write before its end seems to have been away since its last event."""
+    leases = await lab.gang()
+    for _ in range(3):
+        lab.control.clock.pass_by(3 * 60)
+        await lab.restart(*leases)
+        assert lab.requests.gangs.overdue() == []
+    lab.control.clock.pass_by(61)
+    assert [each.lease for each in lab.requests.gangs.overdue()] == [leases[0]]
+
+
+@pytest.mark.parametrize("seed", few_of(5, range(40)))
+async def test_restarts_let_no_gang_hold_room_in_part_for_longer(lab: Lab, seed: int) -> None:
+    dice, leases = Random(seed), await lab.gang()
+    held = 0
+    while not lab.requests.gangs.overdue():
+        serves, away = dice.choice((1, 5, 20, 60)), dice.choice((0, 2, 11, 30, 200))
+        lab.control.clock.pass_by(serves)
+        held += serves
+        if dice.random() < 0.5:
+            await lab.agent("n3")  # this is written
+        if dice.random() < 0.7:
+            await lab.restart(*leases, away=away)
+            held += away
+        assert held <= 2 * (WITHIN // SECOND) + 260
+    assert held > WITHIN // SECOND
 
 
 async def test_a_gang_waits_for_an_agent_that_is_too_old_for_gangs(lab: Lab) -> None:

@@ -1,7 +1,8 @@
 """Starts gangs on agents: once every agent has prepared its tasks, all get the word to start them.
 
 Nothing here is journaled. Agents say again which tasks they have prepared whenever they register, so another server
-knows as much as this one as soon as they have. An agent that misses the word asks for it in the same way.
+knows as much as this one as soon as they have. An agent that misses the word asks for it in the same way. How long a
+gang may take counts from its placement, which is journaled, so that a restart of the server gives it no new time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -54,8 +55,8 @@ class GangStarts:
         self._within = prepare_within
         """Nanoseconds in which all tasks of a gang must be prepared."""
         self._gangs: dict[JobId, _Gang] = {}
-        self._waiting: dict[JobId, tuple[Lease, int]] = {}
-        """Gangs that have not started as a whole: the lease of the first task, and the monotonic time of the placement."""
+        self._waiting: set[JobId] = set()
+        """Gangs that have not started as a whole."""
         loop.listen(self._see)
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
@@ -75,26 +76,37 @@ class GangStarts:
                 case JobStarted() | TasksStarted():
                     job = self._loop.state.jobs.get(event.job)
                     if job is None or not starts_still(job):
-                        self._waiting.pop(event.job, None)
+                        self._waiting.discard(event.job)
                 case JobEnded() | JobRequeued():
-                    self._waiting.pop(event.job, None)
+                    self._waiting.discard(event.job)
                     self._gangs.pop(event.job, None)
                 case _:
                     pass
 
     def _await(self, job_id: JobId) -> None:
-        """Count from now how long a gang takes to prepare."""
+        """Follow a gang until it has started as a whole."""
         job = self._loop.state.jobs.get(job_id)
-        if job is None or not starts_still(job):
-            return
-        known = self._waiting.get(job_id)
-        if known is None or known[0] != job.lease:
-            self._waiting[job_id] = job.lease, self._loop.time.monotonic()
+        if job is not None and starts_still(job):
+            self._waiting.add(job_id)
 
     def overdue(self) -> list[GangOverdue]:
         """Return the gangs of which not all tasks have started in time."""
-        before = self._loop.time.monotonic() - self._within
-        return [GangOverdue(lease) for lease, since in self._waiting.values() if since < before]
+        state, now = self._loop.state, self._loop.now()
+        waiting = [state.jobs[job] for job in self._waiting if job in state.jobs]
+        return [GangOverdue(job.lease) for job in waiting if self._is_late(job, now, state.facts.jumped)]
+
+    def _is_late(self, job: Job, now: int, jumped: int) -> bool:
+        """Return whether a gang should have started as a whole; `jumped` is the sum of clock jumps so far.
+
+        While the server is away, no gang can start, so that time does not count: but only up to as much time again.
+        How long a server was away is only known from its last event, which may be much older than its end, so a server
+        that restarts again and again would count no time at all.
+        """
+        gang, phase = job.extra.gang, job.phase
+        if gang is None or not isinstance(phase, Placed | Running):
+            return False
+        away = min(jumped - gang.jumped, self._within)
+        return now > phase.at + away + self._within
 
     def prepared(self, node: NodeKey, prepared: Iterable[Prepared]) -> None:
         """Record tasks that an agent has prepared, and start gangs that are complete."""

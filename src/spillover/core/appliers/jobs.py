@@ -177,7 +177,7 @@ def gang_placed(state: State, event: GangPlaced) -> None:
     job.seq = event.seq
     if job.extra is NO_EXTRA:
         job.extra = Extra()
-    job.extra.gang = gang_on(event.nodes)
+    job.extra.gang = gang_on(event.nodes, state.facts.jumped)
     _keep_granted(job, event.granted)
     put_gang_on_nodes(state, job, event.cluster)
     if state.machines:

@@ -46,6 +46,9 @@ class Gang(Struct, array_like=True, gc=False):
     """By rank."""
     live: int
     """The number of tasks that have not ended."""
+    jumped: int = 0
+    """Sum of clock jumps at its placement; 0 in checkpoints of release 0.4 or older. While tasks are prepared, later
+    jumps may mean that the server was away."""
 
     def start(self, ranks: Iterable[int], at: int) -> None:
         """Mark tasks as running."""
@@ -69,9 +72,9 @@ class Gang(Struct, array_like=True, gc=False):
                 self.tasks[task.rank] = replace(task, node=node)
 
 
-def gang_on(nodes: Sequence[NodeName]) -> Gang:
-    """Return a gang that was just placed on these nodes, by rank."""
-    return Gang([JobTask(rank, node) for rank, node in enumerate(nodes)], len(nodes))
+def gang_on(nodes: Sequence[NodeName], jumped: int = 0) -> Gang:
+    """Return a gang that was just placed on these nodes, by rank, after clock jumps of so much."""
+    return Gang([JobTask(rank, node) for rank, node in enumerate(nodes)], len(nodes), jumped)
 
 
 def asked_by(shape: Shape, rank: int) -> Resources:
