@@ -299,7 +299,9 @@ def test_a_back_test_rents_machines_of_a_pool(
     assert told["policies"][0]["pool"]["machines"] == told["sweep"][0]["pool"]["machines"] == 2
     bad = [word if word != pool else "pool:8gpu" for word in asked]
     assert main(["backtest", *bad]) == 2
-    assert capsys.readouterr().err == "spill: --rented: an offer needs a price; write hour=20 (at character 1)\n"
+    assert (
+        capsys.readouterr().err == "spill: --rented: an offer needs a price; write hour=20 (at character 1)\n"
+    )
 
 
 @pytest.mark.parametrize(
