@@ -1,4 +1,8 @@
-"""Pools of real servers whose cloud fails and who die themselves: each wish is one machine, none is left, and jobs run once."""
+"""Pools of real servers whose cloud fails and who die themselves.
+
+Each wish is one machine, none is left, and jobs run once. Machines cost no more than was held for them, a paused pool
+orders nothing, and a fixed load comes to rest.
+"""
 
 import random
 import time
@@ -9,12 +13,14 @@ from typing import Any
 
 import pytest
 
-from spillover.core.events import MachinesWanted
+from spillover.model.units import MONEY
 from spillover.stores.store import TERM
 from tests.support.clouds.programs import FaultyPrograms
+from tests.support.pools.journal import paid_in, wishes
 from tests.support.processes import (
     ServerProcess,
     await_ends,
+    command_lines,
     nothing_left,
     processes_of,
     read_journal,
@@ -26,6 +32,9 @@ pytestmark = pytest.mark.slow
 JOBS = 40
 KILLS = 5
 PATIENCE = 90.0
+BUDGET = 20.0
+QUIET = 15.0
+"""Seconds in which nothing may happen: many times as long as an empty machine stays, and as a machine boots."""
 
 
 @pytest.fixture
@@ -42,23 +51,44 @@ def a_pool(cloud: FaultyPrograms, **changes: Any) -> dict[str, Any]:
         "boot": "1s",
         "idle": "2s",
         "alone_for": "0s",  # these machines are this machine
+        "budget": {"per": "ever", "limit": BUDGET},
     }
     return {
         "clusters": [{"name": "cloud", "role": "rented", "pool": pool | changes}],
-        "policy": {"wait": "zero"},
+        "policy": {"wait": "zero", "unknown_runtime": "1m"},
     }
 
 
-def wishes(data: Path) -> list[str]:
-    """Return the machines that were wanted."""
-    events = [each for each in read_journal(data) if isinstance(each, MachinesWanted)]
-    return [wish.machine for event in events for wish in event.wishes]
+def check(server: ServerProcess, cloud: FaultyPrograms, budget: float = BUDGET) -> list[str]:
+    """Check the journal of a stopped server; return the machines that were wanted."""
+    events = read_journal(server.data)
+    wanted = wishes(events)
+    paid_in(events, round(budget * MONEY))
+    assert [ids for ids in cloud.made().values() if len(ids) > 1] == [], "several machines for one wish"
+    assert len(cloud.made()) <= len(wanted)
+    return [*wanted]
+
+
+def creating(cloud: FaultyPrograms) -> bool:
+    """Return whether a machine is being created."""
+    told = command_lines(processes_of(cloud.folder)).values()
+    return any("programs.py create" in each for each in told)
+
+
+def states(server: ServerProcess) -> dict[str, str]:
+    """Return the states of all machines that may exist."""
+    with server.client(patience=PATIENCE) as client:
+        (pool,) = client.pools()
+        return {each.id: each.state for each in pool.machines if each.state not in {"gone", "refused"}}
+
+
+def running(server: ServerProcess) -> int:
+    with server.client(patience=PATIENCE) as client:
+        return client.server().running
 
 
 def live(server: ServerProcess) -> list[str]:
-    with server.client(patience=PATIENCE) as client:
-        (pool,) = client.pools()
-        return [each.id for each in pool.machines if each.state not in {"gone", "refused"}]
+    return [*states(server)]
 
 
 def test_jobs_run_once_and_no_machine_is_left_while_the_cloud_fails_and_servers_die(
@@ -88,7 +118,7 @@ def test_jobs_run_once_and_no_machine_is_left_while_the_cloud_fails_and_servers_
         lambda: not live(server) and not cloud.there(), "all machines having been given back", PATIENCE
     )
     assert server.stop() == 0
-    assert cloud.calls("create") <= 12 * len(wishes(server.data))
+    assert cloud.calls("create") <= 12 * len(check(server, cloud))
     nothing_left(tmp_path)
 
 
@@ -110,7 +140,7 @@ def test_a_cloud_that_answers_nothing_gets_few_calls_and_then_does_its_work(
             assert client.wait(job, timeout=PATIENCE)[0].state == "SUCCEEDED"
     wait_until(lambda: not cloud.there(), "all machines having been given back", PATIENCE)
     assert server.stop() == 0
-    assert len(wishes(server.data)) <= len(jobs)
+    assert len(check(server, cloud)) <= len(jobs)
 
 
 def test_the_late_order_of_an_old_leader_makes_no_machine_that_stays(
@@ -142,5 +172,106 @@ def test_the_late_order_of_an_old_leader_makes_no_machine_that_stays(
     first.resume()
     assert first.await_end() == 2
     assert second.stop() == 0
-    assert wishes(data) == ["cloud-1"]
+    assert check(second, cloud) == ["cloud-1"]
     assert not processes_of(cloud.folder)
+
+
+def test_a_paused_pool_asks_for_no_machine_whatever_it_had_ordered(
+    servers: Callable[..., ServerProcess], cloud: FaultyPrograms, tmp_path: Path
+) -> None:
+    """Not again either, for machines whose orders got no answer, and not by the server that comes after."""
+    server = servers(**a_pool(cloud)).up()
+    cloud.fail(0.7)
+    with server.client(patience=PATIENCE) as client:
+        jobs = [client.submit(run="sleep 1", cpu="1", key=f"{each}")[0] for each in range(8)]
+        wait_until(lambda: cloud.calls("create") >= 4, "orders under way", PATIENCE)
+        client.pause_pool("cloud")
+        wait_until(lambda: not creating(cloud), "the end of the orders under way", PATIENCE)
+        asked = cloud.calls("create")
+        jobs += [client.submit(run="sleep 1", cpu="1", key=f"late {each}")[0] for each in range(4)]
+        server.kill()
+        server.up()
+        time.sleep(QUIET)
+        assert cloud.calls("create") == asked
+        (pool,) = client.pools()
+        assert pool.state == "paused"
+        cloud.mend()
+        client.resume_pool("cloud")
+        for job in jobs:
+            assert client.wait(job, timeout=2 * PATIENCE)[0].state == "SUCCEEDED"
+    wait_until(
+        lambda: not live(server) and not cloud.there(), "all machines having been given back", PATIENCE
+    )
+    assert server.stop() == 0
+    check(server, cloud)
+    nothing_left(tmp_path)
+
+
+def test_a_fixed_load_comes_to_rest_after_faults(
+    servers: Callable[..., ServerProcess], cloud: FaultyPrograms, tmp_path: Path
+) -> None:
+    """The pool has as many machines as it may have, and more jobs wait. Nothing is created or ended any more."""
+    gate = tmp_path / "gate"
+    server = servers(**a_pool(cloud, max=3)).up()
+    cloud.fail(0.4)
+    with server.client(patience=PATIENCE) as client:
+        for each in range(5):
+            client.submit(run=f"until [ -e {gate} ]; do sleep 0.2; done", cpu="1", key=str(each))
+        wait_until(lambda: running(server) == 3, "work on all machines", 2 * PATIENCE, 0.2)
+        cloud.mend()
+
+        def settled() -> bool:
+            return [*states(server).values()] == ["ready"] * 3 and len(cloud.there()) == 3
+
+        wait_until(settled, "the end of what faults have left", 2 * PATIENCE, 0.2)
+        before = states(server), cloud.there(), cloud.calls("create"), cloud.calls("destroy")
+        time.sleep(QUIET)
+        assert (states(server), cloud.there(), cloud.calls("create"), cloud.calls("destroy")) == before
+        assert running(server) == 3
+        gate.touch()
+        assert {*await_ends(client, PATIENCE).values()} == {"SUCCEEDED"}
+    wait_until(
+        lambda: not live(server) and not cloud.there(), "all machines having been given back", PATIENCE
+    )
+    assert server.stop() == 0
+    check(server, cloud)
+    nothing_left(tmp_path)
+
+
+def test_a_budget_pays_for_all_machines_while_the_cloud_fails_and_servers_die(
+    servers: Callable[..., ServerProcess], cloud: FaultyPrograms, tmp_path: Path
+) -> None:
+    """It pays for three machines for an hour each, and each costs an hour."""
+    gate = tmp_path / "gate"
+    server = servers(
+        **a_pool(cloud, max=8, budget={"per": "ever", "limit": 0.35}, billing={"step": "1h"})
+    ).up()
+    cloud.fail(0.3)
+    with server.client(patience=PATIENCE) as client:
+        for each in range(6):
+            client.submit(run=f"until [ -e {gate} ]; do sleep 0.2; done", cpu="1", key=str(each))
+        for _ in range(2):
+            wait_until(lambda: cloud.calls("create") >= 2, "orders under way", PATIENCE)
+            server.kill()
+            server.up()
+        wait_until(lambda: running(server) == 3, "work on three machines", 2 * PATIENCE, 0.2)
+        cloud.mend()
+        queued = [job.id for job in client.jobs() if job.state == "QUEUED"]
+        reasons = [client.why(job).reason for job in queued]
+        assert [each and each.code for each in reasons] == ["pool_out_of_money"] * 3
+        gate.touch()
+        assert {*await_ends(client, PATIENCE).values()} == {"SUCCEEDED"}
+        wait_until(
+            lambda: not live(server) and not cloud.there(), "all machines having been given back", PATIENCE
+        )
+        (pool,) = client.pools()
+        assert pool.budget_left == pytest.approx(0.05)
+        [late] = client.submit(run="true", cpu="1")
+        wait_until(lambda: client.why(late).reason, "why it waits")
+        told = client.why(late).reason
+        assert told is not None
+        assert told.code == "pool_out_of_money"
+    assert server.stop() == 0
+    check(server, cloud, 0.35)
+    assert len(cloud.made()) == 3
+    nothing_left(tmp_path)

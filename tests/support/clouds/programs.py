@@ -2,8 +2,13 @@
 
 The server runs this file: `python programs.py create|list|destroy`. It notes the call, and then calls the example, perhaps
 late, twice, or without telling its answer. So a real server meets the faults of a cloud, with agents as real processes.
+
+Unlike the example, this cloud knows an order by its token alone, as most clouds do: the same name with another token is
+another machine.
 """
 
+import fcntl
+import hashlib
 import json
 import os
 import random
@@ -61,6 +66,14 @@ class FaultyPrograms:
         """Return the machines that exist."""
         return sorted(each.name for each in self.machines.glob("[!.]*"))
 
+    def made(self) -> dict[str, set[str]]:
+        """Return all machines that were ever made, by the name that the server gave them."""
+        path = self.folder / "made"
+        found: dict[str, set[str]] = {}
+        for line in path.read_text().splitlines() if path.exists() else []:
+            found.setdefault(name_of(line), set()).add(line)
+        return found
+
     def _write(self, faults: dict[str, Any]) -> None:
         new = self.folder / "faults.new"
         new.write_text(json.dumps(faults))
@@ -78,6 +91,10 @@ def main(what: str) -> int:
     if faults.get("hold") == what:
         while not (cloud / "go").exists():
             time.sleep(0.02)
+    seen = False
+    if what == "create":
+        asked = by_token(asked)
+        seen = note_order(cloud / "orders", json.loads(asked)["name"])
     dice = random.SystemRandom()
     fault = dice.choice(FAULTS[what]) if dice.random() < faults.get("chance", 0) else ""
     match fault:
@@ -86,8 +103,7 @@ def main(what: str) -> int:
         case "not now":
             return 75
         case "no capacity":
-            known = (Path(os.environ["MACHINES"]) / json.loads(asked)["name"]).exists()
-            return 1 if known else 10
+            return 1 if seen else 10  # an earlier call with this token may be under way
         case "refused":
             sys.stdout.write(json.dumps({"failed": dict.fromkeys(json.loads(asked)["ids"], "protected")}))
             return 0
@@ -118,7 +134,36 @@ def call(what: str, asked: str) -> tuple[int, str]:
         text=True,
         check=False,
     )
-    return done.returncode, done.stdout
+    answer = done.stdout
+    if what == "create" and (Path(os.environ["MACHINES"]) / (id_ := json.loads(asked)["name"])).exists():
+        with (Path(os.environ["CLOUD"]) / "made").open("a") as made:
+            made.write(f"{id_}\n")
+    if what == "list" and done.returncode == 0:
+        listed = json.loads(answer)["machines"]
+        answer = json.dumps({"machines": [each | {"name": name_of(each["name"])} for each in listed]})
+    return done.returncode, answer
+
+
+def by_token(asked: str) -> str:
+    """Return an order for a machine whose id follows from its token too."""
+    order = json.loads(asked)
+    token = hashlib.sha256(order["token"].encode()).hexdigest()[:8]
+    return json.dumps(order | {"name": f"{order['name']}.{token}"})
+
+
+def note_order(path: Path, id_: str) -> bool:
+    """Note an order; return whether there was one with the same token before."""
+    with path.open("a+") as orders:
+        fcntl.flock(orders, fcntl.LOCK_EX)
+        orders.seek(0)
+        seen = id_ in orders.read().splitlines()
+        orders.write(f"{id_}\n")
+    return seen
+
+
+def name_of(id_: str) -> str:
+    """Return the name that the server gave to a machine."""
+    return id_.partition(".")[0]
 
 
 if __name__ == "__main__":
