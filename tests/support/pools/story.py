@@ -151,6 +151,10 @@ class Story:
 
     def _count(self, events: list[AnyEvent]) -> None:
         self._events.update([type(each).__name__ for each in events])
+        if self._ledger is not None:
+            for each in events:
+                if isinstance(each, MachinesWanted):
+                    self._ledger.wanted([wish.machine for wish in each.wishes])
 
     def _begin(self) -> None:
         """Let a server take the lead."""

@@ -19,7 +19,7 @@ from spillover.model.pools import JoinTerms, MachineId, MachineState, Offer, Poo
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE
 from spillover.ports.commands import CommandError
-from spillover.ports.provider import Created, Listing, Order, Presence, PriceSeen
+from spillover.ports.provider import Created, Listing, Order, Presence, PriceSeen, ProviderError
 from spillover.testing.fake_cloud import FakeCloud, FakeProvider
 from spillover.testing.world import START
 from spillover.wire.api import SweepRequest, SweepView
@@ -226,6 +226,21 @@ def test_a_cloud_that_does_not_answer_gets_few_calls() -> None:
         rig.order(*[machine_id("cloud", number) for number in range(1, 10)])
         await asyncio.sleep(2 * 3600)
         assert rig.cloud.calls - before < 3 * (10 + 2 * 12) + 10
+
+    play(story)
+
+
+def test_machines_that_are_wanted_as_soon_as_a_pool_is_there_are_ordered_although_nothing_can_be_listed() -> (
+    None
+):
+    async def story(rig: Rig) -> None:
+        async def fail() -> Listing:
+            raise ProviderError("no answer")
+
+        rig.provider.list = fail  # type: ignore[method-assign]
+        rig.order(M1, M2)  # before the controller looks for the first time
+        await asyncio.sleep(5)
+        assert (rig.state(M1), rig.state(M2)) == (MachineState.BOOTING, MachineState.BOOTING)
 
     play(story)
 

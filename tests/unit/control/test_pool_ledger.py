@@ -68,6 +68,7 @@ class Pooled:
     def order(self, *machines: MachineId, offer: Offer = SMALL) -> None:
         wishes = [Wish(each, offer, self.world.now + 10 * MINUTE) for each in machines]
         self.tell(MachinesWanted(CLOUD, self.world.now, tuple(wishes)))
+        self.ledger.wanted(machines)
         self.due()
 
     def tell(self, event: AnyEvent) -> None:
@@ -253,6 +254,17 @@ def test_a_machine_that_an_earlier_server_wanted_is_listed_before_it_is_ordered_
     p.end(M1)
     p.due()
     assert p.state() is MachineState.ENDING
+
+
+def test_a_machine_that_this_server_wanted_before_its_first_look_is_ordered_although_nothing_can_be_listed() -> (
+    None
+):
+    p = Pooled()
+    p.ledger = PoolLedger(CLOUD, OWNER)
+    p.order(M1)
+    p.ledger.listing_began(p.monotonic)
+    p.ledger.listing_failed("no answer", p.monotonic)
+    assert p.creates() == [M1]
 
 
 def test_nothing_is_ordered_while_the_pool_is_paused_or_the_machine_could_not_join() -> None:

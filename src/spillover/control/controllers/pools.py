@@ -402,9 +402,11 @@ class PoolControl:
                 case AgentLost() if event.cluster == self.cluster and self._runs(MachineId(event.node)):
                     self.ledger.doubt()
                     self._news.set()
+                case MachinesWanted() if event.cluster == self.cluster:
+                    self.ledger.wanted([each.machine for each in event.wishes])
+                    self._news.set()
                 case (
-                    MachinesWanted()
-                    | MachinesEnding()
+                    MachinesEnding()
                     | MachineMade()
                     | MachineFound()
                     | ClusterSized()

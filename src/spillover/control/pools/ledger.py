@@ -5,7 +5,7 @@ calls were made, what was answered, and what the last listings showed. A server 
 lists before it repeats an order.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, field
@@ -78,8 +78,8 @@ class PoolLedger:
         self.refusals: dict[str, str] = {}
         """Why machines were not destroyed when that was last tried, by the provider's id."""
         self._known: dict[MachineId, Knowledge] = {}
-        self._adopted = False
-        """Whether machines that are new in the state were ordered by this server."""
+        self._ours: set[MachineId] = set()
+        """Machines that this server wanted and that are not known yet."""
         self._stopped: dict[str, Knowledge] = {}
         """Machines of ours that do not run any more, but still exist, by the provider's id."""
         self._tell: dict[MachineId, Seen] = {}
@@ -132,11 +132,11 @@ class PoolLedger:
             del self._known[gone]
         for machine in machines:
             if machine.id not in self._known:
-                # An earlier server may have asked for those that are there when this one begins. Only the leader
-                # orders machines, so nobody has asked for those that come later.
-                sure = self._adopted and machine.state is MachineState.WANTED
+                # Only the leader orders machines. So nobody has asked for those that this one wanted itself, while an
+                # earlier server may have asked for the others.
+                sure = machine.id in self._ours and machine.state is MachineState.WANTED
                 self._known[machine.id] = Knowledge(sure)
-        self._adopted = True
+        self._ours.clear()
         return machines
 
     def _never_ordered(self, machine: RentedMachine) -> SeeGone | None:
@@ -245,6 +245,10 @@ class PoolLedger:
             calls.again = min(calls.again, at)
 
     # --- what was done
+
+    def wanted(self, machines: Iterable[MachineId]) -> None:
+        """Record that the plan of this server wants machines; the state has them durably, and nobody has asked for them."""
+        self._ours.update(machines)
 
     def told(self, proposals: Sequence[object]) -> None:
         """Forget answers that are in the state now."""
