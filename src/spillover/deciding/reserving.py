@@ -239,9 +239,7 @@ def _pick(
 def _free(starts: Spans, asked: Request) -> list[Machine]:
     """Return the machines that are free over the span that was asked for."""
     at = asked.start
-    return [
-        machine for machine, spans in starts.items() if any(first <= at < last for first, last in spans)
-    ]
+    return [machine for machine, spans in starts.items() if any(first <= at < last for first, last in spans)]
 
 
 def _starts(
