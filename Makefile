@@ -41,7 +41,7 @@ fuzz-inputs: $(STAMP)
 
 # Books, starts and gives back capacity at random, beside a naive calendar. Prints the first seed that fails.
 STEPS ?= 40
-fuzz-capacity: SEEDS = 5000
+fuzz-capacity: SEEDS = 50000
 fuzz-capacity: $(STAMP)
 	@$(BIN)/python -m tests.support.timelines --seeds $(SEEDS) --first $(FIRST) --steps $(STEPS)
 

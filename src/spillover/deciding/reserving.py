@@ -3,10 +3,13 @@
 A node is free over a span if no other reservation has it then, and if the jobs on it end before, by their walltimes or
 as expected. So each node has some spans in which a reservation can start, and one pass over the ends of these spans
 finds the first time at which enough nodes have one in common.
+
+With thousands of nodes that takes a while, so `choosing` and `replacing` are generators of steps of a few milliseconds.
+Between two steps other work may run, and may change jobs and nodes.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -26,6 +29,26 @@ from spillover.model.units import FOREVER, MINUTE, format_moment
 
 SHOWN: Final = 3
 """How many nodes or jobs a message names."""
+STEP: Final = 250
+"""How many machines one step looks at."""
+AT_ONCE: Final = 1000
+"""This many of the chosen nodes are looked at once more, because jobs may have started there since their step."""
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[None, None, T]
+"""Does a part of its work at each `next`, and returns its answer with the last one."""
+Spans: TypeAlias = "Mapping[Machine, Sequence[tuple[int, int]]]"
+"""Machines with the spans of time, from now on, in which a reservation can start there, soonest first."""
+
+
+def finish(steps: Steps[T]) -> T:
+    """Do all steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: T = done.value
+            return found
 
 
 class Request(Struct, frozen=True):
@@ -69,6 +92,11 @@ class NoChoice(Struct, frozen=True):
 
 
 def choose(index: SchedulingIndex, asked: Request, now: int) -> Choice | NoChoice:
+    """Do all steps of `choosing` at once."""
+    return finish(choosing(index, asked, now))
+
+
+def choosing(index: SchedulingIndex, asked: Request, now: int) -> Steps[Choice | NoChoice]:
     """Choose nodes for a reservation, on the first cluster that has them; otherwise say what there is, or when."""
     clusters = [each for each in index.capacity.values() if asked.cluster in {None, each.name}]
     if not clusters:
@@ -79,7 +107,7 @@ def choose(index: SchedulingIndex, asked: Request, now: int) -> Choice | NoChoic
         return NoChoice(f"to reserve {what}, say of which cluster: {', '.join(index.capacity)}")
     refused: list[NoChoice] = []
     for cluster in clusters:
-        found = _choose_on(index, cluster, asked, now)
+        found = yield from _choose_on(index, cluster, asked, now)
         if isinstance(found, Choice):
             return found
         refused.append(found)
@@ -92,6 +120,13 @@ def _nearness(refused: NoChoice) -> tuple[bool, int]:
 
 
 def replace_lost(index: SchedulingIndex, known: AdvanceReservation, now: int) -> tuple[NodeName, ...] | None:
+    """Do all steps of `replacing` at once."""
+    return finish(replacing(index, known, now))
+
+
+def replacing(
+    index: SchedulingIndex, known: AdvanceReservation, now: int
+) -> Steps[tuple[NodeName, ...] | None]:
     """Return other nodes for a reservation that has lost some; None if it has lost none, or if none can replace them."""
     cluster = index.capacity.get(known.cluster)
     if cluster is None or known.named:
@@ -103,7 +138,8 @@ def replace_lost(index: SchedulingIndex, known: AdvanceReservation, now: int) ->
     start = max(now, known.start)
     asked = Request(start, known.end - start, len(known.nodes), within=known.within, needs=known.needs)
     own = [cluster.by_name[name] for name in kept]
-    others = [each for each in _free_at(index, cluster, asked, now, own=known.name) if each not in own]
+    starts = yield from _starts(index, cluster, _eligible(cluster, asked), asked, now, known.name)
+    others = [each for each in _free(starts, asked) if each.name not in kept]
     chosen = _pick([*own, *others], asked, len(known.nodes), kept)
     if chosen is None or (known.start <= now and not set(kept).issubset(chosen)):
         return None  # once it has begun, its jobs run on the nodes that it has
@@ -116,28 +152,41 @@ def lost_nodes(known: AdvanceReservation, nodes: Mapping[str, Node]) -> tuple[No
     return tuple([name for name, node in found if node is None or node.status != "ready"])
 
 
-def _choose_on(index: SchedulingIndex, cluster: Capacity, asked: Request, now: int) -> Choice | NoChoice:
+def _choose_on(
+    index: SchedulingIndex, cluster: Capacity, asked: Request, now: int
+) -> Steps[Choice | NoChoice]:
     """Choose nodes of one cluster."""
-    if (problem := _impossible(cluster, asked)) is not None:
+    if (problem := _unknown(cluster, asked)) is not None:
         return problem
-    free = _free_at(index, cluster, asked, now)
-    many = _count(cluster, asked)
-    if (chosen := _pick(free, asked, many)) is not None:
-        return Choice(cluster.name, chosen)
-    starts = {machine: _starts(index, cluster, machine, asked, now) for machine in _eligible(cluster, asked)}
+    eligible = _eligible(cluster, asked)
+    yield
+    if (problem := _impossible(cluster, asked, eligible)) is not None:
+        return problem
+    many = asked.count or len(eligible)
+    starts = yield from _starts(index, cluster, eligible, asked, now)
+    while (chosen := _pick(free := _free(starts, asked), asked, many)) is not None:
+        # Jobs may have started there meanwhile. Nodes that have left are refused later.
+        known = [cluster.by_name[name] for name in chosen[:AT_ONCE] if name in cluster.by_name]
+        again = {each: _starts_on(index, cluster, each, asked, now) for each in known}
+        if len(_free(again, asked)) == len(again):
+            return Choice(cluster.name, chosen)
+        starts = {**starts, **again}
+        yield
+    yield
     at = _earliest(starts, many, asked)
     where = f"in one {asked.within} of {cluster.name}" if asked.within else f"of {cluster.name}"
     have = matching.most_together(dict.fromkeys(free, 1), Topology(within=asked.within))
     message = f"only {have} of {many} nodes {where} are free from {format_moment(asked.start)} on"
-    if (why := _in_the_way(index, cluster, asked, now, free)) is not None:
+    yield
+    if (why := _in_the_way(index, cluster, asked, now, starts)) is not None:
         message += f" ({why})"
     if at is None:
         return NoChoice(message, possible=True)
     return NoChoice(f"{message}; the earliest other time is {format_moment(at)}", at, possible=True)
 
 
-def _impossible(cluster: Capacity, asked: Request) -> NoChoice | None:
-    """Return why a cluster could never have these nodes."""
+def _unknown(cluster: Capacity, asked: Request) -> NoChoice | None:
+    """Return which of the names in a request a cluster does not have."""
     unknown = [name for name in asked.named if name not in cluster.by_name]
     if unknown:
         known = [machine.name for machine in cluster.machines]
@@ -148,17 +197,19 @@ def _impossible(cluster: Capacity, asked: Request) -> NoChoice | None:
     if asked.within and asked.within not in levels:
         told = f"cluster {cluster.name} has no level {asked.within!r}; it has {', '.join(levels)}"
         return NoChoice(told, most=-1)
-    eligible = _eligible(cluster, asked)
-    most = matching.most_together(dict.fromkeys(eligible, 1), Topology(within=asked.within))
-    if not eligible or most < asked.count:
-        what = f" with {' and '.join(asked.needs)}" if asked.needs else ""
-        where = f" in one {asked.within}" if asked.within else ""
-        have = (
-            "no ready node" if not most else "only 1 ready node" if most == 1 else f"only {most} ready nodes"
-        )
-        told = f"cluster {cluster.name} has {have}{what}{where}; you ask for {max(1, asked.count)}"
-        return NoChoice(told, most=most)
     return None
+
+
+def _impossible(cluster: Capacity, asked: Request, eligible: Sequence[Machine]) -> NoChoice | None:
+    """Return why a cluster does not have so many nodes, at any time."""
+    most = matching.most_together(dict.fromkeys(eligible, 1), Topology(within=asked.within))
+    if eligible and most >= asked.count:
+        return None
+    what = f" with {' and '.join(asked.needs)}" if asked.needs else ""
+    where = f" in one {asked.within}" if asked.within else ""
+    have = "no ready node" if not most else "only 1 ready node" if most == 1 else f"only {most} ready nodes"
+    told = f"cluster {cluster.name} has {have}{what}{where}; you ask for {max(1, asked.count)}"
+    return NoChoice(told, most=most)
 
 
 def _eligible(cluster: Capacity, asked: Request) -> list[Machine]:
@@ -169,10 +220,6 @@ def _eligible(cluster: Capacity, asked: Request) -> list[Machine]:
         return list(cluster.machines)
     shape = Shape(Resources(), asked.needs)
     return [machine for machine in cluster.machines if machine.ready and machine.admits(shape)]
-
-
-def _count(cluster: Capacity, asked: Request) -> int:
-    return asked.count or len(_eligible(cluster, asked))
 
 
 def _pick(
@@ -189,25 +236,38 @@ def _pick(
     return None if best is None else tuple([name for _, _, name in best])
 
 
-def _free_at(
-    index: SchedulingIndex, cluster: Capacity, asked: Request, now: int, own: str = ""
-) -> list[Machine]:
+def _free(starts: Spans, asked: Request) -> list[Machine]:
     """Return the machines that are free over the span that was asked for."""
-    return [
-        machine
-        for machine in _eligible(cluster, asked)
-        if any(
-            first <= asked.start < last for first, last in _starts(index, cluster, machine, asked, now, own)
-        )
-    ]
+    at = asked.start
+    return [machine for machine, spans in starts.items() if any(first <= at < last for first, last in spans)]
 
 
 def _starts(
+    index: SchedulingIndex,
+    cluster: Capacity,
+    machines: Sequence[Machine],
+    asked: Request,
+    now: int,
+    own: str = "",
+) -> Steps[Spans]:
+    """Return when a reservation can start on each of these machines; windows of the reservation `own` do not count."""
+    found: dict[Machine, Sequence[tuple[int, int]]] = {}
+    for begin in range(0, len(machines), STEP):
+        for machine in machines[begin : begin + STEP]:
+            found[machine] = _starts_on(index, cluster, machine, asked, now, own)
+        yield
+    return found
+
+
+def _starts_on(
     index: SchedulingIndex, cluster: Capacity, machine: Machine, asked: Request, now: int, own: str = ""
 ) -> list[tuple[int, int]]:
     """Return the spans, from now on, in which a reservation of this length can start on a machine."""
+    until = now if asked.ignore_jobs else _busy_until(index, cluster, machine, now)
+    if not machine.windows:
+        return [(until, FOREVER)]
     taken = [(each.start, each.end) for each in machine.windows if each.name != own]
-    if not asked.ignore_jobs and (until := _busy_until(index, cluster, machine, now)) > now:
+    if until > now:
         taken.append((now, until))
     spans: list[tuple[int, int]] = []
     at = now
@@ -236,16 +296,18 @@ def _ends_on(
             yield job.id, end if end > now else now + MINUTE
 
 
-def _earliest(starts: Mapping[Machine, Sequence[tuple[int, int]]], many: int, asked: Request) -> int | None:
+def _earliest(starts: Spans, many: int, asked: Request) -> int | None:
     """Return the first time from `asked.start` on at which enough machines can start together; None if never."""
     changes: list[tuple[int, int, Machine]] = []
     for machine, spans in starts.items():
         for first, last in spans:
             if last > asked.start:
                 changes.append((max(first, asked.start), 1, machine))
-                changes.append((last, -1, machine))
+                if last < FOREVER:
+                    changes.append((last, -1, machine))
     counts: dict[object, int] = {}
     for at, group in _together(changes):
+        changed: dict[object, None] = {}
         for _, change, machine in group:
             key: object = None
             if asked.within:
@@ -253,7 +315,8 @@ def _earliest(starts: Mapping[Machine, Sequence[tuple[int, int]]], many: int, as
                 if key is None:
                     continue
             counts[key] = counts.get(key, 0) + change
-        if at < FOREVER and max(counts.values(), default=0) >= many:
+            changed[key] = None
+        if any(counts[key] >= many for key in changed):
             return at
     return None
 
@@ -273,14 +336,12 @@ def _together(
 
 
 def _in_the_way(
-    index: SchedulingIndex, cluster: Capacity, asked: Request, now: int, free: Sequence[Machine]
+    index: SchedulingIndex, cluster: Capacity, asked: Request, now: int, starts: Spans
 ) -> str | None:
     """Name what takes the other machines over that span."""
     end = asked.start + asked.length
-    taken = dict.fromkeys(_eligible(cluster, asked))
-    for machine in free:
-        del taken[machine]
-    others = list(taken)
+    free = dict.fromkeys(_free(starts, asked))
+    others = [machine for machine in starts if machine not in free]
     windows = [each for machine in others for each in machine.windows]
     names = dict.fromkeys(each.name for each in windows if each.start < end and each.end > asked.start)
     if names:

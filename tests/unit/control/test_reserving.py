@@ -1,5 +1,7 @@
 """Nodes that people reserve: names, what happens to lost nodes, and a restart."""
 
+import asyncio
+
 import pytest
 
 from spillover.clusters.agents.hub import Hub
@@ -7,8 +9,10 @@ from spillover.control.agents.requests import AgentRequests, Introduction
 from spillover.control.controllers.replacing import Replacing
 from spillover.control.requests.reservations import reservation_views
 from spillover.control.requests.reserving import Reserving
-from spillover.core.proposals import AgentGone
+from spillover.core.proposals import AgentGone, SetPolicies
+from spillover.deciding import reserving
 from spillover.model.ids import ClusterName, NodeName
+from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import DAY
 from spillover.ports.commands import CommandError, ErrorKind
@@ -32,12 +36,28 @@ async def test_a_reservation_without_a_name_gets_one_that_is_free(control: Insid
     await join(control, "n1", "n2")
     asked = ReservationRequest("2027-01-31T09:00:00Z", "2h", nodes=1, project="physics")
     control.clock.at = 1_801_000_000 * 10**9  # some days before
-    reserving = Reserving(control.loop)
-    names = [(await reserving.reserve(asked, "ada")).name for _ in range(2)]
+    maker = Reserving(control.loop)
+    names = [(await maker.reserve(asked, "ada")).name for _ in range(2)]
     assert names == ["physics-20270131-0900", "physics-20270131-0900-2"]
     with pytest.raises(CommandError, match="only 0 of 1 nodes") as refused:
-        await reserving.reserve(asked, "ada")
+        await maker.reserve(asked, "ada")
     assert refused.value.kind is ErrorKind.CONFLICT
+
+
+async def test_other_work_runs_while_nodes_are_chosen(
+    control: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reserving, "STEP", 1)
+    await join(control, "n1", "n2", "n3", "n4")
+    asked = ReservationRequest("+1h", "2h", nodes=1, maintenance=True, name="down")
+    choosing = asyncio.create_task(Reserving(control.loop).reserve(asked, "ada"))
+    before = control.loop.engine.index
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await control.propose(SetPolicies(PolicySet(order=Choice("lifo")), "ada"))
+    assert not choosing.done()
+    assert control.loop.engine.index is not before, "what was found in the old index does not count"
+    assert (await choosing).nodes == ["n1"]
 
 
 async def test_a_lost_node_is_replaced_and_else_the_reservation_says_that_it_is_short(

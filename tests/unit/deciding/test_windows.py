@@ -16,12 +16,20 @@ from spillover.core.proposals import (
     Submit,
 )
 from spillover.core.records.jobs import Placed
-from spillover.deciding import stealing
+from spillover.deciding import reserving, stealing
 from spillover.deciding.engine import Engine
 from spillover.deciding.explain.explain import explain, reason_of
 from spillover.deciding.forward import as_expected, run_forward
 from spillover.deciding.reserving import Choice as Chosen
-from spillover.deciding.reserving import NoChoice, Request, choose, lost_nodes, replace_lost
+from spillover.deciding.reserving import (
+    NoChoice,
+    Request,
+    choose,
+    choosing,
+    finish,
+    lost_nodes,
+    replace_lost,
+)
 from spillover.deciding.whatif import Snapshot
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
@@ -352,6 +360,17 @@ def test_nodes_are_chosen_in_one_rack_and_beside_running_jobs() -> None:
     assert after == Chosen(CLUSTER.name, (NodeName("n1"), NodeName("n2")))
     ignoring = choose(w.engine.index, asked(50, 10, 2, within="rack", ignore_jobs=True), w.now)
     assert ignoring == after
+
+
+def test_jobs_that_start_between_two_steps_are_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reserving, "STEP", 1)
+    w = world(Choice("out_of_order"), nodes=3)
+    steps = choosing(w.engine.index, asked(50, 10, 2), w.now)
+    for _ in range(3):  # the machines to choose from, and then one after the other
+        next(steps)
+    w.submit(limited("long", 100).cpus(2))
+    assert w.where("long") == "onprem/n1"
+    assert finish(steps) == Chosen(CLUSTER.name, (NodeName("n2"), NodeName("n3")))
 
 
 def test_a_conflict_tells_the_earliest_other_time() -> None:

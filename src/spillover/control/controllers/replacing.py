@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 
 from spillover.control.live.loop import Loop
+from spillover.control.live.stepwise import stepwise
 from spillover.core.events import (
     AgentDraining,
     AgentForgotten,
@@ -18,7 +19,8 @@ from spillover.core.events import (
     ReservationMade,
 )
 from spillover.core.proposals import MoveReservation
-from spillover.deciding.reserving import lost_nodes, replace_lost
+from spillover.deciding.engine import Engine
+from spillover.deciding.reserving import Steps, lost_nodes, replacing
 from spillover.ports.commands import CommandError
 
 log = structlog.get_logger()
@@ -73,12 +75,17 @@ class Replacing:
         """Give other nodes to reservations that have lost some; return to how many."""
         if not self._loop.state.reservations:
             return 0
-        engine, now = await self._loop.ready(), self._loop.now()
-        moves = [
-            MoveReservation(each.name, each.nodes, nodes)
-            for each in engine.state.reservations.values()
-            if (nodes := replace_lost(engine.index, each, now)) is not None
-        ]
+        now = self._loop.now()
+
+        def ask(engine: Engine) -> Steps[list[MoveReservation]]:
+            found: list[MoveReservation] = []
+            for each in list(engine.state.reservations.values()):
+                nodes = yield from replacing(engine.index, each, now)
+                if nodes is not None:
+                    found.append(MoveReservation(each.name, each.nodes, nodes))
+            return found
+
+        moves = await stepwise(self._loop, ask)
         # One after the other, because the first may take the nodes that the second would.
         for move in moves:
             await self._loop.propose(move)

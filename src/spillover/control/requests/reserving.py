@@ -3,10 +3,12 @@
 from typing import Final
 
 from spillover.control.live.loop import Loop
+from spillover.control.live.stepwise import stepwise
 from spillover.control.requests.reservations import advance_view
 from spillover.core.proposals import CancelReservation, Refusal, RefusalKind, Reserve
 from spillover.core.state import State
-from spillover.deciding.reserving import NoChoice, Request, choose
+from spillover.deciding.engine import Engine
+from spillover.deciding.reserving import Choice, NoChoice, Request, Steps, choosing
 from spillover.forms.problems import Findings
 from spillover.forms.quantities import check_name, duration, quantity, read_words
 from spillover.model.ids import ClusterName, NodeName
@@ -36,10 +38,15 @@ class Reserving:
     async def reserve(self, asked: ReservationRequest, who: str) -> ReservationView:
         """Reserve nodes; with `dry_run`, only tell which they would be."""
         for _ in range(TRIES):
-            engine, now = await self._loop.ready(), self._loop.now()
+            await self._loop.ready()
+            now = self._loop.now()
             request = _read(asked, now)
-            state = engine.state
-            found = choose(engine.index, request, now)
+
+            def ask(engine: Engine, request: Request = request, now: int = now) -> Steps[Choice | NoChoice]:
+                return choosing(engine.index, request, now)
+
+            found = await stepwise(self._loop, ask)
+            state = self._loop.state
             if isinstance(found, NoChoice):
                 kind = ErrorKind.CONFLICT if found.possible else ErrorKind.INVALID
                 raise CommandError(kind, found.message)

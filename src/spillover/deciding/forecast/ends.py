@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from spillover.core.records.jobs import Job, Placed, Running
+from spillover.core.records.nodes import Node
 from spillover.core.state import State
 from spillover.deciding.capacity.amounts import Vector, Wants, change, fits
 from spillover.deciding.capacity.cluster import Capacity
@@ -203,32 +204,32 @@ class Ends:
                 granted = node.granted.get(task_key(job.id, job.attempt))
                 wants = machine.with_granted(wants, (granted,))
             return (HeldCapacity(cluster, machine, wants),)
-        found: dict[NodeName, tuple[Resources, int]] = {}
+        found: dict[NodeName, tuple[Node, Resources, int]] = {}
         named: dict[NodeName, list[Granted | None]] = {}
         for task in job.tasks:
+            if not task.lives:
+                continue
             name = task.node
-            held = (
-                nodes[f"{phase.cluster}/{name}"].holding.get(task_key(job.id, job.attempt, task.rank))
-                if task.lives
-                else None
-            )
-            if held is not None:
+            node = nodes[f"{phase.cluster}/{name}"]
+            asked = node.holding.get(task_key(job.id, job.attempt, task.rank))
+            if asked is not None:
                 if job.extra.granted:
                     named.setdefault(name, []).append(job.extra.granted[task.rank])
                 before = found.get(name)
-                found[name] = (held, 1) if before is None else (before[0] + held, before[1] + 1)
-        return tuple(
-            [
-                _whole(cluster, name)
-                if nodes[f"{phase.cluster}/{name}"].alone
-                else HeldCapacity(
-                    cluster,
-                    cluster.by_name[name],
-                    cluster.by_name[name].with_granted(cluster.layout.held(held, many), named.get(name, ())),
-                )
-                for name, (held, many) in found.items()
-            ]
-        )
+                found[name] = (node, asked, 1) if before is None else (node, before[1] + asked, before[2] + 1)
+        held: list[HeldCapacity] = []
+        last: tuple[Resources, int] | None = None
+        same: Wants = ()
+        for name, (node, amounts, many) in found.items():
+            if node.alone:
+                held.append(_whole(cluster, name))
+                continue
+            if last is None or last[0] is not amounts or last[1] != many:  # nearly all nodes hold the same
+                last, same = (amounts, many), cluster.layout.held(amounts, many)
+            machine = cluster.by_name[name]
+            own = machine.with_granted(same, named[name]) if named else same
+            held.append(HeldCapacity(cluster, machine, own))
+        return tuple(held)
 
 
 def _whole(cluster: Capacity, name: NodeName) -> HeldCapacity:
