@@ -205,22 +205,19 @@ class State:
     def count_live(self, job: Job, count: int) -> None:
         """Count jobs that were submitted or, if negative, that have ended."""
         self.alive += count
-        project = job.kind.project
-        left = self.live.get(project, 0) + count
+        live, kind = self.live, job.kind
+        project = kind.project
+        left = live.get(project, 0) + count
         if left:
-            self.live[project] = left
+            live[project] = left
         else:
-            del self.live[project]
-        self.count_in_queue(job, count)
-
-    def count_in_queue(self, job: Job, count: int) -> None:
-        """Count jobs that came to a queue or, if negative, that have left it."""
-        place = job.kind.queue, job.user
-        left = self.live_in.get(place, 0) + count
+            del live[project]
+        live_in, place = self.live_in, (kind.queue, job.user)
+        left = live_in.get(place, 0) + count
         if left:
-            self.live_in[place] = left
+            live_in[place] = left
         else:
-            del self.live_in[place]
+            del live_in[place]
 
     def latest(self, job: Job) -> int | None:
         """Return the latest start of a job on owned capacity, in steady time; None until admitted in this round.

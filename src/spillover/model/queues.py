@@ -173,29 +173,30 @@ class Queues:
     """All queues, with a lookup by name. Without any, a queue is only a label."""
 
     def __init__(self, queues: Iterable[QueueSpec] = ()) -> None:
-        self._named = {each.name: each for each in queues}
-        marked = [each for each in self._named.values() if each.default]
-        first = (*marked, *self._named.values())
-        self.default = self._named.get(USUAL) or (first[0] if first else None)
+        self.named = {each.name: each for each in queues}
+        """Empty if a queue is only a label. Code that runs for every job asks here, which spares it a call."""
+        marked = [each for each in self.named.values() if each.default]
+        first = (*marked, *self.named.values())
+        self.default = self.named.get(USUAL) or (first[0] if first else None)
         """The queue of jobs that name none; None if there are no queues."""
 
     def __bool__(self) -> bool:
-        return bool(self._named)
+        return bool(self.named)
 
     def __iter__(self) -> Iterator[QueueSpec]:
-        return iter(self._named.values())
+        return iter(self.named.values())
 
     def get(self, name: str) -> QueueSpec | None:
         """Return a queue; None if there is none with this name, as for jobs that are older than their queue."""
-        return self._named.get(name)
+        return self.named.get(name)
 
     def of(self, name: str) -> QueueSpec | None:
         """Return the queue that a new job means; None if there is none with this name."""
-        return self.default if name == USUAL else self._named.get(name)
+        return self.default if name == USUAL else self.named.get(name)
 
     def unknown(self, name: str) -> str:
         """Return in one line that there is no queue with this name."""
-        return f"there is no queue {name!r}; write one of {', '.join(self._named)}"
+        return f"there is no queue {name!r}; write one of {', '.join(self.named)}"
 
 
 def _within(estimate: int | None, walltime: int | None) -> int | None:

@@ -23,12 +23,15 @@ def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Re
     for new in proposal.jobs:
         if new.after or new.key is not None or new.spec.singleton:
             return _submit_linked(state, proposal, now)
-    if state.queues:
+    queues = state.queues.named
+    if queues:
         queued = _in_queues(state, proposal.jobs, proposal.user)
         if isinstance(queued, Refusal):
             return [], queued
         proposal = replace(proposal, jobs=queued)
-    if (full := _full(state, proposal, proposal.jobs)) is not None:
+    # Most simulations bound neither.
+    bounded = proposal.bounds is not None or queues
+    if bounded and (full := _full(state, proposal, proposal.jobs)) is not None:
         return [], full
     taken_in: list[JobId] = []
     for new in proposal.jobs:
@@ -294,7 +297,7 @@ def _take(
 def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[After, ...]) -> JobSubmitted:
     """Return the event that accepts a job. A job without an estimate gets a prediction from similar jobs."""
     spec = new.spec
-    queue = state.queues.get(spec.queue)
+    queue = state.queues.named.get(spec.queue)
     shape = spec.shape if queue is None else queue.restricted(spec.shape)
     found = None
     if spec.terms.estimate is None:

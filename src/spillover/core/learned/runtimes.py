@@ -78,7 +78,8 @@ def learn(state: State, job: Job, event: JobEnded) -> None:
             _learn_about(state, ("name" if own else "program", user, job.name, None), ran)
     _count_spread(state, job, ran)
     if runs <= FEW:
-        _learn_about(state, ("shape", user, _limit(job.terms), shape), ran)
+        about = ("shape", user, _limit(job.terms), shape)
+        _add(state, history.get(about) or _begin(state, about), ran)
         if len(history) > KEPT:
             _forget(state, nsmallest(DROPPED, history.values(), key=_age))
 
@@ -132,6 +133,13 @@ def _begin(state: State, about: About) -> Sample:
     return sample
 
 
+def _begin_histogram(state: State, about: About) -> Sample:
+    """Create an empty histogram."""
+    sample = _begin(state, about)
+    sample.bins = [0] * BINS
+    return sample
+
+
 def _learn_about(state: State, about: About, ran: int) -> None:
     _add(state, state.history.get(about) or _begin(state, about), ran)
 
@@ -157,20 +165,22 @@ def _count_spread(state: State, job: Job, ran: int) -> None:
         expected = state.facts.policies.unknown_runtime if job.predicted is None else job.predicted
     # As `ratio_of`, without a call for every job that ends.
     at = bisect_right(EDGES, ran * ONE // (expected if expected > 0 else 1))
-    history, learned, dirty = state.history, state.facts.learned, state.dirty["history"]
-    most = _MOST_OF_USER if job.user else _MOST_OF_ALL
-    for about in kinds_of(job.user, expected):
-        each = history.get(about)
-        if each is None:
-            each = _begin(state, about)
-            each.bins = [0] * BINS
-        each.bins[at] += 1
-        each.count = count = each.count + 1
-        each.used = learned
-        if count >= most:
-            halve(each)
-        dirty[each.key] = None
-        most = _MOST_OF_ALL  # the second are those of all users
+    learned, dirty, user = state.facts.learned, state.dirty["history"], job.user
+    of_user, of_all = kinds_of(user, expected)
+    mine = state.history.get(of_user) or _begin_histogram(state, of_user)
+    mine.bins[at] += 1
+    mine.count += 1
+    mine.used = learned
+    if mine.count >= _MOST_OF_USER and (user or mine.count >= _MOST_OF_ALL):
+        halve(mine)
+    dirty[mine.key] = None
+    whole = state.history.get(of_all) or _begin_histogram(state, of_all)
+    whole.bins[at] += 1
+    whole.count += 1
+    whole.used = learned
+    if whole.count >= _MOST_OF_ALL:
+        halve(whole)
+    dirty[whole.key] = None
 
 
 def _age(sample: Sample) -> tuple[int, int]:

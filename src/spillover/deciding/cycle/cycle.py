@@ -94,17 +94,18 @@ def run(
     """
     if index.ranking is not None:
         index.ranking.rank(now)
-    index.earmark(now if rules >= EARMARKS else None)
+    if state.groups or index.earmarks.gangs:
+        index.earmark(now if rules >= EARMARKS else None)
     most = MOST_WAITS if rules else FOREVER
     draft = Draft(state, now, seed)
     placer = Placer(
         index,
         policies,
         draft,
-        keep=keep,
-        bounded=rules > 0,
-        one_reservation=rules < RESERVES_FOR_SEVERAL,
-        compares=rules >= COMPARES,
+        keep,
+        rules > 0,
+        rules < RESERVES_FOR_SEVERAL,
+        rules >= COMPARES,
     )
     if index.waits.heap and index.waits.heap[0][0] <= draft.steady:
         expire(draft, index, most)
@@ -130,16 +131,20 @@ def run(
         )
     if not keep:
         placer.undo()
-    waits = placer.passed or placer.budgets is not None or placer.reservation is not None
-    final = placer.passed and len(draft.expired) == due and _is_final(draft, index, placer)
-    again = placer.again(final=final) if waits else FOREVER  # FOREVER in most cycles
-    again = min(again, placer.spot_again())
-    placer.keep()
-    # The two refer to each other. Without this, each cycle's timeline stays until the next garbage collection.
-    placer.reservation = None
+    passed, final = placer.passed, False
+    again = spot_again = FOREVER  # as after most cycles
+    if passed or placer.budgets is not None or placer.reservation is not None:
+        final = passed and len(draft.expired) == due and _is_final(draft, index, placer)
+        again = placer.again(final=final)
+    if index.pooled and (spot_again := placer.spot_again()) < again:
+        again = spot_again
+    if placer.reservation is not None:
+        placer.keep()
+        # The two refer to each other. Without this, each cycle's timeline stays until the next garbage collection.
+        placer.reservation = None
     return CycleOutcome(
         draft.plan(placer.holds),
-        placer.passed,
+        passed,
         again,
         keep and not draft.ahead and not draft.machines,
         placer.turn,
@@ -147,7 +152,7 @@ def run(
         final,
         rents_at,
         looked_at,
-        placer.spot_again() < FOREVER,
+        spot_again < FOREVER,
     )
 
 

@@ -127,9 +127,9 @@ class Draft:
             admitted,
             expired,
             tuple(self.placements),
-            tuple(holds),
-            tuple(self.revoked),
-            tuple(self.granted),
+            tuple(holds) if holds else (),
+            tuple(self.revoked) if self.revoked else (),
+            tuple(self.granted) if self.granted else (),
             self.machines,
             self.plans_machines,
         )

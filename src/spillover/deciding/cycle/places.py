@@ -55,10 +55,9 @@ class Places:
         index: SchedulingIndex,
         policies: Policies,
         draft: Draft,
-        *,
-        keep: bool,
-        one_reservation: bool = False,
-        compares: bool = False,
+        keep: bool,  # noqa: FBT001 - by position, which is faster; one is made for each cycle
+        one_reservation: bool,  # noqa: FBT001
+        compares: bool,  # noqa: FBT001
     ) -> None:
         self._state = draft.state
         self._index = index
@@ -72,10 +71,11 @@ class Places:
         """Machines that get prefetched leases, each with its turn before."""
         self.reservation: Reservation | None = None
         """Reservations for jobs that do not fit; None if no policy looks ahead."""
-        if index.ends is not None and (policies.backfill.reservations <= 1 or one_reservation):
-            self.reservation = Reservation(index, index.ends, policies, draft.now)
-        elif index.ends is not None:
-            self.reservation = Reservations(index, index.ends, policies, draft.now, self._reserves)
+        if (ends := index.ends) is not None:
+            if policies.backfill.reservations <= 1 or one_reservation:
+                self.reservation = Reservation(index, ends, policies, draft.now)
+            else:
+                self.reservation = Reservations(index, ends, policies, draft.now, self._reserves)
         self.budgets: CycleBudgets | None = None
         """Checks caps before renting; None until a job with a cap is tried."""
         self.holds: Sequence[tuple[int, CostHold]] = ()
@@ -86,10 +86,14 @@ class Places:
         """Whether the last job tried would miss its deadline on a cluster that has room."""
         self._barred = False
         """Whether machines were closed to the last job tried: by advance reservations, or for gangs."""
-        self._spot = SpotSlack(draft.state, index, draft.now) if index.pooled else None
+        self._spot: SpotSlack | None = None
         """Keeps jobs without slack off spot machines; None without pools."""
-        self._slots = Slots(draft, index) if index.pooled and compares else None
+        self._slots: Slots | None = None
         """What jobs add to the bills of rented machines; None without pools."""
+        if index.pooled:
+            self._spot = SpotSlack(draft.state, index, draft.now)
+            if compares:
+                self._slots = Slots(draft, index)
 
     def undo(self) -> None:
         """Undo all trial placements."""

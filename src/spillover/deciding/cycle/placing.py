@@ -53,15 +53,12 @@ class Placer(Places):
         index: SchedulingIndex,
         policies: Policies,
         draft: Draft,
-        *,
-        keep: bool,
-        bounded: bool = True,
-        one_reservation: bool = False,
-        compares: bool = False,
+        keep: bool,  # noqa: FBT001 - by position, which is faster; one is made for each cycle
+        bounded: bool,  # noqa: FBT001
+        one_reservation: bool,  # noqa: FBT001
+        compares: bool,  # noqa: FBT001
     ) -> None:
-        super().__init__(
-            index, policies, draft, keep=keep, one_reservation=one_reservation, compares=compares
-        )
+        Places.__init__(self, index, policies, draft, keep, one_reservation, compares)
         self.passed = False
         """Whether some jobs were left out, or kept waiting, because of others."""
         self._looks = LOOKS
@@ -311,7 +308,7 @@ class Placer(Places):
 
     def _is_skipped(self, job: Job, walk: Walk, entry: Entry, lane: Lane, role: Role) -> bool:
         """Return whether to skip a job: it is placed completely, would be late, or its queue or a reservation blocks it."""
-        if lane.is_held_back:
+        if lane.limits and lane.is_held_back:  # most lanes have none, which spares them a call
             self._hold_back(walk)
             return True
         draft, members = self._draft, job.extra.members

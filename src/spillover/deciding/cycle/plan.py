@@ -166,14 +166,17 @@ def events_of(plan: Plan, state: State, policies: bytes, rules: int = RULES) -> 
             )
     if plan.revoked:
         events.append(LeasesRevoked(plan.revoked, plan.now))
-    holds = dict(plan.holds) if plan.holds else {}
-    granted = dict(plan.granted) if plan.granted else None
-    for at, each in enumerate(plan.placements):
-        own = () if granted is None else granted.get(at, ())
-        events.append(_placed(plan.now, each, state, own))
-        if at in holds:
-            events.append(_held(plan, at, holds[at]))
-    events += plan.machines
+    if plan.holds or plan.granted:
+        holds, granted = dict(plan.holds), dict(plan.granted)
+        for at, each in enumerate(plan.placements):
+            events.append(_placed(plan.now, each, state, granted.get(at, ())))
+            if at in holds:
+                events.append(_held(plan, at, holds[at]))
+    else:
+        for each in plan.placements:
+            events.append(_placed(plan.now, each, state))
+    if plan.machines:
+        events += plan.machines
     return events
 
 

@@ -207,7 +207,7 @@ def _cluster_gone(index: SchedulingIndex, event: ClusterRemoved) -> None:
 def _look_elsewhere(index: SchedulingIndex) -> None:
     """Make all lanes find their candidates again, because the clusters have changed."""
     clusters = index.capacity
-    index.limited = [cluster.limits for cluster in clusters.values() if cluster.limits is not None]
+    index.limit()
     index.grown = [one for one in index.grown if clusters.get(one[0].name) is one[0]]
     index.finder.forget()
     for lane in index.lanes.values():

@@ -127,7 +127,9 @@ class SchedulingIndex:
         self.kept: object | None = None
         """Reservations of the last cycle, for the next one; see `KeptReservations`. None if it must make its own."""
         self.limited: list[ClusterLimits] = []
-        """The limits of clusters that have any."""
+        """The limits of clusters that have any; see `limit`."""
+        self.counts = False
+        """Whether placed jobs count against limits of clusters or queues."""
         self.grown: list[tuple[Capacity, Machine]] = []
         """Machines with more free capacity than when `may_decide` was last called."""
         self.passed = False
@@ -149,7 +151,7 @@ class SchedulingIndex:
         self.reserve(self.state.facts.now)
         for each in self.state.reservations.values():
             self.alarms.end_of(each)
-        self.limited = [cluster.limits for cluster in self.capacity.values() if cluster.limits is not None]
+        self.limit()
         for key, node in self.state.nodes.items():
             if node.cluster in self.capacity:
                 self.capacity[node.cluster].refresh(node)
@@ -222,20 +224,21 @@ class SchedulingIndex:
 
     def lane_of(self, job: Job) -> Lane:
         """Return the lane of a job, and create it if necessary."""
+        # As `known_lane`, without a call for every job where no queue has limits.
+        lane = self.lanes.get(job.kind) if self.queue_use is None else self.known_lane(job.kind, job.user)
+        return self._new_lane(job) if lane is None else lane
+
+    def _new_lane(self, job: Job) -> Lane:
         use, kind, user, limits = self.queue_use, job.kind, "", NO_LIMITS
-        if use is not None and (user := use.user_of(kind.queue, job.user)):
-            lane = self.lanes.get((kind, user))
-        else:
-            lane = self.lanes.get(kind)
-        if lane is None:
-            self.serial += 1
-            if use is not None:
-                limits = use.of(kind.queue, user)
-            lane = Lane(kind, self.serial, user, limits)
-            self.lanes[lane.key] = lane
-            if len(self.lanes) > 2 * len(self.queue.heaps) + IDLE:
-                self.lanes = {each.key: each for each in (*self.queue.heaps, *self.due.heaps, lane)}
-                self.finder.forget()
+        if use is not None:
+            user = use.user_of(kind.queue, job.user)
+            limits = use.of(kind.queue, user)
+        self.serial += 1
+        lane = Lane(kind, self.serial, user, limits)
+        self.lanes[lane.key] = lane
+        if len(self.lanes) > 2 * len(self.queue.heaps) + IDLE:
+            self.lanes = {each.key: each for each in (*self.queue.heaps, *self.due.heaps, lane)}
+            self.finder.forget()
         return lane
 
     def known_lane(self, kind: Kind, user: str) -> Lane | None:
@@ -312,10 +315,11 @@ class SchedulingIndex:
             rents = later if later and self.state.rented else max(self.rents_at, later)
             if rents < at:
                 at = rents
-        if self.turn is not None and self.queue.first:
-            at = min(at, next_turn(self.turn))
-        if self.ranking is not None and self.queue.first:
-            at = min(at, self.ranking.next_time(passed=self.passed))
+        if self.queue.first:
+            if self.turn is not None:
+                at = min(at, next_turn(self.turn))
+            if self.ranking is not None:
+                at = min(at, self.ranking.next_time(passed=self.passed))
         return min(at, prefetched[0][0]) if prefetched else at
 
     def gains(self, now: int) -> bool:
@@ -333,8 +337,8 @@ class SchedulingIndex:
             self.again, self.gained = FOREVER, True
         if self.opens_at <= now:
             self.opens_at, self.gained = self._next_opening(now), True
-        if state.groups or self.earmarks.gangs:
-            self.gained = self.earmark(now) or self.gained
+        if (state.groups or self.earmarks.gangs) and self.earmark(now):
+            self.gained = True
         if self.grown:
             if prefetched.rentable and not prefetched.sooner:
                 prefetched.sooner = any(not cluster.owned for cluster, _ in self.grown)
@@ -342,8 +346,9 @@ class SchedulingIndex:
             self.grown.clear()
         if self.fresh or self.queue.woken or self.due.woken:
             return True
-        rents = self.pooled and (state.rented or self.rents_at <= now) and self.rents_after <= now
-        if rents or ((prefetched.due or prefetched.rentable) and prefetched.may_decide(now)):
+        if self.pooled and self.rents_after <= now and (state.rented or self.rents_at <= now):
+            return True
+        if (prefetched.due or prefetched.rentable) and prefetched.may_decide(now):
             return True
         if self.gained or self.turn is not None or (self.ranking is not None and self.gains(now)):
             if not self.queue.first:
@@ -525,10 +530,10 @@ class SchedulingIndex:
         self.enter(job)
         self.gained = True
 
-    @property
-    def counts(self) -> bool:
-        """Whether placed jobs count against limits of clusters or queues."""
-        return bool(self.limited) or self.queue_use is not None
+    def limit(self) -> None:
+        """Look up which clusters have limits, after they have changed."""
+        self.limited = [cluster.limits for cluster in self.capacity.values() if cluster.limits is not None]
+        self.counts = bool(self.limited) or self.queue_use is not None
 
     def move_in(self, job: Job) -> None:
         """Count a placed job against the limits of its cluster and of its queue, if those have any."""
@@ -556,7 +561,8 @@ class SchedulingIndex:
             self.waits.patient.pop(job.id, None)
             if self.wait_queue is not None:
                 self.wait_queue.drop(job.id)
-        lane = self.known_lane(job.kind, job.user)
+        # As `known_lane`, without a call for every job where no queue has limits.
+        lane = self.lanes.get(job.kind) if self.queue_use is None else self.known_lane(job.kind, job.user)
         if lane is not None:
             self.queue.settle(lane)
             if self.due.heaps:
