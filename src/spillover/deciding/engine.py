@@ -188,7 +188,7 @@ class Engine:
         if now < self.now:
             now = self.now
         self.now = now
-        state, step = self.state, Step([], [])
+        state, step, encode = self.state, Step([], []), self._encode
         if not self._ready:
             step.more = not self._prepare(short=short)
         if self.aside.failed:  # without a call: this runs in every step
@@ -199,7 +199,7 @@ class Engine:
         for proposal in proposals:
             try:
                 happens, reply = DECIDERS[type(proposal)](state, proposal, now)
-                encoded = self._encoded(happens)
+                encoded = [] if encode is None else [encode(event) for event in happens]
             except Exception as error:  # noqa: BLE001 - any error may cost this proposal, but no other
                 step.replies.append(self._refuse(proposal, error, step))
                 continue
@@ -302,7 +302,7 @@ class Engine:
             )
             plan = found.plan
             decided = events_of(plan, state, self._policies_digest, self.rules) if plan else []
-            encoded = self._encoded(decided)
+            encoded = self._encoded(decided) if self._encode is not None else []
         except Exception as error:
             if self._encode is None:
                 raise
@@ -313,19 +313,16 @@ class Engine:
             self._accept(decided, encoded, step)
             if found.settled:
                 state.moved.clear()
-        index.end_cycle(
-            now,
-            decided=bool(decided),
-            moved=bool(plan.placements or plan.expired or plan.revoked) and not found.final,
-            passed=found.passed,
-            again=found.again,
-            turn=found.turn,
-            spent=found.spent,
-            rents_at=found.rents_at,
-            rented=plan.plans_machines,
-            looked_at=found.looked_at,
-            kept_off=found.kept_off,
-        )
+        moved = not found.final and bool(plan.placements or plan.expired or plan.revoked)
+        index.end_cycle(now, bool(decided), moved, found.passed, found.again, found.turn, found.spent)
+        if index.pooled:
+            index.end_machines(
+                now,
+                rents_at=found.rents_at,
+                changed=bool(decided) or not plan.plans_machines,
+                looked_at=found.looked_at,
+                kept_off=found.kept_off,
+            )
         return plan if decided else None
 
     # --- failures to decide

@@ -142,7 +142,9 @@ class Replay:
         except Exception as error:  # noqa: BLE001 - the server set aside jobs that made a cycle fail
             self._differ(revision, f"cannot make a plan from the events before it: {reason_of(error)}")
             return
-        index.end_cycle(event.now, decided=True, moved=True, passed=True, again=FOREVER)
+        index.end_cycle(event.now, True, True, True, FOREVER)
+        if index.pooled:
+            index.end_machines(event.now, rents_at=FOREVER, changed=True, looked_at=0, kept_off=False)
         events = events_of(plan, state, event.policy)[1:]
         self._found, self._stored = tuple(map(self._describe, events)), []
         self._due = events[::-1]

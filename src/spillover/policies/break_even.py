@@ -115,18 +115,18 @@ class BreakEven:
 
     def _left(self, waiter: Waiter, now: int, rental: Rental | None = None) -> int:
         """Return within how many nanoseconds a job must start for its wait to be worth it."""
-        granted = waiter.latest - waiter.arrived
-        boot = 0
+        latest, arrived = waiter.latest, waiter.arrived
+        patience = granted = latest - arrived
         if rental is not None:  # its bound has the boot in it
-            boot = min(rental.boot, granted)
-            granted -= boot
-        patience = granted
+            patience = granted = granted - min(rental.boot, granted)
         if waiter.known:  # a maximum wait shortens the bound first; a minimum wait lengthens both
             patience = max(granted // SUNK, min(granted, self._worth(waiter.shape, waiter.expected)))
-        if rental is not None and rental.usual:
-            price = max(rental.usual // CHEAP, min(rental.price, DEAR * rental.usual))
-            patience = 0 if rental.idle else patience * price // rental.usual
-        return min(waiter.latest - now, boot + patience - (now - waiter.arrived) // SUNK)
+        if rental is not None:
+            if rental.usual:
+                price = max(rental.usual // CHEAP, min(rental.price, DEAR * rental.usual))
+                patience = 0 if rental.idle else patience * price // rental.usual
+            patience += latest - arrived - granted
+        return min(latest - now, patience - (now - arrived) // SUNK)
 
     def _worth(self, shape: Shape, runtime: int) -> int:
         """Return the nanoseconds of waiting that renting such a job is worth."""

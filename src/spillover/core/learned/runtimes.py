@@ -76,9 +76,10 @@ def learn(state: State, job: Job, event: JobEnded) -> None:
         runs = sample.count
         if runs <= FEW:
             _learn_about(state, ("name" if own else "program", user, job.name, None), ran)
-    _count_spread(state, job, ran)
+    terms = job.terms
+    _count_spread(state, job, terms, ran)
     if runs <= FEW:
-        about = ("shape", user, _limit(job.terms), shape)
+        about = ("shape", user, "" if terms.walltime is None else _limit(terms), shape)
         _add(state, history.get(about) or _begin(state, about), ran)
         if len(history) > KEPT:
             _forget(state, nsmallest(DROPPED, history.values(), key=_age))
@@ -157,28 +158,26 @@ def _add(state: State, sample: Sample, ran: int) -> None:
     state.dirty["history"][sample.key] = None
 
 
-def _count_spread(state: State, job: Job, ran: int) -> None:
+def _count_spread(state: State, job: Job, terms: Terms, ran: int) -> None:
     """Count how long a job ran compared with what was expected."""
-    terms = job.terms
     expected = terms.walltime if terms.estimate is None else terms.estimate
     if expected is None:  # as `estimate`, which would create an object for every job that ends
         expected = state.facts.policies.unknown_runtime if job.predicted is None else job.predicted
     # As `ratio_of`, without a call for every job that ends.
     at = bisect_right(EDGES, ran * ONE // (expected if expected > 0 else 1))
-    learned, dirty, user = state.facts.learned, state.dirty["history"], job.user
+    history, dirty, user = state.history, state.dirty["history"], job.user
     of_user, of_all = kinds_of(user, expected)
-    mine = state.history.get(of_user) or _begin_histogram(state, of_user)
+    mine = history.get(of_user) or _begin_histogram(state, of_user)
+    whole = history.get(of_all) or _begin_histogram(state, of_all)
+    mine.used = whole.used = state.facts.learned
     mine.bins[at] += 1
-    mine.count += 1
-    mine.used = learned
-    if mine.count >= _MOST_OF_USER and (user or mine.count >= _MOST_OF_ALL):
+    mine.count = count = mine.count + 1
+    if count >= _MOST_OF_USER and (user or count >= _MOST_OF_ALL):
         halve(mine)
     dirty[mine.key] = None
-    whole = state.history.get(of_all) or _begin_histogram(state, of_all)
     whole.bins[at] += 1
-    whole.count += 1
-    whole.used = learned
-    if whole.count >= _MOST_OF_ALL:
+    whole.count = count = whole.count + 1
+    if count >= _MOST_OF_ALL:
         halve(whole)
     dirty[whole.key] = None
 

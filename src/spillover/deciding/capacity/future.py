@@ -129,11 +129,13 @@ class Future:
         return place.score(self._shown, shape)
 
     def release(self, groups: Sequence[Group]) -> None:
-        """Free what a job held, because it ends."""
+        """Free what a job held, because it ends. With gangs, jobs that end at the same time are freed together."""
+        if not self._sums:
+            self._change(groups, 1)
+            return
         self._ended.append(groups)
-        if self._sums:
-            for cluster, machines, wants in groups:
-                change(self._sums[cluster.name], wants, len(machines))
+        for cluster, machines, wants in groups:
+            change(self._sums[cluster.name], wants, len(machines))
 
     def _settle(self) -> None:
         """Free on each machine what ended jobs held there."""

@@ -77,7 +77,7 @@ class CycleOutcome(Struct, frozen=True):
     """Whether jobs were kept off spot machines with room."""
 
 
-def run(
+def run(  # noqa: C901, PLR0912 - the steps in order, without a call for what most cycles have no need of
     state: State,
     index: SchedulingIndex,
     policies: Policies,
@@ -289,9 +289,11 @@ def review(
     rentals: Rentals | None = None,
 ) -> None:
     """Let jobs be rented that will not start in time on owned capacity, as the wait policy forecasts."""
+    if not draft.admitted:
+        return  # as in most cycles, which place all new jobs
     newcomers = {each: latest for each, latest in draft.admitted.items() if each not in draft.expired}
     if not newcomers or min(newcomers.values()) >= FOREVER:
-        return  # as in most cycles, which place all new jobs
+        return
     reviewer = cast("Reviewing", policies.wait)
     queue = _queue(draft, index, wait_queue.with_newcomers(newcomers, reviewer.most_jobs), rules)
     fresh = {
@@ -355,12 +357,13 @@ def _queue(draft: Draft, index: SchedulingIndex, waiting: list[Waiter], rules: i
     """Return the first jobs, in order, that still wait for owned capacity after this plan."""
     jobs, expired, taken = draft.state.jobs, draft.expired, draft.taken
     queue: dict[JobId, Waiter] = {}
+    limited = index.queue_use is not None
     for waiter in waiting:
         each, shape = waiter.job, waiter.shape
         if each in expired or shape.reservation:
             continue  # a job that names an advance reservation starts there and then
         job = jobs[each]
-        if index.is_held_back(job):
+        if limited and index.is_held_back(job):
             continue  # it takes no room from others
         if job.extra.members is not None:
             count = draft.patient(job) if waiter.rentable else draft.left(job)

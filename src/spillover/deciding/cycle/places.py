@@ -55,9 +55,9 @@ class Places:
         index: SchedulingIndex,
         policies: Policies,
         draft: Draft,
-        keep: bool,  # noqa: FBT001 - by position, which is faster; one is made for each cycle
-        one_reservation: bool,  # noqa: FBT001
-        compares: bool,  # noqa: FBT001
+        keep: bool,
+        one_reservation: bool,
+        compares: bool,
     ) -> None:
         self._state = draft.state
         self._index = index
@@ -104,14 +104,6 @@ class Places:
         for limits, job in self._counted:
             limits.leave(job)
 
-    def _forget_blockers(self) -> None:
-        """Forget what blocked the previous job."""
-        self._late = self._barred = False
-        if self.budgets is not None:
-            self.budgets.refusals = []
-        if self.reservation is not None:
-            self.reservation.blocked = False
-
     def _suits(self, job: Job, cluster: Capacity, tasks: int = 0) -> bool:
         """Return whether a job would meet its deadline on a cluster and stay within its limits and those of the queue."""
         if late_on(job, cluster.spec, self._draft.now) is not None:
@@ -123,18 +115,23 @@ class Places:
                 return False
         return cluster.limits is None or cluster.limits.allow(_total(job, tasks))
 
-    def _place(self, job: Job, lane: Lane, role: Role) -> bool:
+    def _place(self, job: Job, lane: Lane, role: Role) -> bool:  # noqa: C901 - in one piece, because it runs for every job that is tried
         """Place a job if it fits somewhere; return whether it does."""
+        # What blocked the previous job does not count.
         self._late = self._barred = False
-        if self.budgets is not None or self.reservation is not None:
-            self._forget_blockers()
+        if self.budgets is not None:
+            self.budgets.refusals = []
+        reservation = self.reservation
+        if reservation is not None:
+            reservation.blocked = False
         shape = job.kind.shape
         if shape.reservation and not self._is_open(job):
             return False
         if shape.tasks > 1 or shape.most:  # as `is_gang`, without a call for every job that is tried
             return self._place_gang(job, lane, role)
         owned = role is OWNED
-        reservation = self.reservation if owned else None
+        if not owned:
+            reservation = None
         timed = job.extra.deadline is not None
         candidates = lane.owned if owned else lane.rented
         for each in self._index.finder.candidates(lane, role) if candidates is None else candidates:
@@ -330,7 +327,10 @@ class Places:
                 self._take_exactly(job, candidates, machine)
         members = job.extra.members
         index = None if members is None else ranges.nth(members.pending, draft.taken.get(job.id, 0))
-        self._count(job, cluster, job.id if index is None else member_id(job.id, index))
+        if cluster.limits is None and self.budgets is None and self._index.queue_use is None:
+            draft.count(job, cluster)  # as `_count`, without a call for most jobs
+        else:
+            self._count(job, cluster, job.id if index is None else member_id(job.id, index))
         why = ROOM_OWNED if cluster.owned and not ahead else draft.why(job, cluster, ahead=ahead)
         draft.placements.append(Placement(job.id, index, cluster.name, machine.name, why))
 

@@ -53,10 +53,10 @@ class Placer(Places):
         index: SchedulingIndex,
         policies: Policies,
         draft: Draft,
-        keep: bool,  # noqa: FBT001 - by position, which is faster; one is made for each cycle
-        bounded: bool,  # noqa: FBT001
-        one_reservation: bool,  # noqa: FBT001
-        compares: bool,  # noqa: FBT001
+        keep: bool,
+        bounded: bool,
+        one_reservation: bool,
+        compares: bool,
     ) -> None:
         Places.__init__(self, index, policies, draft, keep, one_reservation, compares)
         self.passed = False
@@ -435,7 +435,7 @@ class Placer(Places):
         """Return whether no machine has enough room for jobs of a lane, so that none need be tried."""
         if not ceiling.rules_out(lane.kind.shape):
             return False
-        self._forget_blockers()
+        self._late = self._barred = False
         return True
 
     def _misses_deadline(self, job: Job, lane: Lane, role: Role) -> bool:

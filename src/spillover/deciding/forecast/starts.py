@@ -326,10 +326,12 @@ class _Replay:
         gained = self._gained
         groups = gained[0] if len(gained) == 1 else [each for groups in gained for each in groups]
         gained.clear()
-        first = groups[0].machines[0] if groups else None
-        if first is not None and (len(groups) == len(groups[0].machines) == 1 or _is_alone(groups)):
+        alone = len(groups) == 1 and len(groups[0].machines) == 1
+        if alone or (groups and _is_alone(groups)):
             # Usually one job has ended. Reading its machine once saves a call for every shape at every end.
-            cluster, free = groups[0].cluster, future.free(first)
+            cluster, machines, _ = groups[0]
+            first = machines[0]
+            free = future.free(first)
             if not first.ready:
                 return [], {}
             return [

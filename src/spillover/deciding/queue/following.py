@@ -184,6 +184,7 @@ def _cluster_taken(index: SchedulingIndex, event: ClusterAdded | ClusterUpdated)
     cluster = index.capacity[name] = Capacity(event.spec, state.facts.ahead)
     index.pooled = any(spec.pool is not None for spec in state.facts.clusters)
     index.rents_at = index.rents_after = 0
+    index.kept_off = False
     cluster.open = state.is_open(name)
     cluster.reserve(state.reservations.values())
     for node in state.nodes.values():

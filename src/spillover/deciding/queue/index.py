@@ -328,7 +328,7 @@ class SchedulingIndex:
             return True
         return self.ranking is not None and self.ranking.outdated(now, passed=self.passed)
 
-    def may_decide(self, now: int) -> bool:
+    def may_decide(self, now: int) -> bool:  # noqa: C901 - in one piece, because it runs before and after every cycle
         """Take in what moved since the last cycle, and return whether another one could decide anything."""
         state, prefetched = self.state, self.prefetched
         if state.moved or state.loosened:
@@ -379,17 +379,12 @@ class SchedulingIndex:
     def end_cycle(
         self,
         now: int,
-        *,
         decided: bool,
         moved: bool,
         passed: bool,
         again: int,
         turn: Turn | None = None,
         spent: bool = False,
-        rents_at: int = FOREVER,
-        rented: bool = True,
-        looked_at: int = 0,
-        kept_off: bool = False,
     ) -> None:
         """Record the end of a cycle. If it moved jobs and some others waited for them, those may start next.
 
@@ -402,11 +397,6 @@ class SchedulingIndex:
         self.passed = passed
         self.turn = turn
         self.spent = spent
-        self.kept_off = kept_off
-        if self.pooled:
-            self.rents_at, self.state.rented = rents_at, decided or not rented
-            if looked_at > FEW:
-                self.rents_after = now + min(looked_at * PAUSE, LONGEST_PAUSE)
         if again < self.again:
             self.again = again
         if self.ranking is not None:
@@ -419,6 +409,13 @@ class SchedulingIndex:
             self.waits.settle()
         if self.prefetched.due or self.prefetched.rentable:
             self.prefetched.settle(now, decided=decided)
+
+    def end_machines(self, now: int, *, rents_at: int, changed: bool, looked_at: int, kept_off: bool) -> None:
+        """Record what a cycle says of machines of pools, and whether they must be planned again because of it."""
+        self.kept_off = kept_off
+        self.rents_at, self.state.rented = rents_at, changed
+        if looked_at > FEW:
+            self.rents_after = now + min(looked_at * PAUSE, LONGEST_PAUSE)
 
     # --- following events
 
