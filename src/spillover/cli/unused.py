@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from spillover.client import Client
     from spillover.config.config import Config
 
-READ: Final = ("#SPILL", "#SBATCH")
-"""Lines that count in the comments at the top of a script."""
-_DIRECTIVES: Final = ("#SPILL", "#SBATCH", "#PBS", "#BSUB", "#FLUX:", "#COBALT")
-"""Lines with options for this or another scheduler."""
 _INTERACTIVE: Final = frozenset(
     {
         "bash",
@@ -40,9 +36,6 @@ _INTERACTIVE: Final = frozenset(
     | {"node", "irb", "ghci", "vi", "vim", "nano", "emacs", "less", "more", "top", "htop", "screen", "tmux"}
 )
 """Programs that without arguments wait for somebody who types."""
-_MOST_LINES: Final = 3
-"""Most lines of one script to name."""
-
 
 @contextmanager
 def telling(out: "Output") -> Iterator[None]:
@@ -87,36 +80,10 @@ def ignored_settings(config: "Config") -> Iterator[str]:
 
 def tell_ignored_lines(out: "Output", document: Mapping[str, Any], source: str) -> None:
     """Print a note for each thing in a script that does not count; the document is its job."""
-    from spillover.forms.jobs.scripts import AS_FILE  # noqa: PLC0415 - heavy
+    from spillover.forms.jobs.ignored import ignored_in  # noqa: PLC0415 - heavy
 
-    spec = document["spec"]
-    for text in (spec.get("run"), *(spec.get("command") or ())):
-        if isinstance(text, str) and "\n" in text and text != AS_FILE:
-            for note in ignored_lines(text, source):
-                out.note(note)
-
-
-def ignored_lines(text: str, source: str) -> Iterator[str]:
-    """Yield what is to be told about a script: that it has no interpreter, and which lines do not count."""
-    if not text.startswith("#!"):
-        yield f"{source} has no #! line, so /bin/sh runs it"
-    top, late, foreign = True, [], []
-    for number, line in enumerate(text.split("\n"), 1):
-        top = top and (not line.strip() or line.lstrip().startswith("#"))
-        word = line.partition(" ")[0]
-        if word not in _DIRECTIVES:
-            continue
-        if word not in READ:
-            foreign.append((number, word))
-        elif not top:
-            late.append((number, word))
-    for number, word in late[:_MOST_LINES]:
-        yield f"{source}:{number}: this {word} line comes after the first command and is ignored; move it to the top"
-    if len(late) > _MOST_LINES:
-        yield f"{source}: {len(late) - _MOST_LINES} more such lines are ignored"
-    if foreign:
-        number, word = foreign[0]
-        yield f"{source}:{number}: {word} lines are ignored; write `#SPILL --cpu 4 --walltime 2h` and the like"
+    for note in ignored_in(document["spec"], source):
+        out.note(note)
 
 
 def tell_unread(out: "Output", words: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any, Final, TypeAlias
 
-from spillover.client.errors import Refused
+from spillover.client.errors import NoEffect, Refused
 from spillover.client.handles import CallHandle, MapHandle
 from spillover.forms.jobs.reading import BadForm, JobForm, is_manifest, read_with_lines, to_doc
 from spillover.forms.jobs.sbatch import Submitter
@@ -60,7 +60,7 @@ def _documents_of(job: Job) -> list[dict[str, Any]]:
         raise TypeError(f"a job is a document, a JobForm or a path, not {type(job).__name__}")
     try:
         submitter = Submitter(os.environ, datetime.now(UTC).astimezone(), gethostname())
-        forms = [form for form, _ in read_with_lines(job.read_bytes(), str(job), str(Path.cwd()), submitter)]
+        forms = read_with_lines(job.read_bytes(), str(job), str(Path.cwd()), submitter)
     except OSError as error:
         raise Refused(f"{job} cannot be read: {error.strerror}", status=400, kind="invalid") from None
     except BadForm as bad:
@@ -69,10 +69,17 @@ def _documents_of(job: Job) -> list[dict[str, Any]]:
             for one in bad.problems
         ]
         raise Refused(str(bad).split("\n", 1)[0], status=400, kind="invalid", problems=problems) from None
-    for form in forms:
+    docs = []
+    for form, lines in forms:
         for warning in form.warnings:
             warnings.warn(str(warning), stacklevel=2)
-    return [to_doc(form) for form in forms]
+        docs.append(to_doc(form))
+        if not lines:  # a script
+            from spillover.forms.jobs.ignored import ignored_in  # noqa: PLC0415 - loaded with scripts
+
+            for note in ignored_in(docs[-1]["spec"], str(job)):
+                warnings.warn(note, NoEffect, stacklevel=2)
+    return docs
 
 
 def _here(doc: dict[str, Any]) -> dict[str, Any]:

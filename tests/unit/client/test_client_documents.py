@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from spillover.client.documents import documents
-from spillover.client.errors import Refused
+from spillover.client.errors import NoEffect, Refused
 from spillover.client.gathering import Gathering
 from spillover.client.handles import Call
 from spillover.forms.jobs.reading import read_job
@@ -120,3 +120,15 @@ def test_a_script_of_slurm_is_read_with_its_shell_and_warns(
         "SLURM_SUBMIT_HOST": gethostname(),
     }
     assert doc["spec"]["not_before"]
+
+
+def test_lines_of_a_script_that_do_not_count_are_told(here: Path) -> None:
+    script = here / "late.sh"
+    script.write_text("#!/bin/sh\n#PBS -l walltime=1\n#BSUB -W 1\necho hi\n#SPILL --cpu 4\n")
+    with pytest.warns(NoEffect) as told:
+        documents(script, {})
+    assert [str(each.message) for each in told] == [
+        f"{script}:5: this #SPILL line comes after the first command and is ignored; move it to the top",
+        f"{script}:2: #PBS lines are ignored; write `#SPILL --cpu 4 --walltime 2h` and the like",
+        f"{script}:3: #BSUB lines are ignored; write `#SPILL --cpu 4 --walltime 2h` and the like",
+    ]
