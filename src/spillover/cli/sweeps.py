@@ -189,11 +189,17 @@ def draw_points(
 ) -> None:
     """Draw the points as curves with these names, compared with the first point."""
     right = [not one.failures for one in results]  # a failed policy did not produce its own numbers
+    several = len({point.known for point in points[1:]}) > 1
     dots = [
-        Dot(one.statistics.rented_cost, one.statistics.mean_completion_s / 3600, point.value, worse)
+        Dot(
+            one.statistics.rented_cost,
+            one.statistics.mean_completion_s / 3600,
+            point.value,
+            worse,
+            point.known.word if several and point.curve else "",
+        )
         for point, one, worse in zip(points, results, beaten, strict=True)
     ]
-    several = len({point.known for point in points[1:]}) > 1
     found: dict[tuple[int, Known], list[Dot]] = {}
     for point, dot, is_right in zip(points, dots, right, strict=True):
         if is_right and point.curve:

@@ -37,6 +37,7 @@ _INTERACTIVE: Final = frozenset(
 )
 """Programs that without arguments wait for somebody who types."""
 
+
 @contextmanager
 def telling(out: "Output") -> Iterator[None]:
     """Print a note for each thing that a submission asks for and that has no effect."""

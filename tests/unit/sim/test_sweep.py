@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from spillover.forms.policystring import read_policies
 from spillover.forms.problems import BadForm
-from spillover.sim.estimates import Told
+from spillover.sim.estimates import Known, Told
 from spillover.sim.fleet import read_owned, read_rented
 from spillover.sim.reports.plot import Curve, Dot, check_plot, draw
 from spillover.sim.reports.statistics import Statistics
@@ -81,6 +81,19 @@ def test_only_what_is_missing_is_simulated_and_equal_points_once() -> None:
 def test_a_point_is_dominated_if_another_one_is_no_worse_and_better_in_one() -> None:
     results = [numbers(*one) for one in [(5, 1), (3, 2), (3, 3), (4, 2), (1, 9), (2, 9), (3, 2)]]
     assert dominated(results) == [False, False, True, True, False, True, False]
+
+
+def test_only_points_that_knew_the_same_are_compared_and_each_with_the_first() -> None:
+    def knowing(told: Told, cost: float, hours: float) -> StudyResult:
+        return replace(numbers(cost, hours), known=Known(told))
+
+    results = [
+        numbers(5, 1),
+        knowing(Told.RUNTIME, 1, 1),
+        knowing(Told.WALLTIME, 3, 2),
+        knowing(Told.WALLTIME, 4, 3),
+    ]
+    assert dominated(results) == [True, False, False, True]
 
 
 def test_several_processes_give_what_one_gives() -> None:

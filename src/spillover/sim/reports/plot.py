@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
@@ -20,6 +21,8 @@ _GREY: Final = "#b8b8b8"
 _BEATEN: Final = "#8a8a8a"
 """A grey that is still readable."""
 _INK: Final = "#404040"
+_MOST_LETTERS: Final = 112
+"""Letters of the title that fit on a line."""
 MOST_NAMES: Final = 3
 """Largest number of curves with names beside them; more get a legend below."""
 
@@ -34,6 +37,8 @@ class Dot(Struct, frozen=True):
     """Its value on the curve, such as `1h`."""
     beaten: bool
     """Whether another point is better in both dimensions."""
+    known: str = ""
+    """What its policy knew of runtimes, if points differ in that; only points that knew the same are compared."""
 
 
 class Curve(Struct, frozen=True):
@@ -117,9 +122,18 @@ def draw(
 
 def _frontier(axes: "Axes", dots: Sequence[Dot]) -> None:
     """Draw the best achievable trade-offs as a wide pale line behind all points."""
-    best = sorted({(dot.cost, dot.hours) for dot in dots if not dot.beaten})
-    if len(best) > 1:
-        axes.plot(*zip(*best, strict=True), color="#e9e2b8", linewidth=7, zorder=1, solid_capstyle="round")
+    for known in dict.fromkeys(dot.known for dot in dots[1:] or dots):
+        best = sorted(
+            {
+                (dot.cost, dot.hours)
+                for dot in (dots[0], *dots)
+                if not dot.beaten and dot.known in {known, dots[0].known}
+            }
+        )
+        if len(best) > 1:
+            axes.plot(
+                *zip(*best, strict=True), color="#e9e2b8", linewidth=7, zorder=1, solid_capstyle="round"
+            )
 
 
 def _curve(axes: "Axes", curve: Curve, colour: str) -> None:
@@ -175,7 +189,8 @@ def _frame(axes: "Axes", zero: Dot, title: str, currency: str, than: str) -> "Te
     """Draw axes with units, and opposite axes in percent relative to `zero`; return the remark in the corner."""
     axes.set_xlabel("cost of rented capacity" + (f", {currency}" if currency else ""))
     axes.set_ylabel("mean completion time, hours from submission to end")
-    axes.set_title(title, loc="left", fontsize=9, pad=10)
+    lines = [line for part in title.split("\n") for line in wrap(part, _MOST_LETTERS)]
+    axes.set_title("\n".join(lines), loc="left", fontsize=9, pad=10)
     axes.xaxis.set_major_formatter("{x:,.6g}")
     axes.margins(0.1, 0.14)
     remark = axes.text(

@@ -140,8 +140,23 @@ def missing(found: Iterable[Point], kept: Mapping[str, StudyResult]) -> Iterator
 def dominated(results: Sequence[StudyResult]) -> list[bool]:
     """Tell for each result whether another costs no more, completes no later, and is better in one of both.
 
-    Excludes results whose policies failed, because their numbers are not valid.
+    Only results whose policies knew the same of runtimes are compared, and each with the first one, which waits for
+    nothing. Excludes results whose policies failed, because their numbers are not valid.
     """
+    if not results:
+        return []
+    alike: dict[Known, list[int]] = {}
+    for at, one in enumerate(results[1:], 1):
+        alike.setdefault(one.known, [0]).append(at)
+    worse = [False] * len(results)
+    for places in alike.values():
+        for at, beaten in zip(places, _beaten([results[at] for at in places]), strict=True):
+            worse[at] = worse[at] or beaten
+    return worse
+
+
+def _beaten(results: Sequence[StudyResult]) -> list[bool]:
+    """Tell the same of results that may all be compared."""
     costs = [
         None if one.failures else (one.statistics.rented_cost, one.statistics.mean_completion_s)
         for one in results
