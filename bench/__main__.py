@@ -32,6 +32,7 @@ TOPICS: Final = (
     "million",
     "startup",
     "simulator",
+    "instructions",
     "backfill",
     "starts",
     "kubernetes",
