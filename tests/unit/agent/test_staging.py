@@ -69,11 +69,28 @@ class Shelf:
         self.blobs[digest] = b"".join([piece async for piece in pieces])
 
 
+class Safe:
+    """A server with secrets."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+
+    async def ready(self) -> None:
+        pass
+
+    async def secrets(self, lease: Lease) -> dict[str, bytes]:
+        del lease
+        if not self.values:
+            raise TransferRefused("project vision has no secret db")
+        return self.values
+
+
 class House:
     """An agent that notes what it is told."""
 
     def __init__(self, folder: Path) -> None:
         self.shelf = Shelf()
+        self.safe = Safe()
         self.folder = folder
         self.started: list[Path] = []
         self.signals: list[bool] = []
@@ -98,6 +115,7 @@ class House:
             actors,
             StateFolders(folder / "state", files),
             Environments(folder, "", {}, 0),
+            TaskSecrets(folder, self.safe, folder),
         )
         self.staging.open()
 

@@ -52,7 +52,14 @@ class Agent:
             moving=lambda _, __: None,
         )
         self.states = StateFolders(folder / "state", files)
-        self.staging = Staging(folder / "work", files, actors, self.states, Environments(folder, "", {}, 0))
+        self.staging = Staging(
+            folder / "work",
+            files,
+            actors,
+            self.states,
+            Environments(folder, "", {}, 0),
+            TaskSecrets(folder, ServerTransfers(), folder),
+        )
         self.staging.open()
 
     def _seen(self, seen: Sequence[Sight]) -> None:

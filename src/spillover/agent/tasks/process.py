@@ -87,10 +87,13 @@ class Processes:
         threads: int = 1,
         shares: Callable[[str], None] = lambda _: None,
         node: str = "localhost",
+        aside: Callable[[], Path] | None = None,
     ) -> None:
         self._folder = folder
         self._node = node
         """The name of this agent."""
+        self._aside = aside or (lambda: folder)
+        """Returns a folder that is not on a disk, for messages about tasks with secrets."""
         self._user = _this_user()
         self._seen = seen
         self._wanted = isolation
@@ -120,6 +123,8 @@ class Processes:
         """Pid, birth and time of tasks whose start was reported."""
         self._naming: dict[int, list[asyncio.Future[None]]] = {}
         self._next = 0
+        self._confidential: dict[int, Path | None] = {}
+        """Tasks with secrets in their environments, with the file that has those; None if there is none."""
         self._cpus = sum([1 << cpu for cpu in os.sched_getaffinity(0)])
         """All CPUs, as bits."""
         self._pinned: dict[int, int] = {}
@@ -241,6 +246,8 @@ class Processes:
         stem = f"{self._output}/{job[:2]}/{job}.{attempt}.{lease.task}"
         need = task.need
         given: tuple[Any, ...] = (key, argv, env, task.workdir, stem, mark, need.memory, need.cpu, task.cpus)
+        if task.secrets:
+            self._confidential[key] = None
         if task.stdout or task.stderr or task.given:
             paths = self.streams(lease, task) if task.stdout or task.stderr else ()
             given = (*given, paths, task.append, task.given)
@@ -342,7 +349,10 @@ class Processes:
     def _put_aside(self, key: int, data: bytes) -> bytes:
         """Write a message that is too large into a file; return what to send instead."""
         path = self._folder / f"large-{key}"
-        path.write_bytes(data)
+        if key in self._confidential:
+            path = self._confidential[key] = self._aside() / path.name
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(data)
         return frames.pack(str(path))
 
     # --- messages from nurseries
@@ -384,6 +394,8 @@ class Processes:
         if self._pinned.pop(key, None) is not None:
             self._share()
         del self._keys[lease]
+        if (aside := self._confidential.pop(key, None)) is not None:
+            aside.unlink(missing_ok=True)  # a nursery that died has not read it
         self._started.pop(key, None)
         self._answer_names(key)  # an end is reported after the output has its name; an answer may never come
         thread.tasks -= 1
