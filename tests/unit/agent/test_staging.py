@@ -22,6 +22,7 @@ from spillover.agent.leases.values import Exit, Task
 from spillover.agent.runners.port import Sight
 from spillover.agent.tasks.environments import Environments
 from spillover.agent.tasks.process import ProcessEnded, Returned
+from spillover.agent.tasks.secrets import TaskSecrets
 from spillover.core.events import Lease
 from spillover.model.files import File
 from spillover.model.ids import JobId

@@ -116,7 +116,7 @@ class Submitting:
         """None if jobs cannot have files."""
         self._refuse_too_large = refuse_too_large
         """Whether jobs that no cluster can ever hold are refused; otherwise they wait."""
-        self._secrets = secrets
+        self.secrets = secrets
         """None if jobs cannot have secrets."""
         self._feasibility = Feasibility()
 
@@ -179,13 +179,13 @@ class Submitting:
         """Raise CommandError for jobs that cannot have their secrets, unless they were submitted earlier."""
         if not any(form.spec.secrets for form in forms):
             return
-        if self._secrets is None:
+        if self.secrets is None:
             raise CommandError(ErrorKind.CONFLICT, "this server does not store secrets")
         earlier = await self._earlier(forms)
         known = [
             at for at, form in enumerate(forms) if earlier.is_live(form) or earlier.row_of(form) is not None
         ]
-        await self._secrets.check(forms, user, known)
+        await self.secrets.check(forms, user, known)
 
     def _unfit(
         self, forms: Sequence[JobForm], user: str, earlier: "_Earlier | None" = None
