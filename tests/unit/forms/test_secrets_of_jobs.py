@@ -63,30 +63,28 @@ def test_each_mistake_has_one_line() -> None:
     (line,) = refused("../key")
     assert line.startswith("spec.secrets[0]: '../key' is not a valid name")
     assert refused({"name": "db", "as": "a b"}) == [
-        "spec.secrets[0]: 'a b' is not the name of a variable; write letters, digits and _ in `as`, as in DB_PASSWORD"
+        "spec.secrets[0]: 'a b' is not the name of a variable; write letters, digits and _, as in DB_PASSWORD"
     ]
     assert refused("db=") == [
-        "spec.secrets[0]: '' is not the name of a variable; write letters, digits and _ in `as`, as in DB_PASSWORD"
+        "spec.secrets[0]: '' is not the name of a variable; write letters, digits and _, as in DB_PASSWORD"
     ]
-    assert refused("a=X", "db", "b=X") == [
-        "spec.secrets[2]: X is already secret a; write another name in `as`"
-    ]
+    assert refused("a=X", "db", "b=X") == ["spec.secrets[2]: X is already secret a; name another variable"]
     assert refused("db", env={"DB": "1"}) == [
-        "spec.secrets[0]: DB is also in `env`; remove it there, or write another name in `as`"
+        "spec.secrets[0]: DB is also in `env`; remove it there, or name another variable"
     ]
     group = {"name": "a", "run": "true", "env": {"DB": "1"}}
     assert refused("db", groups=[group]) == [
-        "spec.secrets[0]: DB is also in `env`; remove it there, or write another name in `as`"
+        "spec.secrets[0]: DB is also in `env`; remove it there, or name another variable"
     ]
     assert refused("a=SPILL_JOB_ID") == [
-        "spec.secrets[0]: SPILL_JOB_ID: names that begin with SPILL_ are ours (SPILL_SECRETS is the folder of secret files); write another in `as`"
+        "spec.secrets[0]: SPILL_JOB_ID: names that begin with SPILL_ are ours (SPILL_SECRETS is the folder of secret files); name another variable"
     ]
     assert "spec.secrets[0].value" in refused({"name": "db", "value": "hunter2"})[0]
 
 
 def test_a_secret_does_not_configure_the_engine_of_a_container() -> None:
     assert refused("proxy=HTTP_PROXY", container={"image": "alpine"}) == [
-        "spec.secrets[0]: HTTP_PROXY would configure the container engine; write another name in `as`"
+        "spec.secrets[0]: HTTP_PROXY would configure the container engine; name another variable"
     ]
     assert read("proxy=HTTP_PROXY") == (SecretUse("proxy", "HTTP_PROXY"),)
 

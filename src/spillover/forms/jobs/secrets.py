@@ -33,9 +33,9 @@ def read_secrets(doc: SpecDoc, found: Findings) -> tuple[SecretUse, ...]:
         if (wrong := _wrong(variable, in_containers=in_containers)) is not None:
             found.add(path, wrong)
         elif variable in taken:
-            found.add(path, f"{variable} is already {taken[variable]}; write another name in `as`")
+            found.add(path, f"{variable} is already {taken[variable]}; name another variable")
         elif any(variable in env for env in _environments(doc)):
-            found.add(path, f"{variable} is also in `env`; remove it there, or write another name in `as`")
+            found.add(path, f"{variable} is also in `env`; remove it there, or name another variable")
         else:
             taken[variable] = f"secret {one.name}"
             uses.append(SecretUse(one.name, variable, one.file))
@@ -58,11 +58,13 @@ def default_variable(name: str, *, file: bool) -> str:
 def _wrong(variable: str, *, in_containers: bool) -> str | None:
     """Return why a variable cannot be that of a secret; None if it can."""
     if _VARIABLE.fullmatch(variable) is None or len(variable) > _LONGEST:
-        return f"{shown(variable)} is not the name of a variable; write letters, digits and _ in `as`, as in DB_PASSWORD"
+        return (
+            f"{shown(variable)} is not the name of a variable; write letters, digits and _, as in DB_PASSWORD"
+        )
     if variable.startswith(_OWN):
-        return f"{variable}: names that begin with {_OWN} are ours ({SECRETS_FOLDER} is the folder of secret files); write another in `as`"
+        return f"{variable}: names that begin with {_OWN} are ours ({SECRETS_FOLDER} is the folder of secret files); name another variable"
     if in_containers and steers(variable):
-        return f"{variable} would configure the container engine; write another name in `as`"
+        return f"{variable} would configure the container engine; name another variable"
     return None
 
 
