@@ -12,8 +12,6 @@ MOST_USERS: Final = 1000
 """Most users who are named for a secret."""
 SECRETS_FOLDER: Final = "SPILL_SECRETS"
 """The variable with the folder of the secret files of a task."""
-MOST_USED: Final = 100
-"""Most secrets of a job."""
 
 
 class SecretRecord(Struct, frozen=True, array_like=True):

@@ -17,6 +17,7 @@ from spillover.model.reasons import NoSecret
 from spillover.policies.loading import load
 from spillover.ports.commands import CommandError, ErrorKind
 from spillover.ports.journal import Unwritable
+from spillover.ports.secrets import SealedSecret
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, World
 from spillover.wire.api import Rerun, SecretRef, SecretRequest
@@ -189,6 +190,24 @@ async def test_a_key_that_is_lost_ends_a_job_with_the_reason(server: Served) -> 
         "secret db of project vision cannot be read: it needs key"
     )
     assert server.jobs[JobId(name)].state is JobState.FAILED
+
+
+async def test_a_value_that_is_set_while_it_is_read_is_read_again(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await server.agent()
+    _, lease = await placed(server, "db")
+    get, asked = server.control.store.secrets.get, list[int]()
+
+    async def overtaken(project: str, name: str, version: int) -> SealedSecret | None:
+        asked.append(version)
+        if len(asked) == 1:
+            await server.commands.set_secret(request("db", "new"), "root")
+        return await get(project, name, version)
+
+    monkeypatch.setattr(server.control.store.secrets, "get", overtaken)
+    assert await server.delivery.values(NODE, lease) == {"db": b"new"}
+    assert asked == [1, 2]
 
 
 async def test_a_store_that_cannot_be_read_ends_no_job(

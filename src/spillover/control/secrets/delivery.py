@@ -93,15 +93,15 @@ class SecretDelivery:
 
     async def _value(self, job: Job, name: str) -> bytes:
         """Return the value of a secret for a job."""
-        project, secrets = job.kind.project, self._loop.state.secrets
-        if (told := _withheld(self._loop.state, project, name, job.user)) is not None:
+        state, project, key = self._loop.state, job.kind.project, secret_key(job.kind.project, name)
+        if (told := _withheld(state, project, name, job.user)) is not None:
             raise Withheld(told)
-        record = secrets[secret_key(project, name)]
+        record = state.secrets[key]
         try:
             return await self._vault.open(record)
         except KeyProblem as error:
-            if secrets.get(secret_key(project, name)) != record:
-                raise self._loop.unavailable() from None  # it was set meanwhile; the agent asks again
+            if self._loop.state.secrets.get(key) != record:  # it was set or removed meanwhile
+                return await self._value(job, name)
             log.warning("cannot give a secret to a job", secret=name, project=project, error=str(error))
             raise Withheld(f"secret {name} of project {project} cannot be read: {error}") from None
 
