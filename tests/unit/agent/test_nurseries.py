@@ -42,7 +42,7 @@ class House:
         """Where messages with secrets go that are too large."""
         self.memory.mkdir()
         self.processes = Processes(
-            folder, "lab", self._seen, isolation="none", threads=2, aside=lambda: self.memory
+            folder, "lab", self._seen, isolation="none", threads=2, memory=lambda: self.memory
         )
 
     def _seen(self, seen: list[Sight]) -> None:
@@ -89,7 +89,7 @@ async def test_variables_with_secrets_that_are_too_large_for_a_message_do_not_ge
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house, written = House(tmp_path), list[Path]()
-    put_aside = house.processes._put_aside
+    put_aside = house.processes._large.put
 
     def seen(key: int, data: bytes) -> bytes:
         said = put_aside(key, data)
@@ -97,7 +97,7 @@ async def test_variables_with_secrets_that_are_too_large_for_a_message_do_not_ge
         return said
 
     large = replace(TRUE, env={"V": "x" * frames.LARGEST})
-    monkeypatch.setattr(house.processes, "_put_aside", seen)
+    monkeypatch.setattr(house.processes._large, "put", seen)
     await house.processes.open()
     house.processes.start(a_lease("a"), replace(large, secrets=(SecretUse("v", "V"),)))
     house.processes.start(a_lease("b"), large)

@@ -19,6 +19,7 @@ from spillover.agent.nursery.clock import boottime
 from spillover.agent.nursery.thread_files import remove
 from spillover.agent.sessions.places import Entry, hosted, terminal_of
 from spillover.agent.tasks.isolation import Isolation, choose, remove_groups
+from spillover.agent.tasks.large_messages import LargeMessages
 from spillover.agent.tasks.nurseries import Listener, NurseryProcess, Thread, pick
 from spillover.agent.tasks.remains import NURSERY_LOCK, end_tasks
 from spillover.core.events import Lease, Usage
@@ -87,13 +88,12 @@ class Processes:
         threads: int = 1,
         shares: Callable[[str], None] = lambda _: None,
         node: str = "localhost",
-        aside: Callable[[], Path] | None = None,
+        memory: Callable[[], Path] | None = None,
     ) -> None:
         self._folder = folder
         self._node = node
         """The name of this agent."""
-        self._aside = aside or (lambda: folder)
-        """Returns a folder that is not on a disk, for messages about tasks with secrets."""
+        self._large = LargeMessages(folder, memory)
         self._user = _this_user()
         self._seen = seen
         self._wanted = isolation
@@ -123,8 +123,6 @@ class Processes:
         """Pid, birth and time of tasks whose start was reported."""
         self._naming: dict[int, list[asyncio.Future[None]]] = {}
         self._next = 0
-        self._confidential: dict[int, Path | None] = {}
-        """Tasks with secrets in their environments, with the file that has those; None if there is none."""
         self._cpus = sum([1 << cpu for cpu in os.sched_getaffinity(0)])
         """All CPUs, as bits."""
         self._pinned: dict[int, int] = {}
@@ -158,7 +156,7 @@ class Processes:
             "env": base | self._own,
         }
         lock = os.open(self._folder / NURSERY_LOCK, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
-        listener = Listener(self._said, self._heard, self._lost, self._put_aside)
+        listener = Listener(self._said, self._heard, self._lost, self._large.put)
         try:
             nursery = await NurseryProcess.start(setup, lock, listener)
         finally:
@@ -185,8 +183,7 @@ class Processes:
         """Remove what an earlier run left in temporary folders."""
         for folder in (f"{self._output}/spool", f"{self._folder}/scratch"):
             remove(folder)
-        for aside in self._folder.glob("large-*"):
-            aside.unlink(missing_ok=True)
+        self._large.clear()
         (self._folder / NURSERY_LOCK).write_bytes(b"")
 
     async def close(self) -> None:
@@ -247,7 +244,7 @@ class Processes:
         need = task.need
         given: tuple[Any, ...] = (key, argv, env, task.workdir, stem, mark, need.memory, need.cpu, task.cpus)
         if task.secrets:
-            self._confidential[key] = None
+            self._large.keep_off_disk(key)
         if task.stdout or task.stderr or task.given:
             paths = self.streams(lease, task) if task.stdout or task.stderr else ()
             given = (*given, paths, task.append, task.given)
@@ -346,15 +343,6 @@ class Processes:
         self._tasks[key][1].nursery.say((frames.NAME, key))
         await named
 
-    def _put_aside(self, key: int, data: bytes) -> bytes:
-        """Write a message that is too large into a file; return what to send instead."""
-        path = self._folder / f"large-{key}"
-        if key in self._confidential:
-            path = self._confidential[key] = self._aside() / path.name
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(data)
-        return frames.pack(str(path))
-
     # --- messages from nurseries
 
     def _heard(self, messages: list[bytes]) -> None:
@@ -394,8 +382,7 @@ class Processes:
         if self._pinned.pop(key, None) is not None:
             self._share()
         del self._keys[lease]
-        if (aside := self._confidential.pop(key, None)) is not None:
-            aside.unlink(missing_ok=True)  # a nursery that died has not read it
+        self._large.over(key)
         self._started.pop(key, None)
         self._answer_names(key)  # an end is reported after the output has its name; an answer may never come
         thread.tasks -= 1

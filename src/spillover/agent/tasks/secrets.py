@@ -100,8 +100,8 @@ class TaskSecrets:
         if (folder := self._folders.pop(lease, None)) is not None:
             remove_folder(folder)
 
-    def aside(self) -> Path:
-        """Return a folder for what has values and is too large for a message. Raises OSError."""
+    def folder(self) -> Path:
+        """Return the folder for all that has values. Raises OSError."""
         if self._root is None:
             self._root = self._make_root()
         return self._root
@@ -120,7 +120,7 @@ class TaskSecrets:
     async def _write(self, lease: Lease, files: Mapping[str, bytes]) -> Path:
         """Write files for a task into a folder of its own."""
         try:
-            folder = self.aside() / f"{lease.job}.{lease.attempt}.{lease.task}.{lease.seq}"
+            folder = self.folder() / f"{lease.job}.{lease.attempt}.{lease.task}.{lease.seq}"
             self._folders[lease] = folder
             # A thread cannot be cancelled. Left alone, it would write files after the folder was deleted.
             working = asyncio.create_task(asyncio.to_thread(_put, folder, files))

@@ -191,7 +191,7 @@ class TaskRunners:
             threads=max(1, min(READY_THREADS, options.capacity.cpu // 1000)),
             shares=self._share,
             node=options.name,
-            aside=self._secrets.aside,
+            memory=self._secrets.folder,
         )
 
     def _new_runners(self) -> Runners:
