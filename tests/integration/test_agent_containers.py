@@ -108,6 +108,25 @@ async def test_what_a_container_s_variables_hold_is_on_no_command_line(
     assert await output_of(server, "a") == b"hunter2 /bin:/mine\n"
 
 
+async def test_a_container_gets_secrets_as_variables_and_files_and_none_on_a_command_line(
+    server: ScriptedServer, agent: AgentProcess
+) -> None:
+    server.secrets = {"db": b"hunter2", "license": b"of-mine"}
+    grant = a_container("a", "sh", "-c", "echo $DB $(cat $L); sleep 2", workdir="/tmp")
+    grant.task.secrets.add(name="db", variable="DB")
+    grant.task.secrets.add(name="license", variable="L", file=True)
+    server.grant(grant)
+    await server.until(lambda: bool(server.started))
+    lines = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    assert any("spill-a-1" in line for line in lines)
+    assert not any("hunter2" in line or "of-mine" in line for line in lines)
+    await server.until(lambda: bool(server.results))
+    assert await output_of(server, "a") == b"hunter2 of-mine\n"
+    for path in server.data.rglob("*"):
+        if path.is_file() and path.suffix != ".out":
+            assert b"hunter2" not in path.read_bytes()
+
+
 async def test_without_a_command_the_image_says_what_runs(
     server: ScriptedServer, agent: AgentProcess
 ) -> None:

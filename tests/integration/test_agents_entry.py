@@ -30,6 +30,7 @@ METHODS: dict[str, tuple[str, Any, Any]] = {
     "Heartbeat": ("unary_unary", pb.HeartbeatRequest, pb.HeartbeatReply),
     "Report": ("unary_unary", pb.ReportRequest, pb.ReportReply),
     "GetTasks": ("unary_unary", pb.TasksRequest, pb.TasksReply),
+    "GetSecrets": ("unary_unary", pb.SecretsRequest, pb.SecretsReply),
     "Listen": ("unary_stream", pb.ListenRequest, pb.FromServer),
     "Session": ("stream_stream", pb.HeartbeatRequest, pb.FromServer),
     "Join": ("stream_stream", pb.HeartbeatRequest, pb.FromServer),

@@ -26,7 +26,7 @@ from tests.support.inside import HandClock, leading
 LARGE = 24 << 20
 UNARY = {
     JOBS: ("SubmitJob", "GetJobStatus", "CancelJob"),
-    AGENTS: ("Register", "Heartbeat", "Report", "GetTasks"),
+    AGENTS: ("Register", "Heartbeat", "Report", "GetTasks", "GetSecrets"),
 }
 CALLS = [(service, method) for service, names in UNARY.items() for method in names]
 Call = Callable[..., Any]
@@ -117,7 +117,7 @@ async def test_the_message_of_a_stranger_is_never_received(
     assert received == []
 
 
-@pytest.mark.parametrize("method", ["Heartbeat", "Report", "GetTasks"])
+@pytest.mark.parametrize("method", ["Heartbeat", "Report", "GetTasks", "GetSecrets"])
 async def test_the_message_of_an_agent_without_a_session_is_never_received(
     call: Call, received: list[int], method: str
 ) -> None:

@@ -62,6 +62,8 @@ class ScriptedServer:
         self.output: dict[int, bytearray] = {}
         self.output_ended: dict[int, str] = {}
         """Ended requests for output, with their errors."""
+        self.secrets: dict[str, bytes] = {}
+        """The secrets of all tasks."""
         self.uploads = 0
         """Number of uploads that agents began."""
         self.taking = asyncio.Event()
@@ -88,6 +90,7 @@ class ScriptedServer:
             "Register": (self._register, pb.RegisterRequest),
             "Heartbeat": (self._heartbeat, pb.HeartbeatRequest),
             "Report": (self._report, pb.ReportRequest),
+            "GetSecrets": (self._get_secrets, pb.SecretsRequest),
         }
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             name: grpc.unary_unary_rpc_method_handler(call, request.FromString, _serialize)
@@ -226,6 +229,12 @@ class ScriptedServer:
         if self.next_heartbeat:
             return self.next_heartbeat.pop(0)
         return pb.HeartbeatReply(epoch=self.epoch, fenced=request.incarnation != self.incarnation)
+
+    async def _get_secrets(self, request: pb.SecretsRequest, _: Any) -> pb.SecretsReply:
+        del request
+        return pb.SecretsReply(
+            secrets=[pb.SecretValue(name=name, value=value) for name, value in self.secrets.items()]
+        )
 
     async def _report(self, request: pb.ReportRequest, context: Any) -> pb.ReportReply:
         await self._check(context)

@@ -20,6 +20,7 @@ from spillover.control.requests.commands import LiveCommands, Parts
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.rights import AccessRules
 from spillover.control.requests.tokens import Tokens
+from spillover.control.secrets.delivery import SecretDelivery
 from spillover.control.secrets.vault import Vault
 from spillover.core.events import AnyEvent, JobStopping, SeenNode, Usage
 from spillover.core.proposals import Outcome, Result, SeeNodes, Started, StartEpoch
@@ -147,6 +148,8 @@ class Served:
         self.keys = HandKeys()
         """The keys of its secrets."""
         self.vault = Vault(control.loop, control.store.secrets, self.keys)
+        self.delivery = SecretDelivery(control.loop, control.specs, self.vault)
+        control.submitting.secrets = self.delivery
         files = JobFiles(self.blobs)
         store = control.store
         self.commands = LiveCommands(

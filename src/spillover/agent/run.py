@@ -46,7 +46,7 @@ class Agent:
         self.runtime = AgentRuntime(state, self._spool, options.folder / "output")
         transfers = ServerTransfers()
         files = Files(options.folder / "files", transfers, options.cache)
-        self.task_runners = TaskRunners(options, files, self.runtime)
+        self.task_runners = TaskRunners(options, files, self.runtime, transfers)
         self._introduction = introduce(options, secrets.token_hex(8), os.getpid())
         self._peers = Peers(self.runtime.fetched, self.runtime.unfetched, transfers, files, options.peers)
         self._link = Link(

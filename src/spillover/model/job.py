@@ -181,7 +181,7 @@ class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     rest: Resources | None = None
     """Resources of the last task of a gang, if it asks for less than the others; None if all are equal."""
     runs: tuple[str, ...] = ()
-    """Work that a cluster must support, sorted: `command`, `files`, `pods`, `python`, `task_rules` (`container` is in
+    """Work that a cluster must support, sorted: `command`, `files`, `pods`, `python`, `secrets`, `task_rules` (`container` is in
     `needs`).
     """
     where: Where | None = None
@@ -363,6 +363,16 @@ class Environment(Struct, frozen=True):
     """The content of that file; None until the client has read it."""
 
 
+class SecretUse(Struct, frozen=True, array_like=True):
+    """A secret of its project that a job gets. The value is in no spec."""
+
+    name: str
+    variable: str
+    """The variable that has the value, or the path of the file with it."""
+    file: bool = False
+    """Whether the value is in a file."""
+
+
 class FromMembers(StrEnum):
     """Which members of an array a job takes output files from."""
 
@@ -440,6 +450,8 @@ class JobSpec(Struct, frozen=True):
     """Whether it runs in a terminal, to which people attach."""
     taken: tuple[FromJob, ...] = ()
     """Output files of other jobs. They become `inputs` of each task when it is sent."""
+    secrets: tuple[SecretUse, ...] = ()
+    """Secrets that each of its tasks gets when it starts; only their names are here."""
 
     @property
     def needs_blobs(self) -> bool:

@@ -10,6 +10,8 @@ MOST_SECRETS: Final = 10_000
 """Most secrets of a server."""
 MOST_USERS: Final = 1000
 """Most users who are named for a secret."""
+SECRETS_FOLDER: Final = "SPILL_SECRETS"
+"""The variable with the folder of the secret files of a task."""
 
 
 class SecretRecord(Struct, frozen=True, array_like=True):

@@ -50,6 +50,7 @@ from spillover.control.requests.lookup import Lookup
 from spillover.control.requests.rights import AccessRules
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
+from spillover.control.secrets.delivery import SecretDelivery
 from spillover.control.secrets.vault import Vault
 from spillover.core.proposals import QueueBounds, Refusal, StartEpoch
 from spillover.model.ids import ClusterName
@@ -115,6 +116,7 @@ class Server:
         self._blobs = self._open_blobs()
         self._specs = Specs(store.journal)
         self._vault = Vault(self.loop, store.secrets, key_file_of(config.secrets_key, data))
+        self._delivery = SecretDelivery(self.loop, self._specs, self._vault)
         tickets = Tickets()
         self._agent_requests = AgentRequests(
             self.loop,
@@ -174,6 +176,7 @@ class Server:
             files=files,
             gauge=self._gauge,
             refuse_too_large=config.limits.too_large == "refuse",
+            secrets=self._delivery,
         )
         return LiveCommands(
             Parts(
@@ -236,6 +239,7 @@ class Server:
                 self._blobs,
                 self._lease_sender.starts,
                 self._authority,
+                self._delivery.values,
             )
             people = [
                 each(self.commands.of, self._tokens, self._gauge) for each in (JobsService, ClustersService)

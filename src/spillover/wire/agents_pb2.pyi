@@ -201,7 +201,7 @@ class ListenRequest(_message.Message):
     def __init__(self, incarnation: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("shell", "argv", "python", "container", "env", "workdir", "resources", "walltime", "grace", "lost_after", "name", "inputs", "outputs", "outputs_limit", "tasks", "restarts", "stdout", "stderr", "append", "queue", "project", "array", "signal", "signal_before", "stdin", "keep_state", "state_limit", "saved", "terminal", "environment")
+    __slots__ = ("shell", "argv", "python", "container", "env", "workdir", "resources", "walltime", "grace", "lost_after", "name", "inputs", "outputs", "outputs_limit", "tasks", "restarts", "stdout", "stderr", "append", "queue", "project", "array", "signal", "signal_before", "stdin", "keep_state", "state_limit", "saved", "terminal", "environment", "secrets")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -239,6 +239,7 @@ class Task(_message.Message):
     SAVED_FIELD_NUMBER: _ClassVar[int]
     TERMINAL_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
     shell: str
     argv: Argv
     python: PythonCall
@@ -269,7 +270,18 @@ class Task(_message.Message):
     saved: str
     terminal: bool
     environment: Environment
-    def __init__(self, shell: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., python: _Optional[_Union[PythonCall, _Mapping]] = ..., container: _Optional[_Union[Container, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[int] = ..., grace: _Optional[int] = ..., lost_after: _Optional[int] = ..., name: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., outputs_limit: _Optional[int] = ..., tasks: _Optional[int] = ..., restarts: _Optional[bool] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., append: _Optional[bool] = ..., queue: _Optional[str] = ..., project: _Optional[str] = ..., array: _Optional[_Union[ArrayBounds, _Mapping]] = ..., signal: _Optional[str] = ..., signal_before: _Optional[int] = ..., stdin: _Optional[_Union[File, _Mapping]] = ..., keep_state: _Optional[bool] = ..., state_limit: _Optional[int] = ..., saved: _Optional[str] = ..., terminal: _Optional[bool] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ...) -> None: ...
+    secrets: _containers.RepeatedCompositeFieldContainer[SecretUse]
+    def __init__(self, shell: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., python: _Optional[_Union[PythonCall, _Mapping]] = ..., container: _Optional[_Union[Container, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[int] = ..., grace: _Optional[int] = ..., lost_after: _Optional[int] = ..., name: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., outputs_limit: _Optional[int] = ..., tasks: _Optional[int] = ..., restarts: _Optional[bool] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., append: _Optional[bool] = ..., queue: _Optional[str] = ..., project: _Optional[str] = ..., array: _Optional[_Union[ArrayBounds, _Mapping]] = ..., signal: _Optional[str] = ..., signal_before: _Optional[int] = ..., stdin: _Optional[_Union[File, _Mapping]] = ..., keep_state: _Optional[bool] = ..., state_limit: _Optional[int] = ..., saved: _Optional[str] = ..., terminal: _Optional[bool] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., secrets: _Optional[_Iterable[_Union[SecretUse, _Mapping]]] = ...) -> None: ...
+
+class SecretUse(_message.Message):
+    __slots__ = ("name", "variable", "file")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VARIABLE_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    variable: str
+    file: bool
+    def __init__(self, name: _Optional[str] = ..., variable: _Optional[str] = ..., file: _Optional[bool] = ...) -> None: ...
 
 class Environment(_message.Message):
     __slots__ = ("name", "requirements")
@@ -692,6 +704,28 @@ class TasksReply(_message.Message):
     GRANTS_FIELD_NUMBER: _ClassVar[int]
     grants: _containers.RepeatedCompositeFieldContainer[Grant]
     def __init__(self, grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ...) -> None: ...
+
+class SecretsRequest(_message.Message):
+    __slots__ = ("lease",)
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ...) -> None: ...
+
+class SecretsReply(_message.Message):
+    __slots__ = ("secrets", "refused")
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    secrets: _containers.RepeatedCompositeFieldContainer[SecretValue]
+    refused: str
+    def __init__(self, secrets: _Optional[_Iterable[_Union[SecretValue, _Mapping]]] = ..., refused: _Optional[str] = ...) -> None: ...
+
+class SecretValue(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: bytes
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class StealRequest(_message.Message):
     __slots__ = ("wanted",)

@@ -224,6 +224,21 @@ class EnvironmentDoc(Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
 
 
+class SecretDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """A secret of the project that the job gets."""
+
+    name: Annotated[str, Meta(description="Name of the secret.")]
+    to: Annotated[
+        str | None,
+        Meta(
+            description="Variable with its value, or with the path of its file; default: the name in capitals, with `_FILE` for a file."
+        ),
+    ] = field(name="as", default=None)
+    file: Annotated[
+        bool, Meta(description="Whether the value is in a file, and the variable has its path.")
+    ] = False
+
+
 class GroupDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """Tasks of a job that are alike. Set exactly one of `run`, `command`, `python` and `container`."""
 
@@ -353,6 +368,13 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
             description="Whether each task has a folder, `SPILL_STATE`, that later attempts get with what is in it."
         ),
     ] = False
+    secrets: Annotated[
+        list[SecretDoc | str],
+        Meta(
+            max_length=100,
+            description="Secrets of the project that each task gets as variables or files; in short `NAME` or `NAME=VARIABLE`.",
+        ),
+    ] = field(default_factory=list)
     retry: Annotated[RetryDoc, Meta(description="How often the job is retried.")] = RetryDoc()
     on_cluster_failure: Annotated[
         Literal["wait", "requeue", "cancel"],

@@ -47,7 +47,7 @@ class NewJob(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., document: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "project", "queue", "labels", "run", "command", "env", "workdir", "tasks", "resources", "walltime", "estimate", "deadline", "not_before", "priority", "needs", "array", "after", "key", "most_tasks", "groups", "on_task_failure", "on_task_success", "hold", "singleton", "stdout", "stderr", "signal_before", "signal", "keep_state", "environment", "within", "spread", "exclusive", "pin", "gpu_link", "reservation", "inputs", "outputs")
+    __slots__ = ("name", "project", "queue", "labels", "run", "command", "env", "workdir", "tasks", "resources", "walltime", "estimate", "deadline", "not_before", "priority", "needs", "array", "after", "key", "most_tasks", "groups", "on_task_failure", "on_task_success", "hold", "singleton", "stdout", "stderr", "signal_before", "signal", "keep_state", "environment", "within", "spread", "exclusive", "pin", "gpu_link", "reservation", "inputs", "outputs", "secrets")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +101,7 @@ class Job(_message.Message):
     RESERVATION_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
     name: str
     project: str
     queue: str
@@ -140,7 +141,8 @@ class Job(_message.Message):
     reservation: str
     inputs: _containers.RepeatedCompositeFieldContainer[Input]
     outputs: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., project: _Optional[str] = ..., queue: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., run: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., tasks: _Optional[int] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., estimate: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., not_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., priority: _Optional[int] = ..., needs: _Optional[_Iterable[str]] = ..., array: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., key: _Optional[str] = ..., most_tasks: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., on_task_failure: _Optional[str] = ..., on_task_success: _Optional[str] = ..., hold: _Optional[bool] = ..., singleton: _Optional[bool] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., signal_before: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., signal: _Optional[str] = ..., keep_state: _Optional[bool] = ..., environment: _Optional[str] = ..., within: _Optional[_Union[Within, _Mapping]] = ..., spread: _Optional[_Union[Spread, _Mapping]] = ..., exclusive: _Optional[str] = ..., pin: _Optional[str] = ..., gpu_link: _Optional[str] = ..., reservation: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[Input, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ...) -> None: ...
+    secrets: _containers.RepeatedCompositeFieldContainer[SecretUse]
+    def __init__(self, name: _Optional[str] = ..., project: _Optional[str] = ..., queue: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., run: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., tasks: _Optional[int] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., estimate: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., not_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., priority: _Optional[int] = ..., needs: _Optional[_Iterable[str]] = ..., array: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., key: _Optional[str] = ..., most_tasks: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., on_task_failure: _Optional[str] = ..., on_task_success: _Optional[str] = ..., hold: _Optional[bool] = ..., singleton: _Optional[bool] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., signal_before: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., signal: _Optional[str] = ..., keep_state: _Optional[bool] = ..., environment: _Optional[str] = ..., within: _Optional[_Union[Within, _Mapping]] = ..., spread: _Optional[_Union[Spread, _Mapping]] = ..., exclusive: _Optional[str] = ..., pin: _Optional[str] = ..., gpu_link: _Optional[str] = ..., reservation: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[Input, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., secrets: _Optional[_Iterable[_Union[SecretUse, _Mapping]]] = ...) -> None: ...
 
 class Within(_message.Message):
     __slots__ = ("level", "preferred")
@@ -159,6 +161,16 @@ class Spread(_message.Message):
     most: int
     exact: bool
     def __init__(self, over: _Optional[str] = ..., most: _Optional[int] = ..., exact: _Optional[bool] = ...) -> None: ...
+
+class SecretUse(_message.Message):
+    __slots__ = ("name", "variable", "file")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VARIABLE_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    variable: str
+    file: bool
+    def __init__(self, name: _Optional[str] = ..., variable: _Optional[str] = ..., file: _Optional[bool] = ...) -> None: ...
 
 class Input(_message.Message):
     __slots__ = ("path", "to", "digest", "size", "executable", "from_job", "members")

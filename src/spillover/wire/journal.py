@@ -113,6 +113,7 @@ _SPEC_OF_0_4: Final = frozenset(JobSpec.__struct_fields__) - {
     "terminal",
     "environment",
     "taken",
+    "secrets",
 }
 _SHAPE: Final[list[object]] = msgspec.msgpack.decode(_encoder.encode(Shape(Resources())))
 _TERMS: Final[list[object]] = msgspec.msgpack.decode(_encoder.encode(Terms()))

@@ -119,6 +119,8 @@ def task_out(
     if spec.terminal:
         task.terminal = True
     _add_environment(task, spec)
+    for use in spec.secrets:
+        task.secrets.add(name=use.name, variable=use.variable, file=use.file)
     if spec.shape.is_gang:
         task.tasks = spec.shape.tasks
         task.restarts = spec.terms.on_task_failure is OnTaskFailure.RESTART

@@ -48,6 +48,7 @@ _UNARY: Final = {
     "Heartbeat": pb.HeartbeatRequest,
     "Report": pb.ReportRequest,
     "GetTasks": pb.TasksRequest,
+    "GetSecrets": pb.SecretsRequest,
 }
 _STREAMS: Final = {"Listen": pb.ListenRequest, "GetBlob": pb.BlobRequest}
 _STREAMED: Final = {"Output": pb.OutputChunk, "PutBlob": pb.BlobPiece}

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import gc
+import marshal
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from msgspec.structs import replace
 
 from spillover.agent.leases.values import Task
 from spillover.agent.nursery import frames
@@ -23,7 +25,7 @@ from spillover.agent.tasks.nurseries import Listener
 from spillover.agent.tasks.process import ProcessEnded, Processes, Returned, Sight, Spawned
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
-from spillover.model.job import Shell
+from spillover.model.job import SecretUse, Shell
 from spillover.model.resources import Resources
 from tests.support.waiting import turn
 
@@ -36,7 +38,12 @@ class House:
     def __init__(self, folder: Path) -> None:
         self.sights: list[Sight] = []
         self._news = asyncio.Event()
-        self.processes = Processes(folder, "lab", self._seen, isolation="none", threads=2)
+        self.memory = folder / "memory"
+        """Where messages with secrets go that are too large."""
+        self.memory.mkdir()
+        self.processes = Processes(
+            folder, "lab", self._seen, isolation="none", threads=2, memory=lambda: self.memory
+        )
 
     def _seen(self, seen: list[Sight]) -> None:
         self.sights += seen
@@ -76,6 +83,29 @@ async def test_tasks_of_one_slot_and_others_all_end(house: House) -> None:
     house.start(*"de")
     await house.until(5)
     assert house.ended() == {*"abcde"}
+
+
+async def test_variables_with_secrets_that_are_too_large_for_a_message_do_not_get_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house, written = House(tmp_path), list[Path]()
+    put_aside = house.processes._large.put
+
+    def seen(key: int, data: bytes) -> bytes:
+        said = put_aside(key, data)
+        written.append(Path(str(marshal.loads(said))).parent)
+        return said
+
+    large = replace(TRUE, env={"V": "x" * frames.LARGEST})
+    monkeypatch.setattr(house.processes._large, "put", seen)
+    await house.processes.open()
+    house.processes.start(a_lease("a"), replace(large, secrets=(SecretUse("v", "V"),)))
+    house.processes.start(a_lease("b"), large)
+    await house.until(2)
+    await house.processes.close()
+    assert house.ended() == {"a", "b"}
+    assert written == [house.memory, house.memory.parent]
+    assert list(house.memory.iterdir()) == []
 
 
 async def test_what_was_given_to_a_thread_that_cannot_be_comes_back_and_may_begin_elsewhere(

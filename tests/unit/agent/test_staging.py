@@ -22,6 +22,7 @@ from spillover.agent.leases.values import Exit, Task
 from spillover.agent.runners.port import Sight
 from spillover.agent.tasks.environments import Environments
 from spillover.agent.tasks.process import ProcessEnded, Returned
+from spillover.agent.tasks.secrets import TaskSecrets
 from spillover.core.events import Lease
 from spillover.model.files import File
 from spillover.model.ids import JobId
@@ -69,11 +70,28 @@ class Shelf:
         self.blobs[digest] = b"".join([piece async for piece in pieces])
 
 
+class Safe:
+    """A server with secrets."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+
+    async def ready(self) -> None:
+        pass
+
+    async def secrets(self, lease: Lease) -> dict[str, bytes]:
+        del lease
+        if not self.values:
+            raise TransferRefused("project vision has no secret db")
+        return self.values
+
+
 class House:
     """An agent that notes what it is told."""
 
     def __init__(self, folder: Path) -> None:
         self.shelf = Shelf()
+        self.safe = Safe()
         self.folder = folder
         self.started: list[Path] = []
         self.signals: list[bool] = []
@@ -98,6 +116,7 @@ class House:
             actors,
             StateFolders(folder / "state", files),
             Environments(folder, "", {}, 0),
+            TaskSecrets(folder, self.safe, folder),
         )
         self.staging.open()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from spillover.agent.connection.transfers import ServerTransfers
 from spillover.agent.files.cache import Files
 from spillover.agent.files.staging import Actors, Staging
 from spillover.agent.files.state_folders import KEPT, STATE, StateFolders, pack, unpack
@@ -17,6 +18,7 @@ from spillover.agent.leases.values import Exit, Task
 from spillover.agent.runners.port import Sight
 from spillover.agent.tasks.environments import Environments
 from spillover.agent.tasks.process import ProcessEnded, Returned
+from spillover.agent.tasks.secrets import TaskSecrets
 from spillover.core.events import Lease
 from spillover.model.files import File
 from spillover.model.ids import JobId
@@ -52,7 +54,14 @@ class Agent:
             moving=lambda _, __: None,
         )
         self.states = StateFolders(folder / "state", files)
-        self.staging = Staging(folder / "work", files, actors, self.states, Environments(folder, "", {}, 0))
+        self.staging = Staging(
+            folder / "work",
+            files,
+            actors,
+            self.states,
+            Environments(folder, "", {}, 0),
+            TaskSecrets(folder, ServerTransfers(), folder),
+        )
         self.staging.open()
 
     def _seen(self, seen: Sequence[Sight]) -> None:

@@ -6,13 +6,14 @@ from collections.abc import AsyncGenerator, Sequence
 import pytest
 from msgspec.structs import replace
 
+from spillover.agent.connection.introduction import ABILITIES
 from spillover.clusters.agents.hub import CHUNKS, GRANTS, MOST_BYTES, MOST_GRANT, Hub, Session
 from spillover.control.agents.lease_terms import lease_terms
 from spillover.core.events import Lease
 from spillover.forms.jobs.reading import read_job
 from spillover.model.files import File
 from spillover.model.ids import ClusterName, JobId
-from spillover.model.job import JobSpec, Shell
+from spillover.model.job import JobSpec, SecretUse, Shell
 from spillover.model.units import SECOND
 from spillover.ports.cluster import LeaseTerms, Offer, OutputAsked, OutputGone, Peer, Start
 from spillover.wire import agents_pb2 as pb
@@ -127,6 +128,18 @@ async def test_an_agent_of_an_earlier_release_gets_no_job_with_standard_input() 
     hub.activate(NODE, 2)
     assert hub.start(NODE, 2, starts(reading, "a")) == []
     assert session.fenced
+
+
+async def test_an_agent_of_an_earlier_release_gets_no_job_with_secrets() -> None:
+    hub, _ = connected()
+    secret = replace(SMALL, secrets=(SecretUse("db", "DB"), SecretUse("key", "KEY_FILE", file=True)))
+    (refused,) = hub.start(NODE, 1, starts(secret, "a"))
+    assert (
+        refused.why == "agent n1 is of an earlier release and cannot give it its secrets; upgrade the agent"
+    )
+    hub.open(NODE, 2, 0, abilities=ABILITIES)
+    hub.activate(NODE, 2)
+    assert hub.start(NODE, 2, starts(secret, "a")) == []
 
 
 async def test_nothing_is_said_of_leases_under_an_older_registration() -> None:

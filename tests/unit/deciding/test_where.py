@@ -132,6 +132,13 @@ def test_what_a_cluster_cannot_do_is_not_placed_there() -> None:
     assert both.said("next") == {"kube": CannotRun("python"), "lab": NoRoom(Resources(1000), (LAB.name,))}
 
 
+def test_a_job_with_secrets_runs_on_agents_only() -> None:
+    world = Places(KUBE, LAB)
+    world.submit(a_job("a").doing("command", "secrets").cpus(4), a_job("b").doing("command", "secrets"))
+    assert world.where("a") == "lab/lab-1"
+    assert str(world.said("b")["kube"]) == "`secrets` work on agents only"
+
+
 def test_a_job_that_is_too_big_where_it_could_run_is_told_so() -> None:
     world = Places(KUBE, LAB)
     world.submit(a_job("a").doing("python").cpus(5))

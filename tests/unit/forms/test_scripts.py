@@ -216,6 +216,8 @@ VALUES = {
     "--environment": "ml",
     "--requirements": "requirements.txt",
     "--keep-state": "",
+    "--secret": "db-password",
+    "--secret-file": "license=KEY_FILE",
     "--signal": "USR1",
     "--signal-before": "10s",
 }

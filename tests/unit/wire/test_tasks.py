@@ -26,7 +26,7 @@ NODE = NodeKey("onprem/n1")
 LEASE = Lease(JobId("a"), 1, 7)
 
 
-OUR_OWN = {Outcome.UNUSABLE, Outcome.RELEASED}
+OUR_OWN = {Outcome.UNUSABLE, Outcome.RELEASED, Outcome.NO_SECRET}
 """Outcomes that no agent reports as a result."""
 
 

@@ -21,9 +21,9 @@ from spillover.agent.leases.values import (
 from spillover.core.events import Lease
 from spillover.core.proposals import Outcome, Verdict, Yield
 from spillover.model.files import File
-from spillover.model.ids import JobId, is_job_id
+from spillover.model.ids import JobId, is_job_id, is_name
 from spillover.model.inside import Granted, Inside, held_with
-from spillover.model.job import Argv, Container, EarlierValue, Environment, PythonCall, Shell, Work
+from spillover.model.job import Argv, Container, EarlierValue, Environment, PythonCall, SecretUse, Shell, Work
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE
 from spillover.wire import agents_pb2 as pb
@@ -142,7 +142,15 @@ def _task_in(body: bytes) -> Task:
         environment=Environment(task.environment.name, text=task.environment.requirements)
         if task.HasField("environment")
         else None,
+        secrets=tuple([_secret_in(use) for use in task.secrets]),
     )
+
+
+def _secret_in(use: pb.SecretUse) -> SecretUse:
+    """Decode a secret that a task gets; raise InvalidMessage for one whose name cannot be that of a file."""
+    if not is_name(use.name):
+        raise InvalidMessage(f"the server named a secret {use.name[:100]!r}, which is not a name")
+    return SecretUse(use.name, use.variable, use.file)
 
 
 def gang_start_in(start: pb.GangStart) -> GangStart:

@@ -6,11 +6,15 @@ from typing import Any, Final, Protocol
 
 import grpc
 
+from spillover.agent.connection.convert import lease_out
 from spillover.agent.connection.finding import Target
+from spillover.core.events import Lease
 from spillover.wire import agents_pb2 as pb
 
 PIECE: Final = 1 << 20
 """Bytes in one message."""
+SECRETS_LIMIT: Final = 30.0
+"""Seconds that a request for secrets may take."""
 _PATH: Final = "/spillover.agents.v1.Agents/"
 _FINAL: Final = {
     grpc.StatusCode.NOT_FOUND,
@@ -121,6 +125,20 @@ class ServerTransfers:
         except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
             raise _failure_of(error) from None
         return list(reply.grants)
+
+    async def secrets(self, lease: Lease) -> dict[str, bytes]:
+        """Fetch the secrets of a task that is about to start; raise ServerAway or TransferRefused."""
+        call = self._open().unary_unary(
+            _PATH + "GetSecrets", pb.SecretsRequest.SerializeToString, pb.SecretsReply.FromString
+        )
+        try:
+            request = pb.SecretsRequest(lease=lease_out(lease))
+            reply = await call(request, metadata=self._metadata, timeout=SECRETS_LIMIT)
+        except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
+            raise _failure_of(error) from None
+        if reply.refused:
+            raise TransferRefused(reply.refused)
+        return {each.name: each.value for each in reply.secrets}
 
     def _open(self) -> grpc.aio.Channel:
         """Return the channel; raise ServerAway if there is none."""

@@ -32,6 +32,7 @@ from spillover.agent.runners.port import Sight
 from spillover.agent.tasks.environments import Environments, Unbuilt
 from spillover.agent.tasks.outlasting import outlast
 from spillover.agent.tasks.process import ProcessEnded, Spawned
+from spillover.agent.tasks.secrets import NoSecrets, TaskSecrets
 from spillover.core.events import Lease
 from spillover.core.records.tasks import LEADER
 from spillover.model.files import File, clash, wrong_path
@@ -82,6 +83,8 @@ class _Stage:
         """Variables of its Python environment."""
         self.python = ""
         """The interpreter of that."""
+        self.secrets: dict[str, str] = {}
+        """Variables with its secrets, or with the paths of their files."""
 
     @property
     def given(self) -> Path:
@@ -127,9 +130,16 @@ class Staging:
     """All tasks with files."""
 
     def __init__(
-        self, folder: Path, files: Files, actors: Actors, states: StateFolders, environments: Environments
+        self,
+        folder: Path,
+        files: Files,
+        actors: Actors,
+        states: StateFolders,
+        environments: Environments,
+        secrets: TaskSecrets,
     ) -> None:
         self._environments = environments
+        self._secrets = secrets
         self._folder = folder
         self._states = states
         self._files = files
@@ -144,6 +154,7 @@ class Staging:
         if self._folder.exists():
             remove_folder(self._folder)
         self._states.sweep()
+        self._secrets.open()
 
     def start(self, lease: Lease, task: Task, slot: int) -> None:
         """Run a task, immediately if it has no files."""
@@ -165,6 +176,8 @@ class Staging:
             task = replace(task, env={**task.env, **stage.environment}, python=stage.python)
         if task.keep_state:
             task = replace(task, env=task.env | {STATE: str(self._states.begin(lease))})
+        if stage.secrets:
+            task, stage.secrets = replace(task, env=task.env | stage.secrets), {}
         self._actors.start(lease, task, slot)
 
     def _new_stage(self, lease: Lease, task: Task) -> _Stage:
@@ -204,8 +217,7 @@ class Staging:
         stage = self._stages.pop(lease, None)
         if stage is None:
             return
-        self._states.leave(lease)
-        self._environments.leave(lease)
+        self._leave(lease)
         if stage.work is not None:
             stage.work.cancel()
         self._clean(stage)
@@ -232,6 +244,7 @@ class Staging:
                 rest.append(what)
             elif isinstance(what, ProcessEnded):
                 stage.phase = _Phase.COLLECTING
+                self._secrets.leave(what.lease)
                 self._actors.exited(what.lease, what.end)
                 late = partial(_late, stage.task, what.end)
                 self._move(what.lease, stage, self._collect(what.lease, stage, what.end), late)
@@ -239,7 +252,7 @@ class Staging:
                 # It may start again under the same lease before its folder is deleted.
                 del self._stages[what.lease]
                 self._states.not_begun(what.lease)
-                self._environments.leave(what.lease)
+                self._leave(what.lease)
                 aside = self._folder / secrets.token_hex(16)
                 with contextlib.suppress(OSError):
                     stage.given.unlink(missing_ok=True)
@@ -274,6 +287,7 @@ class Staging:
         for each in work:
             each.cancel()
         await asyncio.gather(*work, return_exceptions=True)
+        await asyncio.to_thread(self._secrets.close)
 
     def _move(
         self, lease: Lease, stage: _Stage, work: Coroutine[Any, Any, None], stopped: Callable[[], Exit]
@@ -324,13 +338,15 @@ class Staging:
     async def _bring_all(self, lease: Lease, stage: _Stage) -> str:
         """Bring all that a task needs before it starts; return the problem, or an empty string."""
         why = await self._fetch(stage) or await self._states.bring(lease, stage.task)
-        if why or (asked := stage.task.environment) is None:
+        if why:
             return why
         try:
-            found = await self._environments.take(lease, asked)
-        except Unbuilt as error:
+            if (asked := stage.task.environment) is not None:
+                found = await self._environments.take(lease, asked)
+                stage.environment, stage.python = found.variables(stage.task.env), found.python
+            stage.secrets = await self._secrets.bring(lease, stage.task)  # last, so that they are current
+        except (Unbuilt, NoSecrets) as error:
             return str(error)
-        stage.environment, stage.python = found.variables(stage.task.env), found.python
         return ""
 
     async def _fetch(self, stage: _Stage) -> str:
@@ -484,12 +500,17 @@ class Staging:
     def _end(self, lease: Lease, stage: _Stage, end: Exit) -> None:
         """Report the end of a task, and delete its folder."""
         del self._stages[lease]
-        self._states.leave(lease)
-        self._environments.leave(lease)
+        self._leave(lease)
         self._over.add(lease)
         self._clean(stage, self._own_streams(lease, stage))
         self._actors.seen([ProcessEnded(lease, end)])
         self._over.discard(lease)
+
+    def _leave(self, lease: Lease) -> None:
+        """Give back what a task got besides its folder."""
+        self._states.leave(lease)
+        self._environments.leave(lease)
+        self._secrets.leave(lease)
 
     def _own_streams(self, lease: Lease, stage: _Stage) -> Sequence[tuple[str, Path]]:
         """Return the files in the folder of a task that its output goes to, each with the log that links to it."""

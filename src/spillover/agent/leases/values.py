@@ -13,7 +13,7 @@ from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Verdict, Yield
 from spillover.model.files import File
 from spillover.model.ids import JobId
-from spillover.model.job import Environment, Work
+from spillover.model.job import Environment, SecretUse, Work
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
 
@@ -85,6 +85,8 @@ class Task(Struct, frozen=True):
     """The Python environment that it runs in; None is that of the agent."""
     python: str = ""
     """The interpreter of that environment, once it is there; empty is the agent's."""
+    secrets: tuple[SecretUse, ...] = ()
+    """Secrets to fetch when it starts. Their values are in `env` then, or in files, and must not get to a disk."""
 
     @property
     def has_folder(self) -> bool:
@@ -93,8 +95,9 @@ class Task(Struct, frozen=True):
 
     @property
     def has_files(self) -> bool:
-        """Whether files move before it starts or after it ended."""
-        return self.has_folder or self.stdin is not None or self.keep_state or self.environment is not None
+        """Whether something is fetched before it starts, or files move after it ended."""
+        fetched = self.stdin is not None or self.environment is not None or bool(self.secrets)
+        return self.has_folder or self.keep_state or fetched
 
     @property
     def files(self) -> tuple[File, ...]:

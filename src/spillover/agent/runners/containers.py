@@ -26,8 +26,10 @@ from spillover.agent.runners.manifests import ContainerPlan, UnrunnableManifest,
 from spillover.agent.runners.port import RunnerContext, RunnerOffer
 from spillover.agent.tasks.process import ProcessEnded, Seen, Spawned, stem_of
 from spillover.core.events import Lease
+from spillover.model.containers import ENGINE_ENV, steers
 from spillover.model.inside import cpu_list
 from spillover.model.job import Argv, Container
+from spillover.model.secrets import SECRETS_FOLDER
 
 ENGINES: Final = ("podman", "docker")
 LABEL: Final = "dev.spillover.agent"
@@ -40,13 +42,6 @@ NEVER: Final = "0001-"
 """Prefix of the start time of a container that never started."""
 KILLED: Final = 128 + 9
 """Exit code of a container that was killed."""
-ENGINE_ENV: Final = ("CONTAINER", "DOCKER_", "PODMAN_", "REGISTRY_", "STORAGE_", "XDG_")
-"""Prefixes of variables that configure the client of an engine."""
-STEERING: Final = frozenset(
-    {"PATH", "HOME", "USER", "LANG", "TMPDIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
-)
-"""Variables of a container that its client would obey itself."""
-STEERING_PREFIXES: Final = (*ENGINE_ENV, "LD_", "LC_", "XDG_", "SPILL_")
 MOVES: Final = 10
 """Tries to move containers to other CPUs, a second apart."""
 PATIENCE: Final = 30.0
@@ -125,9 +120,15 @@ class Containers:
         words = self._words(name, env, task, plan)
         workdir = task.workdir if plan.own_folder else "/"
         # The engine limits the container, so its client runs without a memory limit.
-        handed = {variable: value for variable, value in env.items() if not _steers(variable)}
+        handed = {variable: value for variable, value in env.items() if not steers(variable)}
         client = Task(
-            Argv(words), replace(task.need, memory=0), handed | self._env, workdir, cpus=own, given=task.given
+            Argv(words),
+            replace(task.need, memory=0),
+            handed | self._env,
+            workdir,
+            cpus=own,
+            given=task.given,
+            secrets=task.secrets,
         )
         self._context.launch(lease, client, lambda seen: self._heard(lease, seen, task.need.memory))
 
@@ -249,7 +250,7 @@ class Containers:
         words = [self._engine, "run", "--name", name, "--label", self._mark, *self._options]
         # All users can see command lines. So values go through the client's own environment where possible.
         for variable, value in env.items():
-            words += ["--env", f"{variable}={value}" if _steers(variable) else variable]
+            words += ["--env", f"{variable}={value}" if steers(variable) else variable]
         if task.given:
             words.append("--interactive")
         if task.need.memory:
@@ -261,9 +262,7 @@ class Containers:
             words += ["--cpuset-cpus", task.cpus]
         if task.need.gpu:
             words += self._gpus(task)
-        if task.keep_state:
-            words += ["--volume", f"{task.env[STATE]}:{task.env[STATE]}"]
-        for volume in plan.volumes:
+        for volume in (*_folders(task), *plan.volumes):
             words += ["--volume", volume]
         if plan.own_folder:
             words += ["--volume", f"{task.workdir}:{task.workdir}", "--workdir", task.workdir]
@@ -362,11 +361,13 @@ class Containers:
         task.add_done_callback(self._tasks.discard)
 
 
+def _folders(task: Task) -> list[str]:
+    """Return the volumes with the folders that a task has on its agent."""
+    state = [f"{task.env[STATE]}:{task.env[STATE]}"] if task.keep_state else []
+    secret = task.env.get(SECRETS_FOLDER) if task.secrets else None
+    return state if secret is None else [*state, f"{secret}:{secret}:ro"]
+
+
 def _last(said: str) -> str:
     """Return the last line that the engine printed."""
     return said.strip().rpartition("\n")[2] or "it gave no reason"
-
-
-def _steers(variable: str) -> bool:
-    """Return whether the client itself would obey a variable, so that it must go on the command line."""
-    return variable in STEERING or variable.startswith(STEERING_PREFIXES)

@@ -54,6 +54,8 @@ class RunnerContext(Struct, frozen=True):
     launch: Callable[[Lease, Task, Callable[[Seen], None] | None], None]
     """Starts a process for a task whose work is a shell line or a command, with the usual isolation and limits.
 
+    If its variables have secrets, so must its `secrets`: they keep the variables off the disk.
+
     The last argument receives its start and end. If it is None, they count as those of a task of the server.
     """
     signal: Callable[[Lease, bool], None]

@@ -128,12 +128,13 @@ class WarmWorkers:
         lease = Lease(JobId(f"python-{os.getpid()}-{number}"), 1, number)
         each = self._workers[number] = WorkerProcess(number, kind, self._folder, lease)
         # A folder of files is that of one call. Another one at the same path would not be that of this process.
-        each.once = bool(task.cpus or task.inputs or task.outputs)
+        # Neither has any other call a right to secrets.
+        each.once = bool(task.cpus or task.inputs or task.outputs or task.secrets)
         arguments = (number, self._folder, self._context.folder / "output", self._context.output_limit)
         each.python = task.python or self._python
         words = (each.python, "-P", "-c", _RUN, *map(str, arguments))
         env = task.env | {"SPILL_WORKER_SECRET": self._secret.hex(), "SPILL_WORKER_PICKLE": _PICKLE}
-        process = Task(Argv(words), task.need, env, task.workdir, cpus=task.cpus)
+        process = Task(Argv(words), task.need, env, task.workdir, cpus=task.cpus, secrets=task.secrets)
         self._context.launch(lease, process, lambda seen: self._seen(each, seen))
         return each
 

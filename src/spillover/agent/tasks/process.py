@@ -19,6 +19,7 @@ from spillover.agent.nursery.clock import boottime
 from spillover.agent.nursery.thread_files import remove
 from spillover.agent.sessions.places import Entry, hosted, terminal_of
 from spillover.agent.tasks.isolation import Isolation, choose, remove_groups
+from spillover.agent.tasks.large_messages import LargeMessages
 from spillover.agent.tasks.nurseries import Listener, NurseryProcess, Thread, pick
 from spillover.agent.tasks.remains import NURSERY_LOCK, end_tasks
 from spillover.core.events import Lease, Usage
@@ -87,10 +88,12 @@ class Processes:
         threads: int = 1,
         shares: Callable[[str], None] = lambda _: None,
         node: str = "localhost",
+        memory: Callable[[], Path] | None = None,
     ) -> None:
         self._folder = folder
         self._node = node
         """The name of this agent."""
+        self._large = LargeMessages(folder, memory)
         self._user = _this_user()
         self._seen = seen
         self._wanted = isolation
@@ -153,7 +156,7 @@ class Processes:
             "env": base | self._own,
         }
         lock = os.open(self._folder / NURSERY_LOCK, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
-        listener = Listener(self._said, self._heard, self._lost, self._put_aside)
+        listener = Listener(self._said, self._heard, self._lost, self._large.put)
         try:
             nursery = await NurseryProcess.start(setup, lock, listener)
         finally:
@@ -180,8 +183,7 @@ class Processes:
         """Remove what an earlier run left in temporary folders."""
         for folder in (f"{self._output}/spool", f"{self._folder}/scratch"):
             remove(folder)
-        for aside in self._folder.glob("large-*"):
-            aside.unlink(missing_ok=True)
+        self._large.clear()
         (self._folder / NURSERY_LOCK).write_bytes(b"")
 
     async def close(self) -> None:
@@ -241,6 +243,8 @@ class Processes:
         stem = f"{self._output}/{job[:2]}/{job}.{attempt}.{lease.task}"
         need = task.need
         given: tuple[Any, ...] = (key, argv, env, task.workdir, stem, mark, need.memory, need.cpu, task.cpus)
+        if task.secrets:
+            self._large.keep_off_disk(key)
         if task.stdout or task.stderr or task.given:
             paths = self.streams(lease, task) if task.stdout or task.stderr else ()
             given = (*given, paths, task.append, task.given)
@@ -339,12 +343,6 @@ class Processes:
         self._tasks[key][1].nursery.say((frames.NAME, key))
         await named
 
-    def _put_aside(self, key: int, data: bytes) -> bytes:
-        """Write a message that is too large into a file; return what to send instead."""
-        path = self._folder / f"large-{key}"
-        path.write_bytes(data)
-        return frames.pack(str(path))
-
     # --- messages from nurseries
 
     def _heard(self, messages: list[bytes]) -> None:
@@ -384,6 +382,7 @@ class Processes:
         if self._pinned.pop(key, None) is not None:
             self._share()
         del self._keys[lease]
+        self._large.over(key)
         self._started.pop(key, None)
         self._answer_names(key)  # an end is reported after the output has its name; an answer may never come
         thread.tasks -= 1

@@ -23,6 +23,7 @@ from spillover.agent.tasks.environments import Environments
 from spillover.agent.tasks.gangs import GangFiles
 from spillover.agent.tasks.isolation import Isolation
 from spillover.agent.tasks.process import DIED, ProcessEnded, Processes, Seen, Spawned, stem_of
+from spillover.agent.tasks.secrets import SecretSource, TaskSecrets
 from spillover.core.events import Lease
 from spillover.core.records.tasks import LEADER
 from spillover.model.files import KEPT_STREAMS
@@ -35,7 +36,9 @@ READY_THREADS: Final = 64
 class TaskRunners:
     """Runs tasks for the agent's runtime, and reports to it; see `runtime.TaskRunner`."""
 
-    def __init__(self, options: AgentOptions, files: Files, runtime: AgentRuntime) -> None:
+    def __init__(
+        self, options: AgentOptions, files: Files, runtime: AgentRuntime, secrets: SecretSource
+    ) -> None:
         self._options = options
         self._files = files
         self._runtime = runtime
@@ -43,6 +46,7 @@ class TaskRunners:
         """Processes that runners launched for themselves, with the receivers of their events."""
         self._gangs = GangFiles(options.folder / "gangs")
         self._signals = SignalFiles(options.folder / SIGNALS)
+        self._secrets = TaskSecrets(options.folder, secrets)
         self._processes = self._new_processes()
         self._runners = self._new_runners()
         self._environments = Environments(
@@ -187,6 +191,7 @@ class TaskRunners:
             threads=max(1, min(READY_THREADS, options.capacity.cpu // 1000)),
             shares=self._share,
             node=options.name,
+            memory=self._secrets.folder,
         )
 
     def _new_runners(self) -> Runners:
@@ -234,7 +239,9 @@ class TaskRunners:
             prepared=self._prepared,
         )
         states = StateFolders(self._options.folder / "state", self._files)
-        return Staging(self._options.folder / "work", self._files, actors, states, self._environments)
+        return Staging(
+            self._options.folder / "work", self._files, actors, states, self._environments, self._secrets
+        )
 
     def _streams(self, lease: Lease, task: Task) -> Sequence[tuple[str, Path]]:
         """Return the relative files that the output of a task goes to, each with the log that links to it."""

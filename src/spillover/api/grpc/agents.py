@@ -19,6 +19,8 @@ from spillover.clusters.agents.relays import AgentRelay
 from spillover.control.agents.registrations import Followed
 from spillover.control.agents.requests import AgentRequests, Introduction, Orders
 from spillover.control.requests.tokens import draw_token
+from spillover.control.secrets.delivery import Withheld
+from spillover.core.events import Lease
 from spillover.core.records.jobs import Job
 from spillover.model.bounds import plain
 from spillover.model.ids import ClusterName, NodeKey, NodeName
@@ -76,6 +78,8 @@ Pair: TypeAlias = Callable[[], tuple[bytes, bytes]]
 """Returns the current key and certificate, PEM."""
 Starts: TypeAlias = Callable[[Sequence[Job]], Awaitable[list[Start]]]
 """Returns what placed jobs run."""
+Secrets: TypeAlias = Callable[[str, Lease], Awaitable[dict[str, bytes]]]
+"""Returns the secrets of a task for the agent that holds its lease; raises Withheld."""
 
 
 class AgentsService:
@@ -92,10 +96,12 @@ class AgentsService:
         blobs: Blobs | None = None,
         starts: Starts | None = None,
         authority: Callable[[], bytes] = bytes,
+        secrets: Secrets | None = None,
     ) -> None:
         self._authority = authority
         """Returns the authority of the server's certificate, PEM; empty if it has none of its own."""
         self._starts = starts or _no_starts
+        self._secrets = secrets or _no_secrets
         self._blobs: Blobs = blobs if blobs is not None else MemoryBlobs()
         self._requests = requests
         self._hub = hub
@@ -117,6 +123,7 @@ class AgentsService:
             "Join": grpc.stream_stream_rpc_method_handler(self._join),
             "Relay": grpc.stream_stream_rpc_method_handler(self._relay),
             "GetTasks": method(unary, self._get_tasks, pb.TasksRequest, SMALL),
+            "GetSecrets": method(unary, self._get_secrets, pb.SecretsRequest, SMALL),
             "Output": method(grpc.stream_unary_rpc_method_handler, self._output, pb.OutputChunk, PIECE),
             "GetBlob": method(stream, self._get_blob, pb.BlobRequest, SMALL),
             "PutBlob": method(grpc.stream_unary_rpc_method_handler, self._put_blob, pb.BlobPiece, PIECE),
@@ -335,6 +342,26 @@ class AgentsService:
         self._requests.check_lead()  # reading the specs took time
         return pb.TasksReply(grants=self._hub.grants(starts))
 
+    async def _get_secrets(
+        self, request: pb.SecretsRequest, context: "ServicerContext[pb.SecretsRequest, pb.SecretsReply]"
+    ) -> pb.SecretsReply:
+        session = await self._entry.session(context)
+        if session is None:
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "register again")
+        return await _told(self._values(session.node, lease_in(request.lease)), context)
+
+    async def _values(self, node: str, lease: Lease) -> pb.SecretsReply:
+        """Return the secrets of a task that an agent is about to start, or why it gets none."""
+        self._requests.check_lead()
+        try:
+            values = await self._secrets(node, lease)
+        except Withheld as error:
+            return pb.SecretsReply(refused=str(error))
+        self._requests.check_lead()  # reading them took time
+        return pb.SecretsReply(
+            secrets=[pb.SecretValue(name=name, value=value) for name, value in values.items()]
+        )
+
     async def _listen(
         self, request: pb.ListenRequest, context: "ServicerContext[pb.ListenRequest, pb.FromServer]"
     ) -> AsyncIterator[pb.FromServer]:
@@ -436,6 +463,12 @@ async def _to_agent(relay: AgentRelay, context: "ServicerContext[bytes, bytes]")
     """Pass pieces of a client on to its agent."""
     while (piece := await relay.next()) is not None:
         await context.write(pb.RelayPiece(data=piece).SerializeToString())
+
+
+async def _no_secrets(node: str, lease: Lease) -> dict[str, bytes]:
+    """Refuse, for a server without secrets."""
+    del node, lease
+    raise Withheld("this server does not store secrets")
 
 
 async def _no_starts(jobs: Sequence[Job]) -> list[Start]:

@@ -55,6 +55,7 @@ def _document(job: pb.Job) -> dict[str, Any]:
         "walltime": _span(job.walltime) if job.HasField("walltime") else None,
         "environment": {"name": job.environment} if job.environment else None,
         "keep_state": job.keep_state,
+        "secrets": [_secret(each) for each in job.secrets],
         "inputs": [_input(each) for each in job.inputs],
         "outputs": list(job.outputs),
         "signal": job.signal,
@@ -107,6 +108,11 @@ def _input(given: pb.Input) -> dict[str, Any]:
     uploaded = {"digest": given.digest, "size": given.size, "executable": given.executable}
     other = {"as": given.to, "from": given.from_job, "members": given.members}
     return {"path": given.path} | _given(other) | (uploaded if given.digest else {})
+
+
+def _secret(use: pb.SecretUse) -> dict[str, Any]:
+    """Convert a secret that a job gets."""
+    return {"name": use.name} | _given({"as": use.variable, "file": use.file})
 
 
 def _resources(asked: pb.Resources) -> dict[str, Any]:

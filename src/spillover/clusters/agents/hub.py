@@ -10,7 +10,7 @@ import structlog
 from msgspec.structs import replace
 
 from spillover.clusters.agents.relays import AgentRelay, Relays
-from spillover.model.admission import SESSIONS, SIGNALS, STATE, STDIN
+from spillover.model.admission import SECRETS, SESSIONS, SIGNALS, STATE, STDIN
 from spillover.model.backoff import reason_of
 from spillover.model.ids import ClusterName
 from spillover.model.inside import Granted
@@ -176,6 +176,7 @@ class Session:
             (SESSIONS, spec.terminal, "give it a terminal"),
             (SIGNALS, spec.signal, "send it a signal before its walltime"),
             (STATE, spec.keep_state, "keep its state for later attempts"),
+            (SECRETS, spec.secrets, "give it its secrets"),
         ):
             if asked and ability not in self.abilities:
                 name = self.node.partition("/")[2]

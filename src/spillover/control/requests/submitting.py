@@ -15,6 +15,7 @@ from spillover.control.requests.lookup import Lookup, PendingMember
 from spillover.control.requests.starts import after, steps_for, time_for
 from spillover.control.requests.taking import Named, Taking
 from spillover.control.requests.whatif import on_snapshot
+from spillover.control.secrets.delivery import SecretDelivery
 from spillover.core.deciders.submissions import key_taken
 from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, Submit, Submitted
 from spillover.deciding.expected import StartRange, starts_if_submitted
@@ -99,6 +100,7 @@ class Submitting:
         files: JobFiles | None = None,
         gauge: Gauge | None = None,
         refuse_too_large: bool = True,
+        secrets: SecretDelivery | None = None,
     ) -> None:
         self._loop = loop
         self._gauge = gauge
@@ -114,6 +116,8 @@ class Submitting:
         """None if jobs cannot have files."""
         self._refuse_too_large = refuse_too_large
         """Whether jobs that no cluster can ever hold are refused; otherwise they wait."""
+        self.secrets = secrets
+        """None if jobs cannot have secrets."""
         self._feasibility = Feasibility()
 
     def within(self, lookup: Lookup) -> Self:
@@ -131,6 +135,7 @@ class Submitting:
             await self._loop.read()  # what the refusal rests on must be durable
             if problems := self._unfit(forms, user, earlier):
                 raise CommandError(ErrorKind.INVALID, problems[0].message, problems)
+        await self._check_secrets(forms, user)
         last: Refusal | None = None
         for _ in range(TRIES):
             blobs: dict[bytes, bytes] = {}
@@ -154,6 +159,7 @@ class Submitting:
         self, forms: Sequence[JobForm], user: str
     ) -> tuple[list[JobId | str], Trial, Mapping[JobId, StartRange]]:
         """Return what would happen to these jobs, and when they would start, without submitting them."""
+        await self._check_secrets(forms, user)
         proposal, known = await self._proposal(forms, user, {})
         engine = await self._loop.ready()
         now, steps = self._loop.now(), steps_for(engine) // 4
@@ -168,6 +174,18 @@ class Submitting:
             raise refused(tried)
         fresh = iter(proposal.jobs)
         return [known[at] if at in known else next(fresh).job for at in range(len(forms))], tried, starts
+
+    async def _check_secrets(self, forms: Sequence[JobForm], user: str) -> None:
+        """Raise CommandError for jobs that cannot have their secrets, unless they were submitted earlier."""
+        if not any(form.spec.secrets for form in forms):
+            return
+        if self.secrets is None:
+            raise CommandError(ErrorKind.CONFLICT, "this server does not store secrets")
+        earlier = await self._earlier(forms)
+        known = [
+            at for at, form in enumerate(forms) if earlier.is_live(form) or earlier.row_of(form) is not None
+        ]
+        await self.secrets.check(forms, user, known)
 
     def _unfit(
         self, forms: Sequence[JobForm], user: str, earlier: "_Earlier | None" = None

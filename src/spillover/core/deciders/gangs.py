@@ -41,7 +41,7 @@ TOO_LATE: Final = "not all of its nodes prepared their tasks in time"
 _DEFAULTS: Final = Terms()
 _BY_ITSELF: Final = frozenset({Outcome.EXITED, Outcome.OUT_OF_MEMORY})
 """Outcomes of tasks that failed by themselves, so that they can start again in their place."""
-_BEFORE_START: Final = frozenset({Outcome.NOT_STARTED, Outcome.RELEASED, Outcome.LOST})
+_BEFORE_START: Final = frozenset({Outcome.NOT_STARTED, Outcome.RELEASED, Outcome.LOST, Outcome.NO_SECRET})
 """Outcomes of tasks that may never have run."""
 _OVER: Final = frozenset({Outcome.STOPPED, Outcome.LOST})
 """Outcomes of gangs that were stopped."""

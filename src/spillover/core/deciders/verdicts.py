@@ -21,6 +21,7 @@ from spillover.model.reasons import (
     CouldNotStart,
     Exited,
     LostTooOften,
+    NoSecret,
     OutOfMemory,
     OutputsNotKept,
     PastCap,
@@ -55,7 +56,7 @@ def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
                 return Back.RETURNED
             if stopping in {None, Stop.REQUEUE}:
                 return Back.REQUESTED  # also when its agent shut down in an orderly way
-        case Outcome.WALLTIME | Outcome.RELEASED:
+        case Outcome.WALLTIME | Outcome.RELEASED | Outcome.NO_SECRET:
             pass
     return None
 
@@ -97,6 +98,8 @@ def verdict(  # noqa: C901, PLR0911 - one answer for each outcome
     if outcome is Outcome.NOT_STARTED:
         message = report.message if report is not None else ""
         return JobState.FAILED, CouldNotStart(message or "no reason was given", _where(job, report))
+    if outcome is Outcome.NO_SECRET:
+        return JobState.FAILED, NoSecret(report.message if report is not None else "")
     if outcome is Outcome.OUT_OF_MEMORY:
         peak = report.usage.peak_memory if report is not None else 0
         return JobState.FAILED, OutOfMemory(job.kind.shape.resources.memory, peak)

@@ -64,6 +64,8 @@ class Outcome(StrEnum):
     """It ended, but its report cannot be used; the message says why."""
     RELEASED = "released"
     """Its agent returned it before it began."""
+    NO_SECRET = "no_secret"  # noqa: S105 - not a password
+    """It was not started, because it may not have one of its secrets, or there is none; the message says why."""
 
 
 class Back(StrEnum):

@@ -115,6 +115,7 @@ def deciding_end(ends: Iterable[TaskEnd], terms: Terms = _DEFAULTS) -> TaskEnd:
 
     The first task that failed decides. Tasks that were stopped decide only if no other failed, because one failure
     stops the rest. If all succeeded, the last one decides. The terms of the job can let successes decide instead.
+    A task without its secrets decides before others that failed, because it keeps them all from starting.
     """
     by_time = sorted(ends, key=lambda end: (end.at, end.rank))
     for end in by_time:
@@ -124,7 +125,8 @@ def deciding_end(ends: Iterable[TaskEnd], terms: Terms = _DEFAULTS) -> TaskEnd:
     if terms.on_task_failure is OnTaskFailure.IGNORE and len(failed) < len(by_time):
         return [end for end in by_time if end.state is JobState.SUCCEEDED][-1]
     by_itself = [end for end in failed if end.outcome not in _TOLD_TO]
-    return (by_itself or failed or by_time[-1:])[0]
+    without = [end for end in failed if end.outcome is Outcome.NO_SECRET]
+    return (without or by_itself or failed or by_time[-1:])[0]
 
 
 _TOLD_TO: Final = frozenset({Outcome.STOPPED})

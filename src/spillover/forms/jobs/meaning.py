@@ -175,6 +175,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         terminal=doc.terminal,
         environment=own.environment,
         taken=files.taken,
+        secrets=own.secrets,
     )
     return JobForm(spec, after, doc.key, files.unpacked, stdin=unread)
 

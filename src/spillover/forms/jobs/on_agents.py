@@ -1,13 +1,14 @@
-"""Reads what only agents do for a job: a signal before its walltime, a folder that outlives attempts, an environment."""
+"""Reads what only agents do for a job: a signal before its walltime, a folder that outlives attempts, an environment, secrets."""
 
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from spillover.forms.jobs.secrets import read_secrets
 from spillover.forms.problems import Findings, shown
 from spillover.forms.quantities import check_name, duration
-from spillover.model.admission import ENVIRONMENT, REQUIREMENTS, SIGNALS, STATE
-from spillover.model.job import Environment, Shape, Terms
+from spillover.model.admission import ENVIRONMENT, REQUIREMENTS, SECRETS, SIGNALS, STATE
+from spillover.model.job import Environment, SecretUse, Shape, Terms
 from spillover.wire.jobfile import SpecDoc
 
 SIGNAL_NUMBERS: Final = {
@@ -37,6 +38,7 @@ class OnAgents(NamedTuple):
     signal_before: int = 0
     keep_state: bool = False
     environment: Environment | None = None
+    secrets: tuple[SecretUse, ...] = ()
 
 
 _NOTHING: Final = OnAgents()
@@ -45,14 +47,15 @@ _NOTHING: Final = OnAgents()
 def read_on_agents(doc: SpecDoc, shape: Shape, terms: Terms, found: Findings) -> tuple[OnAgents, Shape]:
     """Return these fields, and the shape of a job that only runs where they are fulfilled."""
     signals = doc.signal_before is not None or doc.signal is not None
-    if not signals and not doc.keep_state and doc.environment is None:
+    if not (signals or doc.keep_state or doc.secrets) and doc.environment is None:
         return _NOTHING, shape
     runs = {*shape.runs}
     runs |= {SIGNALS} if signals else set()
     runs |= {STATE} if doc.keep_state else set()
+    runs |= {SECRETS} if doc.secrets else set()
     signal, before = _signal(doc, terms, found) if signals else ("", 0)
     environment, needs = _environment(doc, found)
-    asked = OnAgents(signal, before, doc.keep_state, environment)
+    asked = OnAgents(signal, before, doc.keep_state, environment, read_secrets(doc, found))
     return asked, replace(shape, runs=tuple(sorted(runs)), needs=tuple(sorted({*shape.needs, *needs})))
 
 

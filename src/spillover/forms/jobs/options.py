@@ -1,6 +1,6 @@
 """The options of a job as flags: one table for `spill run` and for `#SPILL` lines of scripts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -168,6 +168,20 @@ OPTIONS: Final = (
         OptionKind.FLAG,
     ),
     Option(
+        "--secret",
+        ("spec", "secrets"),
+        "NAME[=VARIABLE]",
+        "secret of the project as a variable (default: its name in capitals); repeatable",
+        OptionKind.LIST,
+    ),
+    Option(
+        "--secret-file",
+        ("spec", "secrets"),
+        "NAME[=VARIABLE]",
+        "secret as a file, with its path in a variable (default: its name in capitals and _FILE); repeatable",
+        OptionKind.LIST,
+    ),
+    Option(
         "--retry-exit",
         ("spec", "retry", "exit"),
         "N",
@@ -276,7 +290,8 @@ OPTIONS: Final = (
 BY_FLAG: Final[Mapping[str, Option]] = {option.flag: option for option in OPTIONS}
 _FROM: Final = "from:"
 """Begins an input that is an output of another job. Of a file with such a name, write `./from:x`."""
-_BY_PATH = {".".join(option.path): option.flag for option in OPTIONS}
+_BY_PATH = {".".join(option.path): option.flag for option in reversed(OPTIONS)}
+"""The flag for each field; the first one if several set it."""
 
 
 def doc_from_options(
@@ -333,12 +348,8 @@ def _value(option: Option, given: str | Sequence[str]) -> object:
             return _number(words[-1]) if _is_number(words[-1]) else words[-1]
         case OptionKind.PAIRS:
             return dict(_pair(word) for word in words)
-        case OptionKind.LIST if option.flag == "--after":
-            return [_after(word) for word in words]
-        case OptionKind.LIST if option.flag == "--input":
-            return [_input(word) for word in words]
         case OptionKind.LIST:
-            return words
+            return [_ENTRIES[option.flag](word) for word in words] if option.flag in _ENTRIES else words
         case OptionKind.FLAG:
             return True
 
@@ -385,8 +396,23 @@ def _input(word: str) -> str | dict[str, str]:
     return {"path": path, "as": to} if colon else path
 
 
+def _secret_file(word: str) -> dict[str, Any]:
+    """Parse a secret that is wanted as a file."""
+    name, equals, variable = word.partition("=")
+    return {"name": name, "file": True} | ({"as": variable} if equals else {})
+
+
+_ENTRIES: Final[Mapping[str, Callable[[str], object]]] = {
+    "--after": _after,
+    "--input": _input,
+    "--secret-file": _secret_file,
+}
+"""Flags whose values are more than words."""
+
+
 def _put(doc: dict[str, Any], path: tuple[str, ...], value: object) -> None:
-    """Set a field, and create the mappings around it."""
+    """Set a field, or add to one that another flag has set, and create the mappings around it."""
     for name in path[:-1]:
         doc = doc.setdefault(name, {})
-    doc[path[-1]] = value
+    known = doc.get(path[-1])
+    doc[path[-1]] = [*known, *value] if isinstance(known, list) and isinstance(value, list) else value

@@ -24,6 +24,7 @@ from spillover.model.job import (
     OnTaskSuccess,
     PythonCall,
     Retry,
+    SecretUse,
     Shape,
     Shell,
     Terms,
@@ -150,6 +151,12 @@ def _environment(asked: Environment) -> dict[str, Any]:
     return built if asked.text is None else built | {"text": asked.text}
 
 
+def _secret(use: SecretUse) -> dict[str, Any]:
+    """Return a secret that a job gets."""
+    written: dict[str, Any] = {"name": use.name, "as": use.variable}
+    return written | {"file": True} if use.file else written
+
+
 def _surroundings(spec: JobSpec) -> dict[str, Any]:
     """Return where, when and with what the job runs."""
     body: dict[str, Any] = {"workdir": spec.workdir, "queue": spec.queue}
@@ -181,6 +188,7 @@ def _surroundings(spec: JobSpec) -> dict[str, Any]:
         "open_mode": "append" if spec.append else None,
         "environment": None if spec.environment is None else _environment(spec.environment),
         "keep_state": spec.keep_state,
+        "secrets": [_secret(each) for each in spec.secrets],
         "signal_before": write_duration(spec.signal_before) if spec.signal else None,
         "signal": spec.signal if spec.signal != "TERM" else None,
     }

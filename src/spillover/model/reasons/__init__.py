@@ -25,6 +25,7 @@ from spillover.model.reasons.ending import (
     Exited,
     LostTooOften,
     MembersFailed,
+    NoSecret,
     OutOfMemory,
     OutputsNotKept,
     PastCap,
@@ -171,6 +172,7 @@ Reason: TypeAlias = (
     | NotStarting
     | AgentSilent
     | MembersFailed
+    | NoSecret
 )
 
 
@@ -222,6 +224,7 @@ __all__ = [
     "NoRoom",
     "NoRoomInside",
     "NoRoomTogether",
+    "NoSecret",
     "NoSuchLevel",
     "NoSuchNode",
     "NotBefore",

@@ -161,6 +161,15 @@ class CouldNotStart(Never, frozen=True, tag="could_not_start"):
         return "; set `workdir` to an existing folder, or use `inputs` to run it in a folder of its own"
 
 
+class NoSecret(Never, frozen=True, tag="no_secret"):
+    """When it was to start, one of its secrets was gone, was not for its user any more, or could not be read."""
+
+    message: str
+
+    def __str__(self) -> str:
+        return f"could not get its secrets: {self.message}"
+
+
 class MembersFailed(Never, frozen=True, tag="members_failed"):
     """Some members of the array did not succeed."""
 

@@ -147,8 +147,8 @@ class CannotRun(Never, frozen=True, tag="cannot_run"):
     """The cluster does not support this kind of work: plain commands, whole pods, Python calls, files, groups, or rules for tasks."""
 
     what: str
-    """`command`, `constraints`, `exclusive`, `files`, `groups`, `pin`, `pods`, `python`, `signals`, `spread`, `state`,
-    `stdin`, `streams`, `task_rules` or `terminal`.
+    """`command`, `constraints`, `exclusive`, `files`, `groups`, `pin`, `pods`, `python`, `secrets`, `signals`, `spread`,
+    `state`, `stdin`, `streams`, `task_rules` or `terminal`.
     """
 
     def __str__(self) -> str:
@@ -166,6 +166,7 @@ _CANNOT = {
     "pods": "its manifest needs a Kubernetes cluster: it has several pods or containers, "
     "init containers, or variables or volumes from other objects",
     "python": "Python calls run on agents only",
+    "secrets": "`secrets` work on agents only",
     "signals": "`signal_before` works on agents only",
     "stdin": "`stdin` works on agents only",
     "state": "`keep_state` works on agents only",
