@@ -87,6 +87,8 @@ class NewJob(Struct, frozen=True):
     body: bytes = b""
     named: bool = True
     """Whether its name says what it does; false if it is only that of the program that it runs."""
+    traceparent: str = ""
+    """The W3C trace context of the request; empty if it had none."""
 
 
 class Submit(Struct, frozen=True):

@@ -37,6 +37,7 @@ from spillover.control.controllers.removed import RemovedClusters
 from spillover.control.controllers.replacing import Replacing
 from spillover.control.controllers.sources import Sources
 from spillover.control.controllers.stealing import Stealing
+from spillover.control.controllers.tracing import Tracing
 from spillover.control.driving.drivers import Drivers
 from spillover.control.live.clock import SystemClock
 from spillover.control.live.leader import Leader
@@ -66,6 +67,7 @@ from spillover.server.lives import ClusterLives
 from spillover.server.metrics import Metrics
 from spillover.server.pools import Reached, reached_at
 from spillover.server.secret_keys import key_file_of
+from spillover.server.telemetry import telemetry_of
 from spillover.server.tls import CertificateRenewal, Identity
 from spillover.stores.blobs import FileBlobs, MemoryBlobs
 from spillover.stores.counted import CountedBlobs
@@ -115,6 +117,10 @@ class Server:
         self._blobs = self._open_blobs()
         self._specs = Specs(store.journal)
         self._vault = Vault(self.loop, store.secrets, key_file_of(config.secrets_key, data))
+        self._telemetry = telemetry_of(config.telemetry, os.environ)
+        self._tracing = None
+        if (exporter := self._telemetry.exporter()) is not None:
+            self._tracing = Tracing(self.loop, self._telemetry.tracer, exporter)
         tickets = Tickets()
         self._agent_requests = AgentRequests(
             self.loop,
@@ -132,7 +138,9 @@ class Server:
         self._archiving = Archiving(self.loop, store.archive, self._files.keep)
         earlier = EarlierValues(self.loop, store.archive, self._blobs)
         taken = TakenFiles(self.loop, store.archive, self._blobs, config.max_inputs)
-        self._lease_sender = LeaseSender(self.loop, self._hub, self._specs, tickets, earlier, taken)
+        self._lease_sender = LeaseSender(
+            self.loop, self._hub, self._specs, tickets, earlier, taken, self._telemetry.tracer
+        )
         self._gauge = _gauge_of(config, self._clock)
         drivers = Drivers()
         self._clusters = OpenClusters(
@@ -228,6 +236,8 @@ class Server:
             last = await self.loop.load()
             await self._open_clusters()
             self.loop.begin(epoch, last)
+            if self._tracing is not None:
+                self._tracing.begin()
             service = AgentsService(
                 self._agent_requests,
                 self._hub,
@@ -294,6 +304,8 @@ class Server:
             "pauses": self._metrics.pauses.run,
         }
         controllers["replacing"] = Replacing(self.loop).run
+        if self._tracing is not None:
+            controllers["tracing"] = self._tracing.run
         if self._config.stealing:
             controllers["stealing"] = Stealing(self.loop, self._specs).run
         tasks.extend(

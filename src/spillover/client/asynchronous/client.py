@@ -243,7 +243,7 @@ class AsyncClient(AsyncSender):
         """
         request = Rerun(list(jobs), failed, dict(changes or {}))
         again = ask(endpoints.RERUN, body=request, repeatable=False, seconds=asks.BULK)
-        return await self._ask(again.giving(asks.submitted))
+        return await self._ask(asks.traced(again).giving(asks.submitted))
 
     async def set_priority(self, job: str, priority: int) -> list[str]:
         """Change the priority of a job that has not been placed."""

@@ -241,7 +241,7 @@ class Client(Sender):
         """
         request = Rerun(list(jobs), failed, dict(changes or {}))
         again = ask(endpoints.RERUN, body=request, repeatable=False, seconds=asks.BULK)
-        return self._ask(again.giving(asks.submitted))
+        return self._ask(asks.traced(again).giving(asks.submitted))
 
     def set_priority(self, job: str, priority: int) -> list[str]:
         """Change the priority of a job that has not been placed."""

@@ -60,6 +60,8 @@ class JobSubmitted(JobEvent, frozen=True, tag="job_submitted"):
     """What `predicted` rests on; null without a prediction, and up to release 0.4."""
     named: bool = True
     """Whether its name says what it does; false if it is only that of the program that it runs."""
+    traceparent: str = ""
+    """The W3C trace context of the request that submitted it; empty if it had none."""
 
     def __str__(self) -> str:
         size = ranges.size(self.array)
