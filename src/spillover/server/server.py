@@ -119,7 +119,8 @@ class Server:
         self._vault = Vault(self.loop, store.secrets, key_file_of(config.secrets_key, data))
         self._telemetry = telemetry_of(config.telemetry, os.environ)
         self._tracing = None
-        if (exporter := self._telemetry.exporter()) is not None:
+        exporter = self._telemetry.exporter()
+        if exporter is not None:
             self._tracing = Tracing(self.loop, self._telemetry.tracer, exporter)
         tickets = Tickets()
         self._agent_requests = AgentRequests(
@@ -146,7 +147,13 @@ class Server:
         self._clusters = OpenClusters(
             ClusterParts(config, data, self.loop, self._lease_sender, self._blobs, drivers, umask, files)
         )
-        self._metrics = Metrics(self.loop, self._gauge, self._blobs, self._clusters.pools.controls)
+        self._metrics = Metrics(
+            self.loop,
+            self._gauge,
+            self._blobs,
+            self._clusters.pools.controls,
+            None if exporter is None else exporter.counts,
+        )
         self._lives = ClusterLives(self.loop, self._clusters, cluster_settings(config))
         self._access = AccessRules(config.access)
         self.administration = ServerAdministration(
