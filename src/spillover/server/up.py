@@ -32,6 +32,7 @@ from spillover.ports.journal import StoreError, Unwritable
 from spillover.providers.registry import load_providers
 from spillover.server.clusters import Unusable, check_access
 from spillover.server.files import read_whereabouts
+from spillover.server.local_files import refused_files
 from spillover.server.server import Server
 from spillover.server.tls import BadCertificate, load_identity
 from spillover.stores.open import open_store
@@ -66,6 +67,8 @@ def run(
     """Serve until stopped; return exit code 0, or 2 if the server could not start or lost the lead."""
     try:
         settings = settings_of(config, data, http, grpc, slots, clusters)
+        if wrong := refused_files(settings, config or DEFAULT_CONFIG):
+            raise BadForm(wrong)
         _log_to_stderr()
         # Loading providers takes a tenth of a second, which a server without pools does not need.
         providers = load_providers().unusable if settings.providers else {}
