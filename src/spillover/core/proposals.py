@@ -501,6 +501,8 @@ class StartEpoch(Struct, frozen=True):
     identity: str = ""
     """Drawn by the proposer: the label for objects on external clusters, if the state has none; empty if not needed."""
     queues: tuple[QueueSpec, ...] = ()
+    restored: bool = False
+    """Whether the data are a backup; the epoch is then above all that began after it."""
 
 
 class Jump(Struct, frozen=True):

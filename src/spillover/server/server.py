@@ -216,7 +216,7 @@ class Server:
         """Lead and serve until stopped; return False if the lead was lost instead."""
         # Renew from the moment the lead is taken: loading many jobs takes longer than a term.
         keeping = asyncio.create_task(leader.keep(self.loop), name="leader")
-        leading = asyncio.create_task(self._lead(leader.epoch, http), name="server")
+        leading = asyncio.create_task(self._lead(leader.epoch, http, restored=leader.restored), name="server")
         ends = [asyncio.create_task(each.wait()) for each in (stop, self.loop.lost_lead)]
         try:
             await asyncio.wait({keeping, leading, *ends}, return_when=asyncio.FIRST_COMPLETED)
@@ -233,7 +233,7 @@ class Server:
                 task.result()
         return True
 
-    async def _lead(self, epoch: int, http: socket.socket) -> None:
+    async def _lead(self, epoch: int, http: socket.socket, *, restored: bool) -> None:
         """Load the state and serve until cancelled; raise the error of any part that ends."""
         door = Door(lambda: str(self.loop.loading or self.loop.problem or "starting"))
         async with contextlib.AsyncExitStack() as stack:
@@ -264,7 +264,7 @@ class Server:
             grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, people)
             tasks: list[asyncio.Task[None]] = []
             try:
-                await self._begin(epoch, last, tasks)
+                await self._begin(epoch, last, tasks, restored=restored)
                 await self._vault.begin()
                 self._start(tasks)
                 app = self._app(self._address(grpc_port))
@@ -431,7 +431,7 @@ class Server:
         scheme = "http" if self._identity is None else "https"
         return f"{scheme}://{Address(self._called(self._config.http), http.getsockname()[1])}"
 
-    async def _begin(self, epoch: int, last: int, tasks: list[asyncio.Task[None]]) -> None:
+    async def _begin(self, epoch: int, last: int, tasks: list[asyncio.Task[None]], *, restored: bool) -> None:
         """Start the epoch in the journal, and take over work of an earlier server; raise the error if the loop ends."""
         looping = asyncio.create_task(self.loop.run(), name="loop")
         tasks.append(looping)
@@ -446,6 +446,7 @@ class Server:
             config.ahead,
             self._clusters.identity if self._clusters.has_drivers else "",
             config.queues,
+            restored,
         )
         while True:
             taking = asyncio.create_task(self.loop.propose(proposal))

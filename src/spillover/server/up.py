@@ -63,6 +63,7 @@ def run(
     slots: int | None,
     clusters: Sequence[str] = (),
     standby: bool,
+    restored: bool = False,
 ) -> int:
     """Serve until stopped; return exit code 0, or 2 if the server could not start or lost the lead."""
     try:
@@ -80,7 +81,9 @@ def run(
         umask = os.umask(0o077)  # jobs and their environment are private
         reload = partial(settings_of, config, data, http, grpc, slots, clusters)
         folder = Path(settings.data).absolute()
-        return asyncio.run(_serve(settings, folder, umask, files, standby=standby, reload=reload))
+        return asyncio.run(
+            _serve(settings, folder, umask, files, standby=standby, restored=restored, reload=reload)
+        )
     except BadCertificate as error:
         print(f"spill: {_placed(error, config or DEFAULT_CONFIG)}", file=sys.stderr)  # noqa: T201 - for the user
         return 2
@@ -170,6 +173,7 @@ async def _serve(
     files: int | None = None,
     *,
     standby: bool,
+    restored: bool = False,
     reload: Callable[[], Config] | None = None,
 ) -> int:
     """Take the lead and serve; return the exit code."""
@@ -184,7 +188,7 @@ async def _serve(
     with contextlib.closing(listener):
         _make(data)
         store = await open_store(config.store, data)
-        leader = Leader(store.election, SystemClock(), _name(os.getpid()))
+        leader = Leader(store.election, SystemClock(), _name(os.getpid()), restored=restored)
         try:
             server = Server(config, data, store, umask=umask, files=files, identity=identity, reload=reload)
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _apply_again, server)
