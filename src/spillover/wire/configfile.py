@@ -100,6 +100,13 @@ class LocalDoc(Struct, frozen=True, forbid_unknown_fields=True):
     engine_options: Annotated[
         list[str], Meta(max_length=100, description="Options passed to the engine for every container.")
     ] = field(default_factory=list)
+    environments: Annotated[
+        dict[str, Annotated[str, Meta(min_length=1)]],
+        Meta(
+            max_length=100,
+            description="Python environments that jobs can name: the folders of virtual environments, or interpreters.",
+        ),
+    ] = field(default_factory=dict)
 
 
 class NodeClassDoc(Struct, frozen=True, forbid_unknown_fields=True):
