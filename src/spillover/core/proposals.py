@@ -89,6 +89,9 @@ class NewJob(Struct, frozen=True):
     """Whether its name says what it does; false if it is only that of the program that it runs."""
     traceparent: str = ""
     """The W3C trace context of the request; empty if it had none."""
+    saved: tuple[str, ...] = ()
+    saved_by: str = ""
+    """What another job left in its folders, by rank, and that job, as in `JobSubmitted`."""
 
 
 class Submit(Struct, frozen=True):

@@ -225,4 +225,4 @@ def test_a_call_names_a_bounded_number_of_others(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("environment", ["requirements.txt", ["numpy"], 3])
 def test_an_environment_that_is_not_written_as_one_is_refused_with_what_to_write(environment: object) -> None:
     with pytest.raises(Refused, match=r'write \{"requirements": "requirements.txt"\}'):
-        a_call(len, ("abc",), {}, {"environment": environment})  # type: ignore[typeddict-item]
+        a_call(len, ("abc",), {}, {"environment": environment})  # type: ignore[arg-type]

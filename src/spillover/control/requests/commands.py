@@ -266,7 +266,7 @@ class LiveCommands:
     async def rerun(self, asked: Rerun, user: str, traceparent: str = "") -> Ids:
         """Submit jobs again, all or none; return the new ids in the order of the request."""
         parts = self._parts
-        again = Rerunning(self._loop, parts.archive, parts.specs, parts.files, self._lookup)
+        again = Rerunning(self._loop, parts.journal, parts.archive, parts.specs, parts.files, self._lookup)
         jobs = await again.forms(asked)
         return Ids(list(await self.submit(jobs, user, traceparent)), self.without_effect(jobs))
 

@@ -243,7 +243,7 @@ class Submitting:
             form = draft.form
             named = says_what(draft.spec.name, draft.spec.work)
             job = NewJob(draft.job, draft.spec, draft.digest, after, form.key, draft.signature, named, trace)
-            new.append(job)
+            new.append(structs.replace(job, saved=form.saved, saved_by=form.saved_by) if form.saved else job)
             blobs[draft.digest] = draft.body
             self._specs.keep(draft.digest, draft.spec, len(draft.body))
         if problems:
