@@ -23,7 +23,7 @@ from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_o
 from spillover.control.requests.policies import PolicyRequests
 from spillover.control.requests.pools import change_pool, planned, shown_pools, swept
 from spillover.control.requests.projects import OwnHistory, budgets_of, forms_of, jobs_of, pools_of
-from spillover.control.requests.rerunning import Rerunning
+from spillover.control.requests.rerunning import Rerunning, without_folder
 from spillover.control.requests.reservations import reservation_views
 from spillover.control.requests.reserving import Reserving
 from spillover.control.requests.rights import AccessRules, Rights
@@ -268,7 +268,8 @@ class LiveCommands:
         parts = self._parts
         again = Rerunning(self._loop, parts.journal, parts.archive, parts.specs, parts.files, self._lookup)
         jobs = await again.forms(asked)
-        return Ids(list(await self.submit(jobs, user, traceparent)), self.without_effect(jobs))
+        told = self.without_effect(jobs) + ([] if asked.empty_state else list(without_folder(jobs)))
+        return Ids(list(await self.submit(jobs, user, traceparent)), told)
 
     async def set_priority(self, ref: str, priority: int, who: str) -> Ids:
         """Change the priority of a job that is not placed."""

@@ -1,6 +1,6 @@
 """Submits jobs that ran before again: the same specs with changes, whole or only the failed members of arrays."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import structs
@@ -186,6 +186,13 @@ class Rerunning:
         ]
         if problems:
             raise CommandError(ErrorKind.CONFLICT, problems[0].message, problems)
+
+
+def without_folder(forms: Sequence[JobForm]) -> Iterator[str]:
+    """Yield a line for each array that begins without the folders that members of the other one left."""
+    for form in forms:
+        if form.spec.keep_state and form.spec.array:
+            yield f"{form.spec.name}: members of arrays begin with empty folders (SPILL_STATE), not with those that they left"
 
 
 def _again(job: str, names: dict[str, str]) -> str:
