@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from spillover.checkpoints import checkpoint
     from spillover.client import AsyncClient, AsyncExecutor, Client, Executor
 
-__version__ = "0.4.0"
+__version__ = "0.5.0.dev0"
 
 __all__ = ["AsyncClient", "AsyncExecutor", "Client", "Executor", "__version__", "checkpoint"]
 

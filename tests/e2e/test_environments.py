@@ -1,11 +1,12 @@
 """Python environments of jobs, on a real server and its agent."""
 
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from spillover.client import CallFailed
+from spillover.client import CallFailed, SpillError
 from spillover.client.calling import CallOptions
 from tests.support.processes import ServerProcess, write_config
 from tests.support.wheels import a_wheel, requirements
@@ -18,7 +19,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     a_wheel(folder / "wheels", "tiny_for_tests", "answer = 42")
     (folder / "requirements.txt").write_text(requirements(folder / "wheels", "tiny_for_tests"))
     (folder / "wrong.txt").write_text(requirements(folder / "wheels", "no_such_package"))
-    clusters = [{"name": "onprem", "kind": "agents", "local": [{"name": "n1", "cpu": 2, "memory": "1Gi"}]}]
+    # As `python3 -m venv` makes it, but without pip, which takes seconds.
+    venv.create(folder / "named", symlinks=True)
+    site = next((folder / "named" / "lib").glob("python3*")) / "site-packages"
+    (site / "tiny_for_tests.py").write_text("answer = 43\n")
+    agent = {"name": "n1", "cpu": 2, "memory": "1Gi", "environments": {"tiny": "named"}}
+    clusters = [{"name": "onprem", "kind": "agents", "local": [agent]}]
     server = ServerProcess(folder, *write_config(folder, clusters=clusters))
     try:
         server.up()
@@ -60,6 +66,25 @@ def test_an_environment_that_cannot_be_built_fails_the_job_with_the_installers_w
         with pytest.raises(CallFailed, match=r"cannot build its environment: .*no_such_package"):
             call.result(timeout=120)
     assert "no_such_package" in lab.spill("logs", "--stderr", call.job).stdout
+
+
+def test_commands_and_calls_run_in_an_environment_that_the_agent_has(lab: ServerProcess) -> None:
+    line = "echo $VIRTUAL_ENV; python -c 'import tiny_for_tests; print(tiny_for_tests.answer)'"
+    done = lab.spill("run", "--wait", "--environment", "tiny", "--", "sh", "-c", line, timeout=60)
+    assert done.returncode == 0, done
+    assert done.stdout.split() == [str(lab.folder / "named"), "43"]
+    asks.__module__ = "__main__"
+    with lab.client() as client:
+        assert client.call(asks, options={"environment": {"name": "tiny"}}).result(timeout=60) == 43
+
+
+def test_a_lock_file_is_refused_with_the_command_that_exports_a_list(lab: ServerProcess) -> None:
+    (lab.folder / "uv.lock").write_text("version = 1\n")
+    done = lab.spill("run", "--requirements", "uv.lock", "--", "true")
+    assert done.returncode == 2
+    assert "make one with `uv export --format requirements-txt --output-file requirements.txt`" in done.stderr
+    with lab.client() as client, pytest.raises(SpillError, match=r"'uv\.lock' is not a list of packages"):
+        client.call(asks, options=options(lab.folder, "uv.lock"))
 
 
 def test_a_job_waits_for_an_environment_that_nobody_has(lab: ServerProcess) -> None:

@@ -54,3 +54,30 @@ def test_each_task_of_a_gang_finds_its_own(lab: ServerProcess) -> None:
     logs = lab.spill("logs", "gang.sh")
     assert done.returncode == 0, (done, logs)
     assert sorted(logs.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"]
+
+
+LONG = """\
+#!/bin/sh
+#SPILL --keep-state --walltime 1s --grace 1s
+cat "$SPILL_STATE"/seen 2> /dev/null
+echo "$SPILL_JOB_ID" >> "$SPILL_STATE"/seen
+[ -e finish ] || sleep 60
+"""
+
+
+def test_a_job_that_reached_its_walltime_goes_on_when_it_is_run_again(lab: ServerProcess) -> None:
+    (lab.folder / "long.sh").write_text(LONG)
+    first = lab.spill("submit", "long.sh").stdout.strip()
+    with lab.client() as client:
+        assert [job.state for job in client.wait(first, timeout=60)] == ["TIMED_OUT"]
+        (second,) = client.rerun(first)
+        assert [job.state for job in client.wait(second, timeout=60)] == ["TIMED_OUT"]
+        (lab.folder / "finish").touch()
+        third = lab.spill("rerun", second, "--walltime", "1m").stdout.strip()
+        empty = lab.spill("rerun", second, "--walltime", "1m", "--empty-state").stdout.strip()
+        assert [job.state for job in client.wait(third, empty, timeout=60)] == ["SUCCEEDED"] * 2
+    assert lab.spill("logs", third).stdout.split() == [first, second]
+    assert lab.spill("logs", empty).stdout == ""
+    assert f"with the folder that {second} left" in lab.spill("events", "--job", third).stdout
+    again = lab.spill("rerun", third)
+    assert again.returncode == 0, "one that succeeded left nothing"

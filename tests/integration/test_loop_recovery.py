@@ -238,7 +238,7 @@ class Silent:
             raise Unwritable("the disk is full")
         return self.ours
 
-    async def campaign(self, name: str, url: str) -> int | Holder:
+    async def campaign(self, name: str, url: str, least: int = 0) -> int | Holder:
         raise NotImplementedError
 
     async def resign(self, epoch: int) -> None:

@@ -32,11 +32,11 @@ class Troubled:
         """None while all is well."""
         self.campaigns = 0
 
-    async def campaign(self, name: str, url: str) -> int | Holder:
+    async def campaign(self, name: str, url: str, least: int = 0) -> int | Holder:
         self.campaigns += 1
         if self.fault is not None:
             raise self.fault
-        return await self._election.campaign(name, url)
+        return await self._election.campaign(name, url, least)
 
     async def renew(self, epoch: int) -> bool:
         return await self._election.renew(epoch)

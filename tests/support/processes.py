@@ -173,13 +173,17 @@ class ServerProcess:
         return Client(data=self.data, patience=patience)
 
     def spill(
-        self, *arguments: str, typed: str | None = None, timeout: float = 30.0
+        self,
+        *arguments: str,
+        typed: str | None = None,
+        timeout: float = 30.0,
+        variables: Mapping[str, str] | None = None,
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a command to its end."""
+        """Run a command to its end, with more variables if they are given."""
         return fork_server().run(
             arguments,
             folder=self.folder,
-            environment=clean_environment() | {"SPILL_DATA": str(self.data)},
+            environment=clean_environment() | {"SPILL_DATA": str(self.data)} | dict(variables or {}),
             typed=typed,
             timeout=timeout,
         )
@@ -291,8 +295,12 @@ def nothing_left(data: Path) -> None:
 
 
 def clean_environment() -> dict[str, str]:
-    """Return our environment without variables that configure `spill`."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("SPILL_")}
+    """Return our environment without variables that configure `spill`, and without those of traces."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SPILL_", "OTEL_")) and name != "TRACEPARENT"
+    }
 
 
 def command_lines(pids: Sequence[int]) -> Mapping[int, str]:

@@ -15,6 +15,7 @@ import pytest
 from msgspec import inspect
 from prometheus_client import CollectorRegistry
 
+from spillover import __version__
 from spillover.client import AsyncClient, Client, SpillError
 from spillover.clusters.kinds import BUILT_IN, load_kinds
 from spillover.config.clusteroption import read_options
@@ -337,3 +338,14 @@ def test_a_struct_is_taken_apart_into_its_fields() -> None:
 
     found = set(fields_of(inspect.type_info(Outer)))
     assert found == {"one.a", "one.b", "many", "many[].a", "many[].b"}
+
+
+def test_the_version_is_that_of_the_changelog() -> None:
+    """What has not been released has a version of its own, so that people can tell it from the last release."""
+    sections = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    if sections[0] != "Unreleased":
+        assert __version__ == sections[0]
+        return
+    match = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)\.dev\d+", __version__)
+    assert match is not None, f"{__version__} is not a version of development, such as 0.5.0.dev0"
+    assert tuple(map(int, match.groups())) > tuple(map(int, sections[1].split(".")))

@@ -3,6 +3,7 @@
 Most requests follow from the declaration of their endpoint. Those that need more have a function here.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,6 +16,7 @@ from msgspec import Struct
 from spillover.client.errors import Refused, SpillError, Unavailable
 from spillover.client.no_effect import warn_of
 from spillover.client.steps import ClientStep
+from spillover.model.tracing import HEADER, VARIABLE
 from spillover.wire import endpoints
 from spillover.wire.api import (
     Action,
@@ -85,6 +87,8 @@ class Ask(ClientStep[T]):
     """Statuses whose body is an answer."""
     upload: "Upload | None" = None
     """A body that is read while it is sent, instead of `body`."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Besides those of every request."""
 
     def giving(self, pick: Callable[[T], U]) -> "Ask[U]":
         """Return the same request, with a function applied to its answer."""
@@ -123,7 +127,16 @@ def submit(docs: Sequence[Mapping[str, Any]]) -> Ask[list[str]]:
     """Submit documents; repeatable if all have a key."""
     keyed = all(isinstance(spec := doc.get("spec"), Mapping) and spec.get("key") for doc in docs)
     request = ask(endpoints.SUBMIT, body={"jobs": docs}, repeatable=keyed, seconds=BULK)
-    return request.giving(submitted)
+    return traced(request).giving(submitted)
+
+
+def traced(request: Ask[T]) -> Ask[T]:
+    """Return a request that makes jobs part of the trace of this process, if it belongs to one."""
+    context = os.environ.get(VARIABLE, "").strip()
+    if not context:
+        return request
+    # A header is one line of ASCII; the server warns of anything else that is wrong with it.
+    return replace(request, headers={HEADER: ascii(context)[1:-1][:200]})
 
 
 def submitted(ids: Ids) -> list[str]:

@@ -141,12 +141,21 @@ def _parcel(
     # What is pickled here can be read only by the same version.
     needs = list(fields.get("needs") or ())
     if not any(word.startswith("python:") for word in needs):
-        named = (fields.get("environment") or {}).get("name")
+        named = _environment(fields).get("name")
         fields["needs"] = [*needs, f"{ENVIRONMENT}{named}:{version}" if named else f"python:{version}"]
     at_a_time = fields.pop("at_a_time", None)
     if array is not None:
         fields["array"] = array if at_a_time is None else f"{array}%{at_a_time}"
     return Parcel(from_fields(fields), blobs)
+
+
+def _environment(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the environment that a call asks for; raise Refused if it is not written as one."""
+    asked = fields.get("environment") or {}
+    if isinstance(asked, Mapping):
+        return asked
+    told = 'write {"requirements": "requirements.txt"} for one that the agent builds, or {"name": "ml"} for one that it has'
+    raise Refused(f"environment is {ascii(asked)[:80]}; {told}", status=400, kind="invalid")
 
 
 def name_of(function: Callable[..., object]) -> str:

@@ -11,7 +11,7 @@ from spillover.client.errors import Refused
 from spillover.client.leaving_out import LeftOut
 from spillover.forms.jobs.inputs import Unpacked
 from spillover.forms.jobs.matching import Folder, landing
-from spillover.forms.jobs.on_agents import MOST_TEXT
+from spillover.forms.jobs.on_agents import MOST_TEXT, not_a_list
 from spillover.model.files import (
     MOST_FILES,
     PATH_RULE,
@@ -164,6 +164,9 @@ def _unread(spec: Mapping[str, Any]) -> bool:
 def _environment(spec: Mapping[str, Any], where: str, problems: _Problems) -> dict[str, Any]:
     """Return the environment of a job with the text of its list of packages."""
     asked = dict(spec["environment"])
+    if (wrong := not_a_list(os.fspath(asked["requirements"]))) is not None:
+        problems.add(where, wrong)
+        return asked
     path = Path(spec.get("workdir") or ".") / asked["requirements"]
     try:
         with path.open("rb") as file:

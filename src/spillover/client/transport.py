@@ -28,7 +28,7 @@ def request(ask: Ask[Any], place: ServerPlace) -> dict[str, Any]:
     """Return arguments for `request` and `stream` of either httpx client."""
     import httpx  # noqa: PLC0415 - slow to import, and only needed for requests
 
-    headers = place.headers()
+    headers = place.headers() | dict(ask.headers)
     if ask.body is not None:
         headers["Content-Type"] = "application/json"
     if ask.upload is not None:

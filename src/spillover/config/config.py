@@ -103,6 +103,20 @@ class LimitsConfig(Struct, frozen=True):
     """What happens to jobs that no cluster can ever hold: `refuse`, or `wait` for larger clusters."""
 
 
+class TelemetryConfig(Struct, frozen=True):
+    """Where traces of jobs go."""
+
+    endpoint: str | None = None
+    """URL of the receiver, without `/v1/traces`; None leaves it to the variables of OpenTelemetry."""
+    headers: dict[str, str] = field(default_factory=dict)
+    ca: str | None = None
+    """File with the authority of its certificate; None for those of the system."""
+    sample: float = 1.0
+    """The share of traces to export."""
+    service: str | None = None
+    """None leaves it to the variables of OpenTelemetry."""
+
+
 class Config(Struct, frozen=True):
     """The configuration of a server."""
 
@@ -155,6 +169,7 @@ class Config(Struct, frozen=True):
     access: Access = Access()
     secrets_key: str | None = None
     """File with the keys that encrypt secrets; None for that of systemd, or one in the data folder."""
+    telemetry: TelemetryConfig = TelemetryConfig()
     budgets: tuple[Budget, ...] = ()
     queues: tuple[QueueSpec, ...] = ()
     blobs: BlobBounds = BlobBounds()

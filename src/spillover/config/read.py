@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection
 from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -17,6 +18,7 @@ from spillover.config.config import (
     OnShutdown,
     RateConfig,
     RetentionConfig,
+    TelemetryConfig,
     Tls,
 )
 from spillover.config.policies import read_policies
@@ -47,6 +49,7 @@ from spillover.wire.configfile import (
     FilesDoc,
     LimitsDoc,
     RetentionDoc,
+    TelemetryDoc,
 )
 
 _CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
@@ -54,6 +57,7 @@ _STORE = re.compile(r"sqlite|memory|postgres(?:ql)?://\S+", re.ASCII)
 MOST_FORGET_AFTER = 3650 * DAY
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?", re.ASCII)
 _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+)):([0-9]{1,5})", re.ASCII)
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}", re.ASCII)
 _REACHED = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+))(?::([0-9]{1,5}))?", re.ASCII)
 
 
@@ -214,6 +218,7 @@ def _understand(
     budgets = read_budgets(doc.budgets, found)
     blobs, max_inputs, max_outputs, max_state = _files(doc.blobs, doc.files, found)
     queues = read_queues(doc.queues, found)
+    telemetry = _telemetry(doc.telemetry, found)
     if found.found or http is None or grpc is None:
         return None
     return Config(
@@ -247,6 +252,7 @@ def _understand(
         limits=limits,
         access=access,
         secrets_key=doc.secrets.key_file,
+        telemetry=telemetry,
         budgets=budgets,
         queues=queues,
         blobs=blobs,
@@ -328,6 +334,33 @@ def _access(doc: AccessDoc, found: Findings) -> Access:
         {project: tuple(users) for project, users in doc.maintainers.items()},
         {role: priority for role, priority in most.items() if priority is not None},
     )
+
+
+def _telemetry(doc: TelemetryDoc, found: Findings) -> TelemetryConfig:
+    """Read where traces go."""
+    if doc.endpoint is not None and (wrong := wrong_endpoint(doc.endpoint)):
+        found.add(("telemetry", "endpoint"), wrong)
+    for name, value in doc.headers.items():
+        if not is_header(name, value):
+            found.add(("telemetry", "headers", name), "is not a header: letters, digits and -, and one line")
+    return TelemetryConfig(doc.endpoint, doc.headers, doc.ca, doc.sample, doc.service)
+
+
+def wrong_endpoint(text: str) -> str:
+    """Return why a text is not the URL of a receiver of traces; empty if it is."""
+    try:
+        url = urlsplit(text)
+        fine = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
+    except ValueError:
+        fine = False
+    if not fine or not text.isascii() or not text.isprintable() or " " in text:
+        return f"{shown(text)} is not a URL; write it like http://localhost:4318"
+    return ""
+
+
+def is_header(name: str, value: str) -> bool:
+    """Return whether a name and a value can be a header of a request."""
+    return _HEADER.fullmatch(name) is not None and value.isascii() and (value.isprintable() or not value)
 
 
 def _retention(doc: RetentionDoc, found: Findings) -> RetentionConfig:

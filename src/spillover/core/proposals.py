@@ -87,6 +87,11 @@ class NewJob(Struct, frozen=True):
     body: bytes = b""
     named: bool = True
     """Whether its name says what it does; false if it is only that of the program that it runs."""
+    traceparent: str = ""
+    """The W3C trace context of the request; empty if it had none."""
+    saved: tuple[str, ...] = ()
+    saved_by: str = ""
+    """What another job left in its folders, by rank, and that job, as in `JobSubmitted`."""
 
 
 class Submit(Struct, frozen=True):
@@ -499,6 +504,8 @@ class StartEpoch(Struct, frozen=True):
     identity: str = ""
     """Drawn by the proposer: the label for objects on external clusters, if the state has none; empty if not needed."""
     queues: tuple[QueueSpec, ...] = ()
+    restored: bool = False
+    """Whether the data are a backup; the epoch is then above all that began after it."""
 
 
 class Jump(Struct, frozen=True):

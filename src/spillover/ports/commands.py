@@ -247,8 +247,8 @@ class Commands(Protocol):
         """Return the commands for a caller; a project token can only see, submit and change jobs of its project."""
         ...
 
-    async def submit(self, jobs: Sequence[JobForm], user: str) -> tuple[str, ...]:
-        """Submit all of these jobs or none; return their ids in the same order."""
+    async def submit(self, jobs: Sequence[JobForm], user: str, traceparent: str = "") -> tuple[str, ...]:
+        """Submit all of these jobs or none, as parts of a trace if it is given; return their ids in the same order."""
         ...
 
     def without_effect(self, jobs: Sequence[JobForm]) -> list[str]:
@@ -279,7 +279,7 @@ class Commands(Protocol):
         """Cancel, hold, release or requeue jobs, all or none."""
         ...
 
-    async def rerun(self, asked: Rerun, user: str) -> Ids:
+    async def rerun(self, asked: Rerun, user: str, traceparent: str = "") -> Ids:
         """Submit jobs again, all or none; return the new ids in the order of the request."""
         ...
 

@@ -24,8 +24,8 @@ class Election(Protocol):
     term: float
     """Seconds that a renewal lasts."""
 
-    async def campaign(self, name: str, url: str) -> int | Holder:
-        """Take a new epoch if no server leads, else return the leader.
+    async def campaign(self, name: str, url: str, least: int = 0) -> int | Holder:
+        """Take a new epoch, of at least this number, if no server leads, else return the leader.
 
         A standby calls this regularly, and so notices when the leader stops renewing.
         """

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
@@ -49,7 +49,9 @@ class _Now(Collector):
         gauge: Gauge | None,
         blobs: CountedBlobs | None,
         pools: Iterable[PoolControl] = (),
+        spans: Mapping[str, int] | None = None,
     ) -> None:
+        self._spans = spans
         self._loop = loop
         self._gauge = gauge
         self._blobs = blobs
@@ -94,6 +96,12 @@ class _Now(Collector):
         if self._blobs is not None:
             yield from _of_blobs(self._blobs)
         yield from _of_calls(self._pools)
+        sent = CounterMetricFamily(
+            "spill_spans", "Spans of traces, by what became of them.", labels=("outcome",)
+        )
+        for outcome, count in (self._spans or {}).items():
+            sent.add_metric((outcome,), count)
+        yield sent
 
     def _of_state(self, state: State) -> Iterator[Metric]:
         """Yield values of the state."""
@@ -247,11 +255,12 @@ class Metrics:
         gauge: Gauge | None = None,
         blobs: CountedBlobs | None = None,
         pools: Iterable[PoolControl] = (),
+        spans: Mapping[str, int] | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
         self.pauses = Pauses()
         """Must run as a task beside the server."""
-        self._now = _Now(loop, gauge, blobs, pools)
+        self._now = _Now(loop, gauge, blobs, pools, spans)
         self.registry.register(self._now)
         self.registry.register(_Process(self.pauses))
         ProcessCollector(registry=self.registry)

@@ -37,6 +37,7 @@ from spillover.control.controllers.removed import RemovedClusters
 from spillover.control.controllers.replacing import Replacing
 from spillover.control.controllers.sources import Sources
 from spillover.control.controllers.stealing import Stealing
+from spillover.control.controllers.tracing import Tracing
 from spillover.control.driving.drivers import Drivers
 from spillover.control.live.clock import SystemClock
 from spillover.control.live.leader import Leader
@@ -67,6 +68,7 @@ from spillover.server.lives import ClusterLives
 from spillover.server.metrics import Metrics
 from spillover.server.pools import Reached, reached_at
 from spillover.server.secret_keys import key_file_of
+from spillover.server.telemetry import telemetry_of
 from spillover.server.tls import CertificateRenewal, Identity
 from spillover.stores.blobs import FileBlobs, MemoryBlobs
 from spillover.stores.counted import CountedBlobs
@@ -117,6 +119,11 @@ class Server:
         self._specs = Specs(store.journal)
         self._vault = Vault(self.loop, store.secrets, key_file_of(config.secrets_key, data))
         self._delivery = SecretDelivery(self.loop, self._specs, self._vault)
+        self._telemetry = telemetry_of(config.telemetry, os.environ)
+        self._tracing = None
+        exporter = self._telemetry.exporter()
+        if exporter is not None:
+            self._tracing = Tracing(self.loop, self._telemetry.tracer, exporter)
         tickets = Tickets()
         self._agent_requests = AgentRequests(
             self.loop,
@@ -134,13 +141,21 @@ class Server:
         self._archiving = Archiving(self.loop, store.archive, self._files.keep)
         earlier = EarlierValues(self.loop, store.archive, self._blobs)
         taken = TakenFiles(self.loop, store.archive, self._blobs, config.max_inputs)
-        self._lease_sender = LeaseSender(self.loop, self._hub, self._specs, tickets, earlier, taken)
+        self._lease_sender = LeaseSender(
+            self.loop, self._hub, self._specs, tickets, earlier, taken, self._telemetry.tracer
+        )
         self._gauge = _gauge_of(config, self._clock)
         drivers = Drivers()
         self._clusters = OpenClusters(
             ClusterParts(config, data, self.loop, self._lease_sender, self._blobs, drivers, umask, files)
         )
-        self._metrics = Metrics(self.loop, self._gauge, self._blobs, self._clusters.pools.controls)
+        self._metrics = Metrics(
+            self.loop,
+            self._gauge,
+            self._blobs,
+            self._clusters.pools.controls,
+            None if exporter is None else exporter.counts,
+        )
         self._lives = ClusterLives(self.loop, self._clusters, cluster_settings(config))
         self._access = AccessRules(config.access)
         self.administration = ServerAdministration(
@@ -204,7 +219,7 @@ class Server:
         """Lead and serve until stopped; return False if the lead was lost instead."""
         # Renew from the moment the lead is taken: loading many jobs takes longer than a term.
         keeping = asyncio.create_task(leader.keep(self.loop), name="leader")
-        leading = asyncio.create_task(self._lead(leader.epoch, http), name="server")
+        leading = asyncio.create_task(self._lead(leader.epoch, http, restored=leader.restored), name="server")
         ends = [asyncio.create_task(each.wait()) for each in (stop, self.loop.lost_lead)]
         try:
             await asyncio.wait({keeping, leading, *ends}, return_when=asyncio.FIRST_COMPLETED)
@@ -221,7 +236,7 @@ class Server:
                 task.result()
         return True
 
-    async def _lead(self, epoch: int, http: socket.socket) -> None:
+    async def _lead(self, epoch: int, http: socket.socket, *, restored: bool) -> None:
         """Load the state and serve until cancelled; raise the error of any part that ends."""
         door = Door(lambda: str(self.loop.loading or self.loop.problem or "starting"))
         async with contextlib.AsyncExitStack() as stack:
@@ -231,6 +246,8 @@ class Server:
             last = await self.loop.load()
             await self._open_clusters()
             self.loop.begin(epoch, last)
+            if self._tracing is not None:
+                self._tracing.begin()
             service = AgentsService(
                 self._agent_requests,
                 self._hub,
@@ -251,7 +268,7 @@ class Server:
             grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, people)
             tasks: list[asyncio.Task[None]] = []
             try:
-                await self._begin(epoch, last, tasks)
+                await self._begin(epoch, last, tasks, restored=restored)
                 await self._vault.begin()
                 self._start(tasks)
                 app = self._app(self._address(grpc_port))
@@ -298,6 +315,8 @@ class Server:
             "pauses": self._metrics.pauses.run,
         }
         controllers["replacing"] = Replacing(self.loop).run
+        if self._tracing is not None:
+            controllers["tracing"] = self._tracing.run
         if self._config.stealing:
             controllers["stealing"] = Stealing(self.loop, self._specs).run
         tasks.extend(
@@ -416,7 +435,7 @@ class Server:
         scheme = "http" if self._identity is None else "https"
         return f"{scheme}://{Address(self._called(self._config.http), http.getsockname()[1])}"
 
-    async def _begin(self, epoch: int, last: int, tasks: list[asyncio.Task[None]]) -> None:
+    async def _begin(self, epoch: int, last: int, tasks: list[asyncio.Task[None]], *, restored: bool) -> None:
         """Start the epoch in the journal, and take over work of an earlier server; raise the error if the loop ends."""
         looping = asyncio.create_task(self.loop.run(), name="loop")
         tasks.append(looping)
@@ -431,6 +450,7 @@ class Server:
             config.ahead,
             self._clusters.identity if self._clusters.has_drivers else "",
             config.queues,
+            restored,
         )
         while True:
             taking = asyncio.create_task(self.loop.propose(proposal))

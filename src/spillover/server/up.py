@@ -32,6 +32,7 @@ from spillover.ports.journal import StoreError, Unwritable
 from spillover.providers.registry import load_providers
 from spillover.server.clusters import Unusable, check_access
 from spillover.server.files import read_whereabouts
+from spillover.server.local_files import refused_files
 from spillover.server.server import Server
 from spillover.server.tls import BadCertificate, load_identity
 from spillover.stores.open import open_store
@@ -62,10 +63,13 @@ def run(
     slots: int | None,
     clusters: Sequence[str] = (),
     standby: bool,
+    restored: bool = False,
 ) -> int:
     """Serve until stopped; return exit code 0, or 2 if the server could not start or lost the lead."""
     try:
         settings = settings_of(config, data, http, grpc, slots, clusters)
+        if wrong := refused_files(settings, config or DEFAULT_CONFIG):
+            raise BadForm(wrong)
         _log_to_stderr()
         # Loading providers takes a tenth of a second, which a server without pools does not need.
         providers = load_providers().unusable if settings.providers else {}
@@ -77,7 +81,9 @@ def run(
         umask = os.umask(0o077)  # jobs and their environment are private
         reload = partial(settings_of, config, data, http, grpc, slots, clusters)
         folder = Path(settings.data).absolute()
-        return asyncio.run(_serve(settings, folder, umask, files, standby=standby, reload=reload))
+        return asyncio.run(
+            _serve(settings, folder, umask, files, standby=standby, restored=restored, reload=reload)
+        )
     except BadCertificate as error:
         print(f"spill: {_placed(error, config or DEFAULT_CONFIG)}", file=sys.stderr)  # noqa: T201 - for the user
         return 2
@@ -167,6 +173,7 @@ async def _serve(
     files: int | None = None,
     *,
     standby: bool,
+    restored: bool = False,
     reload: Callable[[], Config] | None = None,
 ) -> int:
     """Take the lead and serve; return the exit code."""
@@ -181,7 +188,7 @@ async def _serve(
     with contextlib.closing(listener):
         _make(data)
         store = await open_store(config.store, data)
-        leader = Leader(store.election, SystemClock(), _name(os.getpid()))
+        leader = Leader(store.election, SystemClock(), _name(os.getpid()), restored=restored)
         try:
             server = Server(config, data, store, umask=umask, files=files, identity=identity, reload=reload)
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _apply_again, server)

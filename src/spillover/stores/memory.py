@@ -211,7 +211,7 @@ class MemoryElection:
         self._epoch = 0
         """The last epoch that this contender took; 0 if none."""
 
-    async def campaign(self, name: str, url: str) -> int | Holder:
+    async def campaign(self, name: str, url: str, least: int = 0) -> int | Holder:
         """See Election."""
         shelf = self._shelf
         if (
@@ -220,7 +220,7 @@ class MemoryElection:
             and not self._watch.expired(shelf.epoch, shelf.renewal)
         ):
             return shelf.holder
-        shelf.epoch += 1
+        shelf.epoch = max(shelf.epoch + 1, least)
         shelf.renewal = 0
         shelf.holder = Holder(name=name, url=url, epoch=shelf.epoch)
         self._epoch = shelf.epoch

@@ -28,6 +28,13 @@ class ElectionSuite:
         assert not await store.election.renew(1)
         assert await store.election.renew(2)
 
+    async def test_an_epoch_can_be_far_above_the_last_one(self, opener: Opener) -> None:
+        """A server that starts on a backup is above all that began after it."""
+        store = await opener()
+        assert await store.election.campaign("one", "", 1_800_000_000) == 1_800_000_000
+        assert await store.election.campaign("one", "", 7) == 1_800_000_001
+        assert await store.election.renew(1_800_000_001)
+
     async def test_a_holder_that_renews_is_not_replaced(self, opener: Opener) -> None:
         """No matter how long a contender waits."""
         clock = Watchface()

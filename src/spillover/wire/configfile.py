@@ -100,6 +100,13 @@ class LocalDoc(Struct, frozen=True, forbid_unknown_fields=True):
     engine_options: Annotated[
         list[str], Meta(max_length=100, description="Options passed to the engine for every container.")
     ] = field(default_factory=list)
+    environments: Annotated[
+        dict[str, Annotated[str, Meta(min_length=1)]],
+        Meta(
+            max_length=100,
+            description="Python environments that jobs can name: the folders of virtual environments, or interpreters.",
+        ),
+    ] = field(default_factory=dict)
 
 
 class NodeClassDoc(Struct, frozen=True, forbid_unknown_fields=True):
@@ -545,6 +552,31 @@ class SecretsDoc(Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
 
 
+class TelemetryDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the server sends traces of jobs, in OTLP."""
+
+    endpoint: Annotated[
+        str | None,
+        Meta(
+            description="URL of a receiver of OTLP over HTTP, to which /v1/traces is added; default: what the variables of OpenTelemetry say, else no traces."
+        ),
+    ] = None
+    headers: Annotated[
+        dict[str, str], Meta(max_length=100, description="Headers of requests to it, such as authorization.")
+    ] = field(default_factory=dict)
+    ca: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(description="File with the authority of its certificate; default: those of the system."),
+    ] = None
+    sample: Annotated[
+        float, Meta(ge=0, le=1, description="Share of the traces to send, of those that no submitter began.")
+    ] = 1.0
+    service: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=100)] | None,
+        Meta(description="service.name of the traces; default: OTEL_SERVICE_NAME, else spillover."),
+    ] = None
+
+
 class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """The configuration of a server."""
 
@@ -605,3 +637,4 @@ class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):
     secrets: Annotated[
         SecretsDoc, Meta(description="Where the server has the key that encrypts secrets.")
     ] = SecretsDoc()
+    telemetry: Annotated[TelemetryDoc, Meta(description="Where traces of jobs go.")] = TelemetryDoc()

@@ -196,6 +196,51 @@ def test_it_is_checked_without_a_server(spill: Callable[..., Any], tmp_path: Pat
     assert spill("config", "check", str(tmp_path / "none")).code == 2
 
 
+def test_files_that_a_server_could_not_use_are_told_one_by_one(
+    spill: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spill.yaml").write_text(
+        """\
+apiVersion: spillover/v1
+kind: Config
+data: spill.yaml/data
+clusters: [{name: k, kind: kubernetes, kubernetes: {kubeconfig: kube}}]
+tls: {cert: gone.crt, key: gone.key}
+secrets:
+  key_file: secret.key
+telemetry:
+  endpoint: https://localhost:4318
+  ca: gone.pem
+"""
+    )
+    typed = spill("config", "check")
+    assert (typed.code, typed.out) == (2, "")
+    assert typed.err.splitlines()[:-1] == [
+        f"spill: spill.yaml:3: data: {tmp_path}/spill.yaml is not a folder",
+        "spill: spill.yaml:5: tls.cert: gone.crt: No such file or directory; `spill cert init` makes one",
+        "spill: spill.yaml:5: tls.key: gone.key: No such file or directory; `spill cert init` makes one",
+        "spill: spill.yaml:7: secrets.key_file: there is no key file secret.key; create it with `openssl rand -base64 32`, mode 0600",
+        "spill: spill.yaml:10: telemetry.ca: gone.pem: No such file or directory",
+    ]
+    assert typed.err.splitlines()[-1].startswith("spill: cluster k: ")
+    for name in ("gone.crt", "gone.key", "secret.key", "gone.pem"):
+        Path(name).write_text("nothing of the kind")
+    told = spill("config", "check").err
+    assert "spill.yaml:5: tls: gone.crt, gone.key or the authority is not a PEM file" in told
+    assert "key 1 in secret.key is not a key" in told
+    assert "telemetry.ca: gone.pem has no certificate of an authority, as PEM" in told
+
+
+def test_the_file_is_named_as_for_a_server_too(spill: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "lab.yaml"
+    file.write_text("apiVersion: spillover/v1\nkind: Config\nclusters: [{name: lab}]\n")
+    typed = spill("config", "check", "--config", str(file))
+    assert (typed.code, typed.out) == (0, f"{file} is valid; clusters: lab (agents, owned)\n")
+    typed = spill("config", "check", str(file), "--config", str(file))
+    assert (typed.code, typed.err) == (2, "spill: name one file: `spill config check FILE`\n")
+
+
 def test_settings_of_queues_that_have_no_effect_are_told(spill: Callable[..., Any], tmp_path: Path) -> None:
     file = tmp_path / "spill.yaml"
     queues = "clusters: [{name: lab}]\nqueues: [{name: short, priority: 5, clusters: [lab, lba]}]\n"

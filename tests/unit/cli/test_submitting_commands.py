@@ -397,7 +397,9 @@ def test_rerun_prints_the_new_ids_and_passes_changes_on(client: Any, spill: Call
     typed = spill("rerun", "train", "sweep", "--failed", "--walltime", "2h", "--cpu", "2", "--env", "A=1")
     assert typed == (0, "abcdefghijkl\nabcdefghijkl\n", "")
     changes = {"spec": {"walltime": "2h", "resources": {"cpu": "2"}, "env": {"A": "1"}}}
-    assert client.asked == [("rerun", "train", "sweep", {"failed": True, "changes": changes})]
+    assert client.asked == [
+        ("rerun", "train", "sweep", {"failed": True, "changes": changes, "empty_state": False})
+    ]
 
 
 def test_rerun_names_the_flag_of_a_problem(

@@ -9,7 +9,7 @@ import pytest
 
 from spillover.agent.runners.outcomes import RunnerCannotRun, failure, trace_of
 from spillover.client.calling import INLINE, a_call, a_map
-from spillover.client.errors import CallFailed, RemoteError
+from spillover.client.errors import CallFailed, Refused, RemoteError
 from spillover.client.gathering import MOST_RANGES, Gathering, error_of, outcome_of
 from spillover.client.handles import Call
 from spillover.client.synchronous.calls import Map
@@ -220,3 +220,9 @@ def test_a_call_names_a_bounded_number_of_others(monkeypatch: pytest.MonkeyPatch
     runs = Map[int](Client("http://127.0.0.1:1", "token")._behind, Gathering("bbbbbbbbbbbb", 4))
     with pytest.raises(ValueError, match="refer to more than 3 calls"):
         a_call(print, (runs,), {}, None)
+
+
+@pytest.mark.parametrize("environment", ["requirements.txt", ["numpy"], 3])
+def test_an_environment_that_is_not_written_as_one_is_refused_with_what_to_write(environment: object) -> None:
+    with pytest.raises(Refused, match=r'write \{"requirements": "requirements.txt"\}'):
+        a_call(len, ("abc",), {}, {"environment": environment})  # type: ignore[arg-type]

@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -156,6 +157,7 @@ clock: {jump: 10m, away: 7d}
                 "gpu_link": None,
                 "engine": None,
                 "engine_options": [],
+                "environments": {},
             }
         ],
         "price": {
@@ -640,3 +642,13 @@ def test_without_an_image_a_kubernetes_cluster_runs_no_commands() -> None:
 def test_a_clock_must_be_believed_for_a_minute_at_the_least(name: str) -> None:
     with pytest.raises(BadForm, match=rf"clock.{name}: '59s' is out of range; the minimum is 1m"):
         read_config(f"clock: {{{name}: 59s}}")
+
+
+def test_a_local_agent_is_told_its_environments(tmp_path: Path) -> None:
+    text = "clusters: [{name: a, local: [{name: n, cpu: 1, environments: {ml: PLACE}}]}]"
+    config = read(text.replace("PLACE", str(tmp_path)))
+    (agent,) = agents_of(config)
+    assert f"--environment=ml={tmp_path}" in agent.options
+    assert refused(text.replace("PLACE", "gone")) == [
+        "spill.yaml:3: clusters[0].local[0].environments.ml: there is no 'gone'; make it with `python3 -m venv`, or name an interpreter"
+    ]

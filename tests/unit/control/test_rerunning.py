@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
-from spillover.core.proposals import Act, Change
+from spillover.core.events import Usage
+from spillover.core.proposals import Act, Change, Outcome, Result
+from spillover.core.records.jobs import Placed, Running
 from spillover.forms.jobs.reading import to_doc
 from spillover.model.ids import JobId
+from spillover.model.units import DAY, SECOND
 from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire.api import Rerun
 from tests.support.inside import form
@@ -141,3 +144,60 @@ async def test_inputs_that_are_gone_are_told_in_one_line(server: Served) -> None
     with pytest.raises(CommandError) as gone:
         await rerun(server, train)
     assert gone.value.message == "train: the server no longer has in0, in1; submit it again from its files"
+
+
+async def left_behind(server: Served, name: str, outcome: Outcome, **fields: object) -> tuple[str, str]:
+    """Run a job that leaves a folder; return it and the blob of the folder."""
+    agent = await server.agent()
+    blob = hashlib.sha256(name.encode()).hexdigest()
+    await server.blobs.put(blob, once(name.encode()))
+    job = await submit(server, name, keep_state=True, walltime="1h", **fields)
+    await until(lambda: isinstance(server.jobs[JobId(job)].phase, Placed), "the placement", every=0.001)
+    await agent.start(job)
+    found = server.jobs[JobId(job)]
+    assert isinstance(found.phase, Running)
+    code = 0 if outcome is Outcome.EXITED else None
+    await server.control.propose(
+        Result(found.phase.key, found.lease, outcome, code, None, Usage(SECOND), 0, saved=blob)
+    )
+    return job, blob
+
+
+@pytest.mark.parametrize("archived", [False, True])
+async def test_a_job_begins_with_the_folder_that_it_left_at_its_walltime(
+    server: Served, archived: bool
+) -> None:
+    job, blob = await left_behind(server, "train", Outcome.WALLTIME)
+    if archived:
+        await server.control.archive()
+        assert JobId(job) not in server.jobs
+    again, empty = [(await rerun(server, job, empty_state=each))[0] for each in (False, True)]
+    assert server.jobs[JobId(again)].extra.saved == (blob,)
+    assert server.jobs[JobId(empty)].extra.saved == ()
+    events = [each.text async for each in server.commands.events(after=0, follow=False, job=again)]
+    assert events[0] == f"bob submitted train, with the folder that {job} left"
+    (other,) = await rerun(server, job, changes={"spec": {"keep_state": False}})
+    assert server.jobs[JobId(other)].extra.saved == ()
+
+
+async def test_a_folder_that_is_gone_is_told_and_nothing_is_submitted(server: Served) -> None:
+    job, _ = await left_behind(server, "train", Outcome.WALLTIME)
+    await server.blobs.forget((), server.control.loop.now() + 2 * DAY)
+    before = len(server.jobs)
+    with pytest.raises(CommandError, match=f"no longer has the folder that {job} left; .*--empty-state"):
+        await rerun(server, job)
+    assert len(server.jobs) == before
+    assert await rerun(server, job, empty_state=True)
+
+
+async def test_a_job_that_succeeded_left_nothing(server: Served) -> None:
+    job, _ = await left_behind(server, "train", Outcome.EXITED)
+    (again,) = await rerun(server, job)
+    assert server.jobs[JobId(again)].extra.saved == ()
+
+
+async def test_members_of_arrays_begin_with_empty_folders_and_that_is_told(server: Served) -> None:
+    sweep = await submit(server, "sweep", array="1-2", keep_state=True)
+    done = await server.commands.rerun(Rerun([sweep]), "bob")
+    (told,) = done.warnings
+    assert "members of arrays begin with empty folders" in told

@@ -316,7 +316,9 @@ async def test_a_job_that_runs_again_takes_from_the_same_job_or_from_its_rerun(y
     prep = await yard.submit("prep", outputs=["**"])
     await yard.end(prep, {"out.csv": b"x"})
     train = await yard.submit("train", inputs=[take(prep)], **HELD)
-    rerunning = Rerunning(control.loop, control.store.archive, control.specs, None, control.lookup)
+    rerunning = Rerunning(
+        control.loop, control.store.journal, control.store.archive, control.specs, None, control.lookup
+    )
     (again,) = await yard.submitting.submit(await rerunning.forms(Rerun([train])), "ada")
     assert [each.job for each in await taken_by(yard, again)] == [prep]
     prep2, train2 = await yard.submitting.submit(await rerunning.forms(Rerun([prep, train])), "ada")

@@ -68,6 +68,23 @@ def test_an_environment_is_one_of_both_and_not_for_containers() -> None:
     assert "the maximum is 262144" in refused(environment=large)[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("uv.lock", "uv export --format requirements-txt"),
+        ("sub/pylock.toml", "uv export"),
+        ("pylock.dev.toml", "uv export"),
+        ("poetry.lock", "poetry export"),
+        ("pyproject.toml", "uv pip compile pyproject.toml"),
+        ("environment.yml", "pip freeze"),
+    ],
+)
+def test_a_lock_file_is_no_list_of_packages(name: str, command: str) -> None:
+    (told,) = refused(environment={"requirements": name, "text": "x"})
+    assert told.startswith(f"spec.environment.requirements: {name.rpartition('/')[2]!r} is not a list")
+    assert command in told
+
+
 def test_a_signal_needs_a_walltime_that_is_longer() -> None:
     assert refused(signal_before="2m") == [
         "spec.signal_before: needs `walltime`: the signal comes that long before its end"

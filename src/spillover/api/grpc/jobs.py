@@ -12,10 +12,12 @@ from spillover.api.faults import logged_fault
 from spillover.api.grpc.admission import Metadata
 from spillover.api.grpc.documents import change_out, document_of, status_out
 from spillover.api.grpc.methods import CODES, MethodBounds, decoded, fields, raw_method
+from spillover.api.traces import trace_of_request
 from spillover.control.requests.limits import Gauge
 from spillover.forms.jobs.reading import BadForm, JobForm, read_job
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.tokens import PEOPLE, SUBMITTERS, TokenRole
+from spillover.model.tracing import HEADER
 from spillover.ports.callers import Caller, Callers, Stranger
 from spillover.ports.commands import CommandError, Commands, ErrorKind
 from spillover.ports.journal import StoreError
@@ -50,6 +52,8 @@ class Asked(msgspec.Struct, frozen=True):
     token: str
     """Id of the token."""
     role: TokenRole = TokenRole.SUBMIT
+    traceparent: str = ""
+    """The metadata of that name; empty if there are none."""
 
     @property
     def admin(self) -> bool:
@@ -121,7 +125,7 @@ class ServiceForPeople:
         user = caller.user or given.get("spill-user", "anonymous")
         if not is_name(user):
             raise CommandError(ErrorKind.INVALID, f"the metadata spill-user is not a name: {NAME_RULE}")
-        return Asked(self._commands(caller), user, caller.token, caller.role)
+        return Asked(self._commands(caller), user, caller.token, caller.role, given.get(HEADER, ""))
 
 
 class JobsService(ServiceForPeople):
@@ -164,8 +168,9 @@ class JobsService(ServiceForPeople):
 
 async def _submit(asked: Asked, raw: bytes) -> pb.SubmitJobReply:
     forms = await _forms(raw)
-    jobs = await asked.commands.submit(forms, asked.user)
-    return pb.SubmitJobReply(jobs=jobs, warnings=asked.commands.without_effect(forms))
+    trace, ignored = trace_of_request(asked.traceparent)
+    jobs = await asked.commands.submit(forms, asked.user, trace)
+    return pb.SubmitJobReply(jobs=jobs, warnings=asked.commands.without_effect(forms) + ignored)
 
 
 async def _status(asked: Asked, raw: bytes) -> pb.GetJobStatusReply:

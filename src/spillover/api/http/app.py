@@ -97,7 +97,8 @@ class App:
             if raw is None:
                 return None
             body = await route.read(raw)
-        answer = await route.handler(Request(self._services, user, asked, body, caller))
+        trace = headers.get(b"traceparent", b"").decode("latin-1")
+        answer = await route.handler(Request(self._services, user, asked, body, caller, trace))
         if isinstance(answer, Stream) and caller.token:
             return replace(answer, chunks=self._guard.while_valid(caller, answer.chunks))
         return answer if isinstance(answer, Reply | Stream) else as_json(answer, endpoint.status)

@@ -12,6 +12,7 @@ from spillover.api.http.parameters import audit_query, event_filter, job_query, 
 from spillover.api.http.replies import Reply, as_json
 from spillover.api.http.routing import HttpRoute, Request, serves
 from spillover.api.http.streams import Stream
+from spillover.api.traces import trace_of_request
 from spillover.forms.jobs.reading import JobForm
 from spillover.ports.blobs import NoBlob
 from spillover.ports.commands import CommandError, ErrorKind
@@ -111,8 +112,9 @@ from spillover.wire.parameters import (
 @serves(endpoints.SUBMIT, read_jobs)
 async def submit(request: Request[NoParameters, list[JobForm]]) -> Ids:
     """Submit jobs."""
-    ids = await request.commands.submit(request.body, request.user)
-    return Ids(list(ids), request.commands.without_effect(request.body))
+    trace, ignored = trace_of_request(request.traceparent)
+    ids = await request.commands.submit(request.body, request.user, trace)
+    return Ids(list(ids), request.commands.without_effect(request.body) + ignored)
 
 
 @serves(endpoints.FORECAST, read_jobs)
@@ -218,7 +220,9 @@ async def act(request: Request[NoParameters, Action]) -> Ids:
 @serves(endpoints.RERUN)
 async def rerun(request: Request[NoParameters, Rerun]) -> Ids:
     """Submit jobs again."""
-    return await request.commands.rerun(request.body, request.user)
+    trace, ignored = trace_of_request(request.traceparent)
+    ids = await request.commands.rerun(request.body, request.user, trace)
+    return Ids(ids.jobs, ids.warnings + ignored)
 
 
 @serves(endpoints.EVENTS)

@@ -47,6 +47,8 @@ class Request(Generic[P, B]):
     """The parameters of its path and query."""
     body: B
     caller: Caller = ADMIN
+    traceparent: str = ""
+    """The header of that name; empty if there is none."""
 
     @property
     def commands(self) -> Commands:

@@ -19,6 +19,7 @@ def _configure(parser: ArgumentParser) -> None:
     add = add_actions(parser)
     check = add("check", "check a file, without a server", "spill config check spill.yaml")
     check.add_argument("file", nargs="?", metavar="FILE", help="file to check (default: spill.yaml)")
+    check.add_argument("--config", metavar="FILE", help="the same, as for `spill up`")
     add_json(check)
     diff = add(
         "diff", "show what the server would change if it reloaded its file", "spill config diff --json"
@@ -73,15 +74,21 @@ def _check(args: Namespace, context: Context) -> int:
     from spillover.clusters.kinds import load_kinds  # noqa: PLC0415 - heavy
     from spillover.providers.registry import load_providers  # noqa: PLC0415 - likewise
     from spillover.server.clusters import Unusable, check_access  # noqa: PLC0415 - likewise
+    from spillover.server.local_files import unusable_files  # noqa: PLC0415 - likewise
     from spillover.server.up import settings_of  # noqa: PLC0415 - likewise
 
-    file = args.file or "spill.yaml"
+    if args.file is not None and args.config is not None:
+        raise UsageError("name one file: `spill config check FILE`")
+    file = args.file or args.config or "spill.yaml"
     Path(file).read_bytes()  # an unreadable file is an error here, not a reason for defaults
     config = settings_of(file, None)
+    wrong = [str(problem) for problem in unusable_files(config, file)]
     try:
         check_access(config)
     except Unusable as error:
-        raise UsageError(*str(error).splitlines()) from None
+        wrong += str(error).splitlines()
+    if wrong:
+        raise UsageError(*wrong)
     if args.json:
         context.out.json({"file": file, "clusters": [spec.name for spec in config.clusters]})
         return codes.OK

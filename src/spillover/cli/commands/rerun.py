@@ -20,6 +20,11 @@ def _configure(parser: ArgumentParser) -> None:
         action="store_true",
         help="wait until all jobs have ended; exit code 1 if one did not succeed",
     )
+    parser.add_argument(
+        "--empty-state",
+        action="store_true",
+        help="begin with an empty folder; else a job with --keep-state begins with the one that it left",
+    )
     add_json(parser)
     add_options(
         parser.add_argument_group("job", "These replace what the jobs had; --env and --label add to it.")
@@ -40,7 +45,9 @@ def _run(args: Namespace, context: Context) -> int:
     with context.connect(args) as client:
         try:
             with telling(context.out):
-                ids = client.rerun(*args.jobs, failed=args.failed, changes=changes)
+                ids = client.rerun(
+                    *args.jobs, failed=args.failed, changes=changes, empty_state=args.empty_state
+                )
         except Refused as error:
             if not error.problems:
                 raise

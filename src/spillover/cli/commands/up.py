@@ -26,6 +26,11 @@ def _configure(parser: ArgumentParser) -> None:
         help="a cluster, replaces those of spill.yaml; repeatable",
     )
     parser.add_argument("--standby", action="store_true", help="wait until the current leader stops")
+    parser.add_argument(
+        "--restored",
+        action="store_true",
+        help="the data are a backup: agents that worked for a later server accept this one",
+    )
 
 
 def _run(args: Namespace, context: Context) -> int:  # noqa: ARG001 - the server prints for itself
@@ -39,6 +44,7 @@ def _run(args: Namespace, context: Context) -> int:  # noqa: ARG001 - the server
         slots=args.slots,
         clusters=args.cluster,
         standby=args.standby,
+        restored=args.restored,
     )
 
 

@@ -235,15 +235,20 @@ class AsyncClient(AsyncSender):
         return await self._ask(asks.act("requeue", jobs))
 
     async def rerun(
-        self, *jobs: str, failed: bool = False, changes: Mapping[str, Any] | None = None
+        self,
+        *jobs: str,
+        failed: bool = False,
+        changes: Mapping[str, Any] | None = None,
+        empty_state: bool = False,
     ) -> list[str]:
         """Submit jobs again and return the new ids; `failed` runs only the failed members of arrays.
 
-        `changes` are fields of a job file that differ, such as `{"spec": {"walltime": "2h"}}`.
+        `changes` are fields of a job file that differ, such as `{"spec": {"walltime": "2h"}}`. A job with `keep_state`
+        begins with the folder that it left, unless `empty_state` is true.
         """
-        request = Rerun(list(jobs), failed, dict(changes or {}))
+        request = Rerun(list(jobs), failed, dict(changes or {}), empty_state)
         again = ask(endpoints.RERUN, body=request, repeatable=False, seconds=asks.BULK)
-        return await self._ask(again.giving(asks.submitted))
+        return await self._ask(asks.traced(again).giving(asks.submitted))
 
     async def set_priority(self, job: str, priority: int) -> list[str]:
         """Change the priority of a job that has not been placed."""

@@ -234,14 +234,21 @@ class Client(Sender):
         """Stop placed or running jobs and queue them again."""
         return self._ask(asks.act("requeue", jobs))
 
-    def rerun(self, *jobs: str, failed: bool = False, changes: Mapping[str, Any] | None = None) -> list[str]:
+    def rerun(
+        self,
+        *jobs: str,
+        failed: bool = False,
+        changes: Mapping[str, Any] | None = None,
+        empty_state: bool = False,
+    ) -> list[str]:
         """Submit jobs again and return the new ids; `failed` runs only the failed members of arrays.
 
-        `changes` are fields of a job file that differ, such as `{"spec": {"walltime": "2h"}}`.
+        `changes` are fields of a job file that differ, such as `{"spec": {"walltime": "2h"}}`. A job with `keep_state`
+        begins with the folder that it left, unless `empty_state` is true.
         """
-        request = Rerun(list(jobs), failed, dict(changes or {}))
+        request = Rerun(list(jobs), failed, dict(changes or {}), empty_state)
         again = ask(endpoints.RERUN, body=request, repeatable=False, seconds=asks.BULK)
-        return self._ask(again.giving(asks.submitted))
+        return self._ask(asks.traced(again).giving(asks.submitted))
 
     def set_priority(self, job: str, priority: int) -> list[str]:
         """Change the priority of a job that has not been placed."""

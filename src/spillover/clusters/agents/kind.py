@@ -1,5 +1,6 @@
 """The cluster kind `agents`: machines that run our agent, started by the server or by people."""
 
+import os
 import shutil
 from collections.abc import Sequence
 from typing import ClassVar, Final
@@ -89,8 +90,16 @@ def _local(
     for at, word in enumerate(doc.engine_options):
         if not word or "\0" in word:
             found.add((*path, "engine_options", at), f"{shown(word)} is not an option of a container engine")
+    for name, place in doc.environments.items():
+        check_name(name, (*path, "environments", name), found)
+        if "\0" in place or not os.path.exists(place):  # noqa: PTH110 - it takes any text
+            found.add(
+                (*path, "environments", name),
+                f"there is no {shown(place)}; make it with `python3 -m venv`, or name an interpreter",
+            )
     engine = () if doc.engine is None else ("--engine", doc.engine)
     first, last = options
-    words = (*first, *engine, *[f"--engine-option={option}" for option in doc.engine_options], *last)
+    named = [f"--environment={name}={place}" for name, place in doc.environments.items()]
+    words = (*first, *engine, *[f"--engine-option={option}" for option in doc.engine_options], *named, *last)
     capacity = Resources(cpu, size, doc.gpu)
     return LocalSpec(cluster, NodeName(doc.name), capacity, doc.queue, offers, doc.labels, words)

@@ -213,8 +213,8 @@ class Kubernetes:
             # This server, or its data, is outdated: the later server may still need the object.
             raise DriverError(
                 f"{meta.name} was created by a server of epoch {epoch}, and this one has epoch "
-                f"{self._lead.epoch}; if this server's data is older, such as after restoring a backup, "
-                "delete the Job yourself"
+                f"{self._lead.epoch}; if this server's data is a backup, start it with `spill up --restored`, "
+                "or delete the Job yourself"
             )
         # The uid makes sure that no other object of this name is deleted.
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": meta.uid}, **how}

@@ -17,6 +17,7 @@ from spillover.control.agents.taken import TakenFiles
 from spillover.control.agents.tickets import Tickets
 from spillover.control.live.loop import RETRY, Loop
 from spillover.control.live.specs import Specs
+from spillover.control.telemetry.spans import Tracer
 from spillover.core.events import (
     AgentDraining,
     AgentForgotten,
@@ -43,6 +44,7 @@ from spillover.model.ids import ClusterName, JobId, NodeKey, member_id
 from spillover.model.inside import Granted
 from spillover.model.job import JobSpec, PythonCall
 from spillover.model.topology import Level
+from spillover.model.tracing import VARIABLE
 from spillover.ports.cluster import Agents, Peer, Start, Unsendable
 from spillover.ports.commands import CommandError
 from spillover.ports.journal import StoreError
@@ -83,6 +85,7 @@ class LeaseSender:
         tickets: Tickets | None = None,
         earlier: EarlierValues | None = None,
         taken: TakenFiles | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._loop = loop
         self._tickets = tickets or Tickets()
@@ -92,6 +95,7 @@ class LeaseSender:
         """None if calls cannot refer to earlier ones."""
         self._taken = taken
         """None if jobs cannot take files of others."""
+        self._tracer = tracer or Tracer()
         self._incarnations: dict[str, int] = {}
         self._grants: list[_Grant] = []
         self._failed: list[Result] = []
@@ -255,7 +259,8 @@ class LeaseSender:
                 self._loop.aside.done(WORK, grant.lease.job)
                 continue
             try:
-                spec, peer = _granted(full, grant.limit, grant.tasks), self._peer(grant)
+                spec = self._traced(_granted(full, grant.limit, grant.tasks), grant.lease)
+                peer = self._peer(grant)
             except Exception as error:  # noqa: BLE001 - no error may affect other jobs
                 self._loop.aside.put(WORK, grant.lease.job, error)
                 self._later[grant.lease] = grant
@@ -322,9 +327,15 @@ class LeaseSender:
                 self._news.set()
                 continue
             limit = None if job.extra.hold is None else job.extra.hold.limit
-            spec, levels = _granted(full, limit, len(job.tasks)), self._levels(job, job.phase.cluster)
+            spec = self._traced(_granted(full, limit, len(job.tasks)), job.lease)
+            levels = self._levels(job, job.phase.cluster)
             found.append(Start(job.lease, spec, job.phase.cluster, levels=levels, saved=job.saved(0)))
         return found
+
+    def _traced(self, spec: JobSpec, lease: Lease) -> JobSpec:
+        """Return a spec whose tasks know the trace to continue, unless they have no trace or a variable of their own."""
+        context = self._tracer.traceparent(self._loop.state, lease.job, lease.attempt)
+        return replace(spec, env={VARIABLE: context, **spec.env}) if context else spec
 
     def _levels(self, job: Job, cluster: ClusterName) -> tuple[Level, ...]:
         """Return the levels of a cluster, for a job that names some."""

@@ -217,6 +217,8 @@ class AgentRequests:
         self._log_retention = log_retention
         self._heartbeat = heartbeat
         self._incarnation = 0
+        self._later = 0
+        """The epoch of a later server that was logged; 0 if none."""
         self._registrations = Registrations()
         self._arrivals = _Arrivals()
         self.gangs = GangStarts(loop, agents, prepare_within)
@@ -229,6 +231,18 @@ class AgentRequests:
         """Count agents that are not lost; includes those that have not registered since the server started."""
         return len(self._loop.state.agents) - self._loop.state.lost
 
+    def _tell_of_later(self, intro: Introduction) -> None:
+        """Log, once for each epoch, that agents have seen a later server."""
+        if intro.epoch != self._later:
+            self._later = intro.epoch
+            log.warning(
+                "agents worked for a server of a later epoch, and refuse this one; stop the other server, or, "
+                "if the data of this one are a backup, start it with `spill up --restored`",
+                agent=f"{intro.cluster}/{intro.name}",
+                later=intro.epoch,
+                epoch=self._loop.epoch,
+            )
+
     def longest_terms(self) -> LeaseTerms:
         """Return the longest terms that an earlier server may have given to agents in the state."""
         return lease_terms(len(self._loop.state.agents), self._heartbeat)
@@ -237,9 +251,11 @@ class AgentRequests:
         """Register an agent; raise CommandError if it is refused."""
         self.check_lead()
         if intro.epoch > self._loop.epoch:
+            self._tell_of_later(intro)
             raise CommandError(
                 ErrorKind.NOT_LEADER,
-                f"epoch {intro.epoch} has started; this server is in epoch {self._loop.epoch}",
+                f"epoch {intro.epoch} has started; this server is in epoch {self._loop.epoch}; "
+                "if its data are a backup, start it with `spill up --restored`",
             )
         if (graph := self._graph_of(intro.cluster)) is not None:
             intro = await asyncio.to_thread(_completed, intro, graph)

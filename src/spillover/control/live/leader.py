@@ -35,10 +35,12 @@ class Led(Protocol):
 class Leader:
     """One epoch of one server."""
 
-    def __init__(self, election: Election, clock: Clock, name: str) -> None:
+    def __init__(self, election: Election, clock: Clock, name: str, *, restored: bool = False) -> None:
         self._election = election
         self._clock = clock
         self._name = name
+        self.restored = restored
+        """Whether the data are a backup, after which epochs began that they do not know."""
         self._renewed = clock.monotonic()
         """When the last successful request for the lead was sent; a successor waits for a full term after that."""
         self.epoch = 0
@@ -46,7 +48,9 @@ class Leader:
     async def take(self, url: str, *, standby: bool) -> Holder | None:
         """Take the lead and return None; without `standby`, return the holder if another server leads."""
         asked = self._clock.monotonic()
-        outcome = await self._election.campaign(self._name, url)
+        # Seconds since 1970 are above every epoch that began by counting, and above those of earlier restores.
+        least = self._clock.wall() // SECOND if self.restored else 0
+        outcome = await self._election.campaign(self._name, url, least)
         if isinstance(outcome, int):
             self.epoch, self._renewed = outcome, asked
             return None

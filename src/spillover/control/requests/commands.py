@@ -23,7 +23,7 @@ from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_o
 from spillover.control.requests.policies import PolicyRequests
 from spillover.control.requests.pools import change_pool, planned, shown_pools, swept
 from spillover.control.requests.projects import OwnHistory, budgets_of, forms_of, jobs_of, pools_of
-from spillover.control.requests.rerunning import Rerunning
+from spillover.control.requests.rerunning import Rerunning, without_folder
 from spillover.control.requests.reservations import reservation_views
 from spillover.control.requests.reserving import Reserving
 from spillover.control.requests.rights import AccessRules, Rights
@@ -225,13 +225,13 @@ class LiveCommands:
 
     # --- submitting and changing
 
-    async def submit(self, jobs: Sequence[JobForm], user: str) -> tuple[str, ...]:
-        """Submit all of these jobs or none; return their ids in the same order."""
+    async def submit(self, jobs: Sequence[JobForm], user: str, traceparent: str = "") -> tuple[str, ...]:
+        """Submit all of these jobs or none, as parts of a trace if it is given; return their ids in the same order."""
         if self._parts.gauge is not None:
             self._parts.gauge.submit(self._caller.token, len(jobs))
         jobs = forms_of(jobs, self._project)
         self._rights.check_priorities(jobs)
-        return await self._submitting.submit(jobs, user)
+        return await self._submitting.submit(jobs, user, traceparent)
 
     def without_effect(self, jobs: Sequence[JobForm]) -> list[str]:
         """Return a line for each thing that these jobs ask for and that has no effect on this server."""
@@ -263,12 +263,13 @@ class LiveCommands:
                 raise refused(reply)
         return Ids(list(ids))
 
-    async def rerun(self, asked: Rerun, user: str) -> Ids:
+    async def rerun(self, asked: Rerun, user: str, traceparent: str = "") -> Ids:
         """Submit jobs again, all or none; return the new ids in the order of the request."""
         parts = self._parts
-        again = Rerunning(self._loop, parts.archive, parts.specs, parts.files, self._lookup)
+        again = Rerunning(self._loop, parts.journal, parts.archive, parts.specs, parts.files, self._lookup)
         jobs = await again.forms(asked)
-        return Ids(list(await self.submit(jobs, user)), self.without_effect(jobs))
+        told = self.without_effect(jobs) + ([] if asked.empty_state else list(without_folder(jobs)))
+        return Ids(list(await self.submit(jobs, user, traceparent)), told)
 
     async def set_priority(self, ref: str, priority: int, who: str) -> Ids:
         """Change the priority of a job that is not placed."""

@@ -85,6 +85,10 @@ class JobFiles:
         }
         return {at: names for at, names in lost.items() if names}
 
+    async def stored(self, digests: Sequence[str]) -> set[str]:
+        """Return those of these blobs that are stored, which are kept for another day."""
+        return set(await self._blobs.sizes(digests))
+
     def _problems(self, at: int, form: JobForm, there: dict[str, int]) -> Iterable[FieldProblem]:
         """Yield what is wrong with the inputs of one job."""
         name, where = form.spec.name, f"jobs[{at}].spec.inputs"

@@ -1,6 +1,6 @@
 """Submits jobs that ran before again: the same specs with changes, whole or only the failed members of arrays."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import structs
@@ -9,7 +9,8 @@ from spillover.control.live.loop import Loop
 from spillover.control.live.specs import Specs
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of, is_array
-from spillover.core.events import JobState
+from spillover.control.views.history import events_of
+from spillover.core.events import JobEnded, JobRequeued, JobState, JobSubmitted
 from spillover.core.records.jobs import Ended, Job
 from spillover.forms.jobs.arrays import MOST_RANGES
 from spillover.forms.jobs.meaning import AfterRef, JobForm
@@ -21,6 +22,7 @@ from spillover.model.ids import JobId, split_member
 from spillover.model.job import JobSpec, On, Range
 from spillover.ports.archive import Archive, Finished, Query
 from spillover.ports.commands import CommandError, ErrorKind
+from spillover.ports.journal import Journal
 from spillover.wire.api import FieldProblem, Rerun
 
 FAILED: Final = frozenset({JobState.FAILED, JobState.TIMED_OUT})
@@ -35,9 +37,16 @@ class Rerunning:
     """Makes the forms of jobs to submit again."""
 
     def __init__(
-        self, loop: Loop, archive: Archive, specs: Specs, files: JobFiles | None, lookup: Lookup
+        self,
+        loop: Loop,
+        journal: Journal,
+        archive: Archive,
+        specs: Specs,
+        files: JobFiles | None,
+        lookup: Lookup,
     ) -> None:
         self._loop = loop
+        self._journal = journal
         self._archive = archive
         self._specs = specs
         self._files = files
@@ -56,7 +65,48 @@ class Rerunning:
             forms.append(_changed(form, asked.changes, at, failed=asked.failed))
         if self._files is not None:
             await self._check_files(forms)
+            if not asked.empty_state:
+                left = [
+                    await self._left(each, form) for each, form in zip(found.values(), forms, strict=True)
+                ]
+                await self._check_left(left)
+                return left
         return forms
+
+    async def _left(self, found: Found, form: JobForm) -> JobForm:
+        """Return a job that begins with the folders that an ended one left."""
+        # Members begin with empty ones: an array has no record of each of its members to put them into.
+        if not form.spec.keep_state or form.spec.array or not _has_ended(found):
+            return form
+        saved: dict[int, str] = {}
+        async for event in events_of(self._loop, self._journal, id_of(found)):
+            match event:
+                case JobSubmitted() | JobRequeued() | JobEnded():
+                    saved |= {rank: blob for rank, blob in enumerate(event.saved) if blob}
+                case _:
+                    pass
+        if not saved or _state(found) == JobState.SUCCEEDED:
+            return form
+        by_rank = tuple([saved.get(rank, "") for rank in range(max(saved) + 1)])
+        return structs.replace(form, saved=by_rank, saved_by=id_of(found))
+
+    async def _check_left(self, forms: Sequence[JobForm]) -> None:
+        """Raise CommandError with one line for each job whose folder is no longer stored."""
+        wanted = [each for form in forms for each in form.saved if each]
+        if self._files is None or not wanted:
+            return
+        there = await self._files.stored(wanted)
+        problems = [
+            FieldProblem(
+                f"jobs[{at}]",
+                f"{form.spec.name}: the server no longer has the folder that {form.saved_by} left; "
+                "begin with an empty one by --empty-state (`empty_state`)",
+            )
+            for at, form in enumerate(forms)
+            if not there.issuperset(filter(None, form.saved))
+        ]
+        if problems:
+            raise CommandError(ErrorKind.CONFLICT, problems[0].message, problems)
 
     async def _spec(self, found: Found, *, failed: bool) -> JobSpec:
         """Return the spec of a job; of a member that of its array, with its index alone."""
@@ -138,6 +188,13 @@ class Rerunning:
             raise CommandError(ErrorKind.CONFLICT, problems[0].message, problems)
 
 
+def without_folder(forms: Sequence[JobForm]) -> Iterator[str]:
+    """Yield a line for each array that begins without the folders that members of the other one left."""
+    for form in forms:
+        if form.spec.keep_state and form.spec.array:
+            yield f"{form.spec.name}: members of arrays begin with empty folders (SPILL_STATE), not with those that they left"
+
+
 def _again(job: str, names: dict[str, str]) -> str:
     """Return the job of the same request that runs a job again, or its member; the job itself if there is none."""
     array, dot, index = job.partition(".")
@@ -172,6 +229,11 @@ def _changed(form: JobForm, changes: dict[str, Any], at: int, *, failed: bool) -
         found = [FieldProblem(f"changes.{problem.path}", problem.message) for problem in bad.problems]
         raise CommandError(ErrorKind.INVALID, f"jobs[{at}]: {found[0].message}", found) from None
     return changed if "after" in spec else structs.replace(changed, after=form.after)
+
+
+def _has_ended(found: Found) -> bool:
+    """Return whether a job has ended; a job that still runs has left nothing yet."""
+    return isinstance(found, Finished) or (isinstance(found, Job) and type(found.phase) is Ended)
 
 
 def _state(found: Found) -> str:

@@ -126,8 +126,8 @@ class Submitting:
         limited._lookup = lookup  # noqa: SLF001 - a copy of this object
         return limited
 
-    async def submit(self, forms: Sequence[JobForm], user: str) -> tuple[str, ...]:
-        """Submit all of these jobs or none; return their ids."""
+    async def submit(self, forms: Sequence[JobForm], user: str, traceparent: str = "") -> tuple[str, ...]:
+        """Submit all of these jobs or none, as parts of a trace if it is given; return their ids."""
         if self._files is not None:
             await self._files.check(forms, self._lookup.project)
         if self._unfit(forms, user):
@@ -139,7 +139,7 @@ class Submitting:
         last: Refusal | None = None
         for _ in range(TRIES):
             blobs: dict[bytes, bytes] = {}
-            proposal, known = await self._proposal(forms, user, blobs)
+            proposal, known = await self._proposal(forms, user, blobs, traceparent)
             if self._gauge is not None:
                 proposal = structs.replace(proposal, bounds=self._gauge.bounds)
             (reply,) = await self._loop.propose(proposal, blobs=blobs)
@@ -236,7 +236,7 @@ class Submitting:
         return problems
 
     async def _proposal(
-        self, forms: Sequence[JobForm], user: str, blobs: dict[bytes, bytes]
+        self, forms: Sequence[JobForm], user: str, blobs: dict[bytes, bytes], trace: str = ""
     ) -> tuple[Submit, dict[int, str]]:
         """Return the proposal, and by position the ids of jobs that the archive has under their keys."""
         earlier = await self._earlier(forms)
@@ -260,7 +260,8 @@ class Submitting:
             draft, after = await self._resolved(drafted, names, problems)
             form = draft.form
             named = says_what(draft.spec.name, draft.spec.work)
-            new.append(NewJob(draft.job, draft.spec, draft.digest, after, form.key, draft.signature, named))
+            job = NewJob(draft.job, draft.spec, draft.digest, after, form.key, draft.signature, named, trace)
+            new.append(structs.replace(job, saved=form.saved, saved_by=form.saved_by) if form.saved else job)
             blobs[draft.digest] = draft.body
             self._specs.keep(draft.digest, draft.spec, len(draft.body))
         if problems:

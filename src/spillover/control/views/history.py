@@ -55,6 +55,18 @@ async def history(
             at = max(at, upto, await news.wait())
 
 
+async def events_of(loop: Loop, journal: Journal, job: str) -> AsyncIterator[AnyEvent]:
+    """Yield the durable events of one job that the journal still has."""
+    await loop.read()
+    indexed = await journal.indexed()
+    async for stored in _indexed(journal, job, 0):
+        if stored.revision <= indexed and job in (event := decode_event(stored.event)).about():
+            yield event
+    async for stored in journal.tail(indexed):
+        if job in (event := decode_event(stored.event)).about():
+            yield event
+
+
 def _subscribed(loop: Loop, job: str | None, own: OwnHistory | None) -> AbstractContextManager[Subscription]:
     """Subscribe to commits that may have events to show."""
     if job is not None:

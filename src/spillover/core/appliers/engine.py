@@ -157,6 +157,8 @@ def queues_configured(state: State, event: QueuesConfigured) -> None:
 def epoch_started(state: State, event: EpochStarted) -> None:
     """Make all agents register again, and all external clusters unobserved."""
     state.facts.epoch = event.epoch
+    if event.restored:
+        state.facts.least_seq = event.epoch
     for key in state.nodes:
         node = state.nodes[key]
         if node.is_agent:

@@ -37,7 +37,7 @@ from spillover.model.policy import choice_of
 
 def start_epoch(state: State, proposal: StartEpoch, now: int) -> tuple[list[AnyEvent], Reply]:
     """Start an epoch: agents must register again, and the time without a server does not count as waiting."""
-    events: list[AnyEvent] = [EpochStarted(proposal.epoch, now)]
+    events: list[AnyEvent] = [EpochStarted(proposal.epoch, now, proposal.restored)]
     if proposal.identity and not state.facts.identity:
         events.append(Identified(proposal.identity))
     if proposal.gap > 0:

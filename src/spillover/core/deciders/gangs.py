@@ -188,6 +188,7 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
         leader.value_digest,
         leader.outputs,
         end.rank,
+        () if ended is JobState.SUCCEEDED else _saved(ends),
     )
 
 

@@ -148,6 +148,7 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
         proposal.value_digest,
         proposal.outputs,
         0 if ends is None else deciding_end(ends.ends).rank,
+        (proposal.saved,) if proposal.saved and ended is not SUCCEEDED else (),
     )
     if ends is None and not state.members and job.id not in state.waiters:
         return [ending], ACCEPTED  # most jobs have no array and no dependent jobs

@@ -60,10 +60,20 @@ class JobSubmitted(JobEvent, frozen=True, tag="job_submitted"):
     """What `predicted` rests on; null without a prediction, and up to release 0.4."""
     named: bool = True
     """Whether its name says what it does; false if it is only that of the program that it runs."""
+    traceparent: str = ""
+    """The W3C trace context of the request that submitted it; empty if it had none."""
+    saved: tuple[str, ...] = ()
+    """By rank, the blobs with what the tasks of another job left in their folders, with which it begins; empty for
+    empty folders.
+    """
+    saved_by: str = ""
+    """That job."""
 
     def __str__(self) -> str:
         size = ranges.size(self.array)
         text = f"{self.user} submitted {self.name}" + (f", an array of {size}" if size else "")
+        if self.saved_by:
+            text += f", with the folder that {self.saved_by} left"
         if self.throttle:
             text += f" with at most {self.throttle} at a time"
         return f"{text}, held" if self.held else text
@@ -214,6 +224,8 @@ class JobEnded(JobEvent, frozen=True, tag="job_ended"):
     """The blob that lists the output files of the attempt; empty if there are none."""
     rank: int = 0
     """The task whose end decided."""
+    saved: tuple[str, ...] = ()
+    """By rank, the blobs with what tasks left in their folders, for a job that goes on with them, as in `JobRequeued`."""
 
     def __str__(self) -> str:
         ran = f" after {format_duration(self.usage.ran)}" if self.usage.ran else ""

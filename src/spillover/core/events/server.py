@@ -85,9 +85,13 @@ class EpochStarted(Event, frozen=True, tag="epoch_started"):
 
     epoch: int
     at: int
+    restored: bool = False
+    """Whether the data are a backup. The epoch is then above all that began after it, and so is the `seq` of each new
+    lease: no agent mistakes it for one from then.
+    """
 
     def __str__(self) -> str:
-        return f"epoch {self.epoch} started"
+        return f"epoch {self.epoch} started" + (" from a backup" if self.restored else "")
 
 
 class Identified(Event, frozen=True, tag="identified"):

@@ -54,6 +54,8 @@ class Facts(Struct, array_like=True):
     machines: int = 0
     """Number of machines ordered so far."""
     queues: tuple[QueueSpec, ...] = ()
+    least_seq: int = 0
+    """The least `seq` of a new lease: above those that a server granted after the backup that this state is from."""
 
     @property
     def kept(self) -> "Facts":

@@ -201,6 +201,8 @@ class Extra(Struct, array_like=True, gc=False):
     """Earlier attempts that ran, of which usage counts the time."""
     saved: tuple[str, ...] = ()
     """By rank, the blobs with what tasks of earlier attempts left in their folders; empty if there is nothing."""
+    traceparent: str = ""
+    """The W3C trace context of the request that submitted it; empty if it had none. For members, that of the array."""
 
 
 NO_EXTRA = Extra()

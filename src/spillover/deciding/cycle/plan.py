@@ -202,9 +202,12 @@ def _placed(
 ) -> AnyEvent:
     """Return the event that grants a lease, or the leases of a gang."""
     job = state.jobs[each.job]
+    least = state.facts.least_seq
     if isinstance(each, GangPlacement):
-        return GangPlaced(job.id, now, each.cluster, each.nodes, job.attempt, job.seq + 1, each.why, granted)
+        seq = max(job.seq + 1, least)
+        return GangPlaced(job.id, now, each.cluster, each.nodes, job.attempt, seq, each.why, granted)
     only = granted[0] if granted else None
     if each.index is not None:
-        return MemberPlaced(each.job, each.index, now, each.cluster, each.node, 1, each.why, only)
-    return JobPlaced(job.id, now, each.cluster, each.node, job.attempt, job.seq + 1, each.why, only)
+        return MemberPlaced(each.job, each.index, now, each.cluster, each.node, max(1, least), each.why, only)
+    seq = max(job.seq + 1, least)
+    return JobPlaced(job.id, now, each.cluster, each.node, job.attempt, seq, each.why, only)

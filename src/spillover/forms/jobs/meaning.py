@@ -98,6 +98,9 @@ class JobForm(Struct, frozen=True):
     """What is ignored, and the job runs without it."""
     stdin: str | None = None
     """The path of a standard input that the client must still read; the server accepts none."""
+    saved: tuple[str, ...] = ()
+    saved_by: str = ""
+    """What another job left in its folders, by rank, and that job; only the server sets them, for jobs that run again."""
 
 
 def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | None = None) -> JobForm | None:

@@ -1,5 +1,6 @@
 """Reads what only agents do for a job: a signal before its walltime, a folder that outlives attempts, an environment, secrets."""
 
+from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -77,9 +78,35 @@ def _environment(doc: SpecDoc, found: Findings) -> tuple[Environment | None, tup
         found.add(
             (*path, "requirements"), f"{shown(asked.requirements)} is not a file; write requirements.txt"
         )
+    elif (wrong := not_a_list(asked.requirements)) is not None:
+        found.add((*path, "requirements"), wrong)
     if asked.text is not None and (problem := not_text(asked.text)) is not None:
         found.add((*path, "text"), problem)
     return Environment("", asked.requirements or "", asked.text), (REQUIREMENTS,)
+
+
+_UV: Final = "uv export --format requirements-txt --output-file requirements.txt"
+_EXPORTS: Final = {
+    "uv.lock": _UV,
+    "pylock.toml": _UV,
+    "pyproject.toml": "uv pip compile pyproject.toml --output-file requirements.txt",
+    "poetry.lock": "poetry export --output requirements.txt",
+    "pdm.lock": "pdm export --output requirements.txt",
+    "Pipfile": "pipenv requirements > requirements.txt",
+    "Pipfile.lock": "pipenv requirements > requirements.txt",
+}
+"""Files of projects that are no lists of packages, each with the command that makes one of them."""
+
+
+def not_a_list(name: str) -> str | None:
+    """Return why a file of this name is no list of packages that every agent can install; None if it may be one."""
+    file = PurePosixPath(name).name
+    known = "pylock.toml" if file.startswith("pylock.") and file.endswith(".toml") else file
+    if (command := _EXPORTS.get(known)) is not None:
+        return f"{shown(file)} is not a list of packages; make one with `{command}`, and name that"
+    if file.endswith((".lock", ".toml", ".yml", ".yaml")):
+        return f"{shown(file)} is not a list of packages, as `pip install -r` takes it; make one, such as with `pip freeze`"
+    return None
 
 
 def not_text(text: str) -> str | None:

@@ -17,14 +17,14 @@ class PostgresqlElection:
         self._epoch = 0
         """The last epoch that this contender took; 0 if none."""
 
-    async def campaign(self, name: str, url: str) -> int | Holder:
+    async def campaign(self, name: str, url: str, least: int = 0) -> int | Holder:
         """See Election."""
         async with self._database.write() as connection:
             [row] = await connection.fetch("SELECT epoch, holder, url, renewal FROM leader FOR UPDATE")
             epoch, holder, its_url, renewal = row
             if holder is not None and epoch != self._epoch and not self._watch.expired(epoch, renewal):
                 return Holder(name=holder, url=its_url, epoch=epoch)
-            taken = int(epoch) + 1
+            taken = max(int(epoch) + 1, least)
             await connection.execute(
                 "UPDATE leader SET epoch = $1, holder = $2, url = $3, renewal = 0", taken, name, url
             )

@@ -92,9 +92,9 @@ class SqliteElection:
         self._epoch = 0
         """The last epoch that this contender took; 0 if none."""
 
-    async def campaign(self, name: str, url: str) -> int | Holder:
+    async def campaign(self, name: str, url: str, least: int = 0) -> int | Holder:
         """See Election."""
-        return await self._database.write(lambda connection: self._campaign(connection, name, url))
+        return await self._database.write(lambda connection: self._campaign(connection, name, url, least))
 
     async def renew(self, epoch: int) -> bool:
         """See Election."""
@@ -113,21 +113,21 @@ class SqliteElection:
         """Release the lock without resigning, as the end of the process would."""
         self._lock.release()
 
-    def _campaign(self, connection: apsw.Connection, name: str, url: str) -> int | Holder:
+    def _campaign(self, connection: apsw.Connection, name: str, url: str, least: int) -> int | Holder:
         row = _row(connection)  # reading needs no database lock, so waiting contenders disturb nobody
         if self._lock.held and row.epoch != self._epoch:
             self._lock.release()  # another server took over while we were stopped
         if not self._may_lead(row):
             return _holder(row)
         try:
-            return self._take_over(connection, row, name, url)
+            return self._take_over(connection, row, name, url, least)
         except apsw.BusyError:
             # Without its lock, we know only that the holder's term is over.
             if self._lock.held or not row.locked or row.epoch == self._epoch:
                 raise
             if not end_if_stopped(self._lock.path):
                 raise self._kept_by_holder(row) from None
-        return self._take_over(connection, row, name, url)
+        return self._take_over(connection, row, name, url, least)
 
     def _kept_by_holder(self, row: Row) -> Unwritable:
         """Return why the database cannot be written although nobody leads."""
@@ -139,7 +139,9 @@ class SqliteElection:
             "database lock; if it hangs, continue it (kill -CONT) or kill it (kill -KILL)"
         )
 
-    def _take_over(self, connection: apsw.Connection, row: Row, name: str, url: str) -> int | Holder:
+    def _take_over(
+        self, connection: apsw.Connection, row: Row, name: str, url: str, least: int
+    ) -> int | Holder:
         """Take a new epoch, unless another server was faster."""
         try:
             with transaction(connection):
@@ -147,7 +149,7 @@ class SqliteElection:
                 if now != row:  # another server was faster
                     self._lock.release()
                     return _holder(now)
-                epoch = row.epoch + 1
+                epoch = max(row.epoch + 1, least)
                 connection.execute(
                     "UPDATE leader SET epoch = ?, holder = ?, url = ?, renewal = 0, locked = ?",
                     (epoch, name, url, self._lock.held),

@@ -415,6 +415,8 @@ class Rerun(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether to run only what failed or reached its walltime: of arrays those members, under their indexes."""
     changes: dict[str, Any] = field(default_factory=dict)
     """`metadata` and `spec` of a job file with the fields that differ, for all of the jobs."""
+    empty_state: bool = False
+    """Whether jobs with `keep_state` begin with empty folders; else with those that they left when they ended."""
 
 
 class ResultsAsked(Struct, frozen=True, forbid_unknown_fields=True):

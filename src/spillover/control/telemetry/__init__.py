@@ -1,0 +1,1 @@
+"""Traces of the lives of jobs, for OpenTelemetry."""
