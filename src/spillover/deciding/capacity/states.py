@@ -17,9 +17,8 @@ from spillover.model.units import FOREVER
 
 if TYPE_CHECKING:
     from spillover.deciding.capacity.cluster import Capacity
-    from spillover.deciding.capacity.machine import Machine
 
-FEW: Final = 64
+FEW: Final = 128
 """Up to this many machines of a cluster, a new shape reads each of them."""
 State: TypeAlias = tuple[int, ...]
 """The kind of a machine, and what is free on it by position, without memory."""
@@ -52,7 +51,7 @@ class States:
 
     def _build(self) -> None:
         """Read all machines."""
-        self._of = list(map(_state, self._cluster.slots))
+        self._of = [(each.kind, (free := each.free)[CPU], *free[GPU:]) for each in self._cluster.slots]
         indexes: dict[State, list[int]] = {}
         for index, state in enumerate(self._of):
             indexes.setdefault(state, []).append(index)
@@ -62,7 +61,9 @@ class States:
         """Read machines that changed."""
         slots, indexes, known = self._cluster.slots, self.indexes, self._of
         for index in changed:
-            state = _state(slots[index])
+            machine = slots[index]
+            free = machine.free
+            state = (machine.kind, free[CPU], *free[GPU:])
             if index == len(known):  # it joined
                 known.append(())
             before = known[index]
@@ -85,14 +86,8 @@ class States:
         return own
 
 
-def _state(machine: "Machine") -> State:
-    """Return the state of a machine."""
-    cpu, _, *others = machine.free
-    return (machine.kind, cpu, *others)
-
-
 def with_any_memory(free: Sequence[int]) -> Vector:
-    """Return what is free on a machine if it had any amount of memory; what does not fit there fits in no machine of its state."""
+    """Return what would be free with any amount of memory: what does not fit there fits on no machine of that state."""
     return [free[CPU], FOREVER, *free[GPU:]]
 
 
