@@ -5,5 +5,6 @@ cores and GPUs of a machine, `levels` for racks and zones, `states` for machines
 advance reservations. `candidates` and `gangs` find machines for a job, `matching` those of a gang in one rack or spread
 over several, and `finding` its clusters. `future` tracks what will be free later (`counts` keeps where tasks fit).
 `calendar` has what is free over time, with a `profile` for each machine. `timeline` finds spans of time in it,
-`gang_spans` those of gangs, and `spans` has what they are asked and answer. Placement, reservations, look-ahead and `why` all use them.
+`gang_spans` those of gangs, and `spans` has what they are asked and answer. Placement, reservations, look-ahead and `why`
+all use them.
 """
