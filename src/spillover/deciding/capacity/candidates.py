@@ -152,7 +152,8 @@ class Candidates:
         """Update the heap with machines that changed."""
         cluster, shape, heap, scores = self.cluster, self.shape, self.heap, self.scores
         machines, score_of = cluster.slots, place.score
-        count, end = len(machines), cluster.forgotten + len(cluster.changes)
+        count = len(machines)
+        end = cluster.forgotten + len(cluster.changes)
         if self.read < cluster.forgotten or end - self.read > count:
             if self.read < cluster.forgotten:
                 self._ask()  # there may be new kinds of resources
@@ -169,6 +170,8 @@ class Candidates:
             look = cluster.changes[-1:]
         else:
             look = dict.fromkeys(cluster.changes[self.read - cluster.forgotten :])
+            if len(heap) > 2 * count + SPARE:  # not after each single change, which is most of them
+                self._settle()
         self.read = end
         if self._runs:
             self._singled.update(look)
@@ -194,8 +197,6 @@ class Candidates:
                     heapq.heappush(heap, (score, index))
             elif index in scores:
                 del scores[index]
-        if len(heap) > 2 * count + SPARE:
-            self._settle()
 
     def _read_states(self, place: Place) -> None:
         """Read all machines, of those in one state only the first. See the top of this module."""
