@@ -13,6 +13,8 @@ class FirstFit:
 
     by_free = True
     """Whether machines with the same free amounts have the same score."""
+    by_state = True
+    """Whether machines of the same capacity with the same amounts free, but for memory, have the same score."""
 
     def score(self, machine: MachineView, shape: Shape) -> int:
         """Return the same score for all machines, so that their order decides."""
@@ -25,6 +27,8 @@ class BestFit:
 
     by_free = True
     """Whether machines with the same free amounts have the same score."""
+    by_state = True
+    """Whether machines of the same capacity with the same amounts free, but for memory, have the same score."""
 
     def score(self, machine: MachineView, shape: Shape) -> int:
         """Return what is free of the requested resource."""
@@ -36,6 +40,8 @@ class WorstFit:
 
     by_free = True
     """Whether machines with the same free amounts have the same score."""
+    by_state = True
+    """Whether machines of the same capacity with the same amounts free, but for memory, have the same score."""
 
     def score(self, machine: MachineView, shape: Shape) -> int:
         """Return the negative amount that is free of the requested resource."""
@@ -51,6 +57,9 @@ class SpreadOut:
 
     A half-used machine with 8 GPUs comes after an unused one with 2, while worst fit takes the one with 4 free.
     """
+
+    by_state = True
+    """Whether machines of the same capacity with the same amounts free, but for memory, have the same score."""
 
     def score(self, machine: MachineView, shape: Shape) -> int:
         """Return the used share of the requested resource, in millionths."""

@@ -113,7 +113,7 @@ class Reservations(Reservation):
                 else:
                     barred.add(machine.index)
                 # Reservations keep all machines from most jobs. Then none need be passed over one by one.
-                nowhere = candidates.scores.keys() <= barred
+                nowhere = candidates.fits_only_on(barred)
                 machine = None if nowhere else candidates.best(self._place, barred, passed)
             elif not self._book_next(spot):
                 break
@@ -134,7 +134,7 @@ class Reservations(Reservation):
             return super().take_gang(job, lane, gang, closed, tasks)
         ask = next(each for each in self._index.finder.asks(lane) if each.candidates.cluster is cluster)
         candidates = ask.candidates
-        candidates.best(self._place)  # reads what has changed
+        candidates.read_all(self._place)
         needed = tasks or candidates.shape.tasks
         if needed > len(candidates.scores):  # otherwise one on each machine would do
             for each in candidates.scores:

@@ -23,7 +23,8 @@ from spillover.deciding.capacity.amounts import (
 from spillover.deciding.capacity.inside import Left, structure_of
 from spillover.deciding.capacity.levels import Levels, shift
 from spillover.deciding.capacity.limits import ClusterLimits
-from spillover.deciding.capacity.machine import NOTHING_INSIDE, Before, Machine, nothing
+from spillover.deciding.capacity.machine import NOTHING_INSIDE, UNKNOWN, Before, Machine, nothing
+from spillover.deciding.capacity.states import States
 from spillover.deciding.capacity.windows import Windows
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
@@ -64,6 +65,10 @@ class Capacity:
         self.by_name: dict[NodeName, Machine] = {}
         self._plain: dict[tuple[int, ...], tuple[int, ...]] = {}
         """The values of `Machine.plain`, so that comparing machines that are alike compares no amounts."""
+        self._kinds: dict[tuple[object, ...], int] = {}
+        """The values of `Machine.kind`, by what machines of a kind have in common."""
+        self.states = States(self)
+        """Its machines by what is free on them, for shapes that are new to it."""
         self.sum: Vector = [0] * NAMED
         """What is free on all machines together. A job that asks for more does not fit."""
         self.levels = Levels(spec.levels, self.layout) if spec.levels else None
@@ -90,7 +95,7 @@ class Capacity:
         """Rises whenever the set of prefetching machines changes, or one of them changes."""
 
     def copy(self) -> "Capacity":
-        """Return an independent copy. Candidates built on it start by reading all machines."""
+        """Return an independent copy. Candidates built on it start by reading all machines, or all states."""
         own = Capacity(self.spec, self.horizon)
         own.limits = None if self.limits is None else self.limits.copy()
         own.open = self.open
@@ -109,6 +114,8 @@ class Capacity:
                 own.levels.put(machine)
         own._most = self._most
         own.eager, own.turns = self.eager.copy(), self.turns
+        own._kinds = self._kinds.copy()
+        own.states = self.states.copy(own)
         return own
 
     # --- following the state
@@ -257,7 +264,10 @@ class Capacity:
             for position, amount in zip(self.layout.localities, whole, strict=False):
                 machine.idle[position] = amount
         plain = machine.ready and not machine.repels and machine.inside is None
-        machine.plain = self._plain.setdefault(idle := tuple(machine.idle), idle) if plain else None
+        idle = tuple(machine.idle)
+        machine.plain = self._plain.setdefault(idle, idle) if plain else None
+        alike = machine.total, machine.inside, machine.ready, machine.repels, idle
+        machine.kind = self._kinds.setdefault(alike, UNKNOWN + 1 + len(self._kinds))
         if self.levels is not None:
             self.levels.put(machine)
         self.changes.append(machine.index)
@@ -278,7 +288,7 @@ class Capacity:
         for name in names:
             if (machine := self.by_name.pop(name, None)) is not None:
                 self.set(machine, (nothing(self.layout), 0, NOTHING_INSIDE))
-                machine.ready, machine.plain = False, None
+                machine.ready, machine.plain, machine.kind = False, None, UNKNOWN
                 if self.levels is not None:
                     self.levels.drop(machine)
                 self.eager.pop(machine.index, None)

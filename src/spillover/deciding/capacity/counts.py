@@ -7,9 +7,10 @@ counted again. A look ahead then costs what it touches, however many machines th
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from spillover.deciding.capacity.amounts import CLOSED, CPU, GPU, Vector, Wants, count
+from spillover.deciding.capacity.amounts import CLOSED, CPU, GPU, MEMORY, Vector, Wants, count
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.capacity.states import FEW, with_any_memory
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
 
@@ -60,6 +61,10 @@ class TaskCounts:
         if self._read < cluster.forgotten or end - self._read > len(slots):
             self._wants = cluster.layout.wants(self._shape.resources)  # there may be new kinds of resources
             self.tasks.clear()
+            if len(slots) > FEW:
+                self._count_states()
+                self._read = end
+                return
             changed: Iterable[Machine] = slots
         else:
             indexes = dict.fromkeys(cluster.changes[self._read - cluster.forgotten :])
@@ -68,6 +73,28 @@ class TaskCounts:
         for machine in changed:
             free = machine.free
             self.count((machine,), opened(machine) if free[CPU] == CLOSED else free)
+
+    def _count_states(self) -> None:
+        """Count on all machines, of those in one state at first only on one."""
+        slots, shape, wants, tasks = self._cluster.slots, self._shape, self._wants, self.tasks
+        memory = shape.resources.memory
+        for indexes in self._cluster.states.now().values():
+            first = slots[indexes[0]]
+            free = with_any_memory(opened(first))
+            if not first.ready or free[self._scarce] < self._least:
+                continue
+            many = count(wants, free) if self._anywhere else first.tasks_of(shape, wants, free)
+            if not many:
+                continue
+            there = map(slots.__getitem__, indexes)
+            if not self._anywhere or first.repels:
+                for machine in there:
+                    self.count((machine,), opened(machine))
+            elif memory:
+                fitting = [(each, min(many, each.free[MEMORY] // memory)) for each in there]
+                tasks.update([one for one in fitting if one[1] > 0])
+            else:
+                tasks.update(dict.fromkeys(there, many))
 
     def count(self, machines: tuple[Machine, ...], free: Vector) -> None:
         """Count again on machines that all have this much free."""

@@ -36,6 +36,8 @@ Before: TypeAlias = tuple[Vector, int, Left]
 NOTHING_INSIDE: Final[Left] = (0, 0)
 """What is free inside of a machine that reported no inside."""
 NO_RULES: Final = Rules()
+UNKNOWN: Final = 0
+"""The kind of a machine that was not read yet, or dropped."""
 MOST_RULES: Final = 256
 """Rules for which a machine caches its answer."""
 
@@ -84,6 +86,7 @@ class Machine(FreeAmounts):
         "idle",
         "index",
         "inside",
+        "kind",
         "labels",
         "layout",
         "left",
@@ -119,6 +122,8 @@ class Machine(FreeAmounts):
         """What is free when nothing runs there. Positions added since are missing; there is none of those."""
         self.plain: tuple[int, ...] | None = None
         """The same if every job that asks for nothing special may run there, else None; machines alike share it."""
+        self.kind = UNKNOWN
+        """A number that it shares with machines of the same capacity and inside, if they are ready and repel jobs as it does."""
         self.vertices: tuple[Vertex | None, ...] = ()
         """Its vertex at each level of the cluster; None where it has none. Empty in a flat cluster."""
         self.windows: tuple[Window, ...] = ()
@@ -151,7 +156,7 @@ class Machine(FreeAmounts):
         own.limit, own.pace, own.turn, own.slots = self.limit, self.pace, self.turn, self.slots
         own.offers, own.ready, own.total = self.offers, self.ready, self.total
         own.labels, own.taints, own.repels = self.labels, self.taints, self.repels
-        own.outdated, own.plain = self.outdated, self.plain
+        own.outdated, own.plain, own.kind = self.outdated, self.plain, self.kind
         own.idle, own.windows, own.inside, own.left = self.idle, self.windows, self.inside, self.left
         return own
 
