@@ -270,6 +270,7 @@ class JobsStory(Story):
         assert pool is not None
         if len(self._live()) > pool.max + self._events["MachineFound"]:
             raise Wrong(f"seed {self._seed}: more than {pool.max} machines: {self._live()}")
+        self._check_refused()
         for each in self._live():
             # A provider that does not answer or refuses to destroy a machine makes it cost more than was held.
             if each.state is MachineState.ENDING and each.since + MINUTE // 2 < self._clock:
@@ -288,6 +289,18 @@ class JobsStory(Story):
             on_each = SMALL.resources.cpu // shape.resources.cpu
             if len(set(keys)) > 1 or len(keys) != -(-shape.tasks // on_each):
                 raise Wrong(f"seed {self._seed}: {job} of {shape.tasks} tasks gets {keys}")
+
+    def _check_refused(self) -> None:
+        """If one machine of a gang is refused, those of the same order do not go on booting."""
+        machines = self._engine.state.machines.values()
+        refused = {
+            (each.group, each.wanted_at): each for each in machines if each.group and each.cause is not None
+        }
+        for each in self._live():
+            if each.is_coming and (each.group, each.wanted_at) in refused:
+                raise Wrong(
+                    f"seed {self._seed}: {each} boots for a gang that lacks {refused[each.group, each.wanted_at]}"
+                )
 
     def _check_paid(self, event: MachineGone) -> None:
         """What a machine cost was held for it, unless it lived on after the server tried to end it."""
