@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spillover.control.live.clock import SteadyTime
 from spillover.control.pools.comparing import Seen
 from spillover.control.pools.ledger import PoolCalls, PoolLedger
 from spillover.control.pools.orders import order_of
@@ -20,7 +21,7 @@ from spillover.core.pool_proposals import (
     SeeRefused,
     SeeUnwanted,
 )
-from spillover.core.proposals import AgentGone, Proposal, Register, Registered, Reply, StartEpoch
+from spillover.core.proposals import AgentGone, Jump, Proposal, Register, Registered, Reply, StartEpoch
 from spillover.core.records.machines import LIVE, RentedMachine
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
@@ -70,6 +71,21 @@ MOST_LATE: Final = 120
 LOST_AFTER: Final = 20 * SECOND
 
 
+class ServerClock:
+    """The clocks of the server's machine. Somebody may set the wall clock."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self.ahead = 0
+        """How far the wall clock is ahead of that of the provider, which is right."""
+
+    def wall(self) -> int:
+        return self._now() + self.ahead
+
+    def monotonic(self) -> int:
+        return self._now() - START
+
+
 class Wrong(AssertionError):
     """Something happened that must not happen."""
 
@@ -88,7 +104,7 @@ class Told(Struct):
     joined: int = 0
     gone: int = 0
     jumps: int = 0
-    """Jumps of the server's clock."""
+    """Jumps of the server's clock that it followed."""
     jobs: int = 0
     """Jobs that ended."""
     interrupted: int = 0
@@ -102,6 +118,7 @@ class Story:
 
     spec = SPEC
     calm = CALM
+    end = END
     slow_listings = 0.1
     """How often listings take long: machines are made after they were asked for, and before they are shown."""
 
@@ -110,8 +127,8 @@ class Story:
         self._dice = Random(seed)
         self._slow = Random(f"slow {seed}")
         self._now = START
-        self._ahead = 0
-        """How far the server's clock is ahead of that of the provider."""
+        self.clock = ServerClock(lambda: self._now)
+        self._time = SteadyTime(self.clock)
         self._engine = Engine(State(), load, now=self._now, debug=True)
         self.account = Account(self._dice)
         self.told = Told()
@@ -133,7 +150,7 @@ class Story:
     def play(self) -> Told:
         """Play the story to its end; raise Wrong."""
         self._theirs()
-        end = START + TROUBLED + self.calm + END
+        end = START + TROUBLED + self.calm + self.end
         while self._now < end:
             self._now += TICK
             troubled = self._now < START + TROUBLED
@@ -161,11 +178,19 @@ class Story:
 
     @property
     def _clock(self) -> int:
-        """What the server's clock shows."""
-        return self._now + self._ahead
+        """The time of the server."""
+        return self._time.now()
 
     def _step(self, *proposals: Proposal) -> list[Reply]:
-        step = self._engine.step(self._clock, proposals)
+        """Let the server decide something, as its loop does."""
+        now = self._clock
+        if jumped := self._time.take_jump():
+            self.told.jumps += 1
+            self._run(self._engine.now, [Jump(jumped)])
+        return self._run(now, proposals)
+
+    def _run(self, now: int, proposals: Sequence[Proposal]) -> list[Reply]:
+        step = self._engine.step(now, proposals)
         if step.failures:
             raise Wrong(f"seed {self._seed}: {step.failures}")
         self._count(step.events)
@@ -181,6 +206,7 @@ class Story:
     def _begin(self) -> None:
         """Let a server take the lead."""
         self._epoch += 1
+        self._time = SteadyTime(self.clock, self._engine.now)
         self._step(StartEpoch(self._epoch, (self.spec,), PolicySet(wait=Choice("zero"))))
         self._step(OpenPool(CLOUD, b"key", TERMS, "identity"))
         self._ledger, self._listed = PoolLedger(CLOUD, OWNER), None

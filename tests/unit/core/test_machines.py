@@ -211,6 +211,41 @@ def test_a_machine_that_nobody_remembers_is_found_once() -> None:
     assert [each.state for each in w.state.machines.values()] == [MachineState.ENDING] * 2
 
 
+def test_a_machine_that_is_found_after_it_seemed_to_be_gone_is_paid_once() -> None:
+    w = world()
+    order(w, M1)
+    ready(w)
+    w.wait(seconds=600)
+    w.propose(SeeGone(CLOUD, M1))
+    w.propose(SeeUnwanted(CLOUD, f"i-{M1}", M1, None))
+    assert state_of(w) is MachineState.ENDING
+    w.wait(seconds=3600)
+    w.propose(SeeGone(CLOUD, M1))
+    assert [(each.paid, each.before) for each in seen(w, MachineGone)] == [
+        (SMALL.hour, 0),
+        (SMALL.hour, SMALL.hour),
+    ]
+    assert w.state.machines[M1].cost == 2 * SMALL.hour
+    (spend,) = w.state.spends.values()
+    assert (spend.machines, spend.paid) == (1, 2 * SMALL.hour)
+    assert restored(w).machines == w.state.machines
+
+
+def test_another_machine_with_the_tags_of_one_that_is_gone_is_paid_in_full() -> None:
+    w = world()
+    order(w, M1)
+    ready(w)
+    w.wait(seconds=600)
+    w.propose(SeeGone(CLOUD, M1))
+    w.propose(SeeUnwanted(CLOUD, "i-another", M1, w.now))
+    w.wait(seconds=600)
+    w.propose(SeeGone(CLOUD, M1))
+    first, second = seen(w, MachineGone)
+    assert (second.paid, second.boot, second.before) == (SMALL.hour, SMALL.hour, 0)
+    (spend,) = w.state.spends.values()
+    assert (spend.machines, spend.paid) == (2, first.paid + second.paid)
+
+
 def test_tasks_pay_their_share_and_the_rest_is_boot_and_idle_time() -> None:
     w = world()
     order(w, M1)
