@@ -15,6 +15,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,10 +38,11 @@ class FaultyPrograms:
         self.machines.mkdir(parents=True)
         self.mend()
 
-    def options(self) -> dict[str, Any]:
-        """Return the options of the provider `command`."""
+    def options(self, *, agent: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the options of the provider `command`; agents get more options."""
         spill = Path(sys.executable).with_name("spill")
         env = {"CLOUD": str(self.folder), "MACHINES": str(self.machines), "SPILL": str(spill)}
+        env["AGENT"] = json.dumps([*agent])
         calls = {each: [sys.executable, "-I", "-S", __file__, each] for each in FAULTS}
         return {**calls, "env": env, "timeout": "30s"}
 
@@ -148,7 +150,8 @@ def by_token(asked: str) -> str:
     """Return an order for a machine whose id follows from its token too."""
     order = json.loads(asked)
     token = hashlib.sha256(order["token"].encode()).hexdigest()[:8]
-    return json.dumps(order | {"name": f"{order['name']}.{token}"})
+    agent = [*order["agent_options"], *json.loads(os.environ["AGENT"])]
+    return json.dumps(order | {"name": f"{order['name']}.{token}", "agent_options": agent})
 
 
 def note_order(path: Path, id_: str) -> bool:
