@@ -203,6 +203,15 @@ def test_one_refusal_ends_the_other_machines_of_a_gang() -> None:
     assert state_of(w, M2) is MachineState.REFUSED
 
 
+def test_machines_of_a_gang_that_are_made_after_one_was_refused_do_not_open_the_offer() -> None:
+    """Otherwise the gang would be ordered again and again, and each time a part of it be paid."""
+    w = world()
+    order(w, M1, M2, group="g")
+    w.propose(SeeRefused(CLOUD, M2, RefusalCause.QUOTA, "no more"))
+    w.propose(SeeMade(CLOUD, M1, "i-1"))
+    assert w.state.pools[CLOUD].is_closed(SMALL.key, w.now)
+
+
 def test_a_machine_that_nobody_remembers_is_found_once() -> None:
     w = world()
     for _ in range(2):

@@ -132,11 +132,13 @@ def nodes_came(state: State, machine: RentedMachine, names: Iterable[NodeName], 
 
 
 def made(state: State, event: MachineMade) -> None:
-    """Record that a machine exists, and that its offer is open again."""
+    """Record that a machine exists, and that refusals of its offer before are over."""
     machine = _move(state, event.machine, event, event.at)
     _set(state, replace(machine, provider_id=event.provider_id, made_at=event.made_at))
     pool = state.pool(event.cluster)
-    if machine.offer.key in pool.closed:
+    # While an offer is closed, nothing is ordered. So the order came before the refusal, which counts: otherwise the
+    # machines of a gang that are made would open the offer that the quota has closed amid the gang, without end.
+    if machine.offer.key in pool.closed and not pool.is_closed(machine.offer.key, event.at):
         closed = {key: each for key, each in pool.closed.items() if key != machine.offer.key}
         _set_pool(state, replace(pool, closed=closed))
 
