@@ -125,7 +125,7 @@ def test_machines_that_vanish_idle_or_busy_are_paid_no_longer_and_their_jobs_run
     events = read_journal(server.data)
     backs = [each.why for each in events if isinstance(each, JobRequeued)]
     assert backs == [Back.LOST]
-    gone = {each.machine: each for each in events if isinstance(each, MachineGone)}
+    gone = {str(each.machine): each for each in events if isinstance(each, MachineGone)}
     assert sorted(gone[machine].interrupted > 0 for machine in vanished) == [False, True]
     nothing_left(tmp_path)
 
@@ -153,8 +153,7 @@ def test_two_servers_on_one_account_end_only_machines_of_their_own(
         with server.client(patience=PATIENCE) as client:
             assert {*await_ends(client, 2 * PATIENCE).values()} == {"SUCCEEDED"}
     cloud.mend()
-    for server in both.values():
-        wait_until(lambda server=server: not live(server), "all being given back", PATIENCE)
+    wait_until(lambda: not any(map(live, both.values())), "all being given back", PATIENCE)
     wait_until(lambda: not cloud.there(), "nothing being left", PATIENCE)
     assert {*Counter(ran.read_text().splitlines()).values()} == {1}
     created, destroyed = cloud.asked("create"), cloud.asked("destroy")
