@@ -15,7 +15,9 @@ from spillover.core.events import (
     AnyEvent,
     JobState,
     Lease,
+    MachineFound,
     MachineGone,
+    MachineMade,
     MachineRefused,
     MachinesHeld,
     MachinesWanted,
@@ -82,6 +84,8 @@ class JobsStory(Story):
         """What is held for each machine, in millionths."""
         self._paid: dict[str, int] = {}
         """What was counted for each machine by the provider's id, in millionths: again if it is found after it was gone."""
+        self._seen: dict[MachineId, tuple[str, int]] = {}
+        """The provider's id of each machine, and when it was created, by the events so far."""
         self._planned = START
         """When the plan last saw to holds, by the server's clock."""
         self._paused = False
@@ -269,6 +273,8 @@ class JobsStory(Story):
                     self._check_gangs(event)
                 case PoolPaused() | PoolResumed():
                     self._paused = isinstance(event, PoolPaused)
+                case MachineMade() | MachineFound():
+                    self._seen[event.machine] = event.provider_id, event.made_at
                 case MachineGone():
                     self._check_paid(event)
                 case MachineRefused():
@@ -314,6 +320,9 @@ class JobsStory(Story):
     def _check_paid(self, event: MachineGone) -> None:
         """What a machine cost was held for it, and is counted once."""
         machine, billing = self._engine.state.machines[event.machine], self.spec.billing
+        if event.machine in self._seen:  # the same step may have found another one with its tags
+            id_, made_at = self._seen[event.machine]
+            machine = replace(machine, provider_id=id_, made_at=made_at)
         there = machine.provider_id or machine.id
         paid = self._paid[there] = self._paid.get(there, 0) + event.paid
         if paid != machine.bill(billing, event.at):
