@@ -7,7 +7,7 @@ orders nothing, and a fixed load comes to rest.
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,8 +33,10 @@ QUIET = 15.0
 
 
 @pytest.fixture
-def cloud(tmp_path: Path) -> FaultyPrograms:
-    return FaultyPrograms(tmp_path / "cloud")
+def cloud(tmp_path: Path) -> Iterator[FaultyPrograms]:
+    made = FaultyPrograms(tmp_path / "cloud")
+    yield made
+    made.clear()
 
 
 def creating(cloud: FaultyPrograms) -> bool:

@@ -3,7 +3,7 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,8 +27,10 @@ JOBS = 12
 
 
 @pytest.fixture
-def cloud(tmp_path: Path) -> FaultyPrograms:
-    return FaultyPrograms(tmp_path / "cloud")
+def cloud(tmp_path: Path) -> Iterator[FaultyPrograms]:
+    made = FaultyPrograms(tmp_path / "cloud")
+    yield made
+    made.clear()
 
 
 def every_state(server: ServerProcess) -> set[str]:

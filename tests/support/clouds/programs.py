@@ -77,6 +77,14 @@ class FaultyPrograms:
         """Let the calls go on that wait."""
         (self.folder / "go").touch()
 
+    def clear(self) -> None:
+        """End all machines that a test has left, because it failed."""
+        from tests.support.processes import processes_of  # noqa: PLC0415 - the server runs this file alone
+
+        for pid in processes_of(self.machines):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def wake(self) -> None:
         """Let the agents of sleepy machines start."""
         (self.folder / "awake").touch()
