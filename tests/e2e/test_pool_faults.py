@@ -7,23 +7,20 @@ orders nothing, and a fixed load comes to rest.
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from spillover.model.units import MONEY
 from spillover.stores.store import TERM
 from tests.support.clouds.programs import FaultyPrograms
-from tests.support.pools.journal import paid_in, wishes
+from tests.support.pools.real import PATIENCE, a_pool, check, live, running, states
 from tests.support.processes import (
     ServerProcess,
     await_ends,
     command_lines,
     nothing_left,
     processes_of,
-    read_journal,
     wait_until,
 )
 
@@ -31,64 +28,21 @@ pytestmark = pytest.mark.slow
 
 JOBS = 40
 KILLS = 5
-PATIENCE = 90.0
-BUDGET = 20.0
 QUIET = 15.0
 """Seconds in which nothing may happen: many times as long as an empty machine stays, and as a machine boots."""
 
 
 @pytest.fixture
-def cloud(tmp_path: Path) -> FaultyPrograms:
-    return FaultyPrograms(tmp_path / "cloud")
-
-
-def a_pool(cloud: FaultyPrograms, **changes: Any) -> dict[str, Any]:
-    offer = {"type": "small", "cpu": 1, "memory": "256Mi", "hour": 0.1, "zones": [*"abcdefgh"]}
-    pool = {
-        "provider": {"command": cloud.options()},
-        "offers": [offer],
-        "max": 4,
-        "boot": "1s",
-        "idle": "2s",
-        "alone_for": "0s",  # these machines are this machine
-        "budget": {"per": "ever", "limit": BUDGET},
-    }
-    return {
-        "clusters": [{"name": "cloud", "role": "rented", "pool": pool | changes}],
-        "policy": {"wait": "zero", "unknown_runtime": "1m"},
-    }
-
-
-def check(server: ServerProcess, cloud: FaultyPrograms, budget: float = BUDGET) -> list[str]:
-    """Check the journal of a stopped server; return the machines that were wanted."""
-    events = read_journal(server.data)
-    wanted = wishes(events)
-    paid_in(events, round(budget * MONEY))
-    assert [ids for ids in cloud.made().values() if len(ids) > 1] == [], "several machines for one wish"
-    assert len(cloud.made()) <= len(wanted)
-    return [*wanted]
+def cloud(tmp_path: Path) -> Iterator[FaultyPrograms]:
+    made = FaultyPrograms(tmp_path / "cloud")
+    yield made
+    made.clear()
 
 
 def creating(cloud: FaultyPrograms) -> bool:
     """Return whether a machine is being created."""
     told = command_lines(processes_of(cloud.folder)).values()
     return any("programs.py create" in each for each in told)
-
-
-def states(server: ServerProcess) -> dict[str, str]:
-    """Return the states of all machines that may exist."""
-    with server.client(patience=PATIENCE) as client:
-        (pool,) = client.pools()
-        return {each.id: each.state for each in pool.machines if each.state not in {"gone", "refused"}}
-
-
-def running(server: ServerProcess) -> int:
-    with server.client(patience=PATIENCE) as client:
-        return client.server().running
-
-
-def live(server: ServerProcess) -> list[str]:
-    return [*states(server)]
 
 
 def test_jobs_run_once_and_no_machine_is_left_while_the_cloud_fails_and_servers_die(

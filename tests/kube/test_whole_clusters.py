@@ -11,6 +11,9 @@ import pytest
 
 from spillover.core.events import ClusterAdded, ClusterRemoved, ClusterSized, MachineGone, MachinesWanted
 from spillover.wire.api import MachineView
+from tests.kube.test_cluster_api_maker import Management, managed
+from tests.support.kube import Cluster
+from tests.support.kube.cluster_api import VERSIONS
 from tests.support.kube.serving import PATIENCE, Serving, a_job
 from tests.support.processes import read_journal, wait_until
 
@@ -127,3 +130,59 @@ def test_the_jobs_of_a_cluster_that_died_run_on_another_one(served: Serving, tmp
         2 * BOOTS,
     )
     assert served.job(job).attempt == 2
+
+
+@pytest.fixture
+def management(cloud: Cluster, onprem: Cluster, tmp_path: Path) -> Iterator[Management]:
+    """A management cluster with played controllers. What they make has nodes of its own on the other cluster."""
+    yield from managed(cloud, onprem, tmp_path, *VERSIONS)
+
+
+@pytest.fixture
+def with_cluster_api(management: Management, onprem: Cluster, tmp_path: Path) -> Iterator[Serving]:
+    """A server that owns nothing, and has a template of Cluster API."""
+    namespace = onprem.namespace("made")
+    form = {
+        "kubeconfig": str(management.config),
+        "namespace": management.namespace,
+        "cluster_class": "quick",
+        "version": "v1.33.1",
+    }
+    entry = template(tmp_path, provider={"clusterapi": form}) | {"kubernetes": {"namespace": namespace}}
+    entry["pool"]["offers"][0] |= {"cpu": 4}
+    served = Serving(tmp_path / "server", {}, (entry,), policy={"wait": "zero"})
+    try:
+        served.launch()
+        yield served
+    finally:
+        served.clear()
+        onprem.remove_namespace(namespace)
+
+
+def test_a_cluster_of_cluster_api_is_made_for_jobs_grows_shrinks_and_is_given_back(
+    with_cluster_api: Serving, management: Management
+) -> None:
+    served, made = with_cluster_api, management.controllers
+    (job,) = served.submit(a_job("first", cpu="3", runs_for="forever", notes={"where.region": "eu"}))
+    running(served, job)
+    assert served.job(job).cluster == "burst-1"
+    assert ready(served, 1)
+    (name,) = [each["metadata"]["name"] for each in made.clusters()]
+    (first,) = made.nodes(name)
+    spec = {"parallelism": 2, "completions": 2}
+    (more,) = served.submit(a_job("more", cpu="3", runs_for="forever", spec=spec))
+    running(served, more)
+    assert ready(served, 3)
+    assert len(made.nodes(name)) == 3
+    served.client.cancel(more)
+    wait_until(lambda: made.nodes(name) == {first}, "only the node with the job being left", BOOTS)
+    assert served.job(job).state == "RUNNING"
+    served.client.cancel(job)
+    wait_until(lambda: not live(served) and not made.clusters(), "the cluster being gone", BOOTS)
+    assert made.nodes(name) == set()
+    served.disconnect()
+    assert served.server.stop() == 0
+    events = read_journal(served.server.data)
+    assert [each.nodes for each in events if isinstance(each, ClusterSized)] == [3, 1]
+    (gone,) = [each for each in events if isinstance(each, MachineGone)]
+    assert gone.paid == gone.boot + gone.useful + gone.interrupted + gone.idle > 0

@@ -19,19 +19,22 @@ from msgspec import structs
 
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
-from tests.support.faults.bugs import BUGS
+from tests.support.faults import bugs as agent_bugs
 from tests.support.faults.drawing import draw
 from tests.support.faults.plans import Story
 from tests.support.faults.shrinking import shrink
 from tests.support.faults.situations import Counts
 from tests.support.faults.stories import Outcome, describe, play
-from tests.support.pools import story as pool_stories
+from tests.support.pools import bugs as pool_bugs
 from tests.support.pools.clusters import ClustersStory
 from tests.support.pools.jobs import JobsStory
+from tests.support.pools.story import Story as PoolStory
+from tests.support.pools.story import Told
 
 A = TypeVar("A")
 B = TypeVar("B")
 
+POOL_STORIES = (PoolStory, JobsStory, ClustersStory)
 SHOWN = 1.0
 """Seconds between two lines of progress."""
 
@@ -40,8 +43,10 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run seeds until one fails or all are done; return 1 if one failed."""
     options = _options().parse_args(words)
     if options.pool is not None:
-        return pools(range(options.pool, options.pool + 1), 1)
+        return pools(range(options.pool, options.pool + 1), 1, options.bug)
     seeds = range(options.first, options.first + options.seeds)
+    if options.bug in pool_bugs.BUGS:
+        return pools(seeds, options.processes, options.bug)
     failed, counts = None, Counts()
     for outcome in _progress(_outcomes(seeds, options.processes, options.bug), len(seeds), sys.stderr):
         if outcome.breaches:
@@ -63,29 +68,43 @@ def main(words: Sequence[str] | None = None) -> int:
     return 1
 
 
-def pools(seeds: range, processes: int) -> int:
+def pools(seeds: range, processes: int, bug: str = "") -> int:
     """Play the stories of pools, and print what they met; return 1 if one failed."""
     met: Counter[str] = Counter()
-    for told in _spread(_play_pool, seeds, processes):
+    for told in _spread(_play_pool, [(seed, bug) for seed in seeds], processes):
         if isinstance(told, str):
-            print(f"BROKEN  {told}\nagain:  python -m tests.support.fuzz --pool {told.split()[1]}")  # noqa: T201
+            again = f"python -m tests.support.fuzz --pool {told.split()[1].rstrip(':')}{_planting(bug)}"
+            print(f"BROKEN  {told}\nagain:  {again}")  # noqa: T201
             return 1
         met.update(told)
-    print(f"{3 * len(seeds)} stories of pools: all is well")  # noqa: T201
+    kinds = len(_pool_stories(bug))
+    print(f"{kinds * len(seeds)} stories of pools: all is well")  # noqa: T201
     for name, times in met.items():
         print(f"{name:12} {times:>11,}")  # noqa: T201
     return 0
 
 
-def _play_pool(seed: int) -> dict[str, int] | str:
-    """Play both stories of a seed; return what they met, or what went wrong."""
+def _pool_stories(bug: str) -> tuple[type[PoolStory], ...]:
+    """Return the kinds of stories to play: those that find a bug, or all."""
+    return (pool_bugs.BUGS[bug].found_by,) if bug else POOL_STORIES
+
+
+def _play_pool(seed_and_bug: tuple[int, str]) -> dict[str, int] | str:
+    """Play the stories of a seed; return what they met, or what went wrong."""
+    seed, bug = seed_and_bug
     met: Counter[str] = Counter()
     try:
-        for kind in (pool_stories.Story, JobsStory, ClustersStory):
-            met.update(structs.asdict(kind(seed, load).play()))
+        for kind in _pool_stories(bug):
+            met.update(structs.asdict(play_pool(kind, seed, bug)))
     except Exception as error:  # noqa: BLE001 - whatever a seed meets is its finding
         return f"seed {seed}: {type(error).__name__}: {error}"
     return dict(met)
+
+
+def play_pool(kind: type[PoolStory], seed: int, bug: str = "") -> Told:
+    """Play a story of pools; raise Wrong."""
+    with pool_bugs.BUGS[bug].plant() if bug else contextlib.nullcontext():
+        return kind(seed, load).play()
 
 
 def report(told: Outcome, bug: str = "") -> Iterator[str]:
@@ -97,7 +116,12 @@ def report(told: Outcome, bug: str = "") -> Iterator[str]:
     yield ""
     yield from (f"BROKEN  {breach}" for breach in told.breaches)
     again = f"python -m tests.support.fuzz --first {told.story.seed} --seeds 1"
-    yield f"again:  {again}{f' --bug {bug}' if bug else ''}"
+    yield f"again:  {again}{_planting(bug)}"
+
+
+def _planting(bug: str) -> str:
+    """Return the option that plants a bug."""
+    return f" --bug {bug}" if bug else ""
 
 
 def tell_story(story: Story) -> Iterator[str]:
@@ -123,7 +147,7 @@ def tell_story(story: Story) -> Iterator[str]:
 @contextlib.contextmanager
 def planted(bug: str) -> Iterator[None]:
     """Plant the bug with this name; none if it is empty."""
-    with BUGS[bug]() if bug else contextlib.nullcontext():
+    with agent_bugs.BUGS[bug]() if bug else contextlib.nullcontext():
         yield
 
 
@@ -171,7 +195,12 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--pool", type=int, help="play only the stories of pools of this seed")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--save", type=Path, help="a file for the shortest story, to be kept as a test")
-    parser.add_argument("--bug", choices=sorted(BUGS), default="", help="plant a known bug, to see it found")
+    parser.add_argument(
+        "--bug",
+        choices=sorted([*agent_bugs.BUGS, *pool_bugs.BUGS]),
+        default="",
+        help="plant a known bug, to see it found",
+    )
     return parser
 
 

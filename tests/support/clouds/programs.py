@@ -7,21 +7,25 @@ Unlike the example, this cloud knows an order by its token alone, as most clouds
 another machine.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import os
 import random
+import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 EXAMPLES: Final = Path(__file__).parents[3] / "examples" / "providers"
 FAULTS: Final = {
     "create": ("lost request", "lost answer", "late", "twice", "not now", "no capacity", "lost tags"),
-    "list": ("lost request", "late", "partial"),
+    "list": ("lost request", "late", "partial", "lag"),
     "destroy": ("lost request", "lost answer", "late", "twice", "refused"),
 }
 LATE: Final = 3.0
@@ -35,18 +39,35 @@ class FaultyPrograms:
         self.folder = folder
         self.machines = folder / "machines"
         self.machines.mkdir(parents=True)
+        spill, sleepy = Path(sys.executable).with_name("spill"), folder / "sleepy"
+        sleepy.write_text(
+            f'#!/bin/sh\nuntil [ -e {folder / "awake"} ]; do sleep 0.05; done\nexec {spill} "$@"\n'
+        )
+        sleepy.chmod(0o700)
         self.mend()
 
-    def options(self) -> dict[str, Any]:
-        """Return the options of the provider `command`."""
+    def options(self, *, agent: Sequence[str] = (), who: str = "somebody") -> dict[str, Any]:
+        """Return the options of the provider `command` for a server with a name; agents get more options."""
         spill = Path(sys.executable).with_name("spill")
         env = {"CLOUD": str(self.folder), "MACHINES": str(self.machines), "SPILL": str(spill)}
+        env |= {"AGENT": json.dumps([*agent]), "WHO": who}
         calls = {each: [sys.executable, "-I", "-S", __file__, each] for each in FAULTS}
         return {**calls, "env": env, "timeout": "30s"}
 
-    def fail(self, chance: float = 0.0, *, down: bool = False, hold: str = "") -> None:
-        """Let calls fail by chance, or all of them, or let calls of one kind wait until `go`."""
-        self._write({"chance": chance, "down": down, "hold": hold})
+    def fail(
+        self,
+        chance: float = 0.0,
+        *,
+        down: bool = False,
+        hold: str = "",
+        quota: int | None = None,
+        sleepy: bool = False,
+    ) -> None:
+        """Let calls fail by chance, or all of them, or let calls of one kind wait until `go`.
+
+        There may be a quota of machines. Agents of sleepy machines start only when they are told to wake up.
+        """
+        self._write({"chance": chance, "down": down, "hold": hold, "quota": quota, "sleepy": sleepy})
 
     def mend(self) -> None:
         """End all faults, but those of calls that wait already."""
@@ -55,6 +76,39 @@ class FaultyPrograms:
     def go(self) -> None:
         """Let the calls go on that wait."""
         (self.folder / "go").touch()
+
+    def clear(self) -> None:
+        """End all machines that a test has left, because it failed."""
+        from tests.support.processes import processes_of  # noqa: PLC0415 - the server runs this file alone
+
+        for pid in processes_of(self.machines):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def wake(self) -> None:
+        """Let the agents of sleepy machines start."""
+        (self.folder / "awake").touch()
+
+    def vanish(self, machine: str) -> None:
+        """Take a machine away, without a word to anybody."""
+        from tests.support.processes import nothing_left, processes_of  # noqa: PLC0415 - the server runs this file alone
+
+        folder = self.machines / machine
+        for pid in processes_of(folder):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        nothing_left(folder)
+        shutil.rmtree(folder)
+
+    def asked(self, what: str) -> dict[str, set[str]]:
+        """Return for which machines each server made calls of one kind."""
+        path = self.folder / "asked"
+        found: dict[str, set[str]] = {}
+        for line in path.read_text().splitlines() if path.exists() else []:
+            who, call, id_ = line.split()
+            if call == what:
+                found.setdefault(who, set()).add(id_)
+        return found
 
     def calls(self, what: str = "") -> int:
         """Return how many calls arrived, of one kind or of all."""
@@ -94,7 +148,15 @@ def main(what: str) -> int:
     seen = False
     if what == "create":
         asked = by_token(asked)
-        seen = note_order(cloud / "orders", json.loads(asked)["name"])
+        id_ = json.loads(asked)["name"]
+        seen = note_order(cloud / "orders", id_)
+        note_ids(cloud, what, [id_])
+        if not within_quota(cloud / "within", id_, faults.get("quota")):
+            return 11
+        if faults.get("sleepy"):
+            os.environ["SPILL"] = str(cloud / "sleepy")
+    elif what == "destroy":
+        note_ids(cloud, what, json.loads(asked)["ids"])
     dice = random.SystemRandom()
     fault = dice.choice(FAULTS[what]) if dice.random() < faults.get("chance", 0) else ""
     match fault:
@@ -119,6 +181,8 @@ def main(what: str) -> int:
     if fault == "partial":
         shown = json.loads(answer)["machines"]
         answer = json.dumps({"machines": shown[::2], "whole": False, "why": "a zone did not answer"})
+    if what == "list":
+        answer = lagging(cloud / "listed", answer, lags=fault == "lag")
     if fault == "lost answer":
         return 1
     sys.stdout.write(answer)
@@ -148,7 +212,45 @@ def by_token(asked: str) -> str:
     """Return an order for a machine whose id follows from its token too."""
     order = json.loads(asked)
     token = hashlib.sha256(order["token"].encode()).hexdigest()[:8]
-    return json.dumps(order | {"name": f"{order['name']}.{token}"})
+    agent = [*order["agent_options"], *json.loads(os.environ["AGENT"])]
+    return json.dumps(order | {"name": f"{order['name']}.{token}", "agent_options": agent})
+
+
+def lagging(path: Path, answer: str, *, lags: bool) -> str:
+    """Return a listing; one that lags is that of the call before."""
+    before = path.read_text() if lags and path.exists() else answer
+    new = path.with_suffix(f".{os.getpid()}")
+    new.write_text(answer)
+    new.rename(path)
+    return before
+
+
+def within_quota(path: Path, id_: str, quota: int | None) -> bool:
+    """Return whether a machine may be there beside those that are, or that other calls are about to create."""
+    if quota is None:
+        return True
+    machines = Path(os.environ["MACHINES"])
+    with path.open("a+") as within:
+        fcntl.flock(within, fcntl.LOCK_EX)
+        if (machines / id_).exists():
+            return True
+        within.seek(0)
+        coming = {each for each in within.read().split() if not was_made(path.with_name("made"), each)}
+        if len(coming | {each.name for each in machines.glob("[!.]*")} | {id_}) > quota:
+            return False
+        within.write(f"{id_}\n")
+    return True
+
+
+def was_made(path: Path, id_: str) -> bool:
+    """Return whether a machine was ever made."""
+    return path.exists() and id_ in path.read_text().splitlines()
+
+
+def note_ids(cloud: Path, what: str, ids: Sequence[str]) -> None:
+    """Note for which machines a server makes a call."""
+    with (cloud / "asked").open("a") as asked:
+        asked.write("".join([f"{os.environ['WHO']} {what} {id_}\n" for id_ in ids]))
 
 
 def note_order(path: Path, id_: str) -> bool:
@@ -164,6 +266,11 @@ def note_order(path: Path, id_: str) -> bool:
 def name_of(id_: str) -> str:
     """Return the name that the server gave to a machine."""
     return id_.partition(".")[0]
+
+
+def machine_of(id_: str) -> str:
+    """Return which machine of its server one is, by its name `spill-OWNER-MACHINE`."""
+    return name_of(id_).split("-", 2)[2]
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.state import State
 from spillover.model.ids import NodeKey
 from spillover.model.units import SECOND
+from tests.support.planting import instead
 
 PATIENCE: Final = SECOND // 2
 """Nanoseconds that the impatient server waits for an answer."""
@@ -39,7 +40,7 @@ def no_seq_check() -> Iterator[None]:
         phase = job.phase if job is not None else None
         return job if isinstance(phase, Placed | Running) and phase.key == node else None
 
-    with _instead(results, "holder", holder):
+    with instead(results, "holder", holder):
         yield
 
 
@@ -66,7 +67,7 @@ def early_hand_out() -> Iterator[None]:
     def always(_: Stealing) -> bool:
         return True
 
-    with _instead(Stealing, "look", impatient), _instead(Stealing, "_waits", always):
+    with instead(Stealing, "look", impatient), instead(Stealing, "_waits", always):
         yield
 
 
@@ -95,7 +96,7 @@ def late_registration() -> Iterator[None]:
     def check(*_: object, **__: object) -> None:
         pass
 
-    with _instead(Registrations, "check", check):
+    with instead(Registrations, "check", check):
         yield
 
 
@@ -107,14 +108,14 @@ def over_for_good() -> Iterator[None]:
     def for_good(self: Registrations, agent: str, life: str, number: int, *, present: str | None) -> None:
         check(self, agent, life, number, present=present or "somebody")
 
-    with _instead(Registrations, "check", for_good):
+    with instead(Registrations, "check", for_good):
         yield
 
 
 @contextlib.contextmanager
 def unfenced_namesake() -> Iterator[None]:
     """Let an agent continue its tasks after it learns that another agent has its name."""
-    with _instead(link, "_FENCED", None):
+    with instead(link, "_FENCED", None):
         yield
 
 
@@ -137,7 +138,7 @@ def untellable_news() -> Iterator[None]:
     async def at_once(*_: object) -> None:
         pass
 
-    with _instead(AgentState, "news", news), _instead(Link, "_wait_for_more", at_once):
+    with instead(AgentState, "news", news), instead(Link, "_wait_for_more", at_once):
         yield
 
 
@@ -154,7 +155,7 @@ def idle_with_results() -> Iterator[None]:
         finally:
             state.results = results
 
-    with _instead(Link, "_longest_wait", longest_wait):
+    with instead(Link, "_longest_wait", longest_wait):
         yield
 
 
@@ -172,7 +173,7 @@ def first_come_first_start() -> Iterator[None]:
                 self._start(job, _Gang(job.lease, all_of_them), self._nodes(job))
         real(self, node, tasks)
 
-    with _instead(GangStarts, "prepared", prepared):
+    with instead(GangStarts, "prepared", prepared):
         yield
 
 
@@ -187,7 +188,7 @@ def said_only_once() -> Iterator[None]:
             said.add(job.lease)
             real(self, job, gang, nodes)
 
-    with _instead(GangStarts, "_start", start):
+    with instead(GangStarts, "_start", start):
         yield
 
 
@@ -203,7 +204,7 @@ def prepared_in_silence() -> Iterator[None]:
         self._reports.prepared.update(before)
         return out
 
-    with _instead(AgentState, "registered", registered):
+    with instead(AgentState, "registered", registered):
         yield
 
 
@@ -220,14 +221,3 @@ BUGS: Final[dict[str, Callable[[], Any]]] = {
     "said-only-once": said_only_once,
     "prepared-in-silence": prepared_in_silence,
 }
-
-
-@contextlib.contextmanager
-def _instead(where: Any, name: str, what: Any) -> Iterator[None]:
-    """Replace an attribute for a while."""
-    was = getattr(where, name)
-    setattr(where, name, what)
-    try:
-        yield
-    finally:
-        setattr(where, name, was)

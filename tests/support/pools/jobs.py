@@ -15,7 +15,10 @@ from spillover.core.events import (
     AnyEvent,
     JobState,
     Lease,
+    MachineFound,
     MachineGone,
+    MachineMade,
+    MachineRefused,
     MachinesHeld,
     MachinesWanted,
     PoolPaused,
@@ -23,23 +26,28 @@ from spillover.core.events import (
     Usage,
 )
 from spillover.core.pool_proposals import PausePool, ResumePool, SeeNotice
-from spillover.core.proposals import Jump, Outcome, Reclaim, Result, Started, Submit
+from spillover.core.proposals import Outcome, Reclaim, Result, Started, Submit
 from spillover.core.records.jobs import Ended, Job, Placed, Running
+from spillover.core.records.machines import machine_cost
 from spillover.deciding.protocols import Policies
 from spillover.model.budget import Per
 from spillover.model.cluster import Billing, ClusterSpec, pool_price
 from spillover.model.ids import JobId, NodeKey, NodeName, node_key
 from spillover.model.job import Burst, Retry
 from spillover.model.policy import PolicySet
-from spillover.model.pools import MachineId, MachineState, Pool, PoolBudget
-from spillover.model.units import MINUTE, SECOND
+from spillover.model.pools import MachineId, Pool, PoolBudget
+from spillover.model.units import HOUR, MINUTE, SECOND
 from spillover.testing.builders import a_job
 from spillover.testing.world import START
 from tests.support.pools.account import Machine
 from tests.support.pools.story import CLOUD, SMALL, SPEC, TROUBLED, Story, Told, Wrong
 
-STEPS: Final = (SECOND, MINUTE, 5 * MINUTE)
+STEPS: Final = (SECOND, MINUTE, 5 * MINUTE, HOUR)
 """Billing steps of which a story has one."""
+SETS: Final = (7 * MINUTE, 7 * MINUTE, 59 * MINUTE, -7 * MINUTE, -59 * MINUTE)
+"""By how much somebody sets the server's clock: across a step of each billing, or back."""
+HELD_BEFORE: Final = 5 * MINUTE
+"""How long before the end of a hold the plan extends it, at least."""
 SETTLED: Final = 3 * MINUTE
 """How long a fixed load must have run on the same machines before the calm ends."""
 MOST_CALLS: Final = 150
@@ -56,10 +64,16 @@ class JobsStory(Story):
         super().__init__(seed, load)
         dice = Random(f"setting {seed}")
         self.spec = drawn_spec(dice)
+        pool = self.spec.pool
+        if pool is not None and pool.idle is None:
+            # A machine stays to the end of what is paid for it. A gang may wait for that, because all its machines are new.
+            self.end += self.spec.billing.step
+            self.calm += self.spec.billing.step
         self._dead = dice.random() < 0.1
         """Whether no request arrives in all the time of trouble."""
-        self._jump_at = START + dice.randint(60, 400) * SECOND if dice.random() < 0.3 else 0
-        """When the server's clock jumps; 0 is never."""
+        jump_at = START + dice.randint(60, 400) * SECOND if dice.random() < 0.3 else 0
+        self._sets = drawn_sets(Random(f"clock {seed}"), jump_at)
+        """When somebody sets the server's clock, and by how much."""
         self._lasts: dict[JobId, int] = {}
         """How long each job runs; those of the fixed load until all is ended."""
         self._runs: dict[str, dict[Lease, int]] = {}
@@ -67,9 +81,13 @@ class JobsStory(Story):
         self._done: dict[JobId, None] = {}
         """Jobs of which the server was told that they succeeded."""
         self._held: dict[MachineId, int] = {}
-        """What was held for each machine, in millionths."""
-        self._late: dict[MachineId, None] = {}
-        """Machines that outlived what was held for them through no fault of the server."""
+        """What is held for each machine, in millionths."""
+        self._paid: dict[str, int] = {}
+        """What was counted for each machine by the provider's id, in millionths: again if it is found after it was gone."""
+        self._seen: dict[MachineId, tuple[str, int]] = {}
+        """The provider's id of each machine, and when it was created, by the events so far."""
+        self._planned = START
+        """When the plan last saw to holds, by the server's clock."""
         self._paused = False
         """Whether the pool is paused, by the events so far."""
         self._ordered = 0
@@ -184,12 +202,8 @@ class JobsStory(Story):
         super()._interfere()
         if self._dead:
             self.account.down = True
-        if self._ledger is not None and self._jump_at and self._now >= self._jump_at:
-            self._jump_at = 0
-            self._ahead += 7 * MINUTE  # across a step of each billing
-            self.told.jumps += 1
-            self._late.update(dict.fromkeys(each.id for each in self._live()))
-            self._step(Jump(7 * MINUTE))
+        while self._sets and self._now >= self._sets[0][0]:
+            self.clock.ahead += self._sets.pop(0)[1]
         if self._ledger is not None and self._dice.random() < 0.005:
             for id_ in list(self._agents)[:1]:
                 machine = self.account.machines[id_]
@@ -259,10 +273,15 @@ class JobsStory(Story):
                     self._check_gangs(event)
                 case PoolPaused() | PoolResumed():
                     self._paused = isinstance(event, PoolPaused)
+                case MachineMade() | MachineFound():
+                    self._seen[event.machine] = event.provider_id, event.made_at
                 case MachineGone():
                     self._check_paid(event)
+                case MachineRefused():
+                    self._held.pop(event.machine, None)
                 case _:
                     pass
+        self._planned = self._engine.now
 
     def _check(self) -> None:
         super()._check()
@@ -270,10 +289,7 @@ class JobsStory(Story):
         assert pool is not None
         if len(self._live()) > pool.max + self._events["MachineFound"]:
             raise Wrong(f"seed {self._seed}: more than {pool.max} machines: {self._live()}")
-        for each in self._live():
-            # A provider that does not answer or refuses to destroy a machine makes it cost more than was held.
-            if each.state is MachineState.ENDING and each.since + MINUTE // 2 < self._clock:
-                self._late[each.id] = None
+        self._check_refused()
         if self._dead and self._now < START + TROUBLED and self.told.calls > MOST_CALLS:
             raise Wrong(f"seed {self._seed}: {self.told.calls} calls to a provider that does not answer")
 
@@ -289,26 +305,51 @@ class JobsStory(Story):
             if len(set(keys)) > 1 or len(keys) != -(-shape.tasks // on_each):
                 raise Wrong(f"seed {self._seed}: {job} of {shape.tasks} tasks gets {keys}")
 
+    def _check_refused(self) -> None:
+        """If one machine of a gang is refused, those of the same order do not go on booting."""
+        machines = self._engine.state.machines.values()
+        refused = {
+            (each.group, each.wanted_at): each for each in machines if each.group and each.cause is not None
+        }
+        for each in self._live():
+            if each.is_coming and (each.group, each.wanted_at) in refused:
+                raise Wrong(
+                    f"seed {self._seed}: {each} boots for a gang that lacks {refused[each.group, each.wanted_at]}"
+                )
+
     def _check_paid(self, event: MachineGone) -> None:
-        """What a machine cost was held for it, unless it lived on after the server tried to end it."""
-        pool = self.spec.pool
-        if (
-            pool is None
-            or pool.budget is None
-            or event.machine in self._late
-            or event.machine not in self._held
-        ):
+        """What a machine cost was held for it, and is counted once."""
+        machine, billing = self._engine.state.machines[event.machine], self.spec.billing
+        if event.machine in self._seen:  # the same step may have found another one with its tags
+            id_, made_at = self._seen[event.machine]
+            machine = replace(machine, provider_id=id_, made_at=made_at)
+        there = machine.provider_id or machine.id
+        paid = self._paid[there] = self._paid.get(there, 0) + event.paid
+        if paid != machine.bill(billing, event.at):
+            raise Wrong(f"seed {self._seed}: {paid} paid for {machine}, which was gone at {event.at}")
+        held = self._held.pop(machine.id, None)
+        if held is None:  # without a budget, or found although nothing wanted it
             return
-        if event.paid > self._held[event.machine]:
-            raise Wrong(
-                f"seed {self._seed}: {event} for {event.paid}, of which {self._held[event.machine]} was held"
-            )
+        # If the clock jumped, the machine may be gone before the next plan, which would have held more.
+        missed = max(0, event.at - self._planned - HELD_BEFORE)
+        most = held + (machine_cost(machine.offer, billing, missed) if missed else 0)
+        if event.paid > most:
+            raise Wrong(f"seed {self._seed}: {event} for {event.paid}, of which {held} was held: {machine}")
 
     def _check_wanted(self) -> None:
         super()._check_wanted()
         waiting = [job for job in self._jobs() if not isinstance(job.phase, Running | Ended)]
         if waiting:
             raise Wrong(f"seed {self._seed}: {self.calm // MINUTE} minutes are enough for {waiting}")
+
+
+def drawn_sets(dice: Random, at: int) -> list[tuple[int, int]]:
+    """Return when the server's clock is set, and by how much: once, or a second time to what it was; never if `at` is 0."""
+    if not at:
+        return []
+    by = dice.choice(SETS)
+    again = [(at + dice.randint(5, 120) * SECOND, -by)] if dice.random() < 0.4 else []
+    return [(at, by), *again]
 
 
 def drawn_spec(dice: Random) -> ClusterSpec:

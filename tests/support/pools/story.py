@@ -1,18 +1,27 @@
 """Plays a pool whose servers die and whose provider fails, and checks what must hold for its machines."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spillover.control.live.clock import SteadyTime
+from spillover.control.pools.comparing import Seen
 from spillover.control.pools.ledger import PoolCalls, PoolLedger
 from spillover.control.pools.orders import order_of
 from spillover.core.events import AnyEvent, Lease, MachinesEnding, MachinesWanted, Wish
-from spillover.core.pool_proposals import OpenPool, PausePool, ResumePool
-from spillover.core.proposals import AgentGone, Proposal, Register, Registered, Reply, StartEpoch
+from spillover.core.pool_proposals import (
+    OpenPool,
+    PausePool,
+    ResumePool,
+    SeeGone,
+    SeeRefused,
+    SeeUnwanted,
+)
+from spillover.core.proposals import AgentGone, Jump, Proposal, Register, Registered, Reply, StartEpoch
 from spillover.core.records.machines import LIVE, RentedMachine
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
@@ -23,7 +32,16 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.pools import JoinTerms, MachineId, MachineState, Offer, Pool, machine_id
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
-from spillover.ports.provider import Created, Join, NotNow, Order, Unknown, order_token
+from spillover.ports.provider import (
+    Created,
+    Join,
+    Listing,
+    NotNow,
+    Order,
+    Unknown,
+    machine_name,
+    order_token,
+)
 from spillover.testing.world import START
 from tests.support.pools.account import Account, Machine
 
@@ -53,6 +71,21 @@ MOST_LATE: Final = 120
 LOST_AFTER: Final = 20 * SECOND
 
 
+class ServerClock:
+    """The clocks of the server's machine. Somebody may set the wall clock."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self.ahead = 0
+        """How far the wall clock is ahead of that of the provider, which is right."""
+
+    def wall(self) -> int:
+        return self._now() + self.ahead
+
+    def monotonic(self) -> int:
+        return self._now() - START
+
+
 class Wrong(AssertionError):
     """Something happened that must not happen."""
 
@@ -71,7 +104,7 @@ class Told(Struct):
     joined: int = 0
     gone: int = 0
     jumps: int = 0
-    """Jumps of the server's clock."""
+    """Jumps of the server's clock that it followed."""
     jobs: int = 0
     """Jobs that ended."""
     interrupted: int = 0
@@ -85,13 +118,17 @@ class Story:
 
     spec = SPEC
     calm = CALM
+    end = END
+    slow_listings = 0.1
+    """How often listings take long: machines are made after they were asked for, and before they are shown."""
 
     def __init__(self, seed: int, load: Callable[[PolicySet], Policies]) -> None:
         self._seed = seed
         self._dice = Random(seed)
+        self._slow = Random(f"slow {seed}")
         self._now = START
-        self._ahead = 0
-        """How far the server's clock is ahead of that of the provider."""
+        self.clock = ServerClock(lambda: self._now)
+        self._time = SteadyTime(self.clock)
         self._engine = Engine(State(), load, now=self._now, debug=True)
         self.account = Account(self._dice)
         self.told = Told()
@@ -99,6 +136,8 @@ class Story:
         self._away = 0
         """Time until which no server runs."""
         self._ledger: PoolLedger | None = None
+        self._listed: Listing | None = None
+        """The last whole listing that this server got."""
         self._messages: list[tuple[int, Callable[[], None]]] = []
         """What is under way, and when it arrives."""
         self._joins: dict[str, int] = {}
@@ -111,7 +150,7 @@ class Story:
     def play(self) -> Told:
         """Play the story to its end; raise Wrong."""
         self._theirs()
-        end = START + TROUBLED + self.calm + END
+        end = START + TROUBLED + self.calm + self.end
         while self._now < end:
             self._now += TICK
             troubled = self._now < START + TROUBLED
@@ -139,11 +178,19 @@ class Story:
 
     @property
     def _clock(self) -> int:
-        """What the server's clock shows."""
-        return self._now + self._ahead
+        """The time of the server."""
+        return self._time.now()
 
     def _step(self, *proposals: Proposal) -> list[Reply]:
-        step = self._engine.step(self._clock, proposals)
+        """Let the server decide something, as its loop does."""
+        now = self._clock
+        if jumped := self._time.take_jump():
+            self.told.jumps += 1
+            self._run(self._engine.now, [Jump(jumped)])
+        return self._run(now, proposals)
+
+    def _run(self, now: int, proposals: Sequence[Proposal]) -> list[Reply]:
+        step = self._engine.step(now, proposals)
         if step.failures:
             raise Wrong(f"seed {self._seed}: {step.failures}")
         self._count(step.events)
@@ -159,9 +206,10 @@ class Story:
     def _begin(self) -> None:
         """Let a server take the lead."""
         self._epoch += 1
+        self._time = SteadyTime(self.clock, self._engine.now)
         self._step(StartEpoch(self._epoch, (self.spec,), PolicySet(wait=Choice("zero"))))
         self._step(OpenPool(CLOUD, b"key", TERMS, "identity"))
-        self._ledger = PoolLedger(CLOUD, OWNER)
+        self._ledger, self._listed = PoolLedger(CLOUD, OWNER), None
         for id_ in self._agents:  # they find the new server
             self._joins[id_] = self._now + self._dice.randint(1, 10) * SECOND
 
@@ -185,6 +233,7 @@ class Story:
             ledger.asking(machine.id)
             self._send_order(machine)
         if due.destroys:
+            self._check_destroys(due.destroys)
             self.told.calls += 1
             ledger.destroying_ids(state, due.destroys)
             self._send_destroy(list(due.destroys))
@@ -247,18 +296,21 @@ class Story:
             listing = self.account.list(OWNER, self._now)
             self._messages.append((self._now + self._delay(), lambda: reply(listing)))
 
-        def reply(listing: object) -> None:
+        def reply(listing: Listing | None) -> None:
             if ledger is not self._ledger or ledger is None:
                 return
             if listing is None:
                 ledger.listing_failed("no answer", self._now - START)
                 return
             ledger.listing_ended()
-            found = ledger.compare(self._engine.state, listing, began)  # type: ignore[arg-type]
+            found = ledger.compare(self._engine.state, listing, began)
+            self._check_listing(listing, found.proposals)
             if found.proposals:
                 self._step(*found.proposals)
 
-        self._messages.append((self._now + self._delay(), arrive))
+        slow = self.account.troubled and self._slow.random() < self.slow_listings
+        later = self._slow.randint(5, 30) * SECOND if slow else 0
+        self._messages.append((self._now + later + self._delay(), arrive))
 
     def _later(self, reply: Callable[[Created], None], answer: Created) -> None:
         self._messages.append((self._now + self._delay(), lambda: reply(answer)))
@@ -385,6 +437,37 @@ class Story:
         if many := [each for each, count in wishes.items() if count > 1]:
             raise Wrong(f"seed {self._seed}: several machines for {many}")
 
+    def _check_destroys(self, ids: Sequence[str]) -> None:
+        """Nothing is destroyed that is wanted."""
+        wanted = [each for each in self._live() if each.state is not MachineState.ENDING]
+        for id_ in ids:
+            there = self.account.machines[id_]
+            if there.ended is None and any(
+                id_ == each.provider_id or there.order.machine == each.id for each in wanted
+            ):
+                raise Wrong(f"seed {self._seed}: {there} is wanted, and is destroyed")
+
+    def _check_listing(self, listing: Listing, proposals: Sequence[Seen]) -> None:
+        """What a listing does not show is gone, and what nothing wants is ended, only if two whole ones in a row agree."""
+        before = self._listed
+        for each in proposals:
+            match each:
+                case SeeUnwanted():
+                    proven = listing.whole and before is not None and _shows(before, each.provider_id)
+                case SeeGone() | SeeRefused():
+                    machine = self._engine.state.machines[each.machine]
+                    id_ = machine.provider_id or machine.id
+                    twice = machine.state is MachineState.ENDING or (
+                        before is not None and not _shows(before, id_, machine.id)
+                    )
+                    proven = _shows(listing, id_, machine.id) or (listing.whole and twice)
+                case _:
+                    proven = True
+            if not proven:
+                raise Wrong(f"seed {self._seed}: {each} follows from {before} and {listing}")
+        if listing.whole:
+            self._listed = listing
+
     def _others(self) -> list[Machine]:
         return [each for each in self.account.machines.values() if each.order.owner == OTHER]
 
@@ -407,3 +490,13 @@ class Story:
         self.told.found, self.told.refused = count["MachineFound"], count["MachineRefused"]
         self.told.paused, self.told.joined = count["PoolPaused"], count["MachineJoined"]
         self.told.gone = count["MachineGone"]
+
+
+def _shows(listing: Listing, id_: str, machine: str = "") -> bool:
+    """Return whether a listing shows a machine, by the provider's id, its tag or its name."""
+    name = machine_name(OWNER, MachineId(machine))
+    return any(
+        each.id == id_
+        or (machine and each.owner in {OWNER, ""} and (each.machine == machine or each.name == name))
+        for each in listing.machines
+    )

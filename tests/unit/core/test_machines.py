@@ -203,12 +203,56 @@ def test_one_refusal_ends_the_other_machines_of_a_gang() -> None:
     assert state_of(w, M2) is MachineState.REFUSED
 
 
+def test_machines_of_a_gang_that_are_made_after_one_was_refused_do_not_open_the_offer() -> None:
+    """Otherwise the gang would be ordered again and again, and each time a part of it be paid."""
+    w = world()
+    order(w, M1, M2, group="g")
+    w.propose(SeeRefused(CLOUD, M2, RefusalCause.QUOTA, "no more"))
+    w.propose(SeeMade(CLOUD, M1, "i-1"))
+    assert w.state.pools[CLOUD].is_closed(SMALL.key, w.now)
+
+
 def test_a_machine_that_nobody_remembers_is_found_once() -> None:
     w = world()
     for _ in range(2):
         w.propose(SeeUnwanted(CLOUD, "i-77", "cloud-77"))
         w.propose(SeeUnwanted(CLOUD, "i-78"))
     assert [each.state for each in w.state.machines.values()] == [MachineState.ENDING] * 2
+
+
+def test_a_machine_that_is_found_after_it_seemed_to_be_gone_is_paid_once() -> None:
+    w = world()
+    order(w, M1)
+    ready(w)
+    w.wait(seconds=600)
+    w.propose(SeeGone(CLOUD, M1))
+    w.propose(SeeUnwanted(CLOUD, f"i-{M1}", M1, None))
+    assert state_of(w) is MachineState.ENDING
+    w.wait(seconds=3600)
+    w.propose(SeeGone(CLOUD, M1))
+    assert [(each.paid, each.before) for each in seen(w, MachineGone)] == [
+        (SMALL.hour, 0),
+        (SMALL.hour, SMALL.hour),
+    ]
+    assert w.state.machines[M1].cost == 2 * SMALL.hour
+    (spend,) = w.state.spends.values()
+    assert (spend.machines, spend.paid) == (1, 2 * SMALL.hour)
+    assert restored(w).machines == w.state.machines
+
+
+def test_another_machine_with_the_tags_of_one_that_is_gone_is_paid_in_full() -> None:
+    w = world()
+    order(w, M1)
+    ready(w)
+    w.wait(seconds=600)
+    w.propose(SeeGone(CLOUD, M1))
+    w.propose(SeeUnwanted(CLOUD, "i-another", M1, w.now))
+    w.wait(seconds=600)
+    w.propose(SeeGone(CLOUD, M1))
+    first, second = seen(w, MachineGone)
+    assert (second.paid, second.boot, second.before) == (SMALL.hour, SMALL.hour, 0)
+    (spend,) = w.state.spends.values()
+    assert (spend.machines, spend.paid) == (2, first.paid + second.paid)
 
 
 def test_tasks_pay_their_share_and_the_rest_is_boot_and_idle_time() -> None:

@@ -10,7 +10,14 @@ from spillover.core.events import (
     MachinesKept,
     PoolPaused,
 )
-from spillover.core.pool_proposals import PausePool, ResumePool, SeeGone, SeeMade, SeeRefused
+from spillover.core.pool_proposals import (
+    PausePool,
+    ResumePool,
+    SeeGone,
+    SeeMade,
+    SeeRefused,
+    SeeUnwanted,
+)
 from spillover.core.proposals import (
     AgentGone,
     ClearedCluster,
@@ -34,7 +41,7 @@ from spillover.model.budget import Per
 from spillover.model.cluster import Billing, Leave, billed
 from spillover.model.ids import JobId, NodeKey
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.pools import MachineState, Pool, PoolBudget, RefusalCause, machine_id
+from spillover.model.pools import MachineId, MachineState, Pool, PoolBudget, RefusalCause, machine_id
 from spillover.model.reasons import GangTooBig, TooBig
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE, SECOND
@@ -229,6 +236,40 @@ def test_a_jump_of_the_clock_beyond_what_is_held_ends_machines_that_the_budget_d
     end(w)
     w.wait(seconds=3600)
     assert len(wanted(w)) == 2, "it orders again, although it has spent more than its budget"
+
+
+def test_a_machine_that_is_not_destroyed_holds_what_it_costs_and_nothing_is_ordered_with_that_money() -> None:
+    w = world(budget=PoolBudget(Per.EVER, 2 * SMALL.hour), billing=Billing(HOUR))
+    w.submit(rented("a"))
+    boot(w)
+    w.cancel("a")
+    w.propose(PausePool(CLOUD, "ada", end=True))
+    w.propose(ResumePool(CLOUD, "ada"))
+    (ending,) = in_state(w, MachineState.ENDING)
+    w.wait(seconds=3 * 3600)
+    (period,) = w.state.budget_periods.values()
+    assert period.held == w.state.machines[ending].bill(Billing(HOUR), w.now) == 4 * SMALL.hour
+    w.submit(rented("b"))
+    assert wanted(w) == [SMALL.key]
+    assert "the budget of the pool of cloud" in why(w, "b")
+    end(w)
+    (gone,) = w.happened(MachineGone)
+    assert gone.paid == 4 * SMALL.hour
+    assert (period.held, period.spent, period.over) == (0, 4 * SMALL.hour, 0)
+
+
+def test_what_a_machine_costs_that_nothing_wants_counts_against_the_budget() -> None:
+    w = world(budget=PoolBudget(Per.EVER, 10 * SMALL.hour), billing=Billing(HOUR))
+    w.propose(SeeUnwanted(CLOUD, "i-9", MachineId("cloud-9"), w.now))
+    w.submit(rented("a"))
+    boot(w)
+    w.wait(seconds=30 * 60)
+    w.propose(SeeGone(CLOUD, machine_id("cloud", 1)))
+    w.propose(SeeUnwanted(CLOUD, "i-cloud-1", machine_id("cloud", 1), w.now))
+    w.wait(seconds=3600)
+    end(w)
+    (period,) = w.state.budget_periods.values()
+    assert (period.spent, period.over) == (2 * SMALL.hour, 0)
 
 
 def test_a_new_job_undoes_a_drain() -> None:

@@ -132,11 +132,13 @@ def nodes_came(state: State, machine: RentedMachine, names: Iterable[NodeName], 
 
 
 def made(state: State, event: MachineMade) -> None:
-    """Record that a machine exists, and that its offer is open again."""
+    """Record that a machine exists, and that refusals of its offer before are over."""
     machine = _move(state, event.machine, event, event.at)
     _set(state, replace(machine, provider_id=event.provider_id, made_at=event.made_at))
     pool = state.pool(event.cluster)
-    if machine.offer.key in pool.closed:
+    # While an offer is closed, nothing is ordered. So the order came before the refusal, which counts: otherwise the
+    # machines of a gang that are made would open the offer that the quota has closed amid the gang, without end.
+    if machine.offer.key in pool.closed and not pool.is_closed(machine.offer.key, event.at):
         closed = {key: each for key, each in pool.closed.items() if key != machine.offer.key}
         _set_pool(state, replace(pool, closed=closed))
 
@@ -211,12 +213,16 @@ def gone(state: State, event: MachineGone) -> None:
     """Record that a machine costs nothing any more, and what it cost."""
     machine = _move(state, event.machine, event, event.at)
     machine = replace(
-        machine, gone_at=event.at, cost=event.paid, why=event.why or machine.why, empty_since=None
+        machine,
+        gone_at=event.at,
+        cost=event.before + event.paid,
+        why=event.why or machine.why,
+        empty_since=None,
     )
     _set(state, _settled(state, machine, event.paid))
     key = f"{event.cluster}/{period_of(Per.DAY, event.at).label}"
     bill = MachineBill(event.paid, event.boot, event.useful, event.interrupted, event.idle)
-    _add_spend(state, key, 1, bill)
+    _add_spend(state, key, 0 if event.before else 1, bill)
     _forget_old(state, event.cluster)
 
 
@@ -241,6 +247,8 @@ def found(state: State, event: MachineFound) -> None:
         known = RentedMachine(
             event.machine, event.cluster, event.offer, MachineState.ENDING, event.at, event.made_at, event.at
         )
+    if known.provider_id != event.provider_id:  # another machine, which has cost nothing yet
+        known = replace(known, joined_at=None, cost=0, used=0, interrupted=0)
     machine = replace(
         known,
         state=MachineState.ENDING,

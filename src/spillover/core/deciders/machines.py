@@ -47,7 +47,7 @@ from spillover.core.pool_proposals import (
     SeeUnwanted,
 )
 from spillover.core.proposals import Done, Refusal, RefusalKind, Reply
-from spillover.core.records.machines import POOL, PoolRecord, RentedMachine
+from spillover.core.records.machines import POOL, MachineBill, PoolRecord, RentedMachine
 from spillover.core.state import State
 from spillover.model.cluster import Billing, Leave
 from spillover.model.ids import ClusterName
@@ -161,6 +161,8 @@ def found(state: State, proposal: SeeUnwanted, now: int) -> tuple[list[AnyEvent]
             return [], Done()
     offer = before.offer if before is not None else Offer("unknown", Resources(), 0)
     began = _moment(proposal.made_at, 0, now)
+    if before is not None and before.provider_id == proposal.provider_id and before.made_at is not None:
+        began = before.made_at  # as it was counted, should the provider not say
     return [MachineFound(machine, now, proposal.cluster, proposal.provider_id, began, offer)], Done()
 
 
@@ -329,7 +331,10 @@ def _bill(state: State, machine: RentedMachine, why: str, now: int, events: list
     spec = state.clusters.get(machine.cluster)
     lost = _last_costs(state, machine, events)
     bill = machine.bill_parts(Billing() if spec is None else spec.billing, now, interrupted=lost)
-    return MachineGone(machine.id, now, machine.cluster, why, *bill)
+    if (before := machine.cost) > 0:  # it was counted when it seemed to be gone, and did nothing since
+        rest = max(0, bill.paid - before)
+        bill = MachineBill(rest, *((rest, 0, 0, 0) if machine.joined_at is None else (0, 0, 0, rest)))
+    return MachineGone(machine.id, now, machine.cluster, why, *bill, before)
 
 
 def _last_costs(state: State, machine: RentedMachine, events: list[AnyEvent]) -> int:

@@ -240,6 +240,8 @@ class MachineGone(Event, frozen=True, tag="machine_gone"):
     """Of that for attempts that its end interrupted."""
     idle: int = 0
     """The rest."""
+    before: int = 0
+    """Millionths that were counted when it seemed to be gone, and was found again. They are no part of `paid`."""
 
     def __str__(self) -> str:
         return f"machine {self.machine} is gone" + (f": {self.why}" if self.why else "")

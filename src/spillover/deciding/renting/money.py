@@ -13,13 +13,15 @@ from spillover.core.state import State
 from spillover.deciding.renting.offers import OpenOffer
 from spillover.model.budget import period_of
 from spillover.model.cluster import Billing, ClusterSpec, billed
-from spillover.model.pools import MachineId, Offer
-from spillover.model.units import MINUTE
+from spillover.model.pools import MachineId, MachineState, Offer
+from spillover.model.units import MINUTE, SECOND
 
 AHEAD: Final = 10 * MINUTE
 """For how long a hold is extended at a time, at least."""
 ENDING: Final = MINUTE
 """How long before the end of what is held a machine must begin to end, so that it is gone by then."""
+LATE: Final = 10 * SECOND
+"""How long before the end of its hold a machine that should be gone, and is not, gets another one."""
 
 
 class PoolMoney:
@@ -57,14 +59,19 @@ class PoolMoney:
         return MachineHeld(machine, amount, self._now + time, self.period)
 
     def extend(self, machine: RentedMachine) -> MachineHeld | None:
-        """Return a further hold for a machine whose hold ends soon, if the budget pays for it; None otherwise."""
-        if self.period is None or machine.held_until > self._now + AHEAD // 2 + ENDING:
+        """Return a further hold for a machine whose hold ends soon, if the budget pays for it; None otherwise.
+
+        A machine that the provider does not destroy costs something whether the budget pays for it or not. It is held
+        all the same, so that nothing is ordered with that money.
+        """
+        if self.period is None or machine.held_until > self._now + _ahead_of(machine):
             return None
         amount, until = self._further(machine)
-        if amount > self.left:
+        amount = max(0, amount)
+        if amount > self.left and machine.state is not MachineState.ENDING:
             return None
         self.left -= amount
-        return MachineHeld(machine.id, max(0, amount), until, self.period)
+        return MachineHeld(machine.id, amount, until, self.period)
 
     # --- whole clusters
 
@@ -95,8 +102,9 @@ class PoolMoney:
         """Return what must be held besides what is held, in millionths, and until when that pays, nanoseconds UTC."""
         began = machine.wanted_at if machine.made_at is None else machine.made_at
         paid = billed(self._billing, max(0, machine.held_until - began))
-        until = began + billed(self._billing, max(paid, self._now - began) + AHEAD)
-        held = sum([each.amount for each in machine.holds])
+        ahead = ENDING if machine.state is MachineState.ENDING else AHEAD
+        until = began + billed(self._billing, max(paid, self._now - began) + ahead)
+        held = sum([each.amount for each in machine.holds]) + machine.cost
         return machine.bill_since(began, self._billing, until) - held, until
 
     # --- time
@@ -107,7 +115,7 @@ class PoolMoney:
 
     def next_look(self, machine: RentedMachine) -> int:
         """Return when the hold of a machine must be extended or, if the budget does not allow that, the machine ends."""
-        extend = machine.held_until - AHEAD // 2 - ENDING
+        extend = machine.held_until - _ahead_of(machine)
         return extend if extend > self._now else machine.held_until - ENDING
 
     def _first(self, offer: OpenOffer, stays: int) -> tuple[int, int]:
@@ -117,6 +125,11 @@ class PoolMoney:
 
     def _cost(self, offer: Offer, time: int) -> int:
         return machine_cost(offer, self._billing, time)
+
+
+def _ahead_of(machine: RentedMachine) -> int:
+    """Return how long before the end of its hold a machine gets another one."""
+    return LATE if machine.state is MachineState.ENDING else AHEAD // 2 + ENDING
 
 
 def _amount(hold: MachineHeld | None) -> int:

@@ -338,13 +338,13 @@ class Renting:
         ending: list[RentedMachine] = []
         held = {each.machine for each in self._held.get(spec.name, ())}
         for machine in self._state.live_machines(spec.name):
-            if machine.state is MachineState.ENDING or machine.id in held or machine.id in self._leaving:
+            if machine.id in held or machine.id in self._leaving:
                 continue
             more = money.extend(machine)
             if more is not None:
                 self._held.setdefault(spec.name, []).append(more)
                 self.again = min(self.again, more.until - MINUTE)
-            elif money.runs_out(machine):
+            elif machine.state is not MachineState.ENDING and money.runs_out(machine):
                 ending.append(machine)
             else:
                 self.again = min(self.again, money.next_look(machine))
