@@ -269,10 +269,11 @@ def has_failed(state: State, machine: RentedMachine) -> bool:
 
 def has_nodes_for(state: State, job: JobId, offers: Sequence[OpenOffer], now: int) -> bool:
     """Return whether nodes of a whole cluster are coming, or have just come, that a gang was promised."""
-    known = {(each.spec.name, each.offer.key): each for each in offers}
+    known = {(each.spec.name, each.offer.key): each for each in offers if each.offer.nodes}
     return any(
         (offer := known.get((each.cluster, each.offer.key))) is not None and _is_for(each, job, offer, now)
-        for each in state.machines.values()
+        for name in dict.fromkeys([name for name, _ in known])
+        for each in state.unsettled_machines(name)
         if each.is_cluster and each.state in _GROWING
     )
 

@@ -20,7 +20,7 @@ from spillover.deciding.protocols import Policies, Rental
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.renting.demand import Demand, due_jobs, weight_of
 from spillover.deciding.renting.money import PoolMoney
-from spillover.deciding.renting.offers import OpenOffer, imagined, open_offers
+from spillover.deciding.renting.offers import Alike, OpenOffer, open_offers
 from spillover.deciding.renting.ordering import Limits, best_machine, grouped
 from spillover.deciding.renting.room import is_coming
 from spillover.deciding.renting.slots import Slot, Slots
@@ -79,6 +79,7 @@ class Rentals:
         self._left: dict[ClusterName, int] = {}
         """How many more machines each pool may order."""
         self._coming: list[Slot] = []
+        self._alike = Alike(draft.state)
         self._spot = SpotSlack(draft.state, index, draft.now)
         self._there = Slots(draft, index, copies=True)
         self._fitting: dict[tuple[Shape, tuple[ClusterName, ...], bool], list[Slot]] = {}
@@ -125,11 +126,11 @@ class Rentals:
             return (
                 None  # one that is for a gang has no room; of a whole cluster, nobody knows what it will have
             )
-        record = self._state.pool(machine.cluster)
-        ready = max(self._now, machine.wanted_at + record.boot(pool, machine.offer.key))
-        (place,) = imagined(cluster.spec, machine.offer, record.seen.get(machine.offer.key)).machines
+        boot = self._state.pool(machine.cluster).boot(pool, machine.offer.key)
+        ready = max(self._now, machine.wanted_at + boot)
+        place = self._alike.empty(cluster.spec, machine.offer)
         made = machine if machine.made_at is not None else replace(machine, made_at=machine.wanted_at)
-        return Slot(self._draft, cluster.spec, place, made, ready, ready)
+        return Slot(self._draft, cluster.spec, place, made, ready, ready, self._there.boots)
 
     def _slot(self, job: Job) -> Slot | None:
         """Return where a job of one task would go, if there is room or room is coming."""

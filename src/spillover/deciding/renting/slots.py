@@ -23,7 +23,20 @@ from spillover.model.units import FOREVER
 class Slot:
     """A rented machine with room, there or coming, and what is paid for it whatever is decided now."""
 
-    __slots__ = ("_bill", "_machine", "_now", "_pool", "_spec", "_state", "busy", "empty", "place", "ready")
+    __slots__ = (
+        "_bill",
+        "_boots",
+        "_last",
+        "_machine",
+        "_now",
+        "_pool",
+        "_spec",
+        "_state",
+        "busy",
+        "empty",
+        "place",
+        "ready",
+    )
 
     def __init__(
         self,
@@ -33,6 +46,7 @@ class Slot:
         machine: RentedMachine | None,
         busy: int,
         ready: int,
+        boots: dict[int, int],
     ) -> None:
         self._state = draft.state
         self._now = draft.now
@@ -49,6 +63,10 @@ class Slot:
         """Whether it is ready and had no tasks before this cycle."""
         self._bill = -1
         """What it costs if it gets no further task, in millionths; -1 until that is needed."""
+        self._boots = boots
+        """Boot times by the identity of the offer, which all slots of a cycle share."""
+        self._last = (-1, 0)
+        """When the last job would end that was asked about, and what it adds. Many jobs run for the same time."""
 
     @property
     def is_spot(self) -> bool:
@@ -62,9 +80,11 @@ class Slot:
             return cost_of_job(self._spec, shape, runs)
         if end <= self.busy:
             return 0
-        if self._bill < 0:
-            self._bill = self._billed(machine, pool, self.busy)
-        return max(0, self._billed(machine, pool, end) - self._bill)
+        if self._last[0] != end:
+            if self._bill < 0:
+                self._bill = self._billed(machine, pool, self.busy)
+            self._last = end, max(0, self._billed(machine, pool, end) - self._bill)
+        return self._last[1]
 
     def price(self, shape: Shape, runs: int) -> int:
         """Return what a job adds to the bill, in millionths: its share of the time that is not paid anyway."""
@@ -75,14 +95,14 @@ class Slot:
 
     def _billed(self, machine: RentedMachine, pool: Pool, busy: int) -> int:
         """Return what the machine costs if it has tasks until a time, and then stays as long as empty ones do."""
-        leaves = leaves_at(self._state, self._spec, pool, machine, busy, self._now)
+        leaves = leaves_at(self._state, self._spec, pool, machine, busy, self._now, self._boots)
         return machine.bill(self._spec.billing, max(self._now, leaves))
 
     def extend(self, runs: int) -> None:
         """Note that a job runs there."""
         end = self.ready + runs
         if end > self.busy:
-            self.busy, self._bill = end, -1
+            self.busy, self._bill, self._last = end, -1, (-1, 0)
 
     def take(self, shape: Shape, runs: int) -> None:
         """Let a job take its room, of a machine that may be changed."""
@@ -99,6 +119,8 @@ class Slots:
         self._index = index
         self._copies = copies
         """Whether slots have copies of machines, from which jobs may take their room in thought."""
+        self.boots: dict[int, int] = {}
+        """Boot times by the identity of the offer."""
         self._known: dict[Machine, Slot] = {}
         self._kept: dict[str, bool] = {}
         """Whether a pool has no more machines than it always keeps."""
@@ -125,7 +147,7 @@ class Slots:
             if self._keeps_all(spec):
                 busy = FOREVER
         own = place.copy(place.layout) if self._copies else place
-        slot = Slot(self._draft, spec, own, machine, busy, now + spec.startup)
+        slot = Slot(self._draft, spec, own, machine, busy, now + spec.startup, self.boots)
         slot.empty = empty
         return slot
 
