@@ -28,7 +28,8 @@ from spillover.model.units import FOREVER, MINUTE
 
 SETTLED = 2 * MINUTE
 """How long after a cluster grew calls may be under way that name nodes to drop."""
-_GROWING = (MachineState.WANTED, MachineState.BOOTING, MachineState.READY)
+GROWING = (MachineState.WANTED, MachineState.BOOTING, MachineState.READY)
+"""States in which a whole cluster may get more nodes."""
 
 
 class _Site:
@@ -87,7 +88,7 @@ class ClusterPlanner:
             _Site(keys[each.cluster, each.offer.key], each, new=False)
             for each in state.machines.values()
             if each.is_cluster
-            and each.state in _GROWING
+            and each.state in GROWING
             and (each.cluster, each.offer.key) in keys
             and not has_failed(state, each)
         ]
@@ -274,7 +275,7 @@ def has_nodes_for(state: State, job: JobId, offers: Sequence[OpenOffer], now: in
         (offer := known.get((each.cluster, each.offer.key))) is not None and _is_for(each, job, offer, now)
         for name in dict.fromkeys([name for name, _ in known])
         for each in state.unsettled_machines(name)
-        if each.is_cluster and each.state in _GROWING
+        if each.is_cluster and each.state in GROWING
     )
 
 

@@ -22,7 +22,7 @@ from spillover.deciding.renting.spot import LateBoots
 from spillover.model.cluster import RENTED
 from spillover.model.ids import JobId, job_of_task
 from spillover.model.job import Shape
-from spillover.model.pools import MachineId, MachineState, machine_number
+from spillover.model.pools import MachineId, MachineState, Pool, machine_number
 from spillover.model.units import FOREVER
 
 MOST_STEPS: Final = 20_000
@@ -196,13 +196,19 @@ def _coming(
         if pool is None or each.id in earmarks:
             continue
         expected, count = each.wanted_at + record.boot(pool, each.offer.key), each.nodes or 1
-        if not each.is_coming:  # nodes that a whole cluster grows by
-            expected = each.spans[-1].since + record.node_boot(pool, each.offer.key) if each.spans else 0
-            ready = each.state is MachineState.READY
-            count = each.nodes - len(state.nodes_of(each.cluster_made)) if ready else 0
+        if not each.is_coming:
+            expected, count = growth_of(state, pool, each)
         if count > 0:
             coming.append((expected, count, each))
     return coming
+
+
+def growth_of(state: State, pool: Pool, machine: RentedMachine) -> tuple[int, int]:
+    """Return when nodes by which a whole cluster grows are expected to be ready, and how many those are."""
+    if machine.state is not MachineState.READY or not machine.spans:
+        return 0, 0
+    boot = state.pool(machine.cluster).node_boot(pool, machine.offer.key)
+    return machine.spans[-1].since + boot, machine.nodes - len(state.nodes_of(machine.cluster_made))
 
 
 def _add_present(
