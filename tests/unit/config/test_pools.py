@@ -112,7 +112,7 @@ def test_a_pool_without_a_provider_lists_those_there_are() -> None:
     assert line.startswith("pool.provider: is missing; there are command, process, podman, ")
     assert line.endswith("; `process` is for trials: it starts agents on the server's machine")
     with pytest.raises(BadForm, match="is missing; there are command, process, podman, "):
-        read_options(["cloud=agents,role=rented,offer=small(cpu=1,memory=1Gi,hour=1)"])
+        read_options(["cloud=agents:rented,offer=small(cpu=1,memory=1Gi,hour=1)"])
 
 
 @pytest.mark.parametrize(
