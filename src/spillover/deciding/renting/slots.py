@@ -4,6 +4,8 @@ A machine that has tasks stays until the last of them ends, and then as long as 
 that adds nothing.
 """
 
+from typing import Final
+
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.records.machines import RentedMachine
 from spillover.deciding.capacity.amounts import change
@@ -19,6 +21,9 @@ from spillover.model.job import Shape
 from spillover.model.pools import MachineId, Pool
 from spillover.model.units import FOREVER
 
+MOST_ENDS: Final = 32
+"""The most ends of jobs for which a slot remembers what they add."""
+
 
 class Slot:
     """A rented machine with room, there or coming, and what is paid for it whatever is decided now."""
@@ -26,8 +31,8 @@ class Slot:
     __slots__ = (
         "_bill",
         "_boots",
-        "_last",
         "_machine",
+        "_more",
         "_now",
         "_pool",
         "_spec",
@@ -65,8 +70,8 @@ class Slot:
         """What it costs if it gets no further task, in millionths; -1 until that is needed."""
         self._boots = boots
         """Boot times by the identity of the offer, which all slots of a cycle share."""
-        self._last = (-1, 0)
-        """When the last job would end that was asked about, and what it adds. Many jobs run for the same time."""
+        self._more: dict[int, int] = {}
+        """What jobs add, by when they would end: many run for the same time, and each looks at all slots."""
 
     @property
     def is_spot(self) -> bool:
@@ -80,11 +85,14 @@ class Slot:
             return cost_of_job(self._spec, shape, runs)
         if end <= self.busy:
             return 0
-        if self._last[0] != end:
+        more = self._more.get(end)
+        if more is None:
             if self._bill < 0:
                 self._bill = self._billed(machine, pool, self.busy)
-            self._last = end, max(0, self._billed(machine, pool, end) - self._bill)
-        return self._last[1]
+            if len(self._more) >= MOST_ENDS:
+                self._more.clear()
+            more = self._more[end] = max(0, self._billed(machine, pool, end) - self._bill)
+        return more
 
     def price(self, shape: Shape, runs: int) -> int:
         """Return what a job adds to the bill, in millionths: its share of the time that is not paid anyway."""
@@ -102,7 +110,8 @@ class Slot:
         """Note that a job runs there."""
         end = self.ready + runs
         if end > self.busy:
-            self.busy, self._bill, self._last = end, -1, (-1, 0)
+            self.busy, self._bill = end, -1
+            self._more.clear()
 
     def take(self, shape: Shape, runs: int) -> None:
         """Let a job take its room, of a machine that may be changed."""
