@@ -238,8 +238,9 @@ def test_whole_clusters_are_simulated_as_machines_and_those_that_are_up_are_left
     engine.step(BEGIN, [StartEpoch(1, (template, made), ZERO)])
     state = engine.state
     pools = _over_the_wire(pool_views(state, BEGIN), list[PoolView])
-    views = [cluster_view(state, each) for each in (template, made)]
-    site = site_from(views, [], pools)
+    ours, theirs = (cluster_view(state, each) for each in (template, made))
+    assert len(site_from([ours, theirs], [], pools).clusters) == 2, "spill.yaml has a cluster of that name"
+    site = site_from([ours, msgspec.structs.replace(theirs, configured=False)], [], pools)
     assert [each.name for each in site.clusters] == ["burst"]
     pool = site.pools[ClusterName("burst")].pool
     assert (pool.max, pool.offers[0].nodes, pool.offers[0].hour) == (8, 0, 425_000)

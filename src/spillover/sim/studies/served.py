@@ -54,7 +54,7 @@ def site_from(
     """Return the clusters of a server with their current machines; those of pools are rented by the simulation."""
     rented, templates = rented_machines(pools), [each.cluster for each in pools if is_template(each)]
     simulated = {ClusterName(each.cluster): simulated_pool(each, agents) for each in pools}
-    specs = [_cluster(each) for each in clusters if not made_by(each.name, templates)]
+    specs = [_cluster(each) for each in clusters if each.configured or not made_by(each.name, templates)]
     machines = [
         FleetMachine(
             ClusterName(one.cluster),
