@@ -1,6 +1,7 @@
 """Measures pools of rented machines: what it costs to plan them, what they cost, and how soon jobs start on them.
 
-The plan of machines is measured alone, on a virtual clock, with offers and machines as a large site has them. What
+The plan of machines is measured alone, on a virtual clock, with offers and machines as a large site has them. Then whole
+decisions are, with the wait policy that compares owned with rented capacity. What
 machines cost is simulated: a day of a real trace, on a pool, beside capacity that is there at once and costs nothing
 while it is idle, and beside pools under fixed rules. Then real servers rent processes: `bench.rented_machines`.
 """
@@ -14,12 +15,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from bench.rented_machines import measure_fleet, measure_starts
-from bench.reporting import Options, Report, Table, main, tell
+from bench.reporting import Goal, Options, Report, Table, main, tell
+from spillover.core.decide import DECIDERS
 from spillover.core.events import MachinesWanted
 from spillover.core.pool_proposals import PausePool, SeeMade
 from spillover.core.proposals import NewJob, Proposal, Register, Started, StartEpoch, Submit, UpdateCluster
 from spillover.core.records.jobs import Placed
 from spillover.core.state import State
+from spillover.deciding.cycle import cycle
 from spillover.deciding.cycle.draft import Draft
 from spillover.deciding.engine import Engine
 from spillover.deciding.renting.plan import rent
@@ -56,8 +59,15 @@ NODE: Final = Resources(4000, 16 * GIB)
 """The machines that are there are of the first type."""
 BOOTING, EMPTY, BUSY = "booting", "empty", "busy"
 DUE: Final = (0, 1, 100, 2000)
+NEW: Final = (1, 100, 2000)
 SHAPES: Final = 20
 """Different requests of the due jobs, none of which fits on machines that are there."""
+AT_ONCE: Final = Choice("zero")
+BREAK_EVEN: Final = Choice("break_even", {"coefficient": 0.5})
+MOST_MS: Final = 20
+"""The most CPU milliseconds of a plan or a decision for one job. Every job that comes may wait for one."""
+MOST_TIMES: Final = 2
+"""How many times as long as with 10 offers it may take with 100, while 1,000 machines boot."""
 
 PHILLY: Final = Path(__file__).resolve().parents[2] / "shared" / "traces" / "philly_2017.csv.gz"
 DAY_OF_TRACE: Final = 46
@@ -83,15 +93,22 @@ RENTED: Final = {
 class Site:
     """An engine with a pool of many offers, whose machines are booting, empty, or have one job each."""
 
-    def __init__(self, machines: int, due: int, kind: str) -> None:
+    def __init__(
+        self,
+        machines: int,
+        due: int,
+        kind: str,
+        wait: Choice = AT_ONCE,
+        offers: Sequence[Offer] | None = None,
+    ) -> None:
         self._jobs = self._agents = 0
         self.engine = Engine(State(), load, now=START)
-        policies = PolicySet(wait=Choice("zero"), depth=max(DUE))
-        self._step(StartEpoch(1, (_cloud(machines, least=machines),), policies))
+        policies, offers = PolicySet(wait=wait, depth=max(DUE)), offers or tuple(_offers())
+        self._step(StartEpoch(1, (_cloud(offers, machines, least=machines),), policies))
         self._boot(machines, join=kind != BOOTING)
         if kind == BUSY:
             self._submit([_job(NODE, HOUR * (number + 1) // machines) for number in range(machines)])
-        self._step(UpdateCluster(_cloud(machines), "ada"))
+        self._step(UpdateCluster(_cloud(offers, machines), "ada"))
         self._step(PausePool(CLOUD, "ada"))
         self._submit([_due(number) for number in range(due)])
         state = self.engine.state
@@ -113,12 +130,16 @@ class Site:
                 Register(CLOUD, name, number + 1, offer.resources, offer.words, offer.agent_labels, 0, ())
             )
 
-    def _submit(self, specs: Sequence[JobSpec]) -> None:
-        """Submit jobs, and start those that get a place."""
+    def _new(self, specs: Sequence[JobSpec]) -> Submit:
         jobs = [NewJob(JobId(f"j{self._jobs + at:011d}"), spec, b"spec") for at, spec in enumerate(specs)]
         self._jobs += len(jobs)
-        self._step(Submit(tuple(jobs), "ada"))
-        book = [self.engine.state.jobs[each.job] for each in jobs]
+        return Submit(tuple(jobs), "ada")
+
+    def _submit(self, specs: Sequence[JobSpec]) -> None:
+        """Submit jobs, and start those that get a place."""
+        new = self._new(specs)
+        self._step(new)
+        book = [self.engine.state.jobs[each.job] for each in new.jobs]
         self._step(*[Started(job.phase.key, job.lease, 0) for job in book if isinstance(job.phase, Placed)])
 
     def plan(self) -> tuple[float, int]:
@@ -129,6 +150,22 @@ class Site:
         events, *_ = rent(draft, engine.index, engine.policies)
         took = time.process_time() - before
         return took * 1000, sum(len(each.wishes) for each in events if isinstance(each, MachinesWanted))
+
+    def add(self, specs: Sequence[JobSpec]) -> None:
+        """Let new jobs wait for the first decision about them."""
+        new, engine = self._new(specs), self.engine
+        events, _ = DECIDERS[Submit](engine.state, new, START)
+        for each in events:
+            engine.apply(each)
+
+    def decide(self) -> tuple[float, int, int]:
+        """Decide about all new jobs, carry nothing out, and return CPU milliseconds, jobs placed and machines ordered."""
+        engine = self.engine
+        before = time.process_time()
+        plan = cycle.run(engine.state, engine.index, engine.policies, START, 1).plan
+        took = time.process_time() - before
+        ordered = sum(len(each.wishes) for each in plan.machines if isinstance(each, MachinesWanted))
+        return took * 1000, len(plan.placements), ordered
 
     def floor(self) -> float:
         """Return the CPU milliseconds of one look at each machine and its node."""
@@ -141,8 +178,8 @@ class Site:
         return (time.process_time() - before) * 1000
 
 
-def _cloud(machines: int, least: int = 0) -> ClusterSpec:
-    pool = Pool("process", tuple(_offers()), min=least, max=2 * machines)
+def _cloud(offers: Sequence[Offer], machines: int, least: int = 0) -> ClusterSpec:
+    pool = Pool("process", tuple(offers), min=least, max=2 * machines)
     return ClusterSpec(CLOUD, "agents", Role.RENTED, pool_price(pool), gangs=True, pool=pool)
 
 
@@ -155,9 +192,18 @@ def _offers() -> Iterator[Offer]:
                 yield Offer(f"type{number}", Resources(cpus * 1000, memory * GIB), hour, zone, spot)
 
 
-def _job(asked: Resources, runs: int) -> JobSpec:
-    """Return a job that may be rented at once."""
-    shape = Shape(asked, burst=Burst.ALWAYS)
+def _few() -> list[Offer]:
+    """Return ten of these offers, spot ones too, with machines for all jobs."""
+    return [
+        each
+        for each in _offers()
+        if each.zone == "a" and each.type in {f"type{number}" for number in range(5)}
+    ]
+
+
+def _job(asked: Resources, runs: int, burst: Burst = Burst.ALWAYS) -> JobSpec:
+    """Return a job that may be rented at once, unless it says otherwise."""
+    shape = Shape(asked, burst=burst)
     return JobSpec(Shell("true"), "job", "default", "default", shape, Terms(estimate=runs))
 
 
@@ -167,10 +213,21 @@ def _due(number: int) -> JobSpec:
     return _job(Resources(5000 + 500 * kind, (4 + kind) * GIB), (5 + kind) * MINUTE)
 
 
+def _fresh(number: int) -> JobSpec:
+    """Return a new job; every second one would fit on the machines that are there."""
+    kind = number // 2 % SHAPES
+    asked = (
+        Resources(1000 + 100 * kind, GIB) if number % 2 else Resources(5000 + 500 * kind, (4 + kind) * GIB)
+    )
+    return _job(asked, (5 + kind) * MINUTE, Burst.AUTO)
+
+
 def measure(options: Options) -> Report:
-    """Measure plans, then costs, then real machines."""
+    """Measure plans, then decisions, then costs, then real machines."""
     report = Report("Pools")
     _plans(report, options)
+    _decisions(report, options)
+    _by_offers(report, options)
     _costs(report, options)
     measure_fleet(report, options, measure_starts(report, options))
     return report
@@ -193,12 +250,65 @@ def _plans(report: Report, options: Options) -> None:
             table.add(name, due, p50, p99, found[-1][1], floor)
             report.figures[f"plan {name} {due} p50 ms"] = p50
             report.figures[f"plan {name} {due} p99 ms"] = p99
+            if due == 1:
+                report.goals.append(
+                    Goal(f"ms a plan, {name} machines, 1 due job", p50, MOST_MS, at_most=True)
+                )
             tell(f"{due:,} due jobs, {name} machines: {p50:.2f} ms a plan")
     report.tables.append(table)
     report.notes.append(
         "CPU milliseconds of the plan of machines alone, in a process that does nothing else. Due jobs fit on no machine "
         "that is there. The floor is one look at each machine and its node. A plan orders at most 256 machines."
     )
+
+
+def _decisions(report: Report, options: Options) -> None:
+    """Measure whole decisions about new jobs, while machines boot, are empty, or are busy."""
+    machines, rounds = (100, 10) if options.quick else (1000, 50)
+    table = Table(
+        f"One decision with wait=break_even(0.5): {len(tuple(_offers()))} offers, {machines:,} machines",
+        ("machines", "new jobs", "p50 ms", "p99 ms", "placed", "ordered"),
+    )
+    for name in (BOOTING, EMPTY, BUSY):
+        for new in NEW:
+            site = Site(machines, 0, name, BREAK_EVEN)
+            site.add([_fresh(number) for number in range(new)])
+            found = [site.decide() for _ in range(rounds if new < max(NEW) else rounds // 5)]
+            took = sorted([each for each, _, _ in found])
+            p50, p99 = statistics.median(took), took[len(took) * 99 // 100]
+            table.add(name, new, p50, p99, *found[-1][1:])
+            report.figures[f"decision {name} {new} p50 ms"] = p50
+            report.figures[f"decision {name} {new} p99 ms"] = p99
+            if new == 1:
+                report.goals.append(
+                    Goal(f"ms a decision, {name} machines, 1 new job", p50, MOST_MS, at_most=True)
+                )
+            tell(f"{new:,} new jobs, {name} machines: {p50:.2f} ms a decision")
+    report.tables.append(table)
+    report.notes.append(
+        "A decision is a whole cycle: it admits new jobs, asks the wait policy, places jobs and plans machines. Every second "
+        "job would fit on the machines that are there. One with 2,000 new jobs admits 1,000 of them."
+    )
+
+
+def _by_offers(report: Report, options: Options) -> None:
+    """Compare plans and decisions of many offers with those of few, while machines boot: they must not look at all of both."""
+    machines, rounds = (100, 10) if options.quick else (1000, 50)
+    few, many = _few(), tuple(_offers())
+    plans = [Site(machines, 1, BOOTING, offers=each) for each in (few, many)]
+    decisions = [Site(machines, 0, BOOTING, BREAK_EVEN, each) for each in (few, many)]
+    for site in decisions:
+        site.add([_fresh(0)])
+    for what, sites in (("a plan", plans), ("a decision", decisions)):
+        took = [
+            statistics.median([(site.plan() if sites is plans else site.decide())[0] for _ in range(rounds)])
+            for site in sites
+        ]
+        times = took[1] / took[0]
+        text = f"time of {what} for 1 job while {machines:,} machines boot, {len(many)} offers / {len(few)}"
+        report.figures[f"{what} by offers"] = times
+        report.goals.append(Goal(text, times, MOST_TIMES, at_most=True))
+        tell(f"{text}: {times:.2f}")
 
 
 def _costs(report: Report, options: Options) -> None:

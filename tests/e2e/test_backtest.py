@@ -111,6 +111,39 @@ def test_what_a_server_did_is_simulated_again_and_under_other_policies(
     )
 
 
+def test_what_a_server_did_on_machines_of_a_pool_is_simulated_with_machines_of_its_own(
+    servers: Callable[..., ServerProcess],
+) -> None:
+    offer = {"type": "small", "cpu": 1, "memory": "1Gi", "hour": 36}
+    pool = {"provider": "process", "offers": [offer], "max": 3, "boot": "1s", "idle": "1h"}
+    clusters = [CLUSTERS[0], {"name": "cloud", "role": "rented", "pool": pool}]
+    server = servers(clusters=clusters, policy={"wait": "zero"}).up()
+    assert server.spill("wait", *submitted(server, 12)).returncode == 0
+    with server.client() as client:
+        (view,) = client.pools()
+    up = [each for each in view.machines if each.state == "ready"]
+    assert up, "machines stay for an hour"
+
+    told = server.spill("backtest", "--policy", "wait=never", "--json")
+    assert told.returncode == 0, told.stderr
+    found = json.loads(told.stdout)
+    happened, really, (never,) = found["happened"], found["really"], found["policies"]
+    assert (really["jobs"], really["never_ran"]) == (12, 0)
+    assert happened["rented_jobs"] > 0
+    assert happened["pool"] is None
+    assert really["pool"]["machines"] > 0
+    assert really["pool"]["idle_hours"] > really["pool"]["useful_hours"]
+    assert really["rented_cost"] > happened["rented_cost"]
+    assert (never["rented_jobs"], never["pool"]["machines"]) == (0, 0)
+    remarks = " ".join(found["remarks"])
+    assert "machines of pools are rented anew (cloud)" in remarks
+    assert "no longer exist" not in remarks
+    assert "without machines" not in remarks
+    text = server.spill("backtest", "--policy", "wait=never")
+    assert "machine hours paid" in text.stdout
+    assert "machines of pools are rented anew (cloud)" in text.stderr
+
+
 def test_what_slurm_did_is_compared_with_renting(tmp_path: Path) -> None:
     (tmp_path / "sacct.txt").write_text(SLURM)
     where = ("--sacct", "sacct.txt", "--owned", "1x4gpu,64cpu", "--rented", "gpu=2.5")

@@ -8,6 +8,7 @@ import msgspec
 from spillover.clusters.kinds import Kinds, load_kinds, section_of
 from spillover.config.clusters import Clusters, read_clusters
 from spillover.config.pooloption import OFFER, POOL, POOL_OPTIONS, put_pool_word
+from spillover.config.pools import name_providers
 from spillover.forms.checking import check, nearest
 from spillover.forms.oneline import OneLine, Piece
 from spillover.forms.problems import BadForm, Findings, FormProblem, Path, shown
@@ -178,4 +179,5 @@ def _doc(value: dict[str, Any], kinds: Kinds, found: Findings) -> ClusterDoc | N
         return msgspec.convert(value, kinds.cluster_doc)
     except msgspec.ValidationError:
         check(kinds.cluster_doc, value, found)
+        name_providers(found)
         return None

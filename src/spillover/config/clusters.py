@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 from spillover.clusters.agents.graphs import graph_of, levels_of
 from spillover.clusters.agents.machine import cpus, memory
 from spillover.clusters.kinds import Kinds, load_kinds, section_of
-from spillover.config.pools import PoolReader
+from spillover.config.pools import PoolReader, name_providers
 from spillover.config.prices import read_billing, read_price
 from spillover.forms.checking import check
 from spillover.forms.problems import BadForm, Findings, FormProblem, Path, shown
@@ -61,6 +61,7 @@ def read_cluster(value: object, kinds: Kinds, found: Findings) -> Clusters | Non
         doc = msgspec.convert(value, kinds.cluster_doc)
     except (msgspec.ValidationError, RecursionError):
         check(kinds.cluster_doc, value, found)
+        name_providers(found)
         return None
     meaning = Findings()
     clusters = read_clusters([doc], meaning, kinds)

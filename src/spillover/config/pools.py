@@ -29,10 +29,26 @@ from spillover.wire.configfile import BillingDoc, ClusterDoc, OfferDoc, PoolDoc,
 AUTO: Final = "auto"
 VARIABLE: Final = "SPILL_POOL_"
 """How the names of environment variables with options of providers begin; then CLUSTER_OPTION."""
+PROVIDER: Final = ("pool", "provider")
+"""Where a cluster names the provider of its pool."""
+MISSING: Final = "is missing"
+"""What is said of a field that must be there."""
 MOST_BOOT: Final = DAY
 MOST_NODES: Final = 100_000
 _MANY: Final = 10**9
 """A number of a machine that no pool ever reaches."""
+
+
+def name_providers(found: Findings) -> None:
+    """Let the line about a missing provider say which there are.
+
+    No provider is the default: `process` would run jobs on the server's machine, as if it had been rented.
+    """
+    missing = [at for at, each in enumerate(found.found) if each[0][-2:] == PROVIDER and each[1] == MISSING]
+    if missing:
+        advice = f"{MISSING}; {load_providers().there}; `process` is for trials: it starts agents on the server's machine"
+        for at in missing:
+            found.found[at] = found.found[at][0], advice
 
 
 class PoolReader:

@@ -22,6 +22,7 @@ from spillover.config.config import (
     Tls,
 )
 from spillover.config.policies import read_policies
+from spillover.config.pools import name_providers
 from spillover.config.prices import look_at_budget, read_budgets
 from spillover.config.queues import read_queues
 from spillover.control.agents.lease_terms import least_lost_after
@@ -137,7 +138,9 @@ def _read(
         doc = msgspec.convert(document.value, kinds.config_doc)
     except (msgspec.ValidationError, RecursionError):
         config = None
-        _explain(check(kinds.config_doc, document.value, found), found, policies, slots, kinds)
+        right = check(kinds.config_doc, document.value, found)
+        name_providers(found)
+        _explain(right, found, policies, slots, kinds)
         _look_at_budgets(document.value, found)
     else:
         config = _understand(doc, found, policies, slots, kinds)

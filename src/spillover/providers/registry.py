@@ -48,13 +48,13 @@ class Providers(Mapping[str, ProviderKind]):
 
     def why_not(self, name: str) -> str:
         """Return in one line why there is no provider of this name, which there are, and what to install."""
-        if name in self.unusable:
-            return self.unusable[name]
-        there = [_listed(each) for each in self.values()]
-        return (
-            f"{shown(name)} is not a provider; there are {', '.join(there) or 'none'}; "
-            f"a package can bring others (entry point {GROUP})"
-        )
+        return self.unusable.get(name) or f"{shown(name)} is not a provider; {self.there}"
+
+    @property
+    def there(self) -> str:
+        """Which providers there are, and what to install, in one line."""
+        names = ", ".join([_listed(each) for each in self.values()])
+        return f"there are {names or 'none'}; a package can bring others (entry point {GROUP})"
 
 
 def load_providers() -> Providers:

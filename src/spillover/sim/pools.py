@@ -5,7 +5,9 @@ follows from the seed of the study and the id of the machine.
 """
 
 import heapq
+import math
 from collections.abc import Callable, Iterable, Sequence
+from random import Random
 from typing import Any, Final
 
 from msgspec import Struct
@@ -14,8 +16,10 @@ from msgspec.structs import astuple
 from spillover.core.events import AnyEvent, MachineGone, MachineRefused, MachinesEnding, MachinesWanted, Wish
 from spillover.core.pool_proposals import SeeGone, SeeMade, SeeNotice, SeeRefused
 from spillover.core.proposals import Proposal, Register
+from spillover.core.records.machines import MachineBill
+from spillover.core.state import State
 from spillover.model.ids import ClusterName, NodeName
-from spillover.model.pools import MachineId, Pool, RefusalCause
+from spillover.model.pools import MachineId, Offer, OfferKey, Pool, RefusalCause
 from spillover.model.units import FOREVER, HOUR, MONEY, SECOND
 from spillover.sim.dice import dice_of
 
@@ -23,6 +27,17 @@ NOTICE: Final = 120 * SECOND
 """How long before its end a provider announces that it takes a machine back."""
 _SPREAD: Final = 0.25
 """Standard deviation of the logarithm (base 2) of boot times."""
+_P90: Final = 1.2815515655446004
+"""How many standard deviations nine of ten values are below."""
+
+
+class Boots(Struct, frozen=True):
+    """How long machines of an offer boot, in nanoseconds."""
+
+    half: int
+    """Half of them are ready by then."""
+    late: int
+    """Nine of ten are; if that is the same, boots vary as those of pools do of which nothing is known."""
 
 
 class SimulatedPool(Struct, frozen=True):
@@ -38,6 +53,14 @@ class SimulatedPool(Struct, frozen=True):
     seed: int = 0
     to_end: int = 5 * SECOND
     """Nanoseconds from the request to destroy a machine until it costs nothing."""
+    boots: dict[OfferKey, Boots] = {}
+    """How long machines boot, by their offer; those of others take the time of the pool."""
+
+    def boot(self, offer: Offer, dice: Random) -> int:
+        """Return how long a machine boots, in nanoseconds."""
+        known = self.boots.get(offer.key) or Boots(self.pool.boot, self.pool.boot)
+        spread = math.log2(known.late / known.half) / _P90 if known.late > known.half > 0 else _SPREAD
+        return round(known.half * 2 ** dice.gauss(0.0, spread))
 
 
 class PoolNumbers(Struct, frozen=True):
@@ -96,7 +119,7 @@ class SimulatedProvider:
                 handler(self, event)
 
     def numbers(self) -> PoolNumbers:
-        """Return what all machines cost that are gone."""
+        """Return what all machines cost that are gone, or were there in the end."""
         hours = self._hours
         return PoolNumbers(
             self._made,
@@ -108,6 +131,20 @@ class SimulatedProvider:
             hours["idle"],
             hours["interrupted"],
         )
+
+    def count_live(self, state: State, name: ClusterName, now: int) -> None:
+        """Count what machines cost that are there when the simulation ends, such as those that are always there."""
+        billing = next(each.billing for each in state.facts.clusters if each.name == name)
+        for machine in state.live_machines(name):
+            bill = machine.bill_parts(billing, now)
+            if self._wishes.pop(machine.id, None) is not None:
+                self._count(machine.offer, bill)
+
+    def _count(self, offer: Offer, bill: MachineBill) -> None:
+        self._made += 1
+        self._paid += bill.paid
+        for name in self._hours:
+            self._hours[name] += getattr(bill, name) / offer.hour if offer.hour else 0.0
 
     def _at(self, time: int, seen: Proposal) -> None:
         self._numbers += 1
@@ -126,7 +163,7 @@ class SimulatedProvider:
                 continue
             self._wishes[machine] = wish
             dice = dice_of(pool.seed, f"machine {machine}")
-            boot = round(pool.pool.boot * 2 ** dice.gauss(0.0, _SPREAD))
+            boot = pool.boot(offer, dice)
             self._at(now, SeeMade(self._cluster, machine, f"sim-{machine}", now))
             if dice.random() < pool.fail:
                 continue
@@ -155,12 +192,9 @@ class SimulatedProvider:
 
     def _gone(self, event: MachineGone) -> None:
         wish = self._wishes.pop(event.machine, None)
-        if wish is None:
-            return
-        self._made += 1
-        self._paid += event.paid
-        for name in self._hours:
-            self._hours[name] += getattr(event, name) / wish.offer.hour if wish.offer.hour else 0.0
+        if wish is not None:
+            bill = MachineBill(event.paid, event.boot, event.useful, event.interrupted, event.idle)
+            self._count(wish.offer, bill)
 
     def _counted(self, event: MachineRefused) -> None:
         del event

@@ -160,10 +160,12 @@ class Simulation:
 
     def _is_over(self) -> bool:
         """Return whether all jobs have ended, and no machine is left but those that are always there."""
-        if not self.providers or self.engine.state.alive:
+        state = self.engine.state
+        if not self.providers or state.alive:
             return False
-        pools = [pool.pool for pool in self._scene.site.pools.values()]
-        return any(pool.min for pool in pools)
+        pools = self._scene.site.pools.items()
+        # Otherwise a budget that renews each day would go on for ever.
+        return all(len(state.live_rented.get(name, ())) <= each.pool.min for name, each in pools)
 
     def run(self) -> list[JobOutcome]:
         """Run until every job has ended, or nothing more can happen."""
@@ -201,6 +203,8 @@ class Simulation:
             if sink is not None and events:
                 sink(now, events)
             follow(events)
+        for name, provider in self.providers.items():
+            provider.count_live(engine.state, name, engine.now)
         return world.outcomes()
 
     def _reserve(self, wish: ReservedNodes, number: int) -> Reserve:

@@ -14,6 +14,7 @@ import pytest
 from spillover.cli.main import main
 from spillover.cli.printing.backtests import Shown, error_facts, show, waits
 from spillover.cli.printing.output import Output
+from spillover.client import Refused
 from spillover.forms.policystring import read_policies
 from spillover.model.policy_options import write_policies
 from spillover.model.units import SECOND, format_time
@@ -24,7 +25,7 @@ from spillover.sim.studies.comparing import Deviation, ProjectChange
 from spillover.sim.studies.past import PastJobs, from_slurm
 from spillover.sim.studies.served import Ruling
 from spillover.sim.trace import Happened, Trace, TraceJob
-from spillover.wire.api import PastJob, PolicyRecord
+from spillover.wire.api import OfferView, PastJob, PolicyRecord, PoolView
 
 EXACT = Deviation(10, 0.0, 0.0, 0.0, None, 0.0, 0.0, 0.0, 0, 0.0, 0)
 AT = 1_800_000_000 * SECOND
@@ -189,6 +190,7 @@ def past(client: Any) -> Any:
     client.past = ended
     client.budgets = list
     client.queues = list
+    client.pools = list
     client.policy = lambda: SimpleNamespace(policy=lines[1])
     client.policy_history = lambda: [
         PolicyRecord(format_time(AT + 1 * SECOND), "ada", "set", lines[0], lines[1], [], None)
@@ -227,6 +229,28 @@ def test_a_server_is_asked_for_all_that_is_needed(
     assert (tmp_path / "jobs.csv.gz").read_bytes().startswith(b"\x1f\x8b")
     named = spill("backtest", "--really", "wait=constant(1h)")
     assert "really ran  wait=constant(1h),backfill=out_of_order" in named.out
+
+
+def test_pools_are_told_with_what_was_assumed_of_them(past: Any, spill: Callable[..., Any]) -> None:
+    offer = OfferView("small", "a", False, 0.4, 4, 2**34, 0, 60, 90)
+    past.pools = lambda: [PoolView("cloud", "process", "open", None, [], [offer], 0, 3)]
+    told = json.loads(spill("backtest", "--json").out)
+    assert told["really"]["pool"]["machines"] == 0
+    remarks = " ".join(told["remarks"])
+    assert "machines of pools are rented anew (cloud)" in remarks
+    assert "this server is of an earlier release and does not tell all about its pools" in remarks
+    assert "without machines" not in remarks
+
+
+@pytest.mark.parametrize(("status", "code"), [(404, 0), (403, 2)])
+def test_a_server_of_a_release_without_pools_is_asked_in_vain(
+    past: Any, spill: Callable[..., Any], status: int, code: int
+) -> None:
+    def pools() -> list[PoolView]:
+        raise Refused("not found", status=status, kind="invalid")
+
+    past.pools = pools
+    assert spill("backtest").code == code
 
 
 def test_policies_that_are_not_installed_here_are_one_line(past: Any, spill: Callable[..., Any]) -> None:

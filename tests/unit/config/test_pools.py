@@ -107,6 +107,14 @@ def test_machines_are_billed_as_the_cluster_says_unless_the_pool_does() -> None:
     assert hourly.clusters[0].billing == Billing(HOUR, 0)
 
 
+def test_a_pool_without_a_provider_lists_those_there_are() -> None:
+    line = refused(f"offers: [{SMALL}]")
+    assert line.startswith("pool.provider: is missing; there are command, process, podman, ")
+    assert line.endswith("; `process` is for trials: it starts agents on the server's machine")
+    with pytest.raises(BadForm, match="is missing; there are command, process, podman, "):
+        read_options(["cloud=agents:rented,offer=small(cpu=1,memory=1Gi,hour=1)"])
+
+
 @pytest.mark.parametrize(
     ("pool", "line"),
     [

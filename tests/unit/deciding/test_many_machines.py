@@ -7,16 +7,30 @@ from msgspec.structs import replace
 
 from spillover.core.events import Decided, MachinesWanted
 from spillover.core.pool_proposals import SeeMade
+from spillover.core.records.machines import PoolRecord
 from spillover.deciding.cycle import cycle
 from spillover.deciding.cycle.draft import Draft
 from spillover.deciding.queue.index import FEW, LONGEST_PAUSE
 from spillover.deciding.renting import plan
 from spillover.deciding.whatif import Snapshot
-from spillover.model.pools import MachineState
-from spillover.model.units import SECOND
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.pools import MachineState, Offer, OfferKey, Pool
+from spillover.model.units import MINUTE, SECOND
+from spillover.policies.loading import load
 from spillover.testing.builders import a_job
-from spillover.testing.world import World
-from tests.support.pools.worlds import CLOUD, GIB, LARGE, SMALL, in_state, rented, replayed, wanted, world
+from spillover.testing.world import OWNED, World
+from tests.support.pools.worlds import (
+    CLOUD,
+    GIB,
+    LARGE,
+    SMALL,
+    cluster,
+    in_state,
+    rented,
+    replayed,
+    wanted,
+    world,
+)
 
 MANY = 150
 MILLISECOND = SECOND // 1000
@@ -43,6 +57,12 @@ def booting(machines: int = MANY) -> World:
     w.wait(seconds=5)
     assert len(in_state(w, MachineState.WANTED)) == machines
     return w
+
+
+def spot_world(*offers: Offer, most: int) -> World:
+    """Return a world with a pool of these offers, whose wait policy compares renting with waiting."""
+    wait = Choice("break_even", {"coefficient": 0.5})
+    return World(load, PolicySet(wait=wait), (OWNED, cluster(*offers, max=most)))
 
 
 def join(w: World, milliseconds: int) -> None:
@@ -133,3 +153,39 @@ def test_who_asks_what_would_be_planned_gets_the_answer_at_once() -> None:
     assert len(wanted(w)) == before
     step = Snapshot(w.engine).step(w.now)
     assert [len(each.wishes) for each in step.events if isinstance(each, MachinesWanted)] == [1]
+
+
+@pytest.mark.parametrize("state", [MachineState.BOOTING, MachineState.DRAINING, MachineState.READY])
+def test_what_a_decision_looks_up_of_spot_offers_does_not_grow_with_machines(
+    monkeypatch: pytest.MonkeyPatch, state: MachineState
+) -> None:
+    looked_up: list[str] = []
+    real: Callable[..., int] = PoolRecord.boot
+
+    def boot(record: PoolRecord, pool: Pool, offer: OfferKey, part: int = 50) -> int:
+        if part > 50:
+            looked_up.append(offer)
+        return real(record, pool, offer, part)
+
+    def decides(machines: int) -> int:
+        """How many late boots a decision about one job looks up, with so many spot machines."""
+        spot = [replace(SMALL, hour=100_000 + number, zone=f"z{number}", spot=True) for number in range(9)]
+        w = spot_world(*spot, most=2 * machines)
+        w.submit(*[rented(f"a{number}") for number in range(machines)])
+        for each in in_state(w, MachineState.WANTED):
+            w.propose(SeeMade(CLOUD, each, f"i-{each}", w.now))
+        w.wait(seconds=5)
+        if state is not MachineState.BOOTING:
+            for each in in_state(w, MachineState.BOOTING):
+                w.agent(each, cpus=4, memory=16 * GIB, cluster="cloud")
+            for number in range(machines):
+                w.finish(f"a{number}")
+        while not in_state(w, state):
+            w.wait(seconds=1)
+        assert len(in_state(w, state)) == machines
+        looked_up.clear()
+        w.submit(a_job("late").cpus(4).expected(minutes=10).between(deadline=w.now + 25 * MINUTE))
+        return len(looked_up)
+
+    monkeypatch.setattr(PoolRecord, "boot", boot)
+    assert 0 < decides(40) <= decides(4) + 9

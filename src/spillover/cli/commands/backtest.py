@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spillover.sim.studies.past import PastJobs
     from spillover.sim.studies.served import Ruling
     from spillover.sim.studies.sweep import Point
-    from spillover.wire.api import PastJob
+    from spillover.wire.api import PastJob, PoolView
 
 SLURM = "order=fifo,backfill=easy,wait=never,place=first_fit"
 """The policies that come closest to a usual Slurm configuration."""
@@ -262,9 +262,11 @@ def _server(args: Namespace, client: "Client", out: "Output") -> "tuple[PastJobs
     from spillover.model.units import so_many, time_of  # noqa: PLC0415 - heavy
     from spillover.sim.studies.past import from_journal  # noqa: PLC0415 - heavy
     from spillover.sim.studies.served import Ruling, budgets_from, queues_from, ruling_from, site_from  # noqa: PLC0415 - heavy
+    from spillover.sim.studies.served_pools import assumed  # noqa: PLC0415 - heavy
 
     server = client.server()
-    site = site_from(client.clusters(), client.agents())
+    pools = _pools(client)
+    site = site_from(client.clusters(), client.agents(), pools)
     budgets = budgets_from(client.budgets())
     before: list[PastJob] = []
     begin = 0
@@ -272,6 +274,7 @@ def _server(args: Namespace, client: "Client", out: "Output") -> "tuple[PastJobs
         before, begin = list(client.past(None, args.since, args.since)), time_of(args.since)
     past = _counting(client.past(args.since, args.until), out)
     history = from_journal(past, site, budgets, before, begin, queues_from(client.queues()))
+    history = replace(history, remarks=(*history.remarks, *assumed(pools)))
     waiting = server.queued + server.running
     if waiting:
         which = f"{so_many(waiting)} now, whenever submitted" if args.until else so_many(waiting)
@@ -285,6 +288,18 @@ def _server(args: Namespace, client: "Client", out: "Output") -> "tuple[PastJobs
         )
     begin, end = history.jobs[0].submit, max(one.start for one in history.happened)
     return history, ruling_from(client.policy().policy, client.policy_history(), begin, end), server.currency
+
+
+def _pools(client: "Client") -> "list[PoolView]":
+    """Return the pools of a server; none if it is of a release that had none."""
+    from spillover.client import Refused  # noqa: PLC0415 - loaded with the command
+
+    try:
+        return client.pools()
+    except Refused as error:
+        if error.status != 404:
+            raise
+        return []
 
 
 def _counting(jobs: "Iterator[PastJob]", out: "Output") -> "Iterator[PastJob]":

@@ -18,6 +18,7 @@ from spillover.core.records.machines import PoolRecord, RentedMachine
 from spillover.core.state import State
 from spillover.deciding.renting.giving_back import leaves_at
 from spillover.deciding.renting.money import PoolMoney
+from spillover.deciding.renting.offers import ASSUMED
 from spillover.deciding.whatif import Snapshot
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName
@@ -110,6 +111,11 @@ def _view(state: State, spec: ClusterSpec, pool: Pool, now: int) -> PoolView:
         max=pool.max,
         budget_left=None if money.period is None else max(0, money.left) / MONEY,
         failed_boots=record.failed_boots,
+        join_within_s=pool.join_within / SECOND,
+        idle_s=None if pool.idle is None else pool.idle / SECOND,
+        rate=pool.rate,
+        budget=None if pool.budget is None else pool.budget.limit / MONEY,
+        budget_per=None if pool.budget is None else pool.budget.per,
     )
 
 
@@ -157,6 +163,7 @@ def _hour(wish: Wish) -> int:
 
 def _offer(pool: Pool, record: PoolRecord, offer: Offer, now: int) -> OfferView:
     closed = record.closed.get(offer.key) if record.is_closed(offer.key, now) else None
+    seen = record.seen.get(offer.key)
     return OfferView(
         type=offer.type,
         zone=offer.zone,
@@ -171,6 +178,8 @@ def _offer(pool: Pool, record: PoolRecord, offer: Offer, now: int) -> OfferView:
         reason="" if closed is None else f"{closed.cause}: {closed.why}",
         nodes=offer.nodes or None,
         cluster_hour=offer.cluster_hour / MONEY if offer.nodes else None,
+        offers=sorted({*offer.words, *ASSUMED}) if seen is None else list(seen.words),
+        labels=offer.agent_labels if seen is None else dict(seen.labels),
     )
 
 

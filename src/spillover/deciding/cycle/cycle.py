@@ -47,6 +47,8 @@ EARMARKS: Final = 4
 time in which a machine could join."""
 COMPARES: Final = 5
 """The first version of the rules in which plans compare what jobs add to the bills of rented machines."""
+SEES_WHOLE: Final = 6
+"""The first version of the rules in which wait policies see what nodes of whole clusters mean."""
 MOST_WAITS = 1000
 """The most jobs that one cycle admits, and the most whose wait it ends. The next cycle continues."""
 QUEUE_FULL = QueueFull()
@@ -114,7 +116,7 @@ def run(  # noqa: C901, PLR0912 - the steps in order, without a call for what mo
         placer.place()
     if not placer.cut:  # otherwise jobs that still have a place could be rented or told to wait
         if index.fresh:
-            rentals = _rentals(draft, index, policies) if index.pooled and rules >= COMPARES else None
+            rentals = _rentals(draft, index, policies, rules) if index.pooled and rules >= COMPARES else None
             admit(draft, index, policies, most, rentals)
             if index.wait_queue is not None and placer.reservation is not None:
                 review(draft, index, index.wait_queue, policies, placer.reservation, rules, rentals)
@@ -251,9 +253,9 @@ def admit(
                 rentals.take(job)  # the next one does not get the same room
 
 
-def _rentals(draft: Draft, index: SchedulingIndex, policies: Policies) -> Rentals | None:
+def _rentals(draft: Draft, index: SchedulingIndex, policies: Policies, rules: int) -> Rentals | None:
     """Return what renting jobs now would mean, if the wait policy may use that."""
-    return Rentals(draft, index, policies) if policies.compares else None
+    return Rentals(draft, index, policies, whole=rules >= SEES_WHOLE) if policies.compares else None
 
 
 def _why_at_once(shape: Shape, waited: int, index: SchedulingIndex) -> AlwaysRented | OnlyRented | WaitOver:

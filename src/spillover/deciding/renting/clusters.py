@@ -28,7 +28,8 @@ from spillover.model.units import FOREVER, MINUTE
 
 SETTLED = 2 * MINUTE
 """How long after a cluster grew calls may be under way that name nodes to drop."""
-_GROWING = (MachineState.WANTED, MachineState.BOOTING, MachineState.READY)
+GROWING = (MachineState.WANTED, MachineState.BOOTING, MachineState.READY)
+"""States in which a whole cluster may get more nodes."""
 
 
 class _Site:
@@ -87,7 +88,7 @@ class ClusterPlanner:
             _Site(keys[each.cluster, each.offer.key], each, new=False)
             for each in state.machines.values()
             if each.is_cluster
-            and each.state in _GROWING
+            and each.state in GROWING
             and (each.cluster, each.offer.key) in keys
             and not has_failed(state, each)
         ]
@@ -269,11 +270,12 @@ def has_failed(state: State, machine: RentedMachine) -> bool:
 
 def has_nodes_for(state: State, job: JobId, offers: Sequence[OpenOffer], now: int) -> bool:
     """Return whether nodes of a whole cluster are coming, or have just come, that a gang was promised."""
-    known = {(each.spec.name, each.offer.key): each for each in offers}
+    known = {(each.spec.name, each.offer.key): each for each in offers if each.offer.nodes}
     return any(
         (offer := known.get((each.cluster, each.offer.key))) is not None and _is_for(each, job, offer, now)
-        for each in state.machines.values()
-        if each.is_cluster and each.state in _GROWING
+        for name in dict.fromkeys([name for name, _ in known])
+        for each in state.unsettled_machines(name)
+        if each.is_cluster and each.state in GROWING
     )
 
 

@@ -2,7 +2,9 @@
 
 An empty machine stays to the end of what is paid for it. If that is a matter of seconds, it stays for one boot time: if a
 job comes right after, waiting cost as much as a new machine would have, so it never costs more than twice the best that
-anybody could have done who knew the future. A machine is drained first. If a job needs it before it is ended, it stays.
+anybody could have done who knew the future. This holds if boots take as long as those before, also with a shortest time
+that is paid; draining adds two seconds for each machine. A machine is drained first. If a job needs it before it is
+ended, it stays.
 """
 
 from collections.abc import Sequence

@@ -40,12 +40,12 @@ class OpenOffer:
 
     __slots__ = (
         "_admits",
-        "_configured",
         "_imagined",
         "_known",
         "_needed",
         "_seen",
         "boot",
+        "configured",
         "late",
         "offer",
         "pool",
@@ -63,6 +63,8 @@ class OpenOffer:
         self.spec = spec
         """The cluster of its pool."""
         self.pool = pool
+        self.configured = offer
+        """With its price as configured, or when it was ordered."""
         self.offer = replace(offer, hour=record.hour(offer))
         """With its present price."""
         self.boot = record.boot(pool, offer.key)
@@ -70,7 +72,6 @@ class OpenOffer:
         self.late = record.boot(pool, offer.key, 90)
         """Nanoseconds in which nine of ten boots are ready."""
         self._seen = record.seen.get(offer.key)
-        self._configured = offer
         self._known: Imagined = {} if known is None else known
         self._imagined: Capacity | None = None
         self._admits: dict[Shape, bool] = {}
@@ -87,11 +88,11 @@ class OpenOffer:
             if (
                 known is None
                 or known[0] is not self.spec
-                or known[1] is not self._configured
+                or (known[1] is not self.configured and known[1] != self.configured)
                 or known[2] != self._seen
             ):
                 cluster = imagined(self.spec, self.offer, self._seen)
-                known = self._known[key] = self.spec, self._configured, self._seen, cluster
+                known = self._known[key] = self.spec, self.configured, self._seen, cluster
             self._imagined = known[3]
         return self._imagined
 
@@ -102,8 +103,7 @@ class OpenOffer:
 
     def empty(self) -> Machine:
         """Return an empty machine of this offer that may be changed."""
-        cluster = self._cluster
-        return self.machine()[1] if cluster.levels is not None else cluster.machines[0].copy(cluster.layout)
+        return _empty(self._cluster)
 
     def size(self) -> tuple[Resources, frozenset[str]]:
         """Return what such a machine has, and the words it offers."""
@@ -196,6 +196,38 @@ def offers_for(spec: ClusterSpec, shape: Shape, record: PoolRecord | None = None
         for each in could
         if not shape.is_gang or 0 < each.machines_for(shape) <= (each.offer.nodes or pool.max)
     ]
+
+
+class Alike:
+    """Empty machines of the offers by which machines were ordered; those of one offer are imagined once.
+
+    A plan looks at all of the hundreds that may boot, and a copy takes less time.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._known: dict[tuple[ClusterName, OfferKey], tuple[Offer, Capacity]] = {}
+
+    def of(self, spec: ClusterSpec, offer: Offer) -> Capacity:
+        """Return a cluster with one such machine, which must not be changed."""
+        key = spec.name, offer.key
+        known = self._known.get(key)
+        if known is None or (known[0] is not offer and known[0] != offer):
+            seen = self._state.pool(spec.name).seen.get(offer.key)
+            known = self._known[key] = offer, imagined(spec, offer, seen)
+        return known[1]
+
+    def empty(self, spec: ClusterSpec, offer: Offer) -> Machine:
+        """Return one that may be changed."""
+        return _empty(self.of(spec, offer))
+
+
+def _empty(cluster: Capacity) -> Machine:
+    """Return a copy of the machine of a cluster that has only this one. Only in a cluster is a machine at levels."""
+    if cluster.levels is not None:
+        cluster = cluster.copy()
+        return cluster.machines[0]
+    return cluster.machines[0].copy(cluster.layout)
 
 
 def imagined(spec: ClusterSpec, offer: Offer, seen: SeenOffer | None, count: int = 1) -> Capacity:

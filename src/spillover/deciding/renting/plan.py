@@ -39,7 +39,7 @@ from spillover.deciding.renting.money import PoolMoney
 from spillover.deciding.renting.offers import OpenOffer, open_offers
 from spillover.deciding.renting.ordering import Choice, Limits, choose
 from spillover.deciding.renting.room import room_of
-from spillover.deciding.renting.spot import late_boot
+from spillover.deciding.renting.spot import LateBoots
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName
 from spillover.model.job import Shape
@@ -69,6 +69,7 @@ class Renting:
         self._money = {spec.name: PoolMoney(self._state, spec, self._now) for spec, _ in self._pools}
         self._unsettled = {spec.name: self._state.unsettled_machines(spec.name) for spec, _ in self._pools}
         """The machines of each pool that a plan must look at: not those that are ready and have tasks."""
+        self._boots = LateBoots(self._state)
         self._numbers = self._state.facts.machines
         self._held: dict[ClusterName, list[MachineHeld]] = {}
         self._earmarks = {
@@ -178,7 +179,7 @@ class Renting:
 
     def _late(self, machine: RentedMachine) -> int:
         """Return the nanoseconds in which nine of ten boots of a spot machine's cluster are ready; 0 for others."""
-        return late_boot(self._state, self._state.clusters[machine.cluster]) if machine.offer.spot else 0
+        return self._boots.of(self._state.clusters[machine.cluster]) if machine.offer.spot else 0
 
     def _keep_cluster(self, machine: RentedMachine, waiting: list[Demand]) -> None:
         """Keep a whole cluster that the pool drained, if a job could use it that waits for no other one.

@@ -2,10 +2,11 @@
 
 A free slot on a machine that stays anyway costs nothing: other tasks run there for longer, or its hour is paid. Beyond
 that time, a job pays its share. If there is no slot, a machine must boot, and is paid in whole steps. The wait policy
-sees this for each job, so that it can tell a slot that costs nothing from an expensive machine.
+sees this for each job, so that it can tell a slot that costs nothing from an expensive machine. What no machine takes may
+get nodes of a whole cluster.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -20,11 +21,13 @@ from spillover.deciding.protocols import Policies, Rental
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.renting.demand import Demand, due_jobs, weight_of
 from spillover.deciding.renting.money import PoolMoney
-from spillover.deciding.renting.offers import OpenOffer, imagined, open_offers
+from spillover.deciding.renting.next_cluster import NextClusters, NextNodes
+from spillover.deciding.renting.offers import Alike, OpenOffer, open_offers
 from spillover.deciding.renting.ordering import Limits, best_machine, grouped
-from spillover.deciding.renting.room import is_coming
+from spillover.deciding.renting.room import growth_of, is_coming
 from spillover.deciding.renting.slots import Slot, Slots
 from spillover.deciding.renting.spot import SpotSlack
+from spillover.model.admission import may_run
 from spillover.model.cluster import (
     PER_RATE,
     RENTED,
@@ -68,8 +71,12 @@ class _NewMachine:
 class Rentals:
     """What renting the waiting jobs of a cycle would mean. A job that is asked about takes the room that it would get."""
 
-    def __init__(self, draft: Draft, index: SchedulingIndex, policies: Policies) -> None:
+    def __init__(
+        self, draft: Draft, index: SchedulingIndex, policies: Policies, *, whole: bool = True
+    ) -> None:
         self._draft = draft
+        self._sees_whole = whole
+        """Whether whole clusters count, which earlier rules did not know."""
         self._index = index
         self._place = policies.place
         self._state: State = draft.state
@@ -79,6 +86,9 @@ class Rentals:
         self._left: dict[ClusterName, int] = {}
         """How many more machines each pool may order."""
         self._coming: list[Slot] = []
+        self._clusters: NextClusters | None = None
+        """Whole clusters for what no machine takes; None if there are no templates."""
+        self._alike = Alike(draft.state)
         self._spot = SpotSlack(draft.state, index, draft.now)
         self._there = Slots(draft, index, copies=True)
         self._fitting: dict[tuple[Shape, tuple[ClusterName, ...], bool], list[Slot]] = {}
@@ -94,6 +104,7 @@ class Rentals:
         """Read pools and machines, and let jobs that may be rented already take their room."""
         state, now, known = self._state, self._now, self._index.imagined
         coming: list[RentedMachine] = []
+        whole: list[OpenOffer] = []
         for cluster in self._index.capacity.values():
             spec, pool = cluster.spec, cluster.spec.pool
             if pool is None:
@@ -101,11 +112,18 @@ class Rentals:
             self._left[spec.name] = pool.max - len(state.live_rented.get(spec.name, ()))
             self._money[spec.name] = PoolMoney(state, spec, now)
             coming += [each for each in state.unsettled_machines(spec.name) if is_coming(each)]
-            if self._left[spec.name] > 0:
-                self._offers += [
-                    each for each in open_offers(state, spec, now, known) if not each.offer.nodes
-                ]
+            if spec.is_template and self._sees_whole:
+                whole += open_offers(state, spec, now, known)  # those that are there may grow
+            elif self._left[spec.name] > 0:
+                found = open_offers(state, spec, now, known)
+                self._offers += [each for each in found if not each.offer.nodes]
         self._coming = [slot for each in coming if (slot := self._coming_slot(each)) is not None]
+        if whole and self._sees_whole:
+            self._clusters = NextClusters(state, whole, self._left, now)
+            for name in dict.fromkeys([each.spec.name for each in whole]):
+                self._coming += [
+                    slot for each in state.unsettled_machines(name) for slot in self._node_slots(each)
+                ]
         for job in islice(due_jobs(self._draft, self._index), MOST_CLAIMS):
             runs = max(1, self._index.runs(job))
             shape, count = job.kind.shape, self._draft.left(job, RENTED)
@@ -125,11 +143,34 @@ class Rentals:
             return (
                 None  # one that is for a gang has no room; of a whole cluster, nobody knows what it will have
             )
-        record = self._state.pool(machine.cluster)
-        ready = max(self._now, machine.wanted_at + record.boot(pool, machine.offer.key))
-        (place,) = imagined(cluster.spec, machine.offer, record.seen.get(machine.offer.key)).machines
+        boot = self._state.pool(machine.cluster).boot(pool, machine.offer.key)
+        ready = max(self._now, machine.wanted_at + boot)
+        place = self._alike.empty(cluster.spec, machine.offer)
         made = machine if machine.made_at is not None else replace(machine, made_at=machine.wanted_at)
-        return Slot(self._draft, cluster.spec, place, made, ready, ready)
+        return Slot(self._draft, cluster.spec, place, made, ready, ready, self._there.boots)
+
+    def _node_slots(self, machine: RentedMachine) -> Iterator[Slot]:
+        """Yield the nodes that a whole cluster will have soon, but for those of a gang."""
+        cluster = self._index.capacity.get(machine.cluster)
+        pool = None if cluster is None else cluster.spec.pool
+        if cluster is None or pool is None or not machine.is_cluster or machine.group or not machine.spans:
+            return
+        record, last = self._state.pool(machine.cluster), machine.spans[-1]
+        if last.job is not None:
+            return
+        ready, count = machine.wanted_at + record.boot(pool, machine.offer.key), machine.nodes
+        if not machine.is_coming:
+            ready, count = growth_of(self._state, pool, machine)
+        if count <= 0:
+            return
+        # A node costs its own hour and leaves by its own boot time. What the cluster costs besides is paid anyway.
+        offer = replace(machine.offer, nodes=0, least=0, cluster_hour=0)
+        self._there.boots[id(offer)] = record.node_boot(pool, machine.offer.key)
+        node = replace(machine, offer=offer, spans=(), made_at=last.since)
+        ready = max(self._now, ready)
+        for _ in range(min(count, MOST_MACHINES)):
+            place = self._alike.empty(cluster.spec, machine.offer)
+            yield Slot(self._draft, cluster.spec, place, node, ready, ready, self._there.boots)
 
     def _slot(self, job: Job) -> Slot | None:
         """Return where a job of one task would go, if there is room or room is coming."""
@@ -163,6 +204,7 @@ class Rentals:
             if each.place.spec.name not in backing_off
             and each.place.could_fit(shape)
             and not (off and each.is_spot)
+            and (not self._sees_whole or may_run(shape, each.place.spec))
         ]
 
     # --- answers
@@ -221,9 +263,21 @@ class Rentals:
         for one in demand:
             one.alike = shapes.setdefault(one.job.kind.shape, len(shapes))
         left = [one for one in demand if not one.job.kind.shape.is_gang]
+        wanted = {each.job: each for each in known}
+        self._share_machines(left, wanted, found)
+        if self._clusters is not None:
+            alone = [one for one in left if one.count and one.job.id not in found]
+            for job_id, nodes, price in self._clusters.together(alone, self._nodes_of):
+                if job_id in wanted:
+                    found[job_id] = self._of_nodes(nodes, price, wanted[job_id])
+        return found
+
+    def _share_machines(
+        self, left: list[Demand], wanted: Mapping[JobId, Waiter], found: dict[JobId, Rental]
+    ) -> None:
+        """Add what jobs of one task pay of the machines that would be ordered for them and others."""
         limits = Limits(dict(self._left), self._money)
         groups = grouped(left, self._offers) if left else []
-        wanted = {each.job: each for each in known}
         for _ in range(MOST_MACHINES):
             if not left:
                 break
@@ -241,7 +295,17 @@ class Rentals:
                     price = cost * weight_of(one.job, one.runs, offer.spec) // filled.work
                     found[one.job.id] = self._rental(offer, price, waiter)
             left = [one for one in left if one.count]
-        return found
+
+    def _nodes_of(self, demand: Demand) -> NextNodes | None:
+        """Return the nodes of a whole cluster that a job would get; None if machines are for it, or there are none."""
+        job, shape = demand.job, demand.job.kind.shape
+        if self._clusters is None or self._offers_for(job, shape, demand.runs):
+            return None
+        return self._clusters.of(job, shape, self._slack(job, demand.runs), demand.runs)
+
+    def _of_nodes(self, nodes: NextNodes, price: int, waiter: Waiter) -> Rental:
+        usual = _usual(nodes.offer.spec, waiter.shape, waiter.expected)
+        return Rental(nodes.boot, nodes.late, price, usual)
 
     def _add_gang(self, waiter: Waiter, job: Job, found: dict[JobId, Rental]) -> None:
         """Add what machines for a gang cost, which no other job shares."""
@@ -252,6 +316,11 @@ class Rentals:
                 best = cost, each.offer
         if best is not None:
             found[job.id] = self._rental(best[1], best[0], waiter)
+        elif self._clusters is not None:
+            shape, slack = job.kind.shape, self._slack(job, waiter.expected)
+            nodes = self._clusters.of(job, shape, slack, waiter.expected)
+            if nodes is not None:
+                found[job.id] = self._of_nodes(nodes, nodes.alone(nodes.nodes, waiter.expected), waiter)
 
     def _rental(self, offer: OpenOffer, price: int, waiter: Waiter) -> Rental:
         return Rental(offer.boot, offer.late, price, _usual(offer.spec, waiter.shape, waiter.expected))
@@ -269,12 +338,21 @@ class Rentals:
             rental = each.rental(runs, _usual(each.offer.spec, shape, runs))
             if best is None or rental.price < best.price:
                 best = rental
+        if best is None and self._clusters is not None:
+            nodes = self._clusters.of(job, shape, self._slack(job, runs), runs)
+            if nodes is not None:
+                usual = _usual(nodes.offer.spec, shape, runs)
+                best = Rental(nodes.boot, nodes.late, nodes.price(shape, runs), usual)
         return best
+
+    def _slack(self, job: Job, runs: int) -> int:
+        """Return the slack of a job; FOREVER if every boot is within it, so that jobs with deadlines are alike."""
+        slack = self._spot.of(job, max(1, runs))
+        return FOREVER if slack >= 2 * self._spot.most else slack
 
     def _offers_for(self, job: Job, shape: Shape, runs: int) -> list[_NewMachine]:
         """Return the offers of which machines could be ordered for a job."""
-        slack = self._spot.of(job, max(1, runs))
-        slack = FOREVER if slack >= 2 * self._spot.most else slack
+        slack = self._slack(job, runs)
         key = shape, job.kind.backing_off, slack
         found = self._new.get(key)
         if found is None:

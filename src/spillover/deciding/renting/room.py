@@ -17,12 +17,12 @@ from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.forecast.estimates import expected_end
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.renting.demand import Demand
-from spillover.deciding.renting.offers import imagined
-from spillover.deciding.renting.spot import late_boot
+from spillover.deciding.renting.offers import Alike
+from spillover.deciding.renting.spot import LateBoots
 from spillover.model.cluster import RENTED
-from spillover.model.ids import ClusterName, JobId, job_of_task
+from spillover.model.ids import JobId, job_of_task
 from spillover.model.job import Shape
-from spillover.model.pools import MachineId, MachineState, Offer, OfferKey, machine_number
+from spillover.model.pools import MachineId, MachineState, Pool, machine_number
 from spillover.model.units import FOREVER
 
 MOST_STEPS: Final = 20_000
@@ -115,7 +115,7 @@ def room_of(
     when each, so are machines and ends of tasks that no such job could use. That saves most of the work.
     """
     earmarks = earmarks or {}
-    room = Room(now)
+    room, late, alike = Room(now), LateBoots(state), Alike(state)
     coming = _coming(state, index, earmarks)
     last = (
         FOREVER
@@ -133,25 +133,19 @@ def room_of(
                 last,
                 earmarks,
                 None if wanted is None else [shape for shape, _ in wanted],
+                late,
             )
-    alike: dict[tuple[ClusterName, OfferKey], tuple[Offer, Capacity]] = {}
     for ready, count, each in coming:
-        # A copy takes less time than imagining each, and every plan looks at all of the hundreds that may boot.
-        known = alike.get((each.cluster, each.offer.key))
-        if known is None or known[0] != each.offer:
-            spec, record = state.clusters[each.cluster], state.pool(each.cluster)
-            known = each.offer, imagined(spec, each.offer, record.seen.get(each.offer.key))
-            alike[each.cluster, each.offer.key] = known
-        like = known[1]
+        like = alike.of(state.clusters[each.cluster], each.offer)
         for _ in range(count):
             machine = like.machines[0].copy(like.layout)
             machine.name = each.key.partition("/")[2]  # type: ignore[assignment]
             if each.offer.spot:
-                room.spots[machine.name] = late_boot(state, like.spec)
+                room.spots[machine.name] = late.of(like.spec)
             room.add_ready(ready, machine)
     for cluster in index.capacity.values():
         if cluster.spec.pool is not None and not cluster.spec.external:
-            _add_returning(room, state, index, cluster, now, earmarks)
+            _add_returning(room, state, index, cluster, now, earmarks, late, alike)
     return room
 
 
@@ -162,10 +156,11 @@ def _add_returning(
     cluster: Capacity,
     now: int,
     earmarks: Mapping[MachineId, JobId],
+    late: LateBoots,
+    alike: Alike,
 ) -> None:
     """Add machines whose agents have not found this server yet. They will soon, or they are lost."""
     unknown, jumped = index.policies.chosen.unknown_runtime, state.facts.jumped
-    record = state.pool(cluster.spec.name)
     for machine in cluster.machines:
         known = None if machine.ready else state.machines.get(MachineId(machine.name))
         if known is None or known.state is not MachineState.READY or known.id in earmarks:
@@ -173,10 +168,10 @@ def _add_returning(
         node = state.agents.get(known.key)
         if node is None or node.status != "unobserved" or node.drained:
             continue
-        (own,) = imagined(cluster.spec, known.offer, record.seen.get(known.offer.key)).machines
+        own = alike.empty(cluster.spec, known.offer)
         own.name = machine.name
         if known.offer.spot:
-            room.spots[own.name] = late_boot(state, cluster.spec)
+            room.spots[own.name] = late.of(cluster.spec)
         for key, held in node.holding.items():
             wants = own.layout.wants(held)
             change(own.free, wants, -1)
@@ -201,13 +196,19 @@ def _coming(
         if pool is None or each.id in earmarks:
             continue
         expected, count = each.wanted_at + record.boot(pool, each.offer.key), each.nodes or 1
-        if not each.is_coming:  # nodes that a whole cluster grows by
-            expected = each.spans[-1].since + record.node_boot(pool, each.offer.key) if each.spans else 0
-            ready = each.state is MachineState.READY
-            count = each.nodes - len(state.nodes_of(each.cluster_made)) if ready else 0
+        if not each.is_coming:
+            expected, count = growth_of(state, pool, each)
         if count > 0:
             coming.append((expected, count, each))
     return coming
+
+
+def growth_of(state: State, pool: Pool, machine: RentedMachine) -> tuple[int, int]:
+    """Return when nodes by which a whole cluster grows are expected to be ready, and how many those are."""
+    if machine.state is not MachineState.READY or not machine.spans:
+        return 0, 0
+    boot = state.pool(machine.cluster).node_boot(pool, machine.offer.key)
+    return machine.spans[-1].since + boot, machine.nodes - len(state.nodes_of(machine.cluster_made))
 
 
 def _add_present(
@@ -219,12 +220,13 @@ def _add_present(
     last: int,
     earmarks: Mapping[MachineId, JobId],
     shapes: Sequence[Shape] | None,
+    boots: LateBoots,
 ) -> None:
     """Add what is free on the machines of a cluster, and becomes free until a time."""
     unknown, jumped = index.policies.chosen.unknown_runtime, state.facts.jumped
     least = 0 if shapes is None else min([shape.resources.cpu for shape in shapes], default=FOREVER)
     layout = cluster.layout.copy()
-    late = late_boot(state, cluster.spec) if cluster.spots else 0
+    late = boots.of(cluster.spec) if cluster.spots else 0
     for machine in cluster.machines:
         if not machine.ready or machine.total.cpu < least or MachineId(machine.name) in earmarks:
             continue

@@ -4,6 +4,8 @@ A machine that has tasks stays until the last of them ends, and then as long as 
 that adds nothing.
 """
 
+from typing import Final
+
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.records.machines import RentedMachine
 from spillover.deciding.capacity.amounts import change
@@ -19,11 +21,27 @@ from spillover.model.job import Shape
 from spillover.model.pools import MachineId, Pool
 from spillover.model.units import FOREVER
 
+MOST_ENDS: Final = 32
+"""The most ends of jobs for which a slot remembers what they add."""
+
 
 class Slot:
     """A rented machine with room, there or coming, and what is paid for it whatever is decided now."""
 
-    __slots__ = ("_bill", "_machine", "_now", "_pool", "_spec", "_state", "busy", "empty", "place", "ready")
+    __slots__ = (
+        "_bill",
+        "_boots",
+        "_machine",
+        "_more",
+        "_now",
+        "_pool",
+        "_spec",
+        "_state",
+        "busy",
+        "empty",
+        "place",
+        "ready",
+    )
 
     def __init__(
         self,
@@ -33,6 +51,7 @@ class Slot:
         machine: RentedMachine | None,
         busy: int,
         ready: int,
+        boots: dict[int, int],
     ) -> None:
         self._state = draft.state
         self._now = draft.now
@@ -49,6 +68,10 @@ class Slot:
         """Whether it is ready and had no tasks before this cycle."""
         self._bill = -1
         """What it costs if it gets no further task, in millionths; -1 until that is needed."""
+        self._boots = boots
+        """Boot times by the identity of the offer, which all slots of a cycle share."""
+        self._more: dict[int, int] = {}
+        """What jobs add, by when they would end: many run for the same time, and each looks at all slots."""
 
     @property
     def is_spot(self) -> bool:
@@ -62,9 +85,14 @@ class Slot:
             return cost_of_job(self._spec, shape, runs)
         if end <= self.busy:
             return 0
-        if self._bill < 0:
-            self._bill = self._billed(machine, pool, self.busy)
-        return max(0, self._billed(machine, pool, end) - self._bill)
+        more = self._more.get(end)
+        if more is None:
+            if self._bill < 0:
+                self._bill = self._billed(machine, pool, self.busy)
+            if len(self._more) >= MOST_ENDS:
+                self._more.clear()
+            more = self._more[end] = max(0, self._billed(machine, pool, end) - self._bill)
+        return more
 
     def price(self, shape: Shape, runs: int) -> int:
         """Return what a job adds to the bill, in millionths: its share of the time that is not paid anyway."""
@@ -75,7 +103,7 @@ class Slot:
 
     def _billed(self, machine: RentedMachine, pool: Pool, busy: int) -> int:
         """Return what the machine costs if it has tasks until a time, and then stays as long as empty ones do."""
-        leaves = leaves_at(self._state, self._spec, pool, machine, busy, self._now)
+        leaves = leaves_at(self._state, self._spec, pool, machine, busy, self._now, self._boots)
         return machine.bill(self._spec.billing, max(self._now, leaves))
 
     def extend(self, runs: int) -> None:
@@ -83,6 +111,7 @@ class Slot:
         end = self.ready + runs
         if end > self.busy:
             self.busy, self._bill = end, -1
+            self._more.clear()
 
     def take(self, shape: Shape, runs: int) -> None:
         """Let a job take its room, of a machine that may be changed."""
@@ -99,6 +128,8 @@ class Slots:
         self._index = index
         self._copies = copies
         """Whether slots have copies of machines, from which jobs may take their room in thought."""
+        self.boots: dict[int, int] = {}
+        """Boot times by the identity of the offer."""
         self._known: dict[Machine, Slot] = {}
         self._kept: dict[str, bool] = {}
         """Whether a pool has no more machines than it always keeps."""
@@ -125,7 +156,7 @@ class Slots:
             if self._keeps_all(spec):
                 busy = FOREVER
         own = place.copy(place.layout) if self._copies else place
-        slot = Slot(self._draft, spec, own, machine, busy, now + spec.startup)
+        slot = Slot(self._draft, spec, own, machine, busy, now + spec.startup, self.boots)
         slot.empty = empty
         return slot
 

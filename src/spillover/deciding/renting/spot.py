@@ -7,6 +7,7 @@ be missed for sure without one.
 """
 
 from collections.abc import Collection
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -18,7 +19,9 @@ from spillover.core.state import State
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.renting.offers import OpenOffer, open_offers
 from spillover.model.cluster import ClusterSpec
-from spillover.model.ids import JobId
+from spillover.model.ids import ClusterName, JobId
+from spillover.model.job import Shape
+from spillover.model.pools import OfferKey
 from spillover.model.units import FOREVER
 
 if TYPE_CHECKING:
@@ -43,6 +46,32 @@ class _Option(Struct, frozen=True):
     """The gang that they were ordered for, if any."""
 
 
+class LateBoots:
+    """The nanoseconds in which nine of ten boots of a pool's spot machines are ready.
+
+    Each pool is looked at once: a plan asks for every machine that boots, and a pool may have hundreds of offers.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._known: dict[ClusterName, int] = {}
+
+    def of(self, spec: ClusterSpec) -> int:
+        """Return that time for a cluster, or for the template that made it; 0 if it rents no spot machines."""
+        name = spec.made_by or spec.name
+        late = self._known.get(name)
+        if late is None:
+            late = self._known[name] = self._look_up(name)
+        return late
+
+    def _look_up(self, name: ClusterName) -> int:
+        rents = self._state.clusters.get(name)
+        if rents is None or rents.pool is None:
+            return 0
+        record, pool = self._state.pool(name), rents.pool
+        return max([record.boot(pool, each.key, 90) for each in pool.offers if each.spot], default=0)
+
+
 class SpotSlack:
     """Judges the slack of jobs in one cycle."""
 
@@ -50,12 +79,16 @@ class SpotSlack:
         self._state = state
         self._index = index
         self._now = now
-        self._options: list[_Option] | None = None
-        """What could be had on demand; None until somebody asks."""
-        self.most = max([late_boot(state, each.spec) for each in index.capacity.values()], default=0)
-        """Nanoseconds in which nine of ten boots of any spot offer are ready."""
+        self._admitting: dict[tuple[Shape, tuple[ClusterName, ...]], list[_Option]] = {}
+        """Of what could be had on demand, what a job of a shape may use that backs off from some clusters."""
         self.again = FOREVER
         """When a job that was kept off may use spot machines, because those on demand would be too late."""
+
+    @cached_property
+    def most(self) -> int:
+        """Nanoseconds in which nine of ten boots of any spot offer are ready."""
+        late = LateBoots(self._state)
+        return max([late.of(each.spec) for each in self._index.capacity.values()], default=0)
 
     def of(self, job: Job, runs: int) -> int:
         """Return how long the boots of a job's machines may take that it needs before its deadline.
@@ -100,12 +133,17 @@ class SpotSlack:
         return until
 
     def _options_of(self, job: Job) -> list[_Option]:
-        if self._options is None:
-            self._options = self._find_options()
-        return [each for each in self._options if each.gang in {None, job.id} and each.offer.admits(job)]
+        key = job.kind.shape, job.kind.backing_off
+        found = self._admitting.get(key)
+        if found is None:
+            found = self._admitting[key] = [each for each in self._options if each.offer.admits(job)]
+        return [each for each in found if each.gang in {None, job.id}]
 
-    def _find_options(self) -> list[_Option]:
-        state, now, found = self._state, self._now, []
+    @cached_property
+    def _options(self) -> list[_Option]:
+        """What could be had on demand."""
+        state, now = self._state, self._now
+        found: dict[_Option, None] = {}  # machines that were ordered together are one option
         for cluster in self._index.capacity.values():
             spec, pool = cluster.spec, cluster.spec.pool
             if pool is None:
@@ -114,21 +152,16 @@ class SpotSlack:
             if len(state.live_rented.get(spec.name, ())) < pool.max:
                 for offer in open_offers(state, spec, now, self._index.imagined):
                     if not offer.offer.spot:
-                        late = now + record.boot(pool, offer.offer.key, 90)
-                        found.append(_Option(offer, now + offer.boot, late, False, None))
+                        found[_Option(offer, now + offer.boot, now + offer.late, False, None)] = None
+            ordered: dict[OfferKey, OpenOffer] = {}
             for machine in state.unsettled_machines(spec.name):
-                if machine.is_coming and not machine.offer.spot:
-                    offer = OpenOffer(spec, pool, record, machine.offer, self._index.imagined)
-                    late = machine.wanted_at + record.boot(pool, machine.offer.key, 90)
-                    gang = JobId(machine.group) if machine.group else None
-                    found.append(_Option(offer, max(now, machine.wanted_at + offer.boot), late, True, gang))
-        return found
-
-
-def late_boot(state: State, spec: ClusterSpec) -> int:
-    """Return the nanoseconds in which nine of ten boots of the spot machines of a cluster are ready."""
-    rents = state.clusters.get(spec.made_by or spec.name)
-    if rents is None or rents.pool is None:
-        return 0
-    record = state.pool(rents.name)
-    return max([record.boot(rents.pool, each.key, 90) for each in rents.pool.offers if each.spot], default=0)
+                if not machine.is_coming or machine.offer.spot:
+                    continue
+                key = machine.offer.key
+                known = ordered.get(key)
+                if known is None or known.configured != machine.offer:
+                    known = ordered[key] = OpenOffer(spec, pool, record, machine.offer, self._index.imagined)
+                ready = max(now, machine.wanted_at + known.boot)
+                gang = JobId(machine.group) if machine.group else None
+                found[_Option(known, ready, machine.wanted_at + known.late, True, gang)] = None
+        return list(found)

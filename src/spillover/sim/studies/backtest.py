@@ -77,7 +77,9 @@ def run(
         kept = other.outcomes if len(others) < len(policies) else ()  # those of many points need much memory
         others.append(replace(other, projects=tuple(changes), outcomes=kept))
         done(name)
-    error = deviation(history.happened, really.outcomes, happened.statistics, really.statistics, counted)
+    # What happened has the shares that jobs paid of machines of pools, so shares are compared.
+    shares = lives.told_of(really.outcomes)
+    error = deviation(history.happened, really.outcomes, happened.statistics, shares, counted)
     count = len(policies)
     return Backtest(happened, really, error, tuple(others[:count]), tuple(others[count:]))
 

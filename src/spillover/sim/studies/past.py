@@ -16,6 +16,7 @@ from spillover.model.resources import Resources
 from spillover.model.units import MONEY, so_many
 from spillover.sim.outcome import JobOutcome
 from spillover.sim.setting import OWNED, UNDIVIDED, Fleet, Rent, Site, site_of
+from spillover.sim.studies.served_pools import made_by
 from spillover.sim.studies.standing import Life, at_beginning
 from spillover.sim.trace import Happened, Own, Trace, TraceJob
 from spillover.wire.api import PastJob
@@ -218,10 +219,14 @@ def _remarks(ran: Sequence[PastJob], site: Site) -> Iterable[str]:
     if again:
         yield f"{so_many(again)} ran more than once; the simulation uses the last attempt of each"
     there = {(machine.cluster, machine.name) for machine in site.machines}
-    gone = sum((job.cluster, job.node) not in there for job in ran)
+    pools = site.pools.keys()
+    # What a template has made is named after it.
+    kept = [job for job in ran if job.cluster not in pools and not made_by(job.cluster or "", pools)]
+    gone = sum((job.cluster, job.node) not in there for job in kept)
     if gone:
         yield f"{so_many(gone)} ran on machines that no longer exist; the simulation uses the current machines"
-    empty = [spec.name for spec in site.clusters if all(one.cluster != spec.name for one in site.machines)]
+    bare = [spec.name for spec in site.clusters if spec.name not in pools]
+    empty = [name for name in bare if all(one.cluster != name for one in site.machines)]
     if empty:
         yield f"clusters without machines now, and so without machines in the simulation: {', '.join(empty)}"
 

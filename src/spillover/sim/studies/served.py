@@ -16,7 +16,22 @@ from spillover.model.resources import Resources
 from spillover.model.topology import Level
 from spillover.model.units import MONEY, SECOND, parse_time
 from spillover.sim.setting import FleetMachine, Site
-from spillover.wire.api import AgentView, BudgetView, ClusterView, PolicyRecord, QueueAmounts, QueueView
+from spillover.sim.studies.served_pools import (
+    is_template,
+    made_by,
+    rented_machines,
+    simulated_pool,
+    with_pool,
+)
+from spillover.wire.api import (
+    AgentView,
+    BudgetView,
+    ClusterView,
+    PolicyRecord,
+    PoolView,
+    QueueAmounts,
+    QueueView,
+)
 
 
 class Ruling(Struct, frozen=True):
@@ -33,8 +48,13 @@ class Ruling(Struct, frozen=True):
         return self.changes[-1][1] if self.changes else self.first
 
 
-def site_from(clusters: Sequence[ClusterView], agents: Sequence[AgentView]) -> Site:
-    """Return the clusters of a server with their current machines."""
+def site_from(
+    clusters: Sequence[ClusterView], agents: Sequence[AgentView], pools: Sequence[PoolView] = ()
+) -> Site:
+    """Return the clusters of a server with their current machines; those of pools are rented by the simulation."""
+    rented, templates = rented_machines(pools), [each.cluster for each in pools if is_template(each)]
+    simulated = {ClusterName(each.cluster): simulated_pool(each, agents) for each in pools}
+    specs = [_cluster(each) for each in clusters if each.configured or not made_by(each.name, templates)]
     machines = [
         FleetMachine(
             ClusterName(one.cluster),
@@ -45,9 +65,12 @@ def site_from(clusters: Sequence[ClusterView], agents: Sequence[AgentView]) -> S
             None if one.inside is None else inside_from(one.inside),
         )
         for one in agents
-        if one.state != "lost"
+        if one.state != "lost" and (one.cluster, one.name) not in rented
     ]
-    return Site(tuple(map(_cluster, clusters)), tuple(machines))
+    pooled = [
+        with_pool(each, simulated[each.name].pool) if each.name in simulated else each for each in specs
+    ]
+    return Site(tuple(pooled), tuple(machines), pools=simulated)
 
 
 def budgets_from(views: Sequence[BudgetView]) -> tuple[Budget, ...]:

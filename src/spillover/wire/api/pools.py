@@ -65,6 +65,10 @@ class OfferView(Struct, frozen=True):
     """The most nodes of a whole cluster, of which the above is one; null for a machine."""
     cluster_hour: float | None = None
     """Price of an hour of a whole cluster besides its nodes; null for a machine."""
+    offers: list[str] | None = None
+    """Words that the last machine of it offers; those configured until one has joined."""
+    labels: dict[str, str] | None = None
+    """Labels of that machine, or those configured."""
 
 
 class PoolSummary(Struct, frozen=True):
@@ -99,6 +103,16 @@ class PoolView(Struct, frozen=True):
     """What its budget leaves in this period, in the configured currency; null without a budget."""
     failed_boots: int = 0
     """Machines in a row that did not join in time."""
+    join_within_s: float | None = None
+    """Seconds from its order in which a machine must join."""
+    idle_s: float | None = None
+    """Seconds that an empty machine stays; null: as long as that pays."""
+    rate: int = 0
+    """The most machines ordered in a minute; 0 is no limit."""
+    budget: float | None = None
+    """What its machines may cost in a period, in the configured currency; null without a budget."""
+    budget_per: str | None = None
+    """That period, such as `day`; null without a budget."""
 
 
 class PlannedView(Struct, frozen=True):
