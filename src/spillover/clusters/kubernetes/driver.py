@@ -127,7 +127,7 @@ class Kubernetes:
     async def start(self, start: Start) -> Answer:
         """Create the Job of an attempt."""
         try:
-            body = job_of(start, self._options, self.namespace, self._lead.epoch)
+            body = job_of(start, self._options, self.namespace, self._lead.epoch, self._mirror.labels)
         except Unrunnable as error:
             return Answer(Made.REFUSED, str(error))
         except Exception as error:  # an unforeseen failure before any request: the Job was not created

@@ -4,7 +4,7 @@ Of foreign pods it keeps only what they use. It keeps our pods until their whole
 because the cluster does not report again how they ended.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -244,6 +244,11 @@ class Mirror:
         """Do nothing: Kubernetes deletes events after an hour."""
 
     # --- reports
+
+    @property
+    def labels(self) -> Iterable[Mapping[str, str]]:
+        """The labels of all nodes."""
+        return self._nodes.labels
 
     def tell_all(self) -> None:
         """Report everything again, as the receiver may have lost earlier reports."""

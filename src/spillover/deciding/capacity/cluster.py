@@ -199,13 +199,14 @@ class Capacity:
         cpu, memory, gpu = capacity.cpu - used.cpu, capacity.memory - used.memory, capacity.gpu - used.gpu
         tasks = ANY
         if foreign is not None:
+            machine.observe_others(foreign, node.tasks)
             cpu, memory, gpu = cpu - foreign.cpu, memory - foreign.memory, gpu - foreign.gpu
             if (places := node.places) is not None:
                 tasks = places
         if node.ahead or not machine.ready or memory < 0 or gpu < 0:
             cpu = min(cpu, CLOSED)
         if node.alone:
-            return _closed(self.layout, tasks)
+            return _closed(self.layout, machine.idle[TASKS])  # nothing more starts there, until it is empty
         free = [cpu, memory, gpu, tasks]
         if self.layout.size > NAMED:
             named = capacity - used if foreign is None else capacity - used - foreign
