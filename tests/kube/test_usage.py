@@ -37,7 +37,8 @@ def test_each_task_of_a_gang_has_the_cpu_time_and_memory_that_its_pod_used(serve
     }
     ended = served.ended(jobs["onprem"])
     assert ended.state == "SUCCEEDED"
-    first, second = ended.tasks or ()
+    assert ended.tasks is not None
+    first, second = ended.tasks
     assert first.ran_s
     assert second.ran_s
     assert first.cpu_s == pytest.approx(first.ran_s)

@@ -63,7 +63,7 @@ def metrics_api(cluster: Cluster) -> Iterator[MetricsServer]:
     metrics = MetricsServer(cluster)
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802 - the name is that of the library
+        def do_GET(self) -> None:
             url = urlsplit(self.path)
             parts = url.path.strip("/").split("/")
             if parts[:1] != ["apis"] or len(parts) < 6:
