@@ -48,6 +48,9 @@ def test_the_graph_of_a_kubernetes_cluster_can_be_read_again(capsys: pytest.Capt
         "k3": (),
     }
     assert graph.nodes[0].capacity == Resources(4000, 2**30, 1)
+    words = dict(graph.nodes[0].properties)
+    assert words["container"] == ""
+    assert not {"zone", "topology.kubernetes.io/zone"} & set(words), "levels are vertices"
 
 
 def test_a_cluster_of_agents_is_shown_as_before(
