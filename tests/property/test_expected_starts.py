@@ -66,7 +66,7 @@ class Foresight:
 
 
 @pytest.mark.parametrize("backfill", BACKFILLS, ids=lambda choice: choice.name)
-@settings(max_examples=600)
+@settings(max_examples=60)
 @given(
     job_lists(),
     st.integers(2, 4),
@@ -108,7 +108,7 @@ RESERVED = st.builds(
 
 
 @pytest.mark.parametrize("backfill", BACKFILLS, ids=lambda choice: choice.name)
-@settings(max_examples=600)
+@settings(max_examples=60)
 @given(
     gang_lists(),
     st.integers(3, 4),
