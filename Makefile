@@ -82,7 +82,8 @@ test-kube: kube
 
 # Installs Debian packages that some tests use. A test without its program is skipped and says so.
 tools:
-	@missing=$$(for each in podman:podman runc:runc busybox:busybox-static ip:iproute2 mpirun:openmpi-bin mpicc:libopenmpi-dev; do \
+	@missing=$$(for each in podman:podman runc:runc busybox:busybox-static ip:iproute2 mpirun.openmpi:openmpi-bin mpicc.openmpi:libopenmpi-dev \
+  mpiexec.mpich:mpich mpicc.mpich:libmpich-dev; do \
 	  command -v $${each%%:*} >/dev/null || echo $${each##*:}; done); \
 	test -z "$$missing" || { echo "installing" $$missing; \
 	  { apt-get update && apt-get install -y --no-install-recommends $$missing; } >/dev/null 2>&1 \

@@ -230,6 +230,23 @@ def test_the_mpi_example_runs_on_four_agents_without_ssh(lab: ServerProcess, tmp
     assert all(line.endswith("the sum of all ranks is 6") for line in said)
 
 
+@pytest.mark.skipif(
+    shutil.which("mpicc.mpich") is None or shutil.which("mpiexec.mpich") is None,
+    reason="MPICH is not installed; `make tools` installs it",
+)
+def test_a_program_of_mpich_runs_on_four_agents_without_ssh(lab: ServerProcess, tmp_path: Path) -> None:
+    subprocess.run(["mpicc.mpich", str(EXAMPLE / "hello.c"), "-o", "hello"], cwd=tmp_path, check=True)
+    words = ("--name", "mpich", "--workdir", str(tmp_path), "--spread", "node")
+    done = run(lab, *words, "--", "sh", "-c", "exec $SPILL_RSH --serve -- mpiexec.mpich ./hello")
+    said = lab.spill("logs", "mpich", "--task", "0").stdout.splitlines()
+    assert done.returncode == 0, (done, lab.spill("logs", "mpich", "--stderr").stdout)
+    assert {line.split(" on ")[1].split(":")[0] for line in said} == {"n1", "n2", "n3", "n4"}
+    assert len(said) == NODES
+    assert all(line.endswith("the sum of all ranks is 6") for line in said)
+    failed = run(lab, *words, "--", "sh", "-c", "exec $SPILL_RSH --serve -- mpiexec.mpich sh -c 'exit 3'")
+    assert failed.returncode == 3, "the exit code of the program is that of the job"
+
+
 def test_remote_shells_work_inside_gangs_only(lab: ServerProcess) -> None:
     done = lab.spill("rsh", "n2", "true")
     told = "spill: SPILL_TASK is not set; remote shells work only inside a job with several tasks\n"

@@ -5,7 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from spillover.cli.main import main
+from spillover.core.events import SeenNode
+from spillover.core.proposals import SeeNodes
 from spillover.forms.graph import read_graph
+from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from tests.support.http import TOKEN, Threaded, threaded_server
 from tests.support.served import Served, served
@@ -48,6 +51,19 @@ def test_the_graph_of_a_kubernetes_cluster_can_be_read_again(capsys: pytest.Capt
         "k3": (),
     }
     assert graph.nodes[0].capacity == Resources(4000, 2**30, 1)
+    assert graph.nodes[0].properties == (), "levels are vertices"
+
+
+def test_labels_and_words_of_nodes_are_exported_as_properties(
+    server: Threaded[Served], capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = {"topology.kubernetes.io/zone": "north", "disk": "fast"}
+    seen = SeenNode(NodeName("k9"), Resources(1000), Resources(), offers=("container",), labels=labels)
+    server.run(server.inside.control.propose(SeeNodes(ClusterName("kube"), (seen,))))
+    assert main(["graph", "export", "--cluster", "kube"]) == 0
+    graph = read_graph(capsys.readouterr().out.encode(), "kube.json")
+    [node] = [each for each in graph.nodes if each.name == "k9"]
+    assert (node.path, node.properties) == ((("zone", "north"),), (("container", ""), ("disk", "fast")))
 
 
 def test_a_cluster_of_agents_is_shown_as_before(

@@ -40,6 +40,8 @@ ROLES = [
 ]
 JOBS = "spillover-jobs"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+OPTIONAL = {("metrics.k8s.io", "pods", "list")}
+"""Group, resource and verb of what the server uses if it may, and if the cluster serves it, which these do not."""
 HEARD = 100
 """Tries in which an API server must have heard of new rules."""
 
@@ -56,11 +58,11 @@ def applied(cloud: Cluster) -> Iterator[Typed]:
 
 
 def all_rules() -> Iterator[tuple[str, str, str, str]]:
-    """Each verb of each rule by itself, with the kind of its role, its group and its resource."""
+    """Each verb of each rule by itself that the server needs, with the kind of its role, its group and its resource."""
     for role in ROLES:
         for rule in role["rules"]:
             each = itertools.product(rule["apiGroups"], rule["resources"], rule["verbs"])
-            yield from ((role["kind"], *one) for one in each)
+            yield from ((role["kind"], *one) for one in each if one not in OPTIONAL)
 
 
 def granted() -> Iterator[tuple[str, str, str]]:
@@ -228,14 +230,15 @@ def recorded(call: Callable[..., Any], asked: set[tuple[str, str, str]]) -> Call
     def noted(self: Api, *words: Any, **named: Any) -> Any:
         given = inspect.signature(call).bind(self, *words, **named).arguments
         path = re.fullmatch(
-            r"/(?:api|apis/([^/]+))/v1(?:/namespaces/[^/]+)?/([a-z]+)(?:/([^/]+)(?:/([a-z]+))?)?",
+            r"/(?:api|apis/([^/]+))/v1(?:beta1)?(?:/namespaces/[^/]+)?/([a-z]+)(?:/([^/]+)(?:/([a-z]+))?)?",
             given["path"],
         )
         assert path is not None, given["path"]
         group, resource, name, part = path.groups(default="")
         reads = "get" if name else "watch" if "watch" in (given.get("params") or {}) else "list"
         verb = {"GET": reads, "POST": "create", "DELETE": "delete"}[given.get("method", "GET")]
-        asked.add((verb, group, f"{resource}/{part}" if part else resource))
+        if (group, resource, verb) not in OPTIONAL:
+            asked.add((verb, group, f"{resource}/{part}" if part else resource))
         return call(self, *words, **named)
 
     return noted

@@ -11,9 +11,16 @@ from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.sim.runner import simulate
 from spillover.sim.setting import Setting
-from spillover.sim.shapes import Shapes
 from spillover.sim.trace import TraceJob
-from tests.support.exact_jobs import NODE, job_lists, on_machines
+from tests.support.exact_jobs import (
+    NODE,
+    gang_lists,
+    held_by_rank,
+    job_lists,
+    on_machines,
+    shape_of,
+    tasks_to_place,
+)
 
 EASY = Choice("easy")
 
@@ -23,7 +30,7 @@ class Promises:
 
     def __init__(self, jobs: Sequence[TraceJob], setting: Setting) -> None:
         self.jobs = jobs
-        self.shapes = [Shapes(setting.fleet).of(job) for job in jobs]
+        self.shapes = [shape_of(job, setting) for job in jobs]
         self.nodes = [f"n{number}" for number in range(1, setting.fleet.count + 1)]
         self.queue: list[int] = []
         self.running: dict[int, tuple[int, dict[str, Resources]]] = {}
@@ -46,10 +53,7 @@ class Promises:
             self.promised.setdefault(head, self._could_start(head, now))
 
     def _holds(self, job: int, nodes: Sequence[str]) -> dict[str, Resources]:
-        shape = self.shapes[job]
-        asked = [shape.resources] * len(nodes)
-        if shape.rest is not None:
-            asked[-1] = shape.rest
+        asked = held_by_rank(self.shapes[job], len(nodes))
         holds: dict[str, Resources] = {}
         for node, each in zip(nodes, asked, strict=True):
             holds[node] = holds.get(node, Resources()) + each
@@ -66,9 +70,9 @@ class Promises:
             if end > at:
                 for node, asked in holds.items():
                     free[node] -= asked
-        shape = self.shapes[head]
-        tasks = [shape.resources] * (shape.tasks - 1) + [shape.rest or shape.resources]
-        for each in tasks:  # whole machines before the rest, so taking any that fits is as good as the best
+        for each in tasks_to_place(
+            self.shapes[head]
+        ):  # whole machines before the rest, so taking any that fits is as good as the best
             roomy = [node for node in self.nodes if each.fits(free[node])]
             if not roomy:
                 return False
@@ -80,6 +84,14 @@ class Promises:
 @given(job_lists(), st.integers(2, 4), st.sampled_from(["first_fit", "best_fit", "worst_fit"]))
 def test_the_head_starts_no_later_than_it_was_promised(jobs: list[TraceJob], nodes: int, place: str) -> None:
     where = on_machines(nodes, EASY, place)
+    outcomes = simulate(jobs, where, Promises(jobs, where))
+    assert len(outcomes) == len(jobs)
+
+
+@settings(max_examples=300)
+@given(gang_lists(), st.integers(4, 5))
+def test_so_does_a_gang_with_groups_or_of_elastic_size(jobs: list[TraceJob], nodes: int) -> None:
+    where = on_machines(nodes, EASY)
     outcomes = simulate(jobs, where, Promises(jobs, where))
     assert len(outcomes) == len(jobs)
 

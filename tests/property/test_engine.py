@@ -64,6 +64,7 @@ from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, job_id, n
 from spillover.model.job import Burst, JobSpec, On, OnFailure, Range, Retry, Shape, Shell, Terms
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
+from spillover.model.topology import Topology
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.testing.world import OWNED, RENTED, World
@@ -106,6 +107,9 @@ shapes = st.one_of(
         st.sampled_from([2, 2, 3]),
         bursts,
         st.sampled_from([None, None, Resources(500), Resources(500, 1)]),
+    ),
+    st.builds(
+        Shape, sizes, tasks=st.sampled_from([1, 2]), burst=bursts, topology=st.just(Topology(exclusive=True))
     ),
 )
 terms = st.builds(

@@ -28,6 +28,16 @@ BACKFILLS = (
     Choice("conservative"),
 )
 ORDERS = ("fifo", "sjf", "fair_share")
+WAITS = (
+    Choice("never"),
+    Choice("constant", {"wait": 10 * SECOND}),
+    Choice("zero"),
+    Choice("compute", {"coefficient": 0.5}),
+    Choice("break_even", {"coefficient": 0.2}),
+    Choice("break_even", {"coefficient": 2.0}),
+)
+PLACES = ("best_fit", "first_fit", "worst_fit", "spread", "pack", "locality")
+PRICE = Price(cpu_hour=40_000, gpu_hour=2_500_000)
 
 
 def with_another_cluster(scene: Scene, nodes: int) -> Scene:
@@ -56,22 +66,22 @@ class Foresight:
 
 
 @pytest.mark.parametrize("backfill", BACKFILLS, ids=lambda choice: choice.name)
-@settings(max_examples=40)
+@settings(max_examples=60)
 @given(
     job_lists(),
     st.integers(2, 4),
     st.integers(0, 2),
     st.sampled_from(ORDERS),
-    st.sampled_from([None, 10 * SECOND]),
+    st.sampled_from(WAITS),
+    st.sampled_from(PLACES),
 )
 def test_the_expected_start_is_the_real_start(
-    backfill: Choice, jobs: list[TraceJob], nodes: int, others: int, order: str, rents_after: int | None
+    backfill: Choice, jobs: list[TraceJob], nodes: int, others: int, order: str, wait: Choice, place: str
 ) -> None:
-    wait = Choice("never") if rents_after is None else Choice("constant", {"wait": rents_after})
     where = Setting(
         Fleet(nodes, NODE),
-        Rent(Price(), Billing(), startup=5 * SECOND),
-        PolicySet(order=Choice(order), backfill=backfill, wait=wait, place=Choice("best_fit")),
+        Rent(PRICE, Billing(), startup=5 * SECOND),
+        PolicySet(order=Choice(order), backfill=backfill, wait=wait, place=Choice(place)),
     )
     check(jobs, with_another_cluster(where.scene, others))
 
@@ -98,10 +108,24 @@ RESERVED = st.builds(
 
 
 @pytest.mark.parametrize("backfill", BACKFILLS, ids=lambda choice: choice.name)
-@settings(max_examples=40)
-@given(gang_lists(), st.integers(3, 4), st.sampled_from(ORDERS), st.lists(RESERVED, max_size=2))
+@settings(max_examples=60)
+@given(
+    gang_lists(),
+    st.integers(3, 4),
+    st.sampled_from(ORDERS),
+    st.lists(RESERVED, max_size=2),
+    st.sampled_from(WAITS),
+    st.sampled_from(PLACES),
+)
 def test_that_holds_for_groups_for_elastic_gangs_and_beside_advance_reservations(
-    backfill: Choice, jobs: list[TraceJob], nodes: int, order: str, reserved: list[ReservedNodes]
+    backfill: Choice,
+    jobs: list[TraceJob],
+    nodes: int,
+    order: str,
+    reserved: list[ReservedNodes],
+    wait: Choice,
+    place: str,
 ) -> None:
-    where = on_machines(nodes, backfill, "best_fit", order=order)
+    where = on_machines(nodes, backfill, place, order=order)
+    where = replace(where, policies=replace(where.policies, wait=wait), rent=Rent(PRICE, Billing()))
     check(jobs, replace(where, reserved=tuple(reserved)).scene)

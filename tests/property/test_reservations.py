@@ -18,9 +18,16 @@ from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.sim.runner import simulate
 from spillover.sim.setting import Fleet, Rent, Setting
-from spillover.sim.shapes import Shapes
 from spillover.sim.trace import TraceJob
-from tests.support.exact_jobs import NODE, job_lists, on_machines
+from tests.support.exact_jobs import (
+    NODE,
+    gang_lists,
+    held_by_rank,
+    job_lists,
+    on_machines,
+    shape_of,
+    tasks_to_place,
+)
 from tests.support.tiers import few_of
 
 CONSERVATIVE = Choice("conservative")
@@ -48,9 +55,8 @@ class Calendar:
                 self.held[number, second] = self.held.get((number, second), Resources()) + asked
 
     def _fit(self, shape: Shape, start: int, seconds: int) -> dict[int, Resources] | None:
-        tasks = [shape.resources] * (shape.tasks - 1) + [shape.rest or shape.resources]
         parts: dict[int, Resources] = {}
-        for asked in tasks:
+        for asked in tasks_to_place(shape):
             for number in range(self.nodes):
                 mine = parts.get(number, Resources()) + asked
                 if all(
@@ -66,8 +72,8 @@ class Calendar:
 
 def booked_in_order(jobs: Sequence[TraceJob], where: Setting) -> list[int]:
     """Return when each job starts if each gets the first span that the jobs before it leave, in seconds."""
-    calendar, shapes = Calendar(where.fleet.count, where.fleet.node), Shapes(where.fleet)
-    return [calendar.book(shapes.of(job), job.submit // SECOND, job.runtime // SECOND) for job in jobs]
+    calendar = Calendar(where.fleet.count, where.fleet.node)
+    return [calendar.book(shape_of(job, where), job.submit // SECOND, job.runtime // SECOND) for job in jobs]
 
 
 def starts(jobs: Sequence[TraceJob], where: Setting) -> list[int]:
@@ -115,7 +121,7 @@ class Promises:
         self.jobs = jobs
         self.where = where
         self.depth = depth
-        self.shapes = [Shapes(where.fleet).of(job) for job in jobs]
+        self.shapes = [shape_of(job, where) for job in jobs]
         self.queue: list[int] = []
         self.running: dict[int, tuple[int, dict[int, Resources]]] = {}
 
@@ -139,8 +145,7 @@ class Promises:
 
     def _start(self, job: int, nodes: Sequence[str], second: int) -> None:
         shape, holds = self.shapes[job], dict[int, Resources]()
-        asked = [shape.resources] * (len(nodes) - 1) + [shape.rest or shape.resources]
-        for node, each in zip(nodes, asked, strict=True):
+        for node, each in zip(nodes, held_by_rank(shape, len(nodes)), strict=True):
             number = int(node.removeprefix("n")) - 1
             holds[number] = holds.get(number, Resources()) + each
         self.running[job] = (second + (self.jobs[job].estimate or 0) // SECOND, holds)
@@ -160,6 +165,22 @@ class Promises:
 @settings(max_examples=100)
 @given(job_lists(exact=False), st.integers(2, 4), st.integers(2, 4))
 def test_no_job_that_starts_delays_a_job_with_a_reservation(
+    jobs: list[TraceJob], nodes: int, depth: int
+) -> None:
+    where = on_machines(nodes, Choice("hybrid", {"depth": depth}))
+    assert len(simulate(jobs, where, Promises(jobs, where, depth))) == len(jobs)
+
+
+@settings(max_examples=200)
+@given(gang_lists(elastic=False), st.integers(4, 5))
+def test_that_holds_for_gangs_and_groups(jobs: list[TraceJob], nodes: int) -> None:
+    where = on_machines(nodes, CONSERVATIVE)
+    assert starts(jobs, where) == booked_in_order(jobs, where)
+
+
+@settings(max_examples=150)
+@given(gang_lists(exact=False), st.integers(4, 5), st.integers(2, 4))
+def test_no_gang_of_elastic_size_that_starts_delays_a_job_with_a_reservation(
     jobs: list[TraceJob], nodes: int, depth: int
 ) -> None:
     where = on_machines(nodes, Choice("hybrid", {"depth": depth}))

@@ -13,6 +13,7 @@ from spillover.config.prices import read_billing, read_price
 from spillover.forms.checking import check
 from spillover.forms.problems import BadForm, Findings, FormProblem, Path, shown
 from spillover.forms.quantities import MOST_CPU, check_name, duration, read_cpu, read_memory
+from spillover.model.admission import CONSTRAINTS, EXCLUSIVE
 from spillover.model.backoff import reason_of
 from spillover.model.cluster import AGENTS, ClusterSpec, Role, pool_price
 from spillover.model.ids import ClusterName
@@ -22,7 +23,13 @@ from spillover.model.units import DAY
 from spillover.ports.kinds import Capability, ClusterKind
 from spillover.wire.configfile import ClusterDoc, LocalAgentsDoc, LocalDoc, MostDoc
 
-_WORDS: Final = {Capability.COMMANDS: "command", Capability.FILES: "files", Capability.CALLS: "python"}
+_WORDS: Final = {
+    Capability.COMMANDS: "command",
+    Capability.FILES: "files",
+    Capability.CALLS: "python",
+    Capability.CONSTRAINTS: CONSTRAINTS,
+    Capability.EXCLUSIVE: EXCLUSIVE,
+}
 """Words in the shape of a job by capability; nodes offer containers instead."""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from spillover.core.records.jobs import Job
 from spillover.core.records.nodes import Node
 from spillover.core.state import State
-from spillover.model.ids import ClusterName, NodeName, TaskKey, task_key
+from spillover.model.ids import ClusterName, NodeName, TaskKey, job_of_task, task_key
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 
@@ -113,6 +113,7 @@ def rebind(state: State, job: Job, cluster: ClusterName, names: Sequence[NodeNam
         key = f"{cluster}/{task.node}"
         node = left[key] = state.nodes[key]
         node.used = node.used - node.holding.pop(task_key(job.id, job.attempt, task.rank))
+        node.alone = node.alone and _has_exclusive(state, node)
         state.touch_node(key)
         _hold(state, job, cluster, task.rank, name)
     for node in left.values():
@@ -128,7 +129,8 @@ def _hold(state: State, job: Job, cluster: ClusterName, rank: int, name: NodeNam
     if (granted := job.granted(rank)) is not None:
         node.granted[task] = granted
     if (topology := job.kind.shape.topology) is not None:
-        node.alone = topology.exclusive
+        # A task may really be where the state still has that of another job, which is then found elsewhere.
+        node.alone = topology.exclusive or (node.alone and not node.is_agent)
     state.touch_node(key)
 
 
@@ -147,6 +149,14 @@ def move_up(node: Node) -> None:
         del node.ahead[first]
         node.holding[first] = wanted
         node.used = node.used + wanted
+
+
+def _has_exclusive(state: State, node: Node) -> bool:
+    """Return whether a task is on a node whose job has it for itself."""
+    return any(
+        (topology := state.jobs[job_of_task(key)].kind.shape.topology) is not None and topology.exclusive
+        for key in node.holding
+    )
 
 
 def leave_nodes(state: State, job: Job, cluster: ClusterName, ran: int) -> None:
@@ -170,8 +180,8 @@ def leave_node(state: State, task: TaskKey, cluster: ClusterName, name: NodeName
         node.used = node.used - asked
         if node.granted:
             node.granted.pop(task, None)
-        if node.alone and not node.holding:
-            node.alone = False
+        if node.alone:
+            node.alone = _has_exclusive(state, node)
     elif node.ahead.pop(task, None) is not None and ran == 0:
         node.pace = max(node.pace, STUCK)  # it waited in vain, so tasks there are not short after all
     if node.ahead:

@@ -184,7 +184,7 @@ def _nodes(state: State) -> list[str]:
             if task in node.holding
         ]
         jobs = node.jobs if node.alone else {}
-        if node.alone and len(jobs) != 1:
+        if node.alone and (len(jobs) != 1 if node.is_agent else not _has_exclusive(state, jobs)):
             found.append(f"{node.key} belongs to one job alone, but it holds {list(jobs)}")
         found += _granted(state, node)
         if node.drained and node.is_agent and node.status == "ready":
@@ -196,6 +196,12 @@ def _nodes(state: State) -> list[str]:
                 f"{node.key} has {next(iter(node.ahead))} prefetched, although it has capacity for it now"
             )
     return found
+
+
+def _has_exclusive(state: State, jobs: Iterable[JobId]) -> bool:
+    """Return whether one of these jobs has its nodes for itself."""
+    topologies = [state.jobs[job].kind.shape.topology for job in jobs]
+    return any(topology is not None and topology.exclusive for topology in topologies)
 
 
 def _granted(state: State, node: Node) -> list[str]:

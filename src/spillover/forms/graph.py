@@ -2,6 +2,9 @@
 
 Vertices above nodes are levels. Vertices inside a node (sockets, NUMA nodes, cores, GPUs, memory) are added up to what
 the node has, and are its inside. GPUs are linked if a property of theirs, such as `nvlink`, has the same value.
+
+Fluxion has written two forms. In the older one every vertex has all fields, and the name of an edge says `contains`, or
+`in` for the way back. In the newer one edges name their subsystem, and fields with usual values are left out.
 """
 
 from collections.abc import Collection, Iterable
@@ -11,13 +14,14 @@ import msgspec
 from msgspec import Struct, field
 
 from spillover.forms.problems import Findings, shown
+from spillover.model.bounds import is_plain
 from spillover.model.inside import MOST_CPU_ID, Domain, Inside, Link, cpu_list, cpu_mask, cpu_numbers
 from spillover.model.resources import Resources
 from spillover.wire.api import InsideView
 
 NODE: Final = "node"
 ROOT: Final = "cluster"
-ABOVE: Final = ("cluster", "datacenter", "zone", "row", "rack", "switch", "chassis", "blade")
+ABOVE: Final = ("cluster", "datacenter", "zone", "row", "rack", "switch", "chassis", "blade", "rabbit")
 """Types of vertices above nodes."""
 INNER: Final = ("socket", "numanode", "l3cache", "l2cache", "l1cache", "pu")
 """Types inside a node that hold others and are no amount of their own."""
@@ -33,6 +37,11 @@ LINKS: Final = ("nvlink", "xgmi", "pcie")
 """Properties of GPUs that say how they are linked: those with the same value are linked with each other."""
 CONTAINMENT: Final = "containment"
 MOST_SIZE: Final = 2**50
+SHARED: Final = ("ssd", "storage", "nic", "fpga")
+"""Amounts that may be outside of nodes, where several nodes share them. They are left out."""
+MOST_PROPERTIES: Final = 100
+MOST_PROPERTY: Final = 256
+"""Characters of a property or its value."""
 
 
 class VertexMeta(Struct, frozen=True):
@@ -48,7 +57,7 @@ class VertexMeta(Struct, frozen=True):
     unit: str = ""
     size: int = 1
     paths: dict[str, str] = field(default_factory=dict)
-    properties: dict[str, Any] | list[str] = field(default_factory=dict)
+    properties: dict[str, Any] | list[str] | None = None
 
 
 class VertexDoc(Struct, frozen=True):
@@ -63,7 +72,7 @@ class EdgeDoc(Struct, frozen=True):
 
     source: str | int
     target: str | int
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] | None = None
 
 
 class GraphBody(Struct, frozen=True):
@@ -88,6 +97,8 @@ class GraphNode(Struct, frozen=True):
     """The vertices above it as level and name, the highest first, without the cluster itself."""
     inside: Inside | None = None
     """Its sockets, cores, GPUs and links; None if unknown."""
+    properties: tuple[tuple[str, str], ...] = ()
+    """Its properties with their values, sorted. Most have an empty value."""
 
 
 class Graph(Struct, frozen=True):
@@ -97,6 +108,8 @@ class Graph(Struct, frozen=True):
     levels: tuple[str, ...]
     """Levels above nodes, the highest first."""
     nodes: tuple[GraphNode, ...]
+    ignored: tuple[str, ...] = ()
+    """What was left out, a line each."""
 
 
 def read_graph(text: bytes | str, source: str, more: Collection[str] = ()) -> Graph:
@@ -165,10 +178,38 @@ def _edges(
 
 def _contains(doc: EdgeDoc) -> bool:
     """Return whether an edge says that its target is inside its source; others describe power or networks."""
-    name = doc.metadata.get("name")
+    told = doc.metadata or {}
+    name = told.get("name")
     if isinstance(name, dict):
         return bool(name.get(CONTAINMENT, "in") != "in")
-    return bool(doc.metadata.get("subsystem", CONTAINMENT) == CONTAINMENT)
+    return bool(told.get("subsystem", CONTAINMENT) == CONTAINMENT)
+
+
+def _name_of(each: str, meta: VertexMeta) -> str:
+    """Return the name of a vertex; the newer form leaves it out if it is that of its kind and its number."""
+    return meta.name or f"{meta.basename or meta.type}{meta.id if meta.id >= 0 else each}"
+
+
+def _properties(meta: VertexMeta, at: int, found: Findings) -> tuple[tuple[str, str], ...]:
+    """Return the properties of a node; add problems with them."""
+    told = meta.properties or {}
+    pairs = (
+        {str(key): value for key, value in told.items()}
+        if isinstance(told, dict)
+        else dict.fromkeys(told, "")
+    )
+    path = ("graph", "nodes", at, "metadata", "properties")
+    if len(pairs) > MOST_PROPERTIES:
+        found.add(path, f"has {len(pairs)} properties; a node can have {MOST_PROPERTIES}")
+    for key, value in pairs.items():
+        if (
+            not key
+            or not isinstance(value, str)
+            or not all(is_plain(one, MOST_PROPERTY) for one in (key, value))
+        ):
+            told_in = f"{shown(key)} is not a property; write up to {MOST_PROPERTY} printable characters"
+            found.add(path, f"{told_in}, with a text as its value")
+    return tuple(sorted([(key, str(value)) for key, value in pairs.items()]))
 
 
 def _check_cycles(
@@ -212,7 +253,7 @@ def _read(
     counted: set[str] = set()
     for at, (each, meta) in enumerate(vertices.items()):
         if meta.type == ROOT and each not in parents:
-            name = meta.name or name
+            name = _name_of("0", meta)
         if meta.type != NODE:
             continue
         below = _all_inside([each], inside)
@@ -225,23 +266,40 @@ def _read(
                     ("graph", "nodes", at), f"is a node inside a {vertices[up].type}; put it in a level"
                 )
             elif vertices[up].type != ROOT:
-                path.append((vertices[up].type, vertices[up].name or up))
+                path.append((vertices[up].type, _name_of(up, vertices[up])))
             up = parents.get(up)
         path.reverse()
-        own = meta.name or each
+        own = _name_of(each, meta)
         if own in nodes:
             found.add(("graph", "nodes", at, "metadata", "name"), f"{shown(own)} is the name of another node")
         capacity = _capacity([vertices[one] for one in below])
-        nodes[own] = GraphNode(own, capacity, tuple(path), _inside(each, vertices, inside))
+        properties = _properties(meta, at, found)
+        nodes[own] = GraphNode(own, capacity, tuple(path), _inside(each, vertices, inside), properties)
         for depth, (level, _) in enumerate(path):
             levels[level] = max(levels.get(level, 0), depth)
-    for at, (each, meta) in enumerate(vertices.items()):
-        if meta.type in {*INNER, *AMOUNTS} and each not in counted:
-            found.add(("graph", "nodes", at), f"is a {meta.type} outside of any node; put it inside one")
+    shared = _shared(vertices, counted, found)
     if not nodes and not found.found:
         found.add(("graph", "nodes"), "has no vertex of type node")
     ordered = sorted(levels, key=lambda level: levels[level])
-    return Graph(name, tuple(ordered), tuple(nodes.values()))
+    return Graph(name, tuple(ordered), tuple(nodes.values()), shared)
+
+
+def _shared(vertices: dict[str, VertexMeta], counted: Collection[str], found: Findings) -> tuple[str, ...]:
+    """Return what is outside of nodes and left out; add problems for what must be inside one."""
+    shared: dict[str, int] = {}
+    for at, (each, meta) in enumerate(vertices.items()):
+        if each in counted:
+            continue
+        if meta.type in SHARED:
+            shared[meta.type] = shared.get(meta.type, 0) + 1
+        elif meta.type in {*INNER, *AMOUNTS}:
+            found.add(("graph", "nodes", at), f"is a {meta.type} outside of any node; put it inside one")
+    return tuple(
+        [
+            f"{many} x {kind} outside of nodes left out: jobs cannot request what several nodes share"
+            for kind, many in sorted(shared.items())
+        ]
+    )
 
 
 def _capacity(below: list[VertexMeta]) -> Resources:
@@ -336,7 +394,8 @@ def write_graph(graph: Graph) -> dict[str, Any]:
             path = node.path[:depth]
             if path not in known:
                 known[path] = writer.add(*path[-1], known[path[:-1]])
-        at = writer.add(NODE, node.name, known[node.path], rank=rank)
+        properties = dict(node.properties)
+        at = writer.add(NODE, node.name, known[node.path], rank=rank, properties=properties)
         have = node.capacity
         if node.inside is not None and node.inside.domains:
             have = _write_inside(writer, node.inside, have, at, rank)

@@ -9,7 +9,7 @@ from typing import Final
 
 from spillover.model.cluster import ClusterSpec, Role, Taint
 from spillover.model.job import Shape
-from spillover.model.where import NodeTerm, Requirement, Rules, Toleration, Where
+from spillover.model.where import NODE_NAME, PROPERTY, NodeTerm, Requirement, Rules, Toleration, Where
 
 REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 """Effects of taints that keep tasks off. Any other effect only makes other nodes preferable."""
@@ -22,7 +22,7 @@ PODS: Final = "pods"
 TASK_RULES: Final = "task_rules"
 """Work of gangs for which the job says what the end of one task means. A cluster that ends tasks itself cannot do it."""
 EXCLUSIVE: Final = "exclusive"
-"""Work that has its nodes for itself; only agents support it."""
+"""Work that has its nodes for itself."""
 GROUPS: Final = "groups"
 """Gangs with groups of unlike tasks; only agents support it."""
 PIN: Final = "pin"
@@ -43,12 +43,8 @@ TERMINAL: Final = "terminal"
 """Work in a terminal; only agents support it."""
 SESSIONS: Final = "sessions"
 """The ability of agents to give tasks terminals, and to connect people with tasks."""
-NAME: Final = "metadata.name"
-"""The field of a node that is its name."""
-PROPERTY: Final = "property"
-"""The field of a node that has all words that it offers, and the names of its labels."""
 CONSTRAINTS: Final = "constraints"
-"""Work with constraints on nodes; only agents support it. Pods have rules of their own in their manifest."""
+"""Work with constraints on nodes. A manifest has rules of its own instead."""
 PYTHON: Final = "python"
 """The word for Python calls. `python:3.12` and the like are the words for those of one version."""
 ENVIRONMENT: Final = "environment:"
@@ -165,7 +161,7 @@ def _holds(term: NodeTerm, name: str, labels: Mapping[str, str], offers: Collect
     if not term.labels and not term.fields:
         return False
     return all(_met(each, labels) for each in term.labels) and all(
-        _has(each, labels, offers) if each.key == PROPERTY else _met(each, {NAME: name})
+        _has(each, labels, offers) if each.key == PROPERTY else _met(each, {NODE_NAME: name})
         for each in term.fields
     )
 

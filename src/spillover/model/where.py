@@ -1,6 +1,13 @@
 """Where a job may run: what it asks of clusters and of their nodes."""
 
+from typing import Final
+
 from msgspec import Struct
+
+NODE_NAME: Final = "metadata.name"
+"""The field of a node that is its name."""
+PROPERTY: Final = "property"
+"""The field of a node that has all words that it offers, and the names of its labels."""
 
 
 class Where(Struct, frozen=True, array_like=True, gc=False):

@@ -15,6 +15,7 @@ from spillover.model.inside import Granted
 from spillover.model.job import JobSpec
 from spillover.model.topology import Level
 from spillover.model.units import SECOND
+from spillover.model.where import NodeTerm
 
 
 class Peer(Struct, frozen=True):
@@ -42,6 +43,9 @@ class Start(Struct, frozen=True):
     """The cores and GPUs that the task has for itself; None if it gets none by name."""
     saved: str = ""
     """The blob with what earlier attempts left in the folder of the task; empty if there is nothing."""
+    vertex: NodeTerm | None = None
+    """What only nodes of the vertex fulfil that the scheduler chose for all tasks because of `within`; None if it chose
+    none."""
 
 
 class GangStart(Struct, frozen=True):

@@ -140,6 +140,8 @@ class Seen(Struct, frozen=True):
     """What is missing of a gang; None if nothing is, and for a job with one task."""
     stranded: bool = False
     """Whether it is being deleted, and all tasks that may still run are on nodes that do not answer."""
+    used: Usage = Usage()
+    """The CPU time and memory of an attempt that is being deleted, as far as they were measured."""
 
 
 class Changes(Struct, frozen=True):

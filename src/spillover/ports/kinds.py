@@ -29,6 +29,10 @@ class Capability(StrEnum):
     """`inputs` and `outputs`."""
     GANGS = "gangs"
     """Jobs of several tasks that run together."""
+    CONSTRAINTS = "constraints"
+    """Constraints on nodes. If the cluster chooses nodes itself, it must follow those of a job."""
+    EXCLUSIVE = "exclusive"
+    """`exclusive: node`: tasks of other jobs of Spillover are never on the nodes of such a job."""
 
 
 class Flaw(NamedTuple):

@@ -39,6 +39,9 @@ def test_levels_and_insides_come_from_the_file_until_it_changes(tmp_path: Path) 
 def test_what_an_agent_says_itself_comes_first() -> None:
     labels, inside = completed(NODE, {"rack": "r9", "x": "1"}, None, Resources(4000, 0, 2))
     assert (labels, inside) == ({"zone": "a", "rack": "r9", "x": "1"}, SOCKETS)
+    known = msgspec.structs.replace(NODE, properties=(("pdebug", ""), ("rack", "r7"), ("x", "2")))
+    labels, _ = completed(known, {"x": "1"}, None, Resources(4000, 0, 2))
+    assert labels == {"zone": "a", "rack": "r1", "x": "1", "pdebug": ""}, "properties are labels"
     own = Inside((Domain(0, ("0-3",)),), ("0", "1"))
     assert completed(NODE, {}, own, Resources(4000, 0, 2))[1] == own
     assert completed(NODE, {}, Inside(gpus=("0", "1")), Resources(4000, 0, 2))[1] == SOCKETS

@@ -18,7 +18,7 @@ def test_clusters_of_a_command_line() -> None:
         ]
     )
     assert clusters.specs == (
-        ClusterSpec(ONPREM, "kubernetes", Role.OWNED, gangs=True, runs=()),
+        ClusterSpec(ONPREM, "kubernetes", Role.OWNED, gangs=True, runs=("constraints", "exclusive")),
         ClusterSpec(
             CLOUD,
             "kubernetes",
@@ -27,7 +27,7 @@ def test_clusters_of_a_command_line() -> None:
             gangs=True,
             region="eu",
             labels={"tier": "spot"},
-            runs=("command",),
+            runs=("command", "constraints", "exclusive"),
             most_jobs=9,
         ),
     )

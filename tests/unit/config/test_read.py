@@ -613,7 +613,7 @@ clusters:
             gangs=True,
             region="eu-west",
             labels={"team": "vision"},
-            runs=("command",),
+            runs=("command", "constraints", "exclusive"),
             most=Resources(16_000, 0, 2),
             most_jobs=50,
         ),
@@ -635,7 +635,7 @@ def test_the_backoff_of_a_cluster_is_read_by_its_old_name_too(key: str) -> None:
 
 def test_without_an_image_a_kubernetes_cluster_runs_no_commands() -> None:
     (spec,) = read("clusters: [{name: k, kind: kubernetes}]").clusters
-    assert spec.runs == ()
+    assert spec.runs == ("constraints", "exclusive")
 
 
 @pytest.mark.parametrize("name", ["jump", "away"])

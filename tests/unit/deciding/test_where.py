@@ -6,7 +6,6 @@ from msgspec.structs import replace
 from spillover.core.events import SeenNode
 from spillover.core.proposals import SeeCluster, SeeNodes
 from spillover.deciding.explain.explain import explain
-from spillover.model.admission import PROPERTY
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Price, Role, Taint
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Burst
@@ -27,7 +26,7 @@ from spillover.model.reasons import (
 )
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
-from spillover.model.where import NodeTerm, Requirement, Rules, Toleration, Where
+from spillover.model.where import PROPERTY, NodeTerm, Requirement, Rules, Toleration, Where
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
 from spillover.testing.world import World

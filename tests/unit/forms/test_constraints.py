@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from spillover.forms.jobs.reading import BadForm, read_job, to_doc
-from spillover.model.admission import NAME, PROPERTY, matches
-from spillover.model.where import Rules
+from spillover.model.admission import matches
+from spillover.model.where import NODE_NAME, PROPERTY, Rules
 
 NODES = {
     "n1": ({"rack": "r1"}, {"ssd"}),
@@ -100,4 +100,4 @@ def test_a_constraint_is_a_rule_on_names_and_properties() -> None:
     rules = read_job(a_form({"and": [{"hostlist": ["a"]}, {"properties": ["b"]}]})).spec.shape.rules
     assert rules is not None
     assert rules.affinity is not None
-    assert [each.key for each in rules.affinity[0].fields] == [NAME, PROPERTY]
+    assert [each.key for each in rules.affinity[0].fields] == [NODE_NAME, PROPERTY]

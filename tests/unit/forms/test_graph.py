@@ -1,6 +1,7 @@
 """Clusters as JSON graphs."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +15,8 @@ from spillover.model.inside import Domain, Inside, Link
 from spillover.model.resources import Resources
 
 MIB = 2**20
+FORMS = Path(__file__).parent / "jgf"
+"""A small cluster in both forms that Fluxion has written."""
 
 
 def vertex(name: str, kind: str, **more: object) -> dict[str, Any]:
@@ -192,3 +195,63 @@ def test_cores_without_ids_get_the_next_ones() -> None:
     edges = [edge(above, below) for above, below in ("01", "12", "23", "14", "45", "46")]
     (node,) = read_graph(text(nodes, edges), "file").nodes
     assert node.inside == Inside((Domain(0, ("0-3",)), Domain(1, ("4-7",), ("0", "1"))), ("0", "1"), ())
+
+
+@pytest.mark.parametrize("form", ["older", "newer"])
+def test_both_forms_of_fluxion_read_the_same(form: str) -> None:
+    file = FORMS / f"{form}.json"
+    graph = read_graph(file.read_bytes(), str(file))
+    inside = Inside((Domain(0, ("0-1",), ("0",), 8 * 10**9),), ("0",))
+    capacity = Resources(2000, 8 * 10**9, 1)
+    rack = (("rack", "rack0"),)
+    shared = "2 x ssd outside of nodes left out: jobs cannot request what several nodes share"
+    assert graph == Graph(
+        "lab0",
+        ("rack",),
+        (
+            GraphNode("lab1", capacity, rack, inside, (("arch", "x86"), ("pdebug", ""))),
+            GraphNode("lab2", capacity, rack, inside),
+        ),
+        (shared,) if form == "newer" else (),
+    )
+    again = read_graph(msgspec.json.encode(write_graph(graph)), "again.json")
+    assert [(node.name, node.path, node.properties) for node in again.nodes] == [
+        (node.name, node.path, node.properties) for node in graph.nodes
+    ]
+
+
+def test_the_usual_name_of_a_vertex_is_that_of_its_kind_and_number() -> None:
+    vertices = [
+        {"id": "0", "metadata": {"type": "cluster", "id": 7}},
+        {"id": "1", "metadata": {"type": "rack", "basename": "r", "id": 3}},
+        {"id": "2", "metadata": {"type": "node"}},
+    ]
+    edges: list[dict[str, Any]] = [
+        {"source": "0", "target": "1", "metadata": None},
+        {"source": "1", "target": "2"},
+    ]
+    graph = read_graph(text(vertices, edges), "g.json")
+    assert (graph.name, graph.nodes[0].path, graph.nodes[0].name) == ("cluster7", (("rack", "r3"),), "node2")
+
+
+def test_properties_may_be_a_list_of_words() -> None:
+    node = vertex("n1", "node", properties=["ssd", "old"])
+    assert read_graph(text([node], []), "g.json").nodes[0].properties == (("old", ""), ("ssd", ""))
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        (
+            {"a\nb\u0000": ""},
+            "is not a property; write up to 256 printable characters, with a text as its value",
+        ),
+        ({"a": 3}, "'a' is not a property"),
+        ({"": "x"}, "'' is not a property"),
+        ({str(number): "" for number in range(101)}, "has 101 properties; a node can have 100"),
+    ],
+)
+def test_a_broken_property_is_told_in_one_line(properties: object, said: str) -> None:
+    [line] = problems([vertex("n1", "node", properties=properties)], [])
+    assert line.startswith("g.json: graph.nodes[0].metadata.properties: ")
+    assert said in line

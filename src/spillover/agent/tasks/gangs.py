@@ -66,6 +66,8 @@ class GangFiles:
             "HYDRA_LAUNCHER": "rsh",
             "HYDRA_LAUNCHER_EXEC": str(rsh),
             "HYDRA_HOST_FILE": paths["hydra"],
+            # Else every process would get the variables of the first task, such as its node and its GPUs.
+            "HYDRA_ENV": "none",
         }
 
     def readiness(self, *, leads: bool) -> Readiness:

@@ -77,6 +77,8 @@ def _run(args: Namespace, context: Context) -> int:
     elif args.action == "check":
         levels = ", ".join((*graph.levels, "node"))
         context.out.line(f"{args.file} is valid; {so_many(len(graph.nodes), 'node')}; levels: {levels}")
+        for line in graph.ignored:
+            context.out.line(line)
     else:
         context.out.table(_TREE, _rows(graph, nodes=args.nodes or args.inside, inside=args.inside))
     return codes.OK
@@ -116,7 +118,11 @@ def _node(
     path = [(level, node.labels[label]) for level, label in cluster.levels.items() if node.labels.get(label)]
     have = {name: int(amount) for name, amount in node.capacity.items()}
     capacity = Resources(round(node.capacity["cpu"] * 1000), have.get("memory", 0), have.get("gpu", 0))
-    return GraphNode(node.name, capacity, tuple(path), inside)
+    levels = cluster.levels.values()
+    words = dict.fromkeys(node.offers, "") | {
+        key: value for key, value in node.labels.items() if key not in levels
+    }
+    return GraphNode(node.name, capacity, tuple(path), inside, tuple(sorted(words.items())))
 
 
 def _chosen(clusters: "list[ClusterView]", name: str | None) -> "ClusterView":

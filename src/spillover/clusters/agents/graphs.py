@@ -53,7 +53,7 @@ def completed(
     node: GraphNode, labels: dict[str, str], inside: Inside | None, capacity: Resources
 ) -> tuple[dict[str, str], Inside | None]:
     """Return the labels and the inside of an agent, with what the graph says where the agent says nothing."""
-    labels = {**dict(node.path), **labels}
+    labels = {**dict(node.properties), **dict(node.path), **labels}
     told = node.inside
     if told is None or (inside is not None and inside.domains):
         return labels, inside

@@ -1,6 +1,5 @@
 """Computes the capacity of nodes and its use by pods, in the same way as the Kubernetes scheduler."""
 
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
@@ -9,9 +8,9 @@ import structlog
 
 from spillover.clusters.kubernetes.api.objects import KubeNode, NodeTaint, Pod
 from spillover.clusters.kubernetes.api.quantities import thousandths, whole
+from spillover.clusters.kubernetes.words import offered
 from spillover.core.events import SeenNode
 from spillover.forms.jobs.pods import GPU, POD_LEVEL
-from spillover.forms.quantities import is_word
 from spillover.model.bounds import MOST_AMOUNT, is_plain, plain
 from spillover.model.cluster import Taint
 from spillover.model.ids import NodeName
@@ -25,16 +24,6 @@ MOST_LABELS: Final = 1000
 MOST_TAINTS: Final = 100
 MOST_OTHERS: Final = 100
 """Most resources of a node or pod besides CPUs, memory and GPUs."""
-_GPU_LABELS: Final = (
-    "nvidia.com/gpu.product",
-    "amd.com/gpu.product-name",
-    "cloud.google.com/gke-accelerator",
-    "k8s.amazonaws.com/accelerator",
-)
-_MODEL: Final = re.compile(r"[a-z]{1,2}\d{1,4}[a-z]?", re.ASCII)
-"""Model names of GPUs, such as `a100` or `mi300x`, but not `sxm4` or `40gb`."""
-_NOT_IN_WORDS: Final = re.compile(r"[^a-z0-9._-]+", re.ASCII)
-
 _Amounts = dict[str, int]
 
 
@@ -94,7 +83,7 @@ def seen_node(node: KubeNode, foreign: Resources, foreign_pods: int, gpu: str = 
         capacity,
         foreign.within(MOST_AMOUNT),
         -1 if pods is None else max(0, _amount("pods", pods) - foreign_pods),
-        _offers(labels, capacity),
+        offered(labels, gpus=capacity.gpu > 0),
         labels,
         tuple([_taint(taint) for taint in spec.taints[:MOST_TAINTS]]),
         is_ready(node) and not spec.unschedulable and meta.deletion_timestamp is None,
@@ -119,20 +108,6 @@ def _is_label(label: tuple[str, str]) -> bool:
 
 def _taint(taint: NodeTaint) -> Taint:
     return Taint(plain(taint.key, MOST_KEY), plain(taint.value, MOST_KEY), plain(taint.effect, MOST_KEY))
-
-
-def _offers(labels: Mapping[str, str], capacity: Resources) -> tuple[str, ...]:
-    """Return the words that jobs can name in `needs` for this node."""
-    words = {"container"}
-    for word, label in (("arch", "kubernetes.io/arch"), ("os", "kubernetes.io/os")):
-        if label in labels and is_word(f"{word}:{labels[label]}"):
-            words.add(f"{word}:{labels[label]}")
-    if capacity.gpu:
-        for label in _GPU_LABELS:
-            name = _NOT_IN_WORDS.sub("-", labels.get(label, "").lower()).strip("-")
-            words.update([f"gpu:{name}"] if name and is_word(f"gpu:{name}") else [])
-            words.update([f"gpu:{part}" for part in name.split("-") if _MODEL.fullmatch(part)][:1])
-    return tuple(sorted(words))
 
 
 def _resources(amounts: _Amounts, gpu: str) -> Resources:

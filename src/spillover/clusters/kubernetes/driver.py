@@ -36,6 +36,8 @@ from spillover.clusters.kubernetes.attempts.jobs import Unrunnable, job_of
 from spillover.clusters.kubernetes.attempts.logs import Logs
 from spillover.clusters.kubernetes.attempts.naming import OWNER, epoch_of, labels_of, lease_of, name_of
 from spillover.clusters.kubernetes.attempts.reading import NOTED
+from spillover.clusters.kubernetes.attempts.usage import API as METRICS
+from spillover.clusters.kubernetes.attempts.usage import SAMPLES
 from spillover.clusters.kubernetes.checks import problems
 from spillover.clusters.kubernetes.mirror import Mirror
 from spillover.clusters.kubernetes.options import KubernetesOptions
@@ -49,7 +51,14 @@ from spillover.ports.driver import Answer, Changes, Connection, DriverError, Dri
 log = structlog.get_logger()
 
 CONFLICT: Final = 409
+FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
+SAMPLED_EVERY: Final = 15.0
+"""Seconds between two questions for what pods use; metrics-server has new samples as often."""
+LINGER: Final = 0.5
+"""Seconds between two looks for pods that run."""
+LOOK_AGAIN: Final = 300.0
+"""Seconds until a cluster without the metrics API is asked again whether it has one."""
 SLOW: Final = 10.0
 """Seconds; after a slower failure, `start` does not try again."""
 PATIENCE: Final = 10.0
@@ -104,6 +113,7 @@ class Kubernetes:
                 for reflector in (*self._watched, *self._noted):
                     group.create_task(reflector.run())
                 group.create_task(self._settle())
+                group.create_task(self._measure())
         finally:
             if self._probing is not None:
                 self._probing.cancel()
@@ -127,7 +137,7 @@ class Kubernetes:
     async def start(self, start: Start) -> Answer:
         """Create the Job of an attempt."""
         try:
-            body = job_of(start, self._options, self.namespace, self._lead.epoch)
+            body = job_of(start, self._options, self.namespace, self._lead.epoch, self._mirror.labels)
         except Unrunnable as error:
             return Answer(Made.REFUSED, str(error))
         except Exception as error:  # an unforeseen failure before any request: the Job was not created
@@ -282,6 +292,24 @@ class Kubernetes:
             else:
                 tried += 1
                 await asyncio.sleep(pause(tried))
+
+    async def _measure(self) -> None:
+        """Ask now and then what our pods use, while some run and the cluster tells it."""
+        path = f"{METRICS}/namespaces/{self.namespace}/pods"
+        ours = {"labelSelector": f"{OWNER}={self._options.owner}"}
+        while True:
+            while not self._mirror.runs:
+                await self._change()
+                await asyncio.sleep(LINGER)
+            wait = SAMPLED_EVERY
+            try:
+                self._mirror.measure((await self._api.read(SAMPLES, "GET", path, ours, once=True)).items)
+            except ApiRefused as refused:
+                if refused.code in {NOT_FOUND, FORBIDDEN}:
+                    wait = LOOK_AGAIN
+            except Trouble:
+                pass  # the watches notice if the API server fails, and report it
+            await asyncio.sleep(wait)
 
     async def _settle_one(self, lease: Lease) -> None:
         """Fetch the Job and the pods of an attempt; raise Trouble on failure."""

@@ -31,9 +31,9 @@ class KubernetesKind(ClusterKind):
     access: ClassVar[tuple[str, ...]] = ("kubeconfig", "context", "in_cluster")
 
     def capabilities(self, form: KubernetesDoc) -> frozenset[Capability]:
-        """Return containers and gangs, and commands if there is an image for them."""
-        commands = {Capability.COMMANDS} if form.image is not None else set()
-        return frozenset({Capability.CONTAINERS, Capability.GANGS} | commands)
+        """Return what pods can do, and commands if there is an image for them."""
+        able = {Capability.CONTAINERS, Capability.GANGS, Capability.CONSTRAINTS, Capability.EXCLUSIVE}
+        return frozenset(able | ({Capability.COMMANDS} if form.image is not None else set()))
 
     def check(self, form: KubernetesDoc, cluster: ClusterName) -> Sequence[Flaw]:
         """Return contradictions and invalid values."""

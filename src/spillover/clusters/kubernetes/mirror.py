@@ -4,7 +4,7 @@ Of foreign pods it keeps only what they use. It keeps our pods until their whole
 because the cluster does not report again how they ended.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -15,6 +15,7 @@ from spillover.clusters.kubernetes.attempts.naming import lease_of, name_of
 from spillover.clusters.kubernetes.attempts.notes import Notes, noted
 from spillover.clusters.kubernetes.attempts.reading import NOTED, read
 from spillover.clusters.kubernetes.attempts.sightings import KnownObject, Sighting
+from spillover.clusters.kubernetes.attempts.usage import PodMetrics, PodUses
 from spillover.clusters.kubernetes.nodes import KubernetesNodes
 from spillover.core.events import Lease
 from spillover.forms.jobs.pods import GPU
@@ -54,6 +55,7 @@ class Mirror:
         self._names: dict[str, Lease] = {}
         """The attempt of each Job and pod by name, for Kubernetes events about them."""
         self._notes = Notes()
+        self._uses = PodUses()
         self._told: dict[Lease, Seen] = {}
         self._changed: dict[Lease, None] = {}
         self._doubts: dict[Lease, None] = {}
@@ -221,6 +223,21 @@ class Mirror:
         self._changed[lease] = None
         self._look_for_pods(lease, attempt)
 
+    # --- usage
+
+    @property
+    def runs(self) -> bool:
+        """Whether a pod of ours runs, so that its usage can be measured."""
+        return any(
+            each.lives and each.started is not None
+            for attempt in self._attempts.values()
+            for each in attempt.pods.values()
+        )
+
+    def measure(self, samples: Iterable[PodMetrics]) -> None:
+        """Add samples of what pods use. They are told with the end of their attempts."""
+        self._uses.add(samples, self._names)
+
     # --- Kubernetes events
 
     def list_notes(self, notes: Iterable[KubeEvent], _: int) -> None:
@@ -244,6 +261,11 @@ class Mirror:
         """Do nothing: Kubernetes deletes events after an hour."""
 
     # --- reports
+
+    @property
+    def labels(self) -> Iterable[Mapping[str, str]]:
+        """The labels of all nodes."""
+        return self._nodes.labels
 
     def tell_all(self) -> None:
         """Report everything again, as the receiver may have lost earlier reports."""
@@ -342,7 +364,8 @@ class Mirror:
         pods = sorted(attempt.pods.values(), key=lambda each: (each.index, _age(each), each.name))
         nodes = {each.pod.spec.node_name for each in pods if each.lives}
         silent = frozenset(name for name in nodes if name and not self._nodes.answers(name))
-        return KnownObject(attempt.job, tuple(pods), attempt.notes, attempt.settled is not None, silent)
+        settled = attempt.settled is not None
+        return KnownObject(attempt.job, tuple(pods), attempt.notes, settled, silent, self._uses)
 
     def _forget(self, lease: Lease, attempt: _Attempt) -> None:
         del self._attempts[lease]
@@ -350,6 +373,7 @@ class Mirror:
         self._over.pop(lease, None)
         for name in (name_of(lease), *attempt.pods):
             self._names.pop(name, None)
+        self._uses.forget(attempt.pods)
 
 
 def _is_later(had: Sighting, meta: Meta) -> bool:

@@ -1,6 +1,6 @@
 """Tracks the nodes of a cluster and what foreign pods use of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -80,6 +80,11 @@ class KubernetesNodes:
         """Return whether a node exists and is ready."""
         node = self._nodes.get(name)
         return node is not None and is_ready(node)
+
+    @property
+    def labels(self) -> Iterable[Mapping[str, str]]:
+        """The labels of all nodes."""
+        return [node.metadata.labels for node in self._nodes.values()]
 
     # --- foreign pods
 

@@ -40,11 +40,12 @@ from spillover.core.events import (
 from spillover.core.proposals import DRIVER, Outcome, Refusal, Result, unusable
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.model.hosts import is_loopback
-from spillover.model.ids import ClusterName, JobId, NodeKey, member_id
+from spillover.model.ids import ClusterName, JobId, NodeKey, member_id, node_key
 from spillover.model.inside import Granted
 from spillover.model.job import JobSpec, PythonCall
-from spillover.model.topology import Level
+from spillover.model.topology import Level, vertex_of
 from spillover.model.tracing import VARIABLE
+from spillover.model.where import NodeTerm
 from spillover.ports.cluster import Agents, Peer, Start, Unsendable
 from spillover.ports.commands import CommandError
 from spillover.ports.journal import StoreError
@@ -329,7 +330,10 @@ class LeaseSender:
             limit = None if job.extra.hold is None else job.extra.hold.limit
             spec = self._traced(_granted(full, limit, len(job.tasks)), job.lease)
             levels = self._levels(job, job.phase.cluster)
-            found.append(Start(job.lease, spec, job.phase.cluster, levels=levels, saved=job.saved(0)))
+            vertex = self._vertex(job, job.phase.cluster, levels)
+            found.append(
+                Start(job.lease, spec, job.phase.cluster, levels=levels, saved=job.saved(0), vertex=vertex)
+            )
         return found
 
     def _traced(self, spec: JobSpec, lease: Lease) -> JobSpec:
@@ -341,6 +345,17 @@ class LeaseSender:
         """Return the levels of a cluster, for a job that names some."""
         spec = self._loop.state.clusters.get(cluster) if job.kind.shape.topology is not None else None
         return () if spec is None else spec.levels
+
+    def _vertex(self, job: Job, cluster: ClusterName, levels: Sequence[Level]) -> NodeTerm | None:
+        """Return the vertex that the plan chose for a gang that must or wishes to be within one."""
+        topology = job.kind.shape.topology
+        if topology is None or not topology.within or job.extra.gang is None:
+            return None
+        nodes = {task.node: self._loop.state.nodes.get(node_key(cluster, task.node)) for task in job.tasks}
+        known: dict[str, Mapping[str, str]] = {
+            name: node.labels for name, node in nodes.items() if node is not None
+        }
+        return vertex_of(topology.within, levels, known) if len(known) == len(nodes) else None
 
     def _fail(self, node: str, unsendable: Unsendable) -> None:
         """End a job whose lease can never be sent; otherwise cycles would place it again, forever."""

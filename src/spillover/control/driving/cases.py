@@ -76,8 +76,10 @@ class Case(Struct, frozen=True):
 
     def usage(self) -> Usage:
         """Return the usage of an attempt whose objects are gone, as far as known."""
-        started = self.attempt.seen.started if self.attempt.seen is not None else None
-        return Usage() if started is None else Usage(max(0, self.now - started))
+        seen = self.attempt.seen
+        if seen is None or seen.started is None:
+            return Usage()
+        return Usage(max(0, self.now - seen.started), seen.used.cpu, seen.used.peak_memory)
 
     def say(self, orders: DriverOrders, proposal: Proposal) -> None:
         """Add a proposal about this job."""

@@ -145,12 +145,14 @@ class Capacity:
         left = machine.left
         if machine.inside is not None:
             left = machine.inside.left(node.granted.values())
+        others = machine.foreign
         free, ahead = self._free(machine, node, left), 0
         if node.queue and machine.ready and not node.alone:
             machine.limit, machine.pace, machine.turn = ahead_of(node, self.horizon), node.pace, node.turn
             machine.slots = slots_of(node)
             ahead = max(0, machine.limit - len(node.ahead))
-        if free == machine.free and ahead == machine.ahead and left == machine.left:
+        same = free == machine.free and ahead == machine.ahead and left == machine.left
+        if same and (others is machine.foreign or others == machine.foreign):
             return more
         was = machine.free
         more = (
@@ -206,13 +208,14 @@ class Capacity:
         cpu, memory, gpu = capacity.cpu - used.cpu, capacity.memory - used.memory, capacity.gpu - used.gpu
         tasks = ANY
         if foreign is not None:
+            machine.observe_others(foreign, node.tasks)
             cpu, memory, gpu = cpu - foreign.cpu, memory - foreign.memory, gpu - foreign.gpu
             if (places := node.places) is not None:
                 tasks = places
         if node.ahead or not machine.ready or memory < 0 or gpu < 0:
             cpu = min(cpu, CLOSED)
         if node.alone:
-            return _closed(self.layout, tasks)
+            return _closed(self.layout, machine.idle[TASKS])  # nothing more starts there, until it is empty
         free = [cpu, memory, gpu, tasks]
         if self.layout.size > NAMED:
             named = capacity - used if foreign is None else capacity - used - foreign

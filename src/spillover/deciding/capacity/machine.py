@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from spillover.core.records.nodes import Node
 from spillover.deciding.capacity.amounts import (
+    ANY,
     CLOSED,
     CPU,
     GPU,
@@ -82,6 +83,7 @@ class Machine(FreeAmounts):
     __slots__ = (
         "_known",
         "ahead",
+        "foreign",
         "free",
         "idle",
         "index",
@@ -120,6 +122,8 @@ class Machine(FreeAmounts):
         """What is free, by position; CPU is `CLOSED` if nothing may start."""
         self.idle: Vector = []
         """What is free when nothing runs there. Positions added since are missing; there is none of those."""
+        self.foreign: Resources | None = None
+        """What tasks of others use of it; None for an agent."""
         self.plain: tuple[int, ...] | None = None
         """The same if every job that asks for nothing special may run there, else None; machines alike share it."""
         self.kind = UNKNOWN
@@ -156,7 +160,8 @@ class Machine(FreeAmounts):
         own.limit, own.pace, own.turn, own.slots = self.limit, self.pace, self.turn, self.slots
         own.offers, own.ready, own.total = self.offers, self.ready, self.total
         own.labels, own.taints, own.repels = self.labels, self.taints, self.repels
-        own.outdated, own.plain, own.kind = self.outdated, self.plain, self.kind
+        own.outdated, own.plain, own.foreign = self.outdated, self.plain, self.foreign
+        own.kind = self.kind
         own.idle, own.windows, own.inside, own.left = self.idle, self.windows, self.inside, self.left
         return own
 
@@ -205,15 +210,36 @@ class Machine(FreeAmounts):
         return min(many, topology.most) if many >= topology.most or not topology.exact else 0
 
     def is_empty(self, free: Sequence[int]) -> bool:
-        """Return whether nothing runs there if this much is free."""
-        idle = self.idle
-        return bool(idle) and all(have >= whole for have, whole in zip(free, idle, strict=False))
+        """Return whether nothing of ours runs there if this much is free."""
+        vacant = self.vacant
+        return bool(vacant) and all(have >= whole for have, whole in zip(free, vacant, strict=False))
+
+    def observe_others(self, foreign: Resources, tasks: int) -> None:
+        """Set what tasks of others use, and how many of ours there may be; -1 is no limit."""
+        self.foreign = foreign
+        if self.idle[TASKS] != (limit := tasks if tasks >= 0 else ANY):
+            self.idle = [*self.idle[:TASKS], limit, *self.idle[TASKS + 1 :]]  # copies share the old list
+
+    @property
+    def vacant(self) -> Vector:
+        """What is free when no job of ours runs there. Others may use some; positions added since are missing."""
+        if self.foreign is None:
+            return self.idle
+        left = self.idle.copy()
+        for at, amount in self.layout.held(self.foreign, 0):
+            if at < len(left):
+                left[at] -= amount
+        return left
 
     @property
     def whole(self) -> Wants:
-        """The request for all that it has."""
+        """The request for all that it has and others do not use."""
         return tuple(
-            [(at, amount) for at, amount in enumerate(self.idle) if at != TASKS and (amount or at == CPU)]
+            [
+                (at, max(0, amount))
+                for at, amount in enumerate(self.vacant)
+                if at != TASKS and (amount > 0 or at == CPU)
+            ]
         )
 
     def could_fit(self, shape: Shape) -> bool:

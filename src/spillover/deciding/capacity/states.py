@@ -17,11 +17,12 @@ from spillover.model.units import FOREVER
 
 if TYPE_CHECKING:
     from spillover.deciding.capacity.cluster import Capacity
+    from spillover.deciding.capacity.machine import Machine
 
 FEW: Final = 128
 """Up to this many machines of a cluster, a new shape reads each of them."""
 State: TypeAlias = tuple[int, ...]
-"""The kind of a machine, and what is free on it by position, without memory."""
+"""The kind of a machine, whether only tasks of others may run there, and what is free by position, without memory."""
 
 
 class States:
@@ -51,7 +52,7 @@ class States:
 
     def _build(self) -> None:
         """Read all machines."""
-        self._of = [(each.kind, (free := each.free)[CPU], *free[GPU:]) for each in self._cluster.slots]
+        self._of = list(map(_state_of, self._cluster.slots))
         indexes: dict[State, list[int]] = {}
         for index, state in enumerate(self._of):
             indexes.setdefault(state, []).append(index)
@@ -61,9 +62,7 @@ class States:
         """Read machines that changed."""
         slots, indexes, known = self._cluster.slots, self.indexes, self._of
         for index in changed:
-            machine = slots[index]
-            free = machine.free
-            state = (machine.kind, free[CPU], *free[GPU:])
+            state = _state_of(slots[index])
             if index == len(known):  # it joined
                 known.append(())
             before = known[index]
@@ -84,6 +83,13 @@ class States:
             own.indexes = {state: indexes.copy() for state, indexes in self.now().items()}
             own._of, own._read = self._of.copy(), 0
         return own
+
+
+def _state_of(machine: "Machine") -> State:
+    """Return the state of a machine. With tasks of others, what is free does not tell whether it has tasks of ours."""
+    free = machine.free
+    without_ours = machine.foreign is not None and machine.is_empty(free)
+    return (machine.kind, without_ours, free[CPU], *free[GPU:])
 
 
 def with_any_memory(free: Sequence[int]) -> Vector:

@@ -211,4 +211,5 @@ def _admits(machine: Machine, shape: Shape) -> bool:
     topology = shape.topology
     if topology is None or not topology.exclusive:
         return True
-    return fits(machine.layout.wants(shape.resources), machine.when_idle)
+    vacant = machine.vacant
+    return fits(machine.layout.wants(shape.resources), [*vacant, *[0] * (machine.layout.size - len(vacant))])

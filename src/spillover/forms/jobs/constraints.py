@@ -11,8 +11,7 @@ from math import prod
 from typing import Any, Final, TypeAlias
 
 from spillover.forms.problems import Findings, Path, shown
-from spillover.model.admission import NAME, PROPERTY
-from spillover.model.where import NodeTerm, Requirement, Rules
+from spillover.model.where import NODE_NAME, PROPERTY, NodeTerm, Requirement, Rules
 
 MOST_TERMS: Final = 256
 """Most alternatives of one job. Each node is compared with all of them."""
@@ -75,7 +74,7 @@ class _Reader:
                 ]
             case "hostlist":
                 hosts = tuple(sorted(dict.fromkeys(self._hosts(values, path))))
-                return [(Requirement(NAME, "NotIn" if negated else "In", hosts),)]
+                return [(Requirement(NODE_NAME, "NotIn" if negated else "In", hosts),)]
             case _:
                 negated ^= operator == "not"
                 each = [

@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from spillover.forms.problems import Findings, Path, shown
-from spillover.model.admission import NAME, whole
+from spillover.model.admission import whole
 from spillover.model.resources import IN_BYTES, Resources
 from spillover.model.units import UnitError, parse_cpu, parse_memory
-from spillover.model.where import NodeTerm, Requirement, Rules, Toleration
+from spillover.model.where import NODE_NAME, NodeTerm, Requirement, Rules, Toleration
 from spillover.wire.manifest import (
     UNREADABLE,
     Amounts,
@@ -209,7 +209,7 @@ def rules_of(pod: PodDoc, path: Path, found: Findings) -> Rules | None:
         wanted = affinity.required.node_selector_terms
         terms = tuple([_term(each, (*inside, at), found) for at, each in enumerate(wanted)])
     if pod.node_name:  # no scheduler places such a pod, so taints do not apply
-        named = Requirement(NAME, "In", (pod.node_name,))
+        named = Requirement(NODE_NAME, "In", (pod.node_name,))
         terms = tuple([NodeTerm(each.labels, (*each.fields, named)) for each in terms or (NodeTerm(),)])
         tolerations = (*tolerations, Toleration(operator="Exists"))
     if not selector and terms is None and not tolerations:

@@ -157,8 +157,8 @@ class CannotRun(Never, frozen=True, tag="cannot_run"):
 
 _CANNOT = {
     "command": "a plain command needs a default image there, and none is configured; give the job a `container`",
-    "constraints": "`constraints` work on agents only; a manifest has node affinity instead",
-    "exclusive": "`exclusive` works on agents only",
+    "constraints": "`constraints` do not work there",
+    "exclusive": "`exclusive` does not work there",
     "groups": "`groups` work on agents only",
     "pin": "`pin` and `gpu_link` work on agents only",
     "spread": "`spread` with more than one task in a vertex works on agents only",

@@ -7,7 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from spillover.clusters.kubernetes.api.objects import ObjectCondition, Pod, moment_of, said
-from spillover.clusters.kubernetes.attempts.jobs import HOSTNAME, REQUIRED, literal, resources_of
+from spillover.clusters.kubernetes.attempts.jobs import literal, resources_of
+from spillover.clusters.kubernetes.attempts.placing import HOSTNAME, REQUIRED
 from spillover.ports.provider import MACHINE_TAG, OWNER_TAG, Listed, Order, Presence
 from spillover.providers.kubernetes.kind import KubernetesForm
 from spillover.providers.rest import one_line

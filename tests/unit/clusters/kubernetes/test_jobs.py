@@ -9,12 +9,16 @@ from spillover.clusters.kubernetes.attempts.jobs import Unrunnable, job_of
 from spillover.clusters.kubernetes.attempts.naming import epoch_of, lease_of, name_of
 from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.core.events import Lease
+from spillover.forms.jobs.constraints import read_constraints
+from spillover.forms.problems import Findings
+from spillover.model.admission import matches
 from spillover.model.files import File
 from spillover.model.ids import ClusterName, JobId, job_id, member_id
 from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shape, Shell, Terms, Work
 from spillover.model.resources import Resources
-from spillover.model.topology import Level, Topology
+from spillover.model.topology import Level, Topology, vertex_of
 from spillover.model.units import SECOND
+from spillover.model.where import NodeTerm, Requirement, Rules
 from spillover.ports.cluster import Start
 from tests.support.kubernetes import LEASE, NAMESPACE, OWNER
 
@@ -306,3 +310,166 @@ def test_affinity_of_a_manifest_stays() -> None:
         "rack",
         "topology.kubernetes.io/zone",
     ]
+
+
+# --- where pods may be
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+RACK = (Level("zone", "zone"), Level("rack", "rack"))
+
+
+def pod_of(
+    shape: Shape, work: Work | None = None, nodes: tuple[dict[str, str], ...] = (), **start: Any
+) -> dict[str, Any]:
+    """The pod of a job of this shape."""
+    spec = JobSpec(work or Shell("true"), "n", "p", "q", shape)
+    begin = Start(LEASE, spec, OPTIONS.cluster, levels=RACK, **start)
+    pod: dict[str, Any] = job_of(begin, OPTIONS, NAMESPACE, 1, nodes)["spec"]["template"]["spec"]
+    return pod
+
+
+def required_terms(pod: dict[str, Any]) -> Any:
+    return pod["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+
+
+def constrained(constraints: object, nodes: tuple[dict[str, str], ...] = ()) -> Any:
+    """The node selector terms of a job with constraints."""
+    found = Findings()
+    rules = read_constraints(constraints, (), found)
+    assert not found.found
+    return required_terms(pod_of(Shape(Resources(1000), rules=rules, runs=("constraints",)), nodes=nodes))
+
+
+def has(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": operator} | ({"values": list(values)} if values else {})
+
+
+NODES_OF_RACKS = {
+    "a": {"zone": "z1", "rack": "r1", "kubernetes.io/hostname": "a"},
+    "b": {"zone": "z1", "rack": "r1"},
+    "c": {"zone": "z2", "rack": "r1"},
+    "d": {"rack": "r1"},
+    "e": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("within", "nodes", "chosen"),
+    [
+        ("rack", "ab", [("zone", "In", ("z1",)), ("rack", "In", ("r1",))]),
+        ("zone", "ab", [("zone", "In", ("z1",))]),
+        ("rack", "d", [("zone", "DoesNotExist", ()), ("rack", "In", ("r1",))]),
+        ("rack", "ac", None),
+        ("rack", "e", None),
+        ("row", "ab", None),
+    ],
+)
+def test_the_vertex_of_some_nodes_is_what_only_its_nodes_fulfil(
+    within: str, nodes: str, chosen: list[tuple[str, str, tuple[str, ...]]] | None
+) -> None:
+    found = vertex_of(within, RACK, {name: NODES_OF_RACKS[name] for name in nodes})
+    assert found == (None if chosen is None else NodeTerm(tuple([Requirement(*one) for one in chosen])))
+    if found is not None:
+        rules = Rules(affinity=(found,))
+        own = {name for name, labels in NODES_OF_RACKS.items() if matches(rules, name, labels)}
+        assert own >= set(nodes)
+        assert "c" not in own
+
+
+def test_a_vertex_that_is_a_node_goes_by_its_name() -> None:
+    assert vertex_of("node", (), {"a": {}}) == NodeTerm((), (Requirement("metadata.name", "In", ("a",)),))
+    assert vertex_of("node", (), {"a": {}, "b": {}}) is None
+
+
+def test_pods_of_a_gang_go_to_the_rack_that_was_chosen_for_it() -> None:
+    vertex = vertex_of("rack", RACK, {"a": NODES_OF_RACKS["a"]})
+    wanted = {"matchExpressions": [has("zone", "In", "z1"), has("rack", "In", "r1")]}
+    pod = pod_of(
+        Shape(Resources(1000), tasks=2, topology=Topology(within="rack", spread="node")), vertex=vertex
+    )
+    assert pod["affinity"]["nodeAffinity"] == {REQUIRED: {"nodeSelectorTerms": [wanted]}}
+    assert set(pod["affinity"]) == {"nodeAffinity", "podAntiAffinity"}
+    pod = pod_of(
+        Shape(Resources(1000), tasks=2, topology=Topology(within="rack", preferred=True)), vertex=vertex
+    )
+    assert pod["affinity"]["nodeAffinity"] == {PREFERRED: [{"weight": 100, "preference": wanted}]}
+
+
+def test_the_affinity_of_a_manifest_holds_beside_the_chosen_rack() -> None:
+    vertex = vertex_of("zone", RACK, {"a": NODES_OF_RACKS["a"]})
+    theirs = [
+        {"matchExpressions": [has("disk", "In", "ssd")]},
+        {},
+        {"matchFields": [has("metadata.name", "In", "b")]},
+    ]
+    work = manifest(template=template(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": theirs}}}))
+    pod = pod_of(Shape(Resources(1000), tasks=2, topology=Topology(within="zone")), work, vertex=vertex)
+    zone = has("zone", "In", "z1")
+    assert required_terms(pod) == [
+        {"matchExpressions": [has("disk", "In", "ssd"), zone]},
+        {"matchFields": [has("metadata.name", "In", "b")], "matchExpressions": [zone]},
+    ]
+
+
+def test_constraints_become_node_affinity() -> None:
+    assert constrained({"properties": ["ssd", "^old"]}) == [
+        {"matchExpressions": [has("ssd", "Exists"), has("old", "DoesNotExist")]}
+    ]
+    assert constrained({"or": [{"hostlist": ["n[1-2]"]}, {"not": [{"hostlist": ["m[1-2]"]}]}]}) == [
+        {"matchFields": [has("metadata.name", "In", "n1")]},
+        {"matchFields": [has("metadata.name", "In", "n2")]},
+        {"matchFields": [has("metadata.name", "NotIn", "m1"), has("metadata.name", "NotIn", "m2")]},
+    ]
+    assert constrained({"properties": ["os:linux", "^arch:arm64", "container", "^no:label"]}) == [
+        {
+            "matchExpressions": [
+                has("kubernetes.io/os", "In", "linux"),
+                has("kubernetes.io/arch", "NotIn", "arm64"),
+            ]
+        }
+    ]
+
+
+def test_models_of_gpus_become_the_labels_that_nodes_have_for_them() -> None:
+    product = "nvidia.com/gpu.product"
+    nodes: tuple[dict[str, str], ...] = (
+        {product: "NVIDIA-A100-SXM4-40GB"},
+        {product: "NVIDIA-A100-PCIE-40GB"},
+        {product: "Tesla-V100"},
+        {"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"},
+        {},
+    )
+    values = ("NVIDIA-A100-PCIE-40GB", "NVIDIA-A100-SXM4-40GB")
+    google = ("cloud.google.com/gke-accelerator", "nvidia-tesla-a100")
+    both = [
+        {"matchExpressions": [has(product, "In", *values)]},
+        {"matchExpressions": [has(google[0], "In", google[1])]},
+    ]
+    assert constrained({"properties": ["gpu:a100"]}, nodes) == both
+    assert constrained({"properties": ["^gpu:a100"]}, nodes) == [
+        {"matchExpressions": [has(product, "NotIn", *values), has(google[0], "NotIn", google[1])]}
+    ]
+    needed = pod_of(Shape(Resources(1000, 0, 1), needs=("container", "gpu:a100")), nodes=nodes)
+    assert required_terms(needed) == both
+    assert "affinity" not in pod_of(Shape(Resources(1000), needs=("container",)))
+
+
+def test_too_many_names_of_hosts_are_refused_with_advice() -> None:
+    with pytest.raises(Unrunnable, match=r"more than 2,000 alternatives on Kubernetes.* use a property"):
+        constrained({"hostlist": ["n[1-2001]"]})
+
+
+def test_an_exclusive_job_repels_all_others_of_ours_and_not_its_own_pods() -> None:
+    pod = pod_of(Shape(Resources(1000), topology=Topology(exclusive=True)))
+    [term] = pod["affinity"]["podAntiAffinity"][REQUIRED]
+    assert term == {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {
+            "matchExpressions": [
+                has("app.kubernetes.io/managed-by", "In", "spillover"),
+                has("spillover.dev/job", "NotIn", LEASE.job),
+            ]
+        },
+        "namespaceSelector": {},
+    }

@@ -31,6 +31,12 @@ def thousandths(text: str) -> int:
     return _up(_value(text) * 1000)
 
 
+@lru_cache(maxsize=8192)
+def billionths(text: str) -> int:
+    """Parse `2`, `500m` or `1234567n` as billionths, rounded up."""
+    return _up(_value(text) * 10**9)
+
+
 def _value(text: str) -> Decimal:
     match = _QUANTITY.fullmatch(text) if len(text) <= MOST_DIGITS else None
     if match is None:

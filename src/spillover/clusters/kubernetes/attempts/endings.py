@@ -201,11 +201,27 @@ def _told(
         outcome,
         _exit_code(exit_code),
         _signal(signal),
-        Usage(ran),
+        usage_of(known, ran),
         finished,
         said(message),
         _tasks(known, culprit, finished) if finished is not None else (),
     )
+
+
+def usage_of(known: KnownObject, ran: int) -> Usage:
+    """Return the usage of an attempt that ran for so long: the CPU time of all pods, and the highest peak memory."""
+    used = [known.uses.over(each.name, _ran(known, each)) for each in known.pods if each.started is not None]
+    if not used:
+        return Usage(ran)
+    return Usage(ran, bounded(sum([each.cpu for each in used])), max([each.peak_memory for each in used]))
+
+
+def _ran(known: KnownObject, pod: Sighting) -> int:
+    """Return how long a pod ran, as far as known; 0 if it did not."""
+    if pod.started is None:
+        return 0
+    until = pod.finished if pod.finished is not None else known.uses.last(pod.name)
+    return max(0, until - pod.started)
 
 
 def _exit_code(code: int | None) -> int | None:
@@ -239,6 +255,6 @@ def _task(known: KnownObject, rank: int, pod: Sighting, culprit: Sighting | None
         how.outcome,
         code,
         _signal(how.signal),
-        Usage(ran),
+        known.uses.over(pod.name, ran),
         said(how.message),
     )

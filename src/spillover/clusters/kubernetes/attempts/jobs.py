@@ -4,11 +4,13 @@ A manifest stays as it is, except for name, namespace, labels and the variables 
 form becomes a Job with one container. Kubernetes does not retry it, because our retry budgets count.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final, assert_never
 
 import msgspec
 
-from spillover.clusters.kubernetes.attempts.naming import ATTEMPT, EPOCH, INDEX, JOB, labels_of, name_of
+from spillover.clusters.kubernetes.attempts.naming import EPOCH, INDEX, labels_of, name_of
+from spillover.clusters.kubernetes.attempts.placing import Labels, TooManyTerms, placed
 from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.core.events import Lease
 from spillover.core.records.tasks import LEADER
@@ -16,7 +18,6 @@ from spillover.forms.jobs.pods import GPU
 from spillover.model.ids import split_member
 from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shell
 from spillover.model.resources import Resources
-from spillover.model.topology import NODE
 from spillover.model.units import SECOND
 from spillover.ports.cluster import Start
 from spillover.wire.manifest import UNREADABLE, ManifestDoc
@@ -27,9 +28,6 @@ _SET_BY_KUBERNETES: Final = frozenset(
     ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
 )
 """Labels of pods of a Job that was copied from a cluster; they belong to that other Job."""
-HOSTNAME: Final = "kubernetes.io/hostname"
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 MASTER_PORT: Final = "29500"
 """The port of the first task of a gang, as torchrun chooses it. Every pod has all ports for itself."""
 _MOST_NOTE: Final = 1000
@@ -40,8 +38,13 @@ class Unrunnable(ValueError):
     """A job that cannot become a Kubernetes Job; the message says why."""
 
 
-def job_of(start: Start, options: KubernetesOptions, namespace: str, epoch: int) -> dict[str, Any]:
-    """Return the Job to create for an attempt by the server of this epoch; raise Unrunnable."""
+def job_of(
+    start: Start, options: KubernetesOptions, namespace: str, epoch: int, nodes: Iterable[Labels] = ()
+) -> dict[str, Any]:
+    """Return the Job to create for an attempt by the server of this epoch; raise Unrunnable.
+
+    `nodes` are the labels of the nodes of the cluster.
+    """
     spec, lease = start.spec, start.lease
     if spec.inputs or spec.outputs:
         raise Unrunnable(
@@ -65,7 +68,13 @@ def job_of(start: Start, options: KubernetesOptions, namespace: str, epoch: int)
             raise Unrunnable("Python functions run on agents only; a Kubernetes cluster runs containers")
         case _:
             assert_never(work)
-    return _as_ours(given, start, namespace, labels_of(lease, options.owner) | {EPOCH: str(epoch)})
+    made = _as_ours(given, start, namespace, labels := labels_of(lease, options.owner) | {EPOCH: str(epoch)})
+    template = made["spec"]["template"]
+    try:
+        template["spec"] = placed(template["spec"], start, labels, nodes)
+    except TooManyTerms as error:
+        raise Unrunnable(str(error)) from None
+    return made
 
 
 def _read(manifest: str) -> dict[str, Any]:
@@ -165,38 +174,10 @@ def _as_ours(given: dict[str, Any], start: Start, namespace: str, labels: dict[s
             "template": template
             | {
                 "metadata": pod_meta,
-                "spec": _together(_with_variables(template["spec"], start), start, labels),
+                "spec": _with_variables(template["spec"], start),
             }
         },
     }
-
-
-def _together(pod: dict[str, Any], start: Start, labels: dict[str, str]) -> dict[str, Any]:
-    """Add to a pod that its job is within one vertex of a level, or spread over one.
-
-    The scheduler of the cluster binds pods one by one. So it needs to know what ours knows.
-    """
-    topology = start.spec.shape.topology
-    if topology is None or start.spec.shape.tasks == 1:
-        return pod
-    keys = {level.name: level.label for level in start.levels} | {NODE: HOSTNAME}
-    affinity: dict[str, Any] = dict(pod.get("affinity") or {})
-    alike = {"matchLabels": {JOB: labels[JOB], ATTEMPT: labels[ATTEMPT]}}
-    if topology.within in keys:
-        term = {"topologyKey": keys[topology.within], "labelSelector": alike}
-        wish = {"weight": 100, "podAffinityTerm": term}
-        asked = (PREFERRED, wish) if topology.preferred else (REQUIRED, term)
-        affinity["podAffinity"] = _with_term(affinity.get("podAffinity"), *asked)
-    if topology.spread in keys:
-        term = {"topologyKey": keys[topology.spread], "labelSelector": alike}
-        affinity["podAntiAffinity"] = _with_term(affinity.get("podAntiAffinity"), REQUIRED, term)
-    return pod | {"affinity": affinity} if affinity else pod
-
-
-def _with_term(had: dict[str, Any] | None, when: str, term: dict[str, Any]) -> dict[str, Any]:
-    """Add a term to those that a manifest has."""
-    terms = dict(had or {})
-    return terms | {when: [*(terms.get(when) or []), term]}
 
 
 def _notes(start: Start) -> dict[str, str]:

@@ -4,9 +4,9 @@ from typing import Final
 
 from spillover.clusters.kubernetes.accounting import used_by
 from spillover.clusters.kubernetes.api.objects import KubeEvent, moment_of, said
-from spillover.clusters.kubernetes.attempts.endings import ending_of, is_abandoned
+from spillover.clusters.kubernetes.attempts.endings import ending_of, is_abandoned, usage_of
 from spillover.clusters.kubernetes.attempts.sightings import NO_INDEX, KnownObject, Sighting
-from spillover.core.events import Lease
+from spillover.core.events import Lease, Usage
 from spillover.forms.jobs.pods import GPU
 from spillover.model.ids import NodeName
 from spillover.model.resources import Resources
@@ -64,6 +64,7 @@ def read(lease: Lease, known: KnownObject, gpu: str = GPU) -> Seen:
         _began(known),
         gap,
         going and bool(known.living) and all(is_abandoned(each, known) for each in known.living),
+        usage_of(known, 0) if going else Usage(),
     )
 
 

@@ -17,6 +17,7 @@ from spillover.clusters.kubernetes.api.objects import (
     moment_of,
 )
 from spillover.clusters.kubernetes.attempts.naming import INDEX
+from spillover.clusters.kubernetes.attempts.usage import NO_USES, PodUses
 
 NO_INDEX: Final = -1
 MOST_INDEX: Final = 10
@@ -100,6 +101,8 @@ class KnownObject(Struct, frozen=True):
     """Whether the pods were fetched after the Job ended, so that there are no others."""
     silent: frozenset[str] = frozenset()
     """Nodes of its pods that do not answer."""
+    uses: PodUses = NO_USES
+    """What pods use, as far as it was measured."""
 
     @property
     def living(self) -> list[Sighting]:
