@@ -80,9 +80,11 @@ def submitted(state: State, event: JobSubmitted) -> None:
         or event.deadline is not None
         or event.not_before is not None
         or event.blobs
+        or event.notify
     ):
         extra = Extra(event.deadline, event.not_before, event.after, event.key, event.body, members)
         extra.blobs = event.blobs
+        extra.notify = event.notify
     facts, user, name, terms = state.facts, event.user, event.name, event.terms
     kind = Kind(event.shape, event.queue, event.project)
     shared = state.shared().setdefault

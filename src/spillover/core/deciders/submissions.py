@@ -325,6 +325,7 @@ def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[Afte
         spec.throttle,
         None if found is None else found[1],
         new.named,
+        bool(spec.notify),
     )
 
 

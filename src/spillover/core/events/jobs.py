@@ -60,6 +60,8 @@ class JobSubmitted(JobEvent, frozen=True, tag="job_submitted"):
     """What `predicted` rests on; null without a prediction, and up to release 0.4."""
     named: bool = True
     """Whether its name says what it does; false if it is only that of the program that it runs."""
+    notify: bool = False
+    """Whether it names somebody who is told when it begins or ends; its spec has whom."""
 
     def __str__(self) -> str:
         size = ranges.size(self.array)

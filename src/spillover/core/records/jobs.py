@@ -201,6 +201,8 @@ class Extra(Struct, array_like=True, gc=False):
     """Earlier attempts that ran, of which usage counts the time."""
     saved: tuple[str, ...] = ()
     """By rank, the blobs with what tasks of earlier attempts left in their folders; empty if there is nothing."""
+    notify: bool = False
+    """Whether its spec names somebody who is told when it begins or ends. For members, the array has this flag."""
 
 
 NO_EXTRA = Extra()
