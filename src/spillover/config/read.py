@@ -19,6 +19,7 @@ from spillover.config.config import (
     RetentionConfig,
     Tls,
 )
+from spillover.config.notifications import read_notifications
 from spillover.config.policies import read_policies
 from spillover.config.prices import look_at_budget, read_budgets
 from spillover.config.queues import read_queues
@@ -214,6 +215,7 @@ def _understand(
     budgets = read_budgets(doc.budgets, found)
     blobs, max_inputs, max_outputs, max_state = _files(doc.blobs, doc.files, found)
     queues = read_queues(doc.queues, found)
+    notifications = read_notifications(doc.notifications, found)
     if found.found or http is None or grpc is None:
         return None
     return Config(
@@ -249,6 +251,7 @@ def _understand(
         secrets_key=doc.secrets.key_file,
         budgets=budgets,
         queues=queues,
+        notifications=notifications,
         blobs=blobs,
         max_inputs=max_inputs,
         max_outputs=max_outputs,

@@ -6,6 +6,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from spillover.model.units import DAY, SECOND
+
 
 class When(StrEnum):
     """What people are told of."""
@@ -69,6 +71,81 @@ class Rule(Struct, frozen=True):
     def wants(self, when: When, project: str) -> bool:
         """Return whether it asks for this; `project` is empty for what belongs to none."""
         return when in self.on and (not self.projects or project in self.projects)
+
+
+class Webhook(Struct, frozen=True):
+    """A receiver of messages by HTTP, which an operator configured."""
+
+    name: str
+    url: str
+    secret_file: str | None = None
+    """File with the secrets that sign messages, one in each line; None if `secret_env` has it."""
+    secret_env: str | None = None
+    """Variable of the server's environment with the secret."""
+    ca: str | None = None
+    """File with the CA of its certificate; None for those that the system trusts."""
+    projects: tuple[str, ...] | None = ()
+    """Projects whose jobs may name it; None for all, empty for none."""
+    timeout: int = 10 * SECOND
+    """Nanoseconds for one try."""
+
+    def takes(self, project: str) -> bool:
+        """Return whether jobs of a project may name it."""
+        return self.projects is None or project in self.projects
+
+
+class Mail(Struct, frozen=True):
+    """The server that takes mail."""
+
+    server: str
+    sender: str
+    """Address in `From:`."""
+    port: int = 587
+    security: str = "starttls"
+    """`starttls`, `tls` from the first byte on, or `none`."""
+    user: str | None = None
+    """Name to log in with; None to send without a login."""
+    password_file: str | None = None
+    password_env: str | None = None
+    ca: str | None = None
+    """As in `Webhook`."""
+    domains: tuple[str, ...] = ()
+    """Domains of addresses that jobs may name, in lower case; empty for all."""
+    timeout: int = 30 * SECOND
+    """Nanoseconds of silence after which a try has failed."""
+
+    def takes(self, address: str) -> bool:
+        """Return whether jobs may name an address."""
+        return not self.domains or domain_of(address) in self.domains
+
+
+class Notifications(Struct, frozen=True):
+    """How this server sends messages, and who gets which."""
+
+    webhooks: tuple[Webhook, ...] = ()
+    mail: Mail | None = None
+    rules: tuple[Rule, ...] = ()
+    give_up_after: int = DAY
+    """Nanoseconds after which a message that cannot be sent has failed."""
+
+    def webhook(self, name: str) -> Webhook | None:
+        """Return a webhook by its name; None if there is none."""
+        return next((each for each in self.webhooks if each.name == name), None)
+
+
+MAIL: Final = "mail"
+"""The channel of all mail."""
+_HOOK: Final = "webhook/"
+
+
+def channel_of(to: str) -> str:
+    """Return what messages for a receiver are sent through."""
+    return MAIL if "@" in to else _HOOK + to
+
+
+def hook_of(channel: str) -> str:
+    """Return the name of the webhook of a channel."""
+    return channel.removeprefix(_HOOK)
 
 
 def is_address(text: str) -> bool:

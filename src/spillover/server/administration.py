@@ -57,6 +57,7 @@ _LIVE: Final = frozenset(
         "queues",
         "ahead",
         "access",
+        "notifications",
     }
 )
 """Parts of the configuration that a running server can change; all others need a restart."""
@@ -220,6 +221,8 @@ class ServerAdministration:
             changes.append(ConfigChange("agents.ahead", "changed", "how much work agents prefetch"))
         if wanted.access != self._config.access:
             changes.append(ConfigChange("access", "changed", "who may change whose jobs"))
+        if wanted.notifications != self._config.notifications:
+            changes.append(ConfigChange("notifications", "changed", "who is told of what, and how"))
         proposals.append(Configure(who, wanted.policies, wanted.budgets, wanted.ahead, wanted.queues))
         changes += [
             ConfigChange(name, "restart", "takes effect after a restart of the server")
