@@ -28,6 +28,7 @@ from spillover.wire.api import (
     JobPage,
     JobsThere,
     JobView,
+    NotificationPage,
     Problem,
     ResultPage,
     ResultsAsked,
@@ -41,6 +42,7 @@ from spillover.wire.parameters import (
     EventsQuery,
     ListQuery,
     LogsQuery,
+    NotificationsQuery,
     OfBlob,
     OfJob,
     OfSession,
@@ -152,6 +154,11 @@ def page(query: ListQuery, size: int, cursor: str | None) -> Ask[JobPage]:
 def audit(query: AuditQuery, size: int, cursor: str | None) -> Ask[AuditPage]:
     """Ask for a page of what people did."""
     return ask(endpoints.AUDIT, msgspec.structs.replace(query, limit=size, cursor=cursor))
+
+
+def notifications(query: NotificationsQuery, size: int, cursor: str | None) -> Ask[NotificationPage]:
+    """Ask for a page of notifications that were not sent."""
+    return ask(endpoints.NOTIFICATIONS, msgspec.structs.replace(query, limit=size, cursor=cursor))
 
 
 def selected(state: str | Sequence[str] | None, since: str | datetime | None, **fields: Any) -> ListQuery:
