@@ -133,6 +133,7 @@ class Delivering:
         """Send some messages of a channel; return the seconds until the next one is due."""
         if not self._loop.may_act():
             return RETRY
+        lane.hurry.clear()  # before the tries, so that none is missed
         some = await self._outbox.next(channel, SOME)
         if not some:
             await self.count()
@@ -144,7 +145,6 @@ class Delivering:
                 break
         else:
             return 0.0
-        lane.hurry.clear()
         await _wait(lane.hurry, pause if self._loop.may_act() else RETRY)
         return 0.0
 

@@ -251,8 +251,6 @@ def notifications(inspection: Inspection) -> Iterator[Finding]:
     if stuck is not None:
         told = f"one to {stuck.to} was tried {stuck.tries} times: {stuck.error}"
         yield warning("notifications", told, "`spill notifications` lists those that wait")
-    if failed is None and stuck is None:
-        yield ok("notifications", "none failed")
 
 
 def tokens(inspection: Inspection) -> Iterator[Finding]:
