@@ -1,10 +1,16 @@
 """What events of the server tell, who gets it, and how it reads as a mail."""
 
+import re
+import time
+from pathlib import Path
+from typing import Any
+
 from msgspec.structs import replace
 
 from spillover.control.notifications.happenings import Happening, of_server, together
 from spillover.control.notifications.mails import mail_of, subject_of
 from spillover.control.notifications.receivers import messages_of, wanted_by_rules
+from spillover.control.notifications.signing import headers, secrets_of
 from spillover.core.events import AgentLost, BudgetReached, ClusterChanged, EpochStarted, PoolPaused
 from spillover.model.cluster import ClusterHealth
 from spillover.model.ids import ClusterName, NodeName
@@ -140,3 +146,17 @@ def test_events_that_no_rule_asks_for_need_no_look() -> None:
     assert wanted_by_rules(settings, (When.FAIL, When.END))
     assert not wanted_by_rules(settings, (When.BEGIN,))
     assert not wanted_by_rules(SETTINGS, tuple(When))
+
+
+def test_the_code_on_the_page_tells_our_messages_from_others() -> None:
+    page = (Path(__file__).parents[3] / "docs/notifications.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(code, found)
+    secret, body, now = b"0123456789abcdef", b'{"version": 1}', int(time.time())
+    assert secrets_of(b"whsec_MDEyMzQ1Njc4OWFiY2RlZg==\n") == [secret]
+    good = headers([b"another secret!!", secret], "ab12", now, body)
+    assert found["is_ours"](secret, good, body)
+    assert not found["is_ours"](secret, good, body + b" ")
+    assert not found["is_ours"](b"fedcba9876543210", good, body)
+    assert not found["is_ours"](secret, headers([secret], "ab12", now - 301, body), body)

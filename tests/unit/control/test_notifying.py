@@ -192,9 +192,9 @@ async def test_agents_that_are_lost_together_are_one_message(
         await agent(control, f"n{number}")
     await notifying.catch_up()
     for number in range(1, 14):
-        node = control.loop.state.nodes[f"onprem/n{number}"]  # type: ignore[index]
+        node = control.loop.state.nodes[f"onprem/n{number}"]
         await control.propose(AgentGone(node.cluster, node.name, node.incarnation))
-    node = control.loop.state.nodes["onprem/n14"]  # type: ignore[index]
+    node = control.loop.state.nodes["onprem/n14"]
     await control.propose(AgentGone(node.cluster, node.name, node.incarnation, left=True))
     assert await told(control, notifying) == [("ops@example.org", "agent_lost")]
     notice = decode_notice((await messages(control))[0].body)

@@ -18,7 +18,7 @@ from spillover.control.controllers.notifying import MOST_FAILED
 from spillover.control.live.loop import Loop
 from spillover.control.notifications.receivers import gone
 from spillover.control.notifications.settings import Settings
-from spillover.model.units import DAY, SECOND
+from spillover.model.units import DAY, HOUR, SECOND
 from spillover.ports.journal import StoreError
 from spillover.ports.outbox import Message, Outbox, Waiting
 from spillover.ports.sender import Sender, Unsent
@@ -68,6 +68,8 @@ class Delivering:
         self._senders = senders
         """Returns what sends through a channel now; None if it is not configured."""
         self._news = asyncio.Event()
+        self._forgot = 0
+        """When old messages were deleted last, nanoseconds UTC."""
         self._lanes: dict[str, _Lane] = {}
         """By channel, those that had messages."""
         self.waiting: Mapping[str, Waiting] = {}
@@ -96,7 +98,7 @@ class Delivering:
                 self._news.clear()
                 try:
                     await self.count()
-                    await self._outbox.forget(self._loop.now() - KEPT, MOST_FAILED, self._loop.epoch)
+                    await self._forget_old()
                 except StoreError as error:
                     log.warning("cannot read messages to people; will retry", error=str(error))
                 for channel, each in self.waiting.items():
@@ -112,6 +114,13 @@ class Delivering:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._lanes.clear()
+
+    async def _forget_old(self) -> None:
+        """Delete messages that failed long ago, once an hour."""
+        now = self._loop.now()
+        if now - self._forgot >= HOUR:
+            self._forgot = now
+            await self._outbox.forget(now - KEPT, MOST_FAILED, self._loop.epoch)
 
     async def count(self) -> None:
         """Count the messages of each channel."""

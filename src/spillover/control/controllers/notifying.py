@@ -82,6 +82,8 @@ class Notifying:
         """Revision of the last event that was seen."""
         self._begun: dict[JobId, None] = {}
         """Arrays of which a member has begun."""
+        self._caught: dict[JobId, None] = {}
+        """Those whose begin was found in the journal."""
         self._down: dict[str, None] = {}
         """Clusters that were told to have failed."""
         self._enough = asyncio.Event()
@@ -165,13 +167,13 @@ class Notifying:
 
     async def catch_up(self) -> None:
         """Write what an earlier server left; from then on events come from memory."""
+        if self._after is not None:
+            return
+        begun = await self._loop.scan(lambda jobs: begun_arrays(self._loop.state, jobs))
+        self._begun, self._caught = dict.fromkeys(begun), {}
         while self._after is None:
             after, durable = await self._outbox.noted(), self._loop.gate.durable
             if durable == after:
-                found = await self._loop.scan(lambda jobs: begun_arrays(self._loop.state, jobs))
-                if self._loop.gate.durable != durable:
-                    continue
-                self._begun = dict.fromkeys(found)
                 self._after, self._last, self._found = after, durable, []  # `_see` adds events now
                 return
             upto = min(durable, after + READ)
@@ -205,14 +207,17 @@ class Notifying:
             return self._wanted(of_server(revision, event))
         member = split_member(event.job)
         if member is None:
+            if isinstance(event, JobEnded):
+                self._begun.pop(event.job, None)
             job = state.jobs.get(event.job)
             return Missing(event.job) if job is None else self._of_job(revision, event, job)
         if not isinstance(event, JobStarted):
             return None
         array = state.jobs.get(member[0])
-        if array is None or member[0] in self._begun or not begins(state, array, event):
-            return None
         self._begun[member[0]] = None
+        if array is None or member[0] in self._caught or not begins(state, array, event):
+            return None
+        self._caught[member[0]] = None
         return self._of_job(revision, event, array)
 
     async def some(self) -> None:

@@ -84,7 +84,7 @@ def unsent_mail(settings: Notifications, spec: JobSpec) -> str | None:
     )
 
 
-def test_message(to: str, who: str, at: int, draw: str) -> Message:
+def trial_message(to: str, who: str, at: int, draw: str) -> Message:
     """Return a message that an admin sends to try whether messages arrive."""
     text = f"{who} tries whether notifications arrive; they do"
     notice = Notice(draw, When.TEST.value, format_time(at), text, kinds=[When.TEST.value], to=to)

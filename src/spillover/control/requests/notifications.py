@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from spillover.control.controllers.delivering import Delivering
 from spillover.control.live.loop import Loop
-from spillover.control.notifications.receivers import test_message, unknown_receiver
+from spillover.control.notifications.receivers import trial_message, unknown_receiver
 from spillover.control.notifications.settings import Settings
 from spillover.model.notifications import is_address
 from spillover.model.units import format_time
@@ -74,7 +74,7 @@ class NotificationRequests:
             problem = f"{to[:80]!r} is not a mail address"
         if problem is not None:
             raise CommandError(ErrorKind.INVALID, problem, [FieldProblem("to", problem)])
-        message = test_message(to, who, self._loop.now(), secrets.token_hex(12))
+        message = trial_message(to, who, self._loop.now(), secrets.token_hex(12))
         try:
             await self._outbox.add([message], self._loop.epoch)
         except StoreError as error:

@@ -151,6 +151,7 @@ CREATE TABLE outbox (
 );
 CREATE INDEX outbox_due ON outbox (channel, due, id) WHERE failed = 0;
 CREATE INDEX outbox_at ON outbox (at, id);
+CREATE INDEX outbox_failed ON outbox (channel) WHERE failed = 1;
 INSERT INTO meta VALUES ('noted', ({LAST}));
 """  # noqa: S608 - a constant
 _STAGED_AND_MENTIONS: Final = """

@@ -149,6 +149,7 @@ CREATE TABLE outbox (
 ) WITHOUT ROWID;
 CREATE INDEX outbox_due ON outbox (channel, due, id) WHERE failed = 0;
 CREATE INDEX outbox_at ON outbox (at, id);
+CREATE INDEX outbox_failed ON outbox (channel) WHERE failed = 1;
 -- Nobody is told of what happened before there were messages.
 INSERT INTO meta VALUES ('noted', ({LAST}));
 """  # noqa: S608 - a constant
