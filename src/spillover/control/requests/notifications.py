@@ -9,7 +9,7 @@ from spillover.control.live.loop import Loop
 from spillover.control.notifications.receivers import trial_message, unknown_receiver
 from spillover.control.notifications.settings import Settings
 from spillover.model.notifications import is_address
-from spillover.model.units import format_time
+from spillover.model.units import FOREVER, format_time
 from spillover.ports.commands import CommandError, ErrorKind
 from spillover.ports.journal import Fenced, StoreError
 from spillover.ports.outbox import Message, Outbox, OutboxQuery
@@ -44,7 +44,7 @@ class NotificationRequests:
         before: tuple[int, str] | None = None
         if cursor is not None:
             at, _, identity = cursor.partition("-")
-            before = int(at), identity
+            before = min(int(at), FOREVER), identity  # a store holds no more
         found = await self._outbox.page(OutboxQuery(failed, before, limit + 1))
         last = found[limit - 1] if len(found) > limit else None
         return NotificationPage(

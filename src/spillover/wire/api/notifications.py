@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from spillover.wire.api.jobs import Time
 
-NoticeId = Annotated[str, Meta(min_length=1, max_length=64)]
+NoticeId = Annotated[str, Meta(pattern="^[0-9a-z]{1,64}$")]
 
 
 class NotificationView(Struct, frozen=True):
