@@ -11,6 +11,7 @@ import pytest
 from spillover.ports.archive import Amounts, Query, Spent, UsageQuery
 from spillover.ports.audit import AuditEntry, AuditQuery
 from spillover.ports.journal import Changed, Mentions, TooNew, Unreadable, mark_of
+from spillover.ports.outbox import OutboxQuery
 from spillover.stores.open import open_store
 from spillover.stores.store import Store
 from spillover.testing.stores import a_batch, events_of, lead, records_of, tail_of
@@ -221,6 +222,13 @@ async def test_data_of_version_4_get_an_audit_of_the_events_that_are_kept(old_4:
     again = await old_4.open()
     assert [entry.user for entry in await again.audit.list(AuditQuery())] == ["ada"]
     await again.close()
+
+
+async def test_nobody_is_told_of_what_happened_before_version_5(old_4: Old) -> None:
+    store = await old_4.open()
+    assert await store.outbox.noted() == (await store.journal.load()).last
+    assert await store.outbox.page(OutboxQuery()) == []
+    await store.close()
 
 
 async def test_what_jobs_of_version_1_cost_is_summed(old_1: Old) -> None:

@@ -164,6 +164,8 @@ BODIES: Final[dict[str, Any]] = {
     "/v1/tokens/revoke": {"id": "a"},
     "/v1/secrets": {"name": "a", "project": "p", "value": "v", "users": ["u"]},
     "/v1/secrets/remove": {"name": "a", "project": "p"},
+    "/v1/notifications/actions": {"act": "drop", "ids": ["a"]},
+    "/v1/notifications/test": {"to": "a@b.c"},
 }
 BODIED: Final = [endpoint for endpoint in ENDPOINTS if endpoint.body.media == JSON]
 WITH_QUERY: Final = [endpoint for endpoint in ENDPOINTS if endpoint.in_query]
@@ -203,6 +205,7 @@ async def http(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             files=files,
             audit=store.audit,
             vault=Vault(control.loop, store.secrets, HandKeys()),
+            outbox=store.outbox,
             clusters=ServerAdministration(
                 config, control.loop, clusters, lives, lambda: config, AccessRules()
             ),

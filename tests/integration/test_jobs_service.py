@@ -33,6 +33,7 @@ from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.files import File
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Argv, FromJob, GroupWork, Shell
+from spillover.model.notifications import Notify, When
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
@@ -354,6 +355,20 @@ async def test_groups_of_a_typed_job_may_have_cores_of_their_own(program: Progra
     (found,) = await program.submit(job(run="", groups=groups))
     shape = program.control.loop.state.jobs[JobId(found)].kind.shape
     assert [(group.pin, group.link) for group in shape.groups] == [("", ""), ("numa", "any")]
+
+
+async def test_a_typed_job_names_whom_to_tell(program: Program) -> None:
+    notify = [pb.Notify(to="ada@example.org"), pb.Notify(to="bob@example.org", on=["begin", "fail"])]
+    (found,) = await program.submit(job(notify=notify))
+    digest = program.control.loop.state.jobs[JobId(found)].spec
+    spec = (await program.control.specs.get([digest]))[digest]
+    assert spec.notify == (
+        Notify("ada@example.org"),
+        Notify("bob@example.org", (When.BEGIN, When.FAIL)),
+    )
+    code, told, _ = await refused(program.submit(job(notify=[pb.Notify(to="a b")])))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "neither a mail address nor the name of a webhook" in told
 
 
 async def test_a_typed_job_may_name_a_reservation(program: Program) -> None:

@@ -65,7 +65,7 @@ class Servers:
         store = open_memory(self.shelf, TERM)
         journal = SlowJournal(store.journal, pages=12)
         self.journals.append(journal)
-        return Store(journal, store.election, store.archive, store.audit, store.secrets)
+        return Store(journal, store.election, store.archive, store.audit, store.secrets, store.outbox)
 
     def up(self) -> asyncio.Task[int]:
         """One more that stands by, or leads."""

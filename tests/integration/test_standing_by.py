@@ -60,7 +60,9 @@ class Standby:
         store = open_memory(shelf, Troubled.term)
         self.journal = store.journal
         self.election = Troubled(store)
-        self.store = Store(store.journal, self.election, store.archive, store.audit, store.secrets)
+        self.store = Store(
+            store.journal, self.election, store.archive, store.audit, store.secrets, store.outbox
+        )
         self._printed = printed
         self._said = ""
         self._logged = logged

@@ -16,6 +16,7 @@ import msgspec
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents.lease_sender import LeaseSender
 from spillover.control.agents.requests import AgentRequests, Introduction
+from spillover.control.notifications.settings import Settings
 from spillover.control.requests.commands import LiveCommands, Parts
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.rights import AccessRules
@@ -150,6 +151,8 @@ class Served:
         self.vault = Vault(control.loop, control.store.secrets, self.keys)
         self.delivery = SecretDelivery(control.loop, control.specs, self.vault)
         control.submitting.secrets = self.delivery
+        self.settings = Settings()
+        """Who is told of what."""
         files = JobFiles(self.blobs)
         store = control.store
         self.commands = LiveCommands(
@@ -166,6 +169,8 @@ class Served:
                 access=self.access,
                 audit=store.audit,
                 vault=self.vault,
+                outbox=store.outbox,
+                settings=self.settings,
             )
         )
         self._runner = LeaseSender(control.loop, self.hub, control.specs)

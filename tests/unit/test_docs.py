@@ -20,8 +20,10 @@ from spillover.client import AsyncClient, Client, SpillError
 from spillover.clusters.kinds import BUILT_IN, load_kinds
 from spillover.config.clusteroption import read_options
 from spillover.config.read import read_config
+from spillover.control.controllers.delivering import Delivering
 from spillover.control.live.clock import SystemClock
 from spillover.control.live.loop import Loop
+from spillover.control.notifications.settings import Settings
 from spillover.core.events import AnyEvent, JobState, SeenNode
 from spillover.core.transitions import AGENT
 from spillover.deciding import protocols
@@ -173,7 +175,9 @@ def test_every_event_and_no_other_is_on_its_page() -> None:
 
 def test_every_metric_and_no_other_is_on_the_page_of_operations() -> None:
     loop = Loop(open_memory().journal, load, SystemClock())
-    registry: CollectorRegistry = Metrics(loop, blobs=CountedBlobs(MemoryBlobs())).registry
+    delivering = Delivering(loop, open_memory().outbox, Settings(), lambda _: None)
+    metrics = Metrics(loop, blobs=CountedBlobs(MemoryBlobs()), delivering=delivering)
+    registry: CollectorRegistry = metrics.registry
     shown = {
         f"{metric.name}_total" if metric.type == "counter" else metric.name: metric.type
         for metric in registry.collect()

@@ -67,6 +67,9 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "config": CommandEntry("commands.config", "check spill.yaml, compare it with the server, apply it"),
     "policy": CommandEntry("commands.policy", "show and change policies"),
     "events": CommandEntry("commands.events", "print events"),
+    "notifications": CommandEntry(
+        "commands.notifications", "list messages that were not sent, and send them again"
+    ),
     "audit": CommandEntry("commands.audit", "show what people did"),
     "doctor": CommandEntry("commands.doctor", "check the health of a server and its data"),
     "replay": CommandEntry("commands.replay", "check a journal against its stored plans"),

@@ -30,6 +30,7 @@ from spillover.wire.api import (
     JobPage,
     JobsThere,
     JobView,
+    NotificationPage,
     Problem,
     ResultPage,
     ResultsAsked,
@@ -43,6 +44,7 @@ from spillover.wire.parameters import (
     EventsQuery,
     ListQuery,
     LogsQuery,
+    NotificationsQuery,
     OfBlob,
     OfJob,
     OfSession,
@@ -165,6 +167,11 @@ def page(query: ListQuery, size: int, cursor: str | None) -> Ask[JobPage]:
 def audit(query: AuditQuery, size: int, cursor: str | None) -> Ask[AuditPage]:
     """Ask for a page of what people did."""
     return ask(endpoints.AUDIT, msgspec.structs.replace(query, limit=size, cursor=cursor))
+
+
+def notifications(query: NotificationsQuery, size: int, cursor: str | None) -> Ask[NotificationPage]:
+    """Ask for a page of notifications that were not sent."""
+    return ask(endpoints.NOTIFICATIONS, msgspec.structs.replace(query, limit=size, cursor=cursor))
 
 
 def selected(state: str | Sequence[str] | None, since: str | datetime | None, **fields: Any) -> ListQuery:

@@ -66,6 +66,7 @@ class CallOptions(TypedDict, total=False):
     keep_state: bool
     secrets: list[str | dict[str, Any]]
     environment: dict[str, Any]
+    notify: list[str | dict[str, Any]]
     at_a_time: int
     """Of a map: most calls that are placed at a time; without it all are."""
 

@@ -11,6 +11,7 @@ from spillover.model.access import Access
 from spillover.model.budget import Budget
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName
+from spillover.model.notifications import Notifications
 from spillover.model.policy import PolicySet
 from spillover.model.queues import QueueSpec
 from spillover.model.units import DAY, MINUTE, SECOND
@@ -173,6 +174,8 @@ class Config(Struct, frozen=True):
     budgets: tuple[Budget, ...] = ()
     queues: tuple[QueueSpec, ...] = ()
     blobs: BlobBounds = BlobBounds()
+    notifications: Notifications = Notifications()
+    """How messages are sent, and who gets which."""
     max_inputs: int = GIB
     """Most bytes of all inputs of a job."""
     max_outputs: int = GIB

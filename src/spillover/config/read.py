@@ -21,6 +21,7 @@ from spillover.config.config import (
     TelemetryConfig,
     Tls,
 )
+from spillover.config.notifications import read_notifications
 from spillover.config.policies import read_policies
 from spillover.config.pools import name_providers
 from spillover.config.prices import look_at_budget, read_budgets
@@ -222,6 +223,7 @@ def _understand(
     blobs, max_inputs, max_outputs, max_state = _files(doc.blobs, doc.files, found)
     queues = read_queues(doc.queues, found)
     telemetry = _telemetry(doc.telemetry, found)
+    notifications = read_notifications(doc.notifications, found)
     if found.found or http is None or grpc is None:
         return None
     return Config(
@@ -258,6 +260,7 @@ def _understand(
         telemetry=telemetry,
         budgets=budgets,
         queues=queues,
+        notifications=notifications,
         blobs=blobs,
         max_inputs=max_inputs,
         max_outputs=max_outputs,

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from spillover.core.deciders import (
     agents,
+    budgets,
     changes,
     clusters,
     engine,
@@ -55,6 +56,7 @@ from spillover.core.proposals import (
     HandBack,
     Interrupt,
     Jump,
+    LookAtBudgets,
     MoveReservation,
     OpenedCluster,
     Proposal,
@@ -105,6 +107,7 @@ DECIDERS: Final[dict[type, Callable[[State, Any, int], tuple[list[AnyEvent], Rep
     Resume: agents.resume,
     Forget: agents.forget,
     AgentGone: agents.gone,
+    LookAtBudgets: budgets.look,
     SeeNodes: external.see_nodes,
     SeeCluster: external.see_cluster,
     SeeBound: external.see_bound,

@@ -319,6 +319,14 @@ class AgentGone(Struct, frozen=True):
     cluster: ClusterName
     node: NodeName
     incarnation: int
+    left: bool = False
+    """Whether it signed off."""
+
+
+class LookAtBudgets(Struct, frozen=True):
+    """Record which of these budget periods have reached 80 or 100 % of their limits."""
+
+    keys: tuple[str, ...]
 
 
 class SeeNodes(Struct, frozen=True):
@@ -557,6 +565,7 @@ Proposal: TypeAlias = (
     | Resume
     | Forget
     | AgentGone
+    | LookAtBudgets
     | SeeNodes
     | SeeCluster
     | SeeBound

@@ -102,6 +102,12 @@ class Caps:
             caps.append(Cap(f"{prefix}/{period.label}", budget, name, period.until))
         return caps
 
+    def limit(self, of: str, name: str, per: str) -> int | None:
+        """Return the limit of a project or user in periods of this length, in millionths; None if there is none."""
+        of = Of(of)
+        budgets = [*self._named.get((of, name), []), *self._named.get((of, EVERY), [])]
+        return next((each.limit for each in budgets if each.per == per), None)
+
     def _of(self, of: Of, name: str) -> Iterable[tuple[str, str, Budget]]:
         """Yield the budgets of one project or user; its own replace those for every one, period by period."""
         own = self._named.get((of, name), [])

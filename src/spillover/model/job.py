@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from spillover.model.files import File
 from spillover.model.ids import JobId
+from spillover.model.notifications import Notify
 from spillover.model.resources import Resources
 from spillover.model.topology import Topology
 from spillover.model.units import MINUTE, SECOND
@@ -452,6 +453,8 @@ class JobSpec(Struct, frozen=True):
     """Output files of other jobs. They become `inputs` of each task when it is sent."""
     secrets: tuple[SecretUse, ...] = ()
     """Secrets that each of its tasks gets when it starts; only their names are here."""
+    notify: tuple[Notify, ...] = ()
+    """Who is told when it begins or ends."""
 
     @property
     def needs_blobs(self) -> bool:

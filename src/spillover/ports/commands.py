@@ -43,6 +43,10 @@ from spillover.wire.api import (
     MachineCosts,
     NewToken,
     NodeView,
+    NotificationAction,
+    NotificationIds,
+    NotificationPage,
+    NotificationTest,
     Overview,
     PastJob,
     PlannedView,
@@ -486,6 +490,18 @@ class Commands(Protocol):
 
     async def rekey_secrets(self) -> RekeyOutcome:
         """Encrypt all secrets with the first key."""
+        ...
+
+    async def notifications(self, failed: bool | None, limit: int, cursor: str | None) -> NotificationPage:
+        """Return a page of notifications that were not sent, newest first; `failed` None for all."""
+        ...
+
+    async def act_on_notifications(self, action: NotificationAction) -> NotificationIds:
+        """Send notifications again or drop them."""
+        ...
+
+    async def test_notification(self, request: NotificationTest, who: str) -> NotificationIds:
+        """Send a notification to try whether it arrives."""
         ...
 
     def ready(self) -> str | None:

@@ -12,6 +12,7 @@ from msgspec import structs
 from spillover.config.clusters import Clusters, read_cluster
 from spillover.config.config import ClusterSource, Config
 from spillover.control.live.loop import Loop
+from spillover.control.notifications.settings import Settings
 from spillover.control.requests.policies import differences
 from spillover.control.requests.rights import AccessRules
 from spillover.core.proposals import (
@@ -32,6 +33,7 @@ from spillover.ports.commands import CommandError, ErrorKind, refused
 from spillover.server.clusters import OpenClusters, cluster_settings
 from spillover.server.differences import budget_differences, cluster_differences, queue_differences
 from spillover.server.lives import ClusterLives
+from spillover.server.senders.files import problems_of
 from spillover.wire.api import (
     ClusterAction,
     ClusterNames,
@@ -57,6 +59,7 @@ _LIVE: Final = frozenset(
         "queues",
         "ahead",
         "access",
+        "notifications",
     }
 )
 """Parts of the configuration that a running server can change; all others need a restart."""
@@ -73,6 +76,7 @@ class ServerAdministration:
         lives: ClusterLives,
         reload: Callable[[], Config] | None,
         access: AccessRules,
+        settings: Settings | None = None,
     ) -> None:
         self._config = config
         """The configuration as last read."""
@@ -82,6 +86,8 @@ class ServerAdministration:
         self._reload = reload
         """Reads the configuration again; None if there is no file."""
         self._access = access
+        self._settings = settings or Settings()
+        """Who is told of what now."""
 
     def problem(self, cluster: str) -> str | None:
         """See ClusterAdministration."""
@@ -164,6 +170,7 @@ class ServerAdministration:
             self._lives.configured = before
             raise
         self._access.access = wanted.access
+        self._settings.now = wanted.notifications
         live: dict[str, Any] = {name: getattr(wanted, name) for name in _LIVE}
         self._config = structs.replace(self._config, **live)
         return ConfigOutcome(changes, done=True)
@@ -173,13 +180,16 @@ class ServerAdministration:
         if self._reload is None:
             raise CommandError(ErrorKind.CONFLICT, "this server was started without a configuration file")
         try:
-            return self._reload()
+            read = self._reload()
         except BadForm as bad:
             raise _invalid(bad.problems, bad.more) from None
         except OSError as error:
             raise CommandError(
                 ErrorKind.INVALID, f"cannot read the configuration: {error.strerror or error}"
             ) from None
+        if lines := problems_of(read.notifications):
+            raise _invalid([FormProblem("", None, *line.split(": ", 1)) for line in lines])
+        return read
 
     def _differences(
         self, state: State, wanted: Config, how: Leave, who: str
@@ -220,6 +230,8 @@ class ServerAdministration:
             changes.append(ConfigChange("agents.ahead", "changed", "how much work agents prefetch"))
         if wanted.access != self._config.access:
             changes.append(ConfigChange("access", "changed", "who may change whose jobs"))
+        if wanted.notifications != self._config.notifications:
+            changes.append(ConfigChange("notifications", "changed", "who is told of what, and how"))
         proposals.append(Configure(who, wanted.policies, wanted.budgets, wanted.ahead, wanted.queues))
         changes += [
             ConfigChange(name, "restart", "takes effect after a restart of the server")

@@ -28,6 +28,7 @@ from spillover.ports.driver import Driver, Manner
 from spillover.ports.kinds import AgentHost, CannotOpen, Opened, Opening
 from spillover.providers.registry import load_providers
 from spillover.server.pools import OpenPools, Reached, Renting
+from spillover.server.senders.files import problems_of
 from spillover.server.whole_clusters import TemplateHost
 
 _DRIVER: Final = (*Driver.__annotations__, *[part for part in vars(Driver) if not part.startswith("_")])
@@ -35,11 +36,11 @@ _DRIVER: Final = (*Driver.__annotations__, *[part for part in vars(Driver) if no
 
 
 class Unusable(Exception):
-    """Clusters cannot be used; the message has a line for each problem."""
+    """Clusters or notifications cannot be used; the message has a line for each problem."""
 
 
 def check_access(config: Config, environ: Mapping[str, str] | None = None) -> None:
-    """Raise Unusable unless the access to each cluster is configured; contacts none of them."""
+    """Raise Unusable unless the access to each cluster, and what signs notifications, is there; contacts nobody."""
     kinds, told = load_kinds(), os.environ if environ is None else environ
     wrong = [
         f"cluster {spec.name}: {line}"
@@ -54,6 +55,7 @@ def check_access(config: Config, environ: Mapping[str, str] | None = None) -> No
         if providers is not None and spec.pool is not None
         for line in providers[spec.pool.provider].missing(config.providers[spec.name], told, Path.home())
     ]
+    wrong += problems_of(config.notifications)
     if wrong:
         raise Unusable("\n".join(wrong))
 

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from spillover.control.controllers.delivering import Delivering
 from spillover.control.controllers.pools import PoolControl
 from spillover.control.live.loop import Loop
 from spillover.control.requests.limits import KINDS, Gauge
@@ -50,9 +51,11 @@ class _Now(Collector):
         blobs: CountedBlobs | None,
         pools: Iterable[PoolControl] = (),
         spans: Mapping[str, int] | None = None,
+        delivering: Delivering | None = None,
     ) -> None:
         self._spans = spans
         self._loop = loop
+        self._delivering = delivering
         self._gauge = gauge
         self._blobs = blobs
         self._pools = pools
@@ -102,6 +105,8 @@ class _Now(Collector):
         for outcome, count in (self._spans or {}).items():
             sent.add_metric((outcome,), count)
         yield sent
+        if self._delivering is not None:
+            yield from _of_messages(self._delivering)
 
     def _of_state(self, state: State) -> Iterator[Metric]:
         """Yield values of the state."""
@@ -182,6 +187,24 @@ def _of_pools(state: State, now: int) -> Iterator[Metric]:
     yield cost
 
 
+def _of_messages(delivering: Delivering) -> Iterator[Metric]:
+    """Yield how many notifications wait and failed, and how many were sent."""
+    kept = GaugeMetricFamily(
+        "spill_notifications", "Notifications that are not sent, by channel.", labels=("channel", "state")
+    )
+    for channel, each in sorted(delivering.waiting.items()):
+        kept.add_metric((channel, "waiting"), each.waiting)
+        kept.add_metric((channel, "failed"), each.failed)
+    yield kept
+    tries = CounterMetricFamily(
+        "spill_notification_tries", "Tries to send a notification.", labels=("channel", "result")
+    )
+    for counts, result in ((delivering.sent, "sent"), (delivering.unsent, "unsent")):
+        for channel, count in sorted(counts.items()):
+            tries.add_metric((channel, result), count)
+    yield tries
+
+
 def _of_calls(pools: Iterable[PoolControl]) -> Iterator[Metric]:
     """Yield the calls to providers."""
     calls = CounterMetricFamily(
@@ -256,11 +279,12 @@ class Metrics:
         blobs: CountedBlobs | None = None,
         pools: Iterable[PoolControl] = (),
         spans: Mapping[str, int] | None = None,
+        delivering: Delivering | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
         self.pauses = Pauses()
         """Must run as a task beside the server."""
-        self._now = _Now(loop, gauge, blobs, pools, spans)
+        self._now = _Now(loop, gauge, blobs, pools, spans, delivering)
         self.registry.register(self._now)
         self.registry.register(_Process(self.pauses))
         ProcessCollector(registry=self.registry)

@@ -29,10 +29,13 @@ from spillover.control.agents.taken import TakenFiles
 from spillover.control.agents.tickets import Tickets
 from spillover.control.controllers.archiving import Archiving
 from spillover.control.controllers.auditing import Auditing
+from spillover.control.controllers.budgets import BudgetWatch
+from spillover.control.controllers.delivering import Delivering
 from spillover.control.controllers.files import FileKeeping
 from spillover.control.controllers.indexing import Indexing
 from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.controllers.leases import Leases
+from spillover.control.controllers.notifying import Notifying
 from spillover.control.controllers.removed import RemovedClusters
 from spillover.control.controllers.replacing import Replacing
 from spillover.control.controllers.sources import Sources
@@ -44,6 +47,7 @@ from spillover.control.live.leader import Leader
 from spillover.control.live.loop import RETRY, Loop
 from spillover.control.live.set_aside import surviving
 from spillover.control.live.specs import Specs
+from spillover.control.notifications.settings import Settings
 from spillover.control.requests.commands import LiveCommands, Parts
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge, Rate
@@ -68,6 +72,7 @@ from spillover.server.lives import ClusterLives
 from spillover.server.metrics import Metrics
 from spillover.server.pools import Reached, reached_at
 from spillover.server.secret_keys import key_file_of
+from spillover.server.senders.channels import Channels
 from spillover.server.telemetry import telemetry_of
 from spillover.server.tls import CertificateRenewal, Identity
 from spillover.stores.blobs import FileBlobs, MemoryBlobs
@@ -149,17 +154,20 @@ class Server:
         self._clusters = OpenClusters(
             ClusterParts(config, data, self.loop, self._lease_sender, self._blobs, drivers, umask, files)
         )
+        self._settings = Settings(config.notifications, config.currency)
+        self._delivering = Delivering(self.loop, store.outbox, self._settings, Channels(self._settings))
         self._metrics = Metrics(
             self.loop,
             self._gauge,
             self._blobs,
             self._clusters.pools.controls,
             None if exporter is None else exporter.counts,
+            self._delivering,
         )
         self._lives = ClusterLives(self.loop, self._clusters, cluster_settings(config))
         self._access = AccessRules(config.access)
         self.administration = ServerAdministration(
-            config, self.loop, self._clusters, self._lives, reload, self._access
+            config, self.loop, self._clusters, self._lives, reload, self._access, self._settings
         )
         self.commands = self._commands(drivers)
 
@@ -212,6 +220,9 @@ class Server:
                 access=self._access,
                 audit=store.audit,
                 vault=self._vault,
+                outbox=store.outbox,
+                settings=self._settings,
+                delivering=self._delivering,
             )
         )
 
@@ -301,6 +312,16 @@ class Server:
             self._store.audit,
             Retention(kept.jobs, kept.events, kept.audit),
             self._sources,
+            self._store.outbox,
+        )
+        notifying = Notifying(
+            self.loop,
+            self._store.journal,
+            self._store.archive,
+            self._store.outbox,
+            self._specs,
+            self._settings,
+            self._delivering.look,
         )
         controllers = {
             "runner": self._lease_sender.run,
@@ -308,6 +329,9 @@ class Server:
             "keeping": keeping.run,
             "indexing": Indexing(self.loop, self._store.journal).run,
             "auditing": Auditing(self.loop, self._store.journal, self._store.archive, self._store.audit).run,
+            "notifying": notifying.run,
+            "delivering": self._delivering.run,
+            "budgets": BudgetWatch(self.loop).run,
             "files": self._files.run,
             "leases": Leases(self.loop, self._hub, self._agent_requests, self._config.forget_after).run,
             "removed clusters": RemovedClusters(self.loop).run,

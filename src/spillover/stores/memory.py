@@ -8,6 +8,8 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Collection, Container, Mapping, Sequence
 from itertools import islice
 
+from msgspec.structs import replace
+
 from spillover.model.budget import CostBy
 from spillover.model.ids import JobId
 from spillover.ports.archive import (
@@ -24,6 +26,7 @@ from spillover.ports.archive import (
 from spillover.ports.audit import AuditEntry, AuditQuery
 from spillover.ports.election import Holder
 from spillover.ports.journal import Batch, Changed, Loaded, Mentions, Record, Stored
+from spillover.ports.outbox import Message, OutboxQuery, Waiting
 from spillover.ports.secrets import SealedSecret, StoredSecret
 from spillover.stores.mentions import bucket_of, check_indexed, mention_rows, revisions
 from spillover.stores.rows import (
@@ -32,6 +35,7 @@ from spillover.stores.rows import (
     check_audited,
     check_checkpoint,
     check_epoch,
+    check_noted,
     check_tip,
     cost_rows,
     encode_events,
@@ -67,6 +71,8 @@ class Shelf:
         """Oldest first."""
         self.audited = 0
         self.secrets: dict[tuple[str, str, int], SealedSecret] = {}
+        self.outbox: dict[str, Message] = {}
+        self.noted = 0
 
 
 class MemoryJournal:
@@ -387,6 +393,86 @@ class MemorySecrets:
             self._shelf.secrets.pop((each.project, each.name, each.version), None)
 
 
+class MemoryOutbox:
+    """The outbox in a dict."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    async def noted(self) -> int:
+        """See Outbox."""
+        return self._shelf.noted
+
+    async def put(self, after: int, upto: int, messages: Sequence[Message], epoch: int) -> None:
+        """See Outbox."""
+        check_epoch(self._shelf.epoch, epoch)
+        check_noted(self._shelf.noted, after, upto, self._shelf.last)
+        await self.add(messages, epoch)
+        self._shelf.noted = upto
+
+    async def add(self, messages: Sequence[Message], epoch: int) -> None:
+        """See Outbox."""
+        check_epoch(self._shelf.epoch, epoch)
+        for each in messages:
+            self._shelf.outbox.setdefault(each.id, each)
+
+    async def next(self, channel: str, limit: int) -> list[Message]:
+        """See Outbox."""
+        wanted = [each for each in self._shelf.outbox.values() if each.channel == channel and not each.failed]
+        return sorted(wanted, key=lambda each: (each.due, each.id))[:limit]
+
+    async def page(self, query: OutboxQuery) -> list[Message]:
+        """See Outbox."""
+        found = [
+            each
+            for each in self._shelf.outbox.values()
+            if query.failed in {None, each.failed}
+            and (query.before is None or (each.at, each.id) < query.before)
+        ]
+        return sorted(found, key=_written, reverse=True)[: query.limit]
+
+    async def some(self, ids: Sequence[str]) -> list[Message]:
+        """See Outbox."""
+        return [self._shelf.outbox[each] for each in ids if each in self._shelf.outbox]
+
+    async def change(self, messages: Sequence[Message], epoch: int) -> None:
+        """See Outbox."""
+        check_epoch(self._shelf.epoch, epoch)
+        for each in messages:
+            if (known := self._shelf.outbox.get(each.id)) is not None:
+                self._shelf.outbox[each.id] = replace(
+                    known, due=each.due, tries=each.tries, failed=each.failed, error=each.error
+                )
+
+    async def remove(self, ids: Sequence[str], epoch: int) -> None:
+        """See Outbox."""
+        check_epoch(self._shelf.epoch, epoch)
+        for each in ids:
+            self._shelf.outbox.pop(each, None)
+
+    async def counts(self) -> list[Waiting]:
+        """See Outbox."""
+        found: dict[str, tuple[int, int]] = {}
+        for each in self._shelf.outbox.values():
+            waiting, failed = found.get(each.channel, (0, 0))
+            found[each.channel] = (waiting + (not each.failed), failed + each.failed)
+        return [Waiting(channel, *found[channel]) for channel in sorted(found)]
+
+    async def forget(self, before: int, most: int, epoch: int) -> int:
+        """See Outbox."""
+        check_epoch(self._shelf.epoch, epoch)
+        failed = sorted(
+            [each for each in self._shelf.outbox.values() if each.failed], key=_written, reverse=True
+        )
+        gone = [each.id for at, each in enumerate(failed) if each.due < before or at >= most]
+        await self.remove(gone, epoch)
+        return len(gone)
+
+
+def _written(message: Message) -> tuple[int, str]:
+    return message.at, message.id
+
+
 def _newest(shelf: Shelf) -> list[Finished]:
     """Return all ended jobs in the order of lists."""
     return sorted(shelf.finished.values(), key=lambda job: listed(job.number, job.job))
@@ -420,4 +506,5 @@ def open_memory(
         archive=MemoryArchive(shelf),
         audit=MemoryAudit(shelf),
         secrets=MemorySecrets(shelf),
+        outbox=MemoryOutbox(shelf),
     )

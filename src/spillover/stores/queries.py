@@ -14,6 +14,7 @@ CHECKPOINT: Final = "SELECT value FROM meta WHERE name = 'checkpoint'"
 STAGED: Final = "SELECT value FROM meta WHERE name = 'staged'"
 INDEXED: Final = "SELECT value FROM meta WHERE name = 'indexed'"
 AUDITED: Final = "SELECT value FROM meta WHERE name = 'audited'"
+NOTED: Final = "SELECT value FROM meta WHERE name = 'noted'"
 COUNT: Final = "SELECT count(*) FROM records"
 # Some records after a kind and a key, in order.
 RECORDS: Final = (
@@ -34,3 +35,21 @@ LOOSE: Final = (
 )
 SECRET: Final = "SELECT key, body FROM secrets WHERE project = $1 AND name = $2 AND version = $3"  # noqa: S105 - no secret
 SECRETS: Final = "SELECT project, name, version, key FROM secrets ORDER BY project, name, version"
+_MESSAGE: Final = "SELECT id, channel, recipient, project, at, body, due, tries, failed, error FROM outbox"
+NEXT_MESSAGES: Final = f"{_MESSAGE} WHERE failed = 0 AND channel = $1 ORDER BY due, id LIMIT $2"
+# Each of the first two parameters is -1 for all; the others name a message that comes before the first one.
+MESSAGES: Final = (
+    f"{_MESSAGE} WHERE (CAST($1 AS bigint) < 0 OR failed = $1) AND (CAST($2 AS bigint) < 0 OR (at, id) < ($2, $3)) "
+    "ORDER BY at DESC, id DESC LIMIT $4"
+)
+MESSAGES_BY_ID: Final = f"{_MESSAGE} WHERE id = $1"
+# Two counts, each from an index, so that no body is read.
+WAITING_MESSAGES: Final = (
+    "SELECT channel, sum(waiting), sum(failed) FROM ("
+    "SELECT channel, count(*) AS waiting, 0 AS failed FROM outbox WHERE failed = 0 GROUP BY channel UNION ALL "
+    "SELECT channel, 0 AS waiting, count(*) AS failed FROM outbox WHERE failed = 1 GROUP BY channel"
+    ") AS counted GROUP BY channel ORDER BY channel"
+)
+OLD_MESSAGES: Final = "SELECT id FROM outbox WHERE failed = 1 AND due < $1 LIMIT $2"
+# Failed messages beyond the newest ones.
+MORE_MESSAGES: Final = "SELECT id FROM outbox WHERE failed = 1 ORDER BY at DESC, id DESC LIMIT $1 OFFSET $2"

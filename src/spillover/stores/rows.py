@@ -28,6 +28,7 @@ from spillover.ports.archive import (
     spells,
 )
 from spillover.ports.journal import Fenced, Moved
+from spillover.ports.outbox import Message
 
 SCHEMA_VERSION: Final = 5
 """Version of the tables, the same for all stores."""
@@ -179,6 +180,25 @@ def check_audited(audited: int, after: int, upto: int, last: int) -> None:
         raise Moved(
             f"the audit goes up to revision {audited}, the journal up to {last}; not {after} to {upto}"
         )
+
+
+def check_noted(noted: int, after: int, upto: int, last: int) -> None:
+    """Raise Moved for a span that does not start where the outbox ends, or that is not in the journal."""
+    if not noted == after <= upto <= last:
+        raise Moved(
+            f"the outbox goes up to revision {noted}, the journal up to {last}; not {after} to {upto}"
+        )
+
+
+def message_row(message: Message) -> tuple[object, ...]:
+    """Return a message as columns."""
+    return (*astuple(message)[:8], int(message.failed), message.error)
+
+
+def message_of(row: Sequence[Any]) -> Message:
+    """Return a message from its columns."""
+    identity, channel, to, project, at, body, due, tries, failed, error = row
+    return Message(identity, channel, to, project, at, body, due, tries, bool(failed), error)
 
 
 def finished_row(job: Finished) -> FinishedRow:

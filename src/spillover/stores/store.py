@@ -1,4 +1,4 @@
-"""Holds one opened store: the five ports on one set of data."""
+"""Holds one opened store: the six ports on one set of data."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,6 +7,7 @@ from spillover.ports.archive import Archive
 from spillover.ports.audit import Audit
 from spillover.ports.election import Election
 from spillover.ports.journal import Journal
+from spillover.ports.outbox import Outbox
 from spillover.ports.secrets import Secrets
 
 TERM: Final = 10.0
@@ -22,6 +23,7 @@ class Store:
     archive: Archive
     audit: Audit
     secrets: Secrets
+    outbox: Outbox
 
     async def close(self) -> None:
         """Close files, locks and connections. Closing again is harmless."""

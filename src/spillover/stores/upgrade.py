@@ -22,7 +22,8 @@ Version 4 adds the column `queue` to `archive`.
 
 Version 5 adds `usage`, what each attempt of an ended job asked for and used. For older jobs, the last attempt stands for
 all. It also adds `audit(revision, at, who, type, job, project, text)`, what people did, up to `audited` of `meta`. The
-running server adds what the kept events say. And it adds `secrets(project, name, version, key, body)`, encrypted values.
+running server adds what the kept events say. It adds `secrets(project, name, version, key, body)`, encrypted values. And it adds `outbox`,
+messages to people, up to `noted` of `meta`: nobody is told of what happened before the upgrade.
 """
 
 from collections.abc import Iterable, Iterator

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import Meta, Struct, field
 
 from spillover.wire.jobfile import Quantity
+from spillover.wire.notificationfile import NotificationsDoc
 from spillover.wire.queuefile import QueueDoc
 
 ChoiceDoc: TypeAlias = str | dict[str, dict[str, Any] | None]
@@ -638,3 +639,6 @@ class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):
         SecretsDoc, Meta(description="Where the server has the key that encrypts secrets.")
     ] = SecretsDoc()
     telemetry: Annotated[TelemetryDoc, Meta(description="Where traces of jobs go.")] = TelemetryDoc()
+    notifications: Annotated[
+        NotificationsDoc, Meta(description="How the server tells people and programs what happens.")
+    ] = NotificationsDoc()

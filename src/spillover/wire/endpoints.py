@@ -43,6 +43,10 @@ from spillover.wire.api import (
     MachineCosts,
     NewToken,
     NodeView,
+    NotificationAction,
+    NotificationIds,
+    NotificationPage,
+    NotificationTest,
     Overview,
     PastJob,
     Patch,
@@ -94,6 +98,7 @@ from spillover.wire.parameters import (
     MachineCostQuery,
     NodesQuery,
     NoParameters,
+    NotificationsQuery,
     OfBlob,
     OfJob,
     OfSession,
@@ -447,6 +452,18 @@ REMOVE_SECRET: Final = Endpoint(
 REKEY_SECRETS: Final = Endpoint(
     "rekey_secrets", "POST", "/v1/secrets/rekey", "Encrypt all secrets with the first key of the key file",
     NoParameters, NO_BODY, json_of(RekeyOutcome), roles=FOR_ADMINS, errors=(HTTPStatus.CONFLICT, *_BUSY),
+)
+NOTIFICATIONS: Final = Endpoint(
+    "notifications", "GET", "/v1/notifications", "List notifications that wait or failed, newest first",
+    NotificationsQuery, NO_BODY, json_of(NotificationPage), roles=FOR_ADMINS,
+)
+ACT_ON_NOTIFICATIONS: Final = Endpoint(
+    "act_on_notifications", "POST", "/v1/notifications/actions", "Send notifications again, or drop them",
+    NoParameters, json_of(NotificationAction), json_of(NotificationIds), roles=FOR_ADMINS, errors=(HTTPStatus.NOT_FOUND, *_BUSY),
+)
+TEST_NOTIFICATION: Final = Endpoint(
+    "test_notification", "POST", "/v1/notifications/test", "Send a notification to try whether it arrives",
+    NoParameters, json_of(NotificationTest), json_of(NotificationIds), roles=FOR_ADMINS, errors=_BUSY,
 )
 HEALTH: Final = Endpoint(
     "health", "GET", "/v1/health", "Check that the process runs",

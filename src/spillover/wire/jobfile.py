@@ -239,6 +239,18 @@ class SecretDoc(Struct, frozen=True, forbid_unknown_fields=True):
     ] = False
 
 
+class NotifyDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """Somebody to tell when the job begins or ends."""
+
+    to: Annotated[str, Meta(description="A mail address, or the name of a webhook of the server.")]
+    on: Annotated[
+        Annotated[
+            list[Literal["begin", "end", "fail", "time_limit", "requeue"]], Meta(min_length=1, max_length=10)
+        ],
+        Meta(description="What to tell: that it begins, ends, fails, times out, or returns to the queue."),
+    ] = field(default_factory=lambda: ["end"])
+
+
 class GroupDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """Tasks of a job that are alike. Set exactly one of `run`, `command`, `python` and `container`."""
 
@@ -452,6 +464,12 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
     outputs: Annotated[
         list[str],
         Meta(max_length=1000, description="Files to copy back when the job has ended: paths or patterns."),
+    ] = field(default_factory=list)
+    notify: Annotated[
+        Annotated[list[NotifyDoc | str], Meta(max_length=10)],
+        Meta(
+            description="Who is told when the job begins or ends: mail addresses, or webhooks of the server. `end:ada@example.org` for short."
+        ),
     ] = field(default_factory=list)
 
 

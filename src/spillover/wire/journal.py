@@ -114,6 +114,7 @@ _SPEC_OF_0_4: Final = frozenset(JobSpec.__struct_fields__) - {
     "environment",
     "taken",
     "secrets",
+    "notify",
 }
 _SHAPE: Final[list[object]] = msgspec.msgpack.decode(_encoder.encode(Shape(Resources())))
 _TERMS: Final[list[object]] = msgspec.msgpack.decode(_encoder.encode(Terms()))

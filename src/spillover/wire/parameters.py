@@ -252,6 +252,16 @@ class EventsQuery(Struct, frozen=True):
     """Whether to return `decided`, one event for each cycle of the scheduler."""
 
 
+class NotificationsQuery(Struct, frozen=True):
+    """Selects notifications that were not sent."""
+
+    failed: bool | None = None
+    """Only those that failed, or only those that wait."""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    cursor: Annotated[str, Meta(pattern="^[0-9]{1,19}-[0-9a-z]{1,64}$")] | None = None
+    """`next` of the previous page."""
+
+
 class AuditQuery(Struct, frozen=True):
     """Selects what people did."""
 

@@ -99,6 +99,8 @@ _BODIES: Final[Mapping[str, Any]] = {
     "/v1/tokens/revoke": {"id": "none"},
     "/v1/secrets": {"name": "a", "project": "default", "value": "v", "users": ["ada"]},
     "/v1/secrets/remove": {"name": "a", "project": "default"},
+    "/v1/notifications/actions": {"act": "drop", "ids": ["a"]},
+    "/v1/notifications/test": {"to": "a@b.c"},
 }
 _METHODS: Final[Mapping[str, Any]] = {
     "SubmitJob": pb.SubmitJobRequest,

@@ -443,3 +443,11 @@ async def test_a_server_without_a_token_is_not_built(inside: Served) -> None:
 
 def _doc(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "true", **spec}}
+
+
+async def test_cursors_and_ids_of_notifications_are_checked(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/v1/notifications?cursor=9999999999999999999-z")).status_code == 200
+    assert (await http.get("/v1/notifications?cursor=x")).status_code == 400
+    for identity in ("", "a\0b", "A b"):
+        answer = await http.post("/v1/notifications/actions", json={"act": "drop", "ids": [identity]})
+        assert answer.status_code == 400

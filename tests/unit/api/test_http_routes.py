@@ -7,9 +7,11 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from spillover.api.http import build_app
 from spillover.model.files import File
+from spillover.model.notifications import Mail, Notifications, Webhook
 from spillover.wire.api import EventView, PastJob
 from tests.support.http import TOKEN
 from tests.support.served import Served, served
@@ -75,6 +77,84 @@ async def test_a_secret_is_set_listed_and_removed_and_no_answer_has_its_value(
     keyless = await http.put("/v1/secrets", json=body)
     assert (wrong.status_code, keyless.status_code) == (400, 409)
     assert not any("hunter2" in each.text for each in (made, again, listed, events, gone, wrong, keyless))
+
+
+async def test_notifications_are_listed_sent_again_and_dropped(
+    http: httpx.AsyncClient, inside: Served
+) -> None:
+    hook = Webhook("chat", "https://chat.example.org/", "secret", projects=("vision",))
+    inside.settings.now = Notifications((hook,))
+    made = (await http.post("/v1/notifications/test", json={"to": "chat"})).json()["ids"]
+    then = (await http.post("/v1/notifications/test", json={"to": "chat"})).json()["ids"]
+    listed = (await http.get("/v1/notifications", params={"limit": 1})).json()
+    assert listed["channels"] == [{"channel": "webhook/chat", "waiting": 2, "failed": 0}]
+    (first,) = listed["notifications"]
+    assert (first["state"], first["kind"], first["tries"], first["error"]) == ("waiting", "test", 0, None)
+    assert first["text"] == "ada tries whether notifications arrive; they do"
+    (second,) = (await http.get("/v1/notifications", params={"cursor": listed["next"]})).json()[
+        "notifications"
+    ]
+    assert {first["id"], second["id"]} == {*made, *then}
+    (message,) = await inside.control.store.outbox.some(made)
+    await inside.control.store.outbox.change(
+        [replace(message, failed=True, error="no answer")], inside.control.loop.epoch
+    )
+    failed = (await http.get("/v1/notifications", params={"failed": "true"})).json()["notifications"]
+    assert [(each["id"], each["state"], each["error"]) for each in failed] == [(*made, "failed", "no answer")]
+    again = await http.post("/v1/notifications/actions", json={"act": "retry", "failed": True})
+    assert again.json() == {"ids": made}
+    assert (await http.get("/v1/notifications?failed=true")).json()["notifications"] == []
+    gone = await http.post("/v1/notifications/actions", json={"act": "drop", "ids": then})
+    assert gone.json() == {"ids": then}
+    unknown = await http.post("/v1/notifications/actions", json={"act": "drop", "ids": then})
+    assert unknown.status_code == 404
+    assert "there is no notification" in unknown.json()["detail"]
+    for wrong in (
+        {"act": "drop"},
+        {"act": "drop", "ids": made, "failed": True},
+        {"act": "send", "ids": made},
+    ):
+        assert (await http.post("/v1/notifications/actions", json=wrong)).status_code == 400
+    for to, told in (
+        ("pager", "there is no webhook 'pager'; webhooks: chat"),
+        ("a@b.c", "this server sends no mail; set notifications.mail"),
+    ):
+        answer = await http.post("/v1/notifications/test", json={"to": to})
+        assert (answer.status_code, answer.json()["detail"]) == (400, told)
+
+
+async def test_jobs_name_only_whom_they_may_and_are_told_of_mail_that_is_not_sent(
+    http: httpx.AsyncClient, inside: Served
+) -> None:
+    hook = Webhook("chat", "https://chat.example.org/", "secret", projects=("vision",))
+    inside.settings.now = Notifications((hook,))
+
+    def job(project: str, *notify: str) -> dict[str, object]:
+        metadata, spec = {"name": "a", "project": project}, {"run": "true", "notify": [*notify]}
+        return {"apiVersion": "spillover/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+    async def refused(document: dict[str, object]) -> str:
+        answer = await http.post("/v1/jobs", json=document)
+        assert answer.status_code == 400
+        return str(answer.json()["detail"])
+
+    assert (await http.post("/v1/jobs", json=job("vision", "end:chat"))).json().get("warnings", []) == []
+    assert (
+        await refused(job("film", "end:chat"))
+        == "a: notify: jobs of project film may not name webhook 'chat'; they may name: none"
+    )
+    assert (
+        await refused(job("vision", "end:pager"))
+        == "a: notify: there is no webhook 'pager' that jobs of project vision may name; they may name: chat"
+    )
+    (warning,) = (await http.post("/v1/jobs", json=job("vision", "a@b.c"))).json()["warnings"]
+    assert warning.startswith("this server sends no mail, so `notify` tells nobody by mail")
+    inside.settings.now = Notifications(mail=Mail("s", "spill@b.c", domains=("b.c",)))
+    assert (await http.post("/v1/jobs", json=job("vision", "a@b.c"))).json().get("warnings", []) == []
+    assert (
+        await refused(job("vision", "a@evil.com"))
+        == "a: notify: jobs may not send mail to a@evil.com; this server allows addresses of b.c"
+    )
 
 
 async def test_reservations_are_listed_with_their_nodes_and_times(

@@ -23,6 +23,7 @@ from spillover.wire.api import (
     Hours,
     JobDetail,
     JobView,
+    NotificationView,
     PolicyAxis,
     PolicyView,
     QueueView,
@@ -204,6 +205,26 @@ class FakeClient:
             7, "2027-01-31T17:00:00Z", "bob", "token_created", None, None, "bob created token t1"
         )
         return [stopped, token][: query["limit"]]
+
+    def notifications(self, **query: Any) -> list[NotificationView]:
+        self.asked.append(("notifications", query))
+        at, text = "2027-01-31T18:00:00Z", "job train (k4x2m7p3vqwe) of project vision failed"
+        shared = ("chat", "webhook/chat", "fail", text, "vision", at)
+        failed = NotificationView("n1", *shared, "failed", 9, at, "answered with status 500")
+        waiting = NotificationView("n2", *shared, "waiting", 0, at, None)
+        return [failed] if query["failed"] else [failed, waiting][: query["limit"]]
+
+    def retry_notifications(self, *ids: str, failed: bool) -> list[str]:
+        self.asked.append(("retry", *ids, failed))
+        return list(ids or ("n1",))
+
+    def drop_notifications(self, *ids: str, failed: bool) -> list[str]:
+        self.asked.append(("drop", *ids, failed))
+        return list(ids or ("n1",))
+
+    def test_notification(self, to: str) -> str:
+        self.asked.append(("test", to))
+        return "n3"
 
     def usage(self, **query: Any) -> UsageReport:
         self.asked.append(("usage", query))

@@ -19,6 +19,7 @@ from spillover.server.doctor.findings import Finding, Level
 from spillover.wire.api import (
     AgentView,
     ClusterView,
+    NotificationView,
     Overview,
     PolicyView,
     PoolView,
@@ -60,6 +61,9 @@ class Elsewhere:
         return []
 
     def secrets(self) -> list[SecretView]:
+        return []
+
+    def notifications(self, **_: object) -> list[NotificationView]:
         return []
 
     def close(self) -> None:

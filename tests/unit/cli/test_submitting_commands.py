@@ -569,8 +569,8 @@ def test_a_script_of_slurm_is_submitted_with_its_warnings(
     typed = spill("submit", "job.sbatch")
     assert (typed.code, typed.out) == (0, "000000000000\n")
     assert typed.err == (
-        "spill: job.sbatch:3: --mail-type: is ignored: Spillover sends no mail; "
-        "`spill wait` tells when a job has ended\n"
+        "spill: job.sbatch:3: --mail-type: is ignored: the server does not know your address; "
+        "write --mail-user=ada@example.org too\n"
     )
     (document,) = submitted(client)
     assert document["metadata"]["name"] == "sweep"

@@ -7,6 +7,7 @@ from spillover.forms.jobs.sbatch import Submitter
 from spillover.forms.jobs.sbatch_options import BY_LETTER, SBATCH_OPTIONS, Use
 from spillover.forms.jobs.sbatch_values import SbatchError, read_span
 from spillover.model.job import Argv, On, Range, Shell
+from spillover.model.notifications import Notify, When
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE, SECOND, parse_time
 
@@ -216,11 +217,44 @@ def test_a_signal_before_the_end_leaves_the_walltime_as_it_is() -> None:
 
 
 def test_what_a_job_runs_without_is_ignored_with_a_warning() -> None:
-    assert warned("--mail-type=END", "--mail-user=ada@example.org --wckey=x") == [
-        "job.sbatch:2: --mail-type: is ignored: Spillover sends no mail; `spill wait` tells when a job has ended",
-        "job.sbatch:3: --mail-user: is ignored: Spillover sends no mail; `spill wait` tells when a job has ended",
+    assert warned("--time-min=5", "--quiet --wckey=x") == [
+        "job.sbatch:2: --time-min: is ignored: the job keeps its --time",
+        "job.sbatch:3: --quiet: is ignored: it belongs to the command line, not to the job",
         "job.sbatch:3: --wckey: is ignored: write `#SPILL --label wckey=VALUE`",
     ]
+
+
+def test_mail_goes_to_the_addresses_that_the_script_names() -> None:
+    assert read("--mail-type=END,FAIL", "--mail-user=ada@example.org").spec.notify == (
+        Notify("ada@example.org", (When.END, When.FAIL)),
+    )
+    both = read("--mail-type=all --mail-user=a@b.c,d@e.f").spec.notify
+    on = (When.BEGIN, When.END, When.FAIL, When.REQUEUE)
+    assert both == (Notify("a@b.c", on), Notify("d@e.f", on))
+    assert read("--mail-type=NONE --mail-user=a@b.c").spec.notify == ()
+    assert read("--mail-type=TIME_LIMIT --mail-user=a@b.c").spec.notify == (
+        Notify("a@b.c", (When.TIME_LIMIT,)),
+    )
+
+
+def test_mail_that_is_not_sent_is_told_with_its_line() -> None:
+    assert warned("--mail-type=END") == [
+        "job.sbatch:2: --mail-type: is ignored: the server does not know your address; write --mail-user=ada@example.org too"
+    ]
+    assert warned("--mail-user=ada@example.org") == [
+        "job.sbatch:2: --mail-user: is ignored without --mail-type; write --mail-type=END,FAIL too"
+    ]
+    assert warned("--mail-type=END", "--mail-user=ada") == [
+        "job.sbatch:3: --mail-user: is ignored: 'ada' is not a mail address; write ada@example.org"
+    ]
+    assert warned("--mail-type=END,ARRAY_TASKS,TIME_LIMIT_80,INVALID_DEPEND --mail-user=a@b.c") == [
+        "job.sbatch:2: --mail-type: ARRAY_TASKS is ignored: an array sends one mail, which counts how its members ended",
+        "job.sbatch:2: --mail-type: TIME_LIMIT_80 is ignored: mail comes at the time limit, by TIME_LIMIT",
+        "job.sbatch:2: --mail-type: INVALID_DEPEND is told as a failure, with all others",
+    ]
+    assert refused("--mail-type=ENDED")[0].startswith(
+        "job.sbatch:2: --mail-type: 'ENDED' is not one of NONE, BEGIN, END, FAIL"
+    )
 
 
 def test_what_is_wrong_or_unknown_is_told_with_its_line() -> None:

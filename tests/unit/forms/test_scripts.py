@@ -204,6 +204,7 @@ VALUES = {
     "--after": "x",
     "--input": "data.csv:in.csv",
     "--output": "out/*",
+    "--notify": "end:ada@example.org",
     "--key": "k",
     "--label": "l=1",
     "--singleton": "",

@@ -34,6 +34,7 @@ from spillover.stores.open import open_store
 from spillover.wire.api import (
     AgentView,
     ClusterView,
+    NotificationView,
     OfferView,
     Overview,
     PolicyAxis,
@@ -492,6 +493,7 @@ class FakeServer:
         self.all_clusters = [_cluster("onprem")]
         self.all_tokens: list[TokenView] = []
         self.all_secrets: list[SecretView] = []
+        self.unsent: list[NotificationView] = []
         self.all_pools: list[PoolView] = []
         self.axes: list[PolicyAxis] = []
         self.forbidden = False
@@ -520,6 +522,11 @@ class FakeServer:
         if self.forbidden:
             raise Refused("a token of role submit may not do this", status=403, kind="forbidden")
         return self.all_secrets
+
+    def notifications(self, *, failed: bool, limit: int) -> list[NotificationView]:
+        if self.forbidden:
+            raise Refused("a token of role submit may not do this", status=403, kind="forbidden")
+        return [each for each in self.unsent if (each.state == "failed") is failed][:limit]
 
     def close(self) -> None:
         pass
@@ -713,6 +720,27 @@ def test_tokens_that_end_soon_are_told_those_of_agents_first(server: FakeServer)
         "token f of role submit (made by ada) expires in 2d",
         "1 more token expires within 14 days",
     ]
+
+
+def _notification(state: Literal["waiting", "failed"], tries: int) -> NotificationView:
+    at = format_time(NOW)
+    told = "answered with status 500"
+    return NotificationView(
+        "n1", "chat", "webhook/chat", "end", "job a ended", None, at, state, tries, at, told
+    )
+
+
+def test_notifications_that_do_not_arrive_are_told(server: FakeServer) -> None:
+    server.unsent = [_notification("waiting", 1)]
+    assert running(server) == []
+    server.unsent = [_notification("waiting", 3)]
+    (stuck,) = running(server)
+    assert stuck.found == "one to chat was tried 3 times: answered with status 500"
+    server.unsent = [_notification("failed", 9)]
+    (failed,) = running(server)
+    assert failed.level is Level.WARNING
+    assert failed.found == "some could not be sent, the newest one to chat: answered with status 500"
+    assert "spill notifications retry --failed" in failed.todo
 
 
 def test_secrets_without_a_key_are_told(server: FakeServer, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ def of_release_0_4(job: JobBuilder) -> bytes:
     spec["shape"], spec["terms"] = spec["shape"][:8], spec["terms"][:8]
     for name in (
         *("groups", "hold", "throttle", "singleton", "stdout", "stderr", "append"),
-        *("signal", "signal_before", "stdin", "keep_state", "terminal", "environment", "taken", "secrets"),
+        *("signal", "signal_before", "stdin", "keep_state", "terminal", "environment", "taken"),
+        *("secrets", "notify"),
     ):
         del spec[name]
     return hashlib.blake2b(msgspec.msgpack.encode(spec), digest_size=16).digest()

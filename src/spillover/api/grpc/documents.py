@@ -67,6 +67,7 @@ def _document(job: pb.Job) -> dict[str, Any]:
         "pin": job.pin,
         "gpu_link": job.gpu_link,
         "reservation": job.reservation,
+        "notify": [{"to": each.to} | _given({"on": list(each.on)}) for each in job.notify],
     }
     return {
         "apiVersion": API_VERSION,

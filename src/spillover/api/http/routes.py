@@ -47,6 +47,10 @@ from spillover.wire.api import (
     MachineCosts,
     NewToken,
     NodeView,
+    NotificationAction,
+    NotificationIds,
+    NotificationPage,
+    NotificationTest,
     Overview,
     PastJob,
     Patch,
@@ -98,6 +102,7 @@ from spillover.wire.parameters import (
     MachineCostQuery,
     NodesQuery,
     NoParameters,
+    NotificationsQuery,
     OfBlob,
     OfJob,
     OfSession,
@@ -485,6 +490,25 @@ async def secrets(request: Request[SecretsQuery, None]) -> list[SecretView]:
 async def remove_secret(request: Request[NoParameters, SecretRef]) -> SecretRef:
     """Remove a secret."""
     return await request.commands.remove_secret(request.body, request.user)
+
+
+@serves(endpoints.NOTIFICATIONS)
+async def notifications(request: Request[NotificationsQuery, None]) -> NotificationPage:
+    """List notifications that were not sent."""
+    asked = request.asked
+    return await request.commands.notifications(asked.failed, asked.limit, asked.cursor)
+
+
+@serves(endpoints.ACT_ON_NOTIFICATIONS)
+async def act_on_notifications(request: Request[NoParameters, NotificationAction]) -> NotificationIds:
+    """Send notifications again, or drop them."""
+    return await request.commands.act_on_notifications(request.body)
+
+
+@serves(endpoints.TEST_NOTIFICATION)
+async def test_notification(request: Request[NoParameters, NotificationTest]) -> NotificationIds:
+    """Send a notification to try whether it arrives."""
+    return await request.commands.test_notification(request.body, request.user)
 
 
 @serves(endpoints.REKEY_SECRETS)

@@ -43,6 +43,9 @@ from spillover.wire.api import (
     MachineCosts,
     NewToken,
     NodeView,
+    NotificationAction,
+    NotificationTest,
+    NotificationView,
     Overview,
     PastJob,
     Patch,
@@ -82,6 +85,7 @@ from spillover.wire.parameters import (
     FilesQuery,
     MachineCostQuery,
     NodesQuery,
+    NotificationsQuery,
     OfJob,
     OverviewQuery,
     SecretsQuery,
@@ -553,3 +557,35 @@ class Client(Sender):
     def ready(self) -> str | None:
         """Return None if the server accepts work, else why it does not."""
         return self._ask(asks.ready())
+
+    def notifications(
+        self, *, failed: bool | None = None, limit: int | None = None
+    ) -> Iterator[NotificationView]:
+        """Yield notifications that wait or failed, newest first, fetching pages on demand. For admins."""
+        pages = Pages(
+            partial(asks.notifications, NotificationsQuery(failed)), lambda page: page.notifications, limit
+        )
+        while (wanted := pages.ask()) is not None:
+            yield from pages.take(self._ask(wanted))
+
+    def retry_notifications(self, *ids: str, failed: bool = False) -> list[str]:
+        """Send notifications again at once, by their ids or all failed ones; return their ids. For admins."""
+        return self._on_notifications("retry", ids, failed=failed)
+
+    def drop_notifications(self, *ids: str, failed: bool = False) -> list[str]:
+        """Delete notifications that were not sent, by their ids or all failed ones; return their ids. For admins."""
+        return self._on_notifications("drop", ids, failed=failed)
+
+    def test_notification(self, to: str) -> str:
+        """Send a notification to an address or a webhook, to try whether it arrives; return its id. For admins."""
+        (identity,) = (
+            self._ask(ask(endpoints.TEST_NOTIFICATION, body=NotificationTest(to), repeatable=False))
+        ).ids
+        return identity
+
+    def _on_notifications(
+        self, act: Literal["retry", "drop"], ids: Sequence[str], *, failed: bool
+    ) -> list[str]:
+        action = NotificationAction(act, list(ids), failed)
+        asked = ask(endpoints.ACT_ON_NOTIFICATIONS, body=action, repeatable=act == "retry")
+        return (self._ask(asked)).ids

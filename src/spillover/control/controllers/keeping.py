@@ -15,6 +15,7 @@ from spillover.ports.archive import Archive
 from spillover.ports.audit import Audit
 from spillover.ports.commands import CommandError
 from spillover.ports.journal import Journal, StoreError
+from spillover.ports.outbox import Outbox
 
 log = structlog.get_logger()
 
@@ -47,6 +48,7 @@ class Keeping:
         audit: Audit,
         retention: Retention,
         sources: Sources | None = None,
+        outbox: Outbox | None = None,
     ) -> None:
         self._loop = loop
         self._journal = journal
@@ -55,6 +57,8 @@ class Keeping:
         self._retention = retention
         self._sources = sources
         """Jobs that others take files from; None if there are none."""
+        self._outbox = outbox
+        """Messages to people; None if nobody is told of anything."""
         self._checkpoint_at = loop.time.monotonic()
         self._swept_at = loop.time.monotonic() - SWEEP
 
@@ -87,8 +91,11 @@ class Keeping:
         jobs = await self._archive.forget(now - self._retention.jobs, epoch, taken)
         audit = await self._audit.forget(now - self._retention.audit, epoch)
         old = await last_before(self._journal, now - self._retention.events, self._loop.gate.durable)
-        # What people did stays in the journal until it is in the audit.
-        events = await self._journal.compact(min(old, await self._audit.audited()), epoch)
+        # What people did stays in the journal until it is in the audit, and what they are told of until it is written.
+        seen = await self._audit.audited()
+        if self._outbox is not None:
+            seen = min(seen, await self._outbox.noted())
+        events = await self._journal.compact(min(old, seen), epoch)
         blobs = await self._loop.checkpoints.forget_blobs()
         if jobs or events or blobs or audit:
             log.info("deleted data past its retention", jobs=jobs, events=events, blobs=blobs, audit=audit)

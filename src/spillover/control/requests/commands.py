@@ -10,16 +10,20 @@ from msgspec import Struct, field, structs
 
 from spillover.control.agents.administration import act_on_agents
 from spillover.control.agents.silence import silence_of
+from spillover.control.controllers.delivering import Delivering
 from spillover.control.driving.drivers import Drivers
 from spillover.control.live.loop import Loop
 from spillover.control.live.slices import slices
 from spillover.control.live.specs import Specs
+from spillover.control.notifications.receivers import refusal
+from spillover.control.notifications.settings import Settings
 from spillover.control.pools.controls import PoolControls
 from spillover.control.requests import dry_run as forecasting
 from spillover.control.requests import whatif
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge
 from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of, project_of
+from spillover.control.requests.notifications import NotificationRequests
 from spillover.control.requests.policies import PolicyRequests
 from spillover.control.requests.pools import change_pool, planned, shown_pools, swept
 from spillover.control.requests.projects import OwnHistory, budgets_of, forms_of, jobs_of, pools_of
@@ -88,6 +92,7 @@ from spillover.ports.commands import (
     refused,
 )
 from spillover.ports.journal import Journal
+from spillover.ports.outbox import Outbox
 from spillover.wire.api import (
     Action,
     AgentAction,
@@ -114,6 +119,10 @@ from spillover.wire.api import (
     MachineCosts,
     NewToken,
     NodeView,
+    NotificationAction,
+    NotificationIds,
+    NotificationPage,
+    NotificationTest,
     Overview,
     PastJob,
     PlannedView,
@@ -185,6 +194,12 @@ class Parts(Struct, frozen=True):
     """What people did; None if the server does not keep it."""
     vault: Vault | None = None
     """None if the server does not store secrets."""
+    outbox: Outbox | None = None
+    """Notifications to send; None if the server sends none."""
+    settings: Settings = field(default_factory=Settings)
+    """Who is told of what."""
+    delivering: Delivering | None = None
+    """What sends notifications; None if nothing does."""
 
 
 class LiveCommands:
@@ -231,16 +246,24 @@ class LiveCommands:
             self._parts.gauge.submit(self._caller.token, len(jobs))
         jobs = forms_of(jobs, self._project)
         self._rights.check_priorities(jobs)
+        self._check_receivers(jobs)
         return await self._submitting.submit(jobs, user, traceparent)
 
     def without_effect(self, jobs: Sequence[JobForm]) -> list[str]:
         """Return a line for each thing that these jobs ask for and that has no effect on this server."""
-        return without_effect(jobs, self._loop.engine.state)
+        return without_effect(jobs, self._loop.engine.state, self._parts.settings.now)
+
+    def _check_receivers(self, jobs: Sequence[JobForm]) -> None:
+        """Raise CommandError if a job wants somebody to be told whom it may not name."""
+        for each in jobs:
+            if each.spec.notify and (why := refusal(self._parts.settings.now, each.spec)) is not None:
+                raise CommandError(ErrorKind.INVALID, f"{each.spec.name}: {why}")
 
     async def forecast(self, jobs: Sequence[JobForm], user: str) -> Forecasts:
         """Return where and when these jobs would start, without submitting them."""
         jobs = forms_of(jobs, self._project)
         self._rights.check_priorities(jobs)
+        self._check_receivers(jobs)
         ids, tried, starts = await self._submitting.trial(jobs, user)
         starts = self._starts.corrected(starts, tried.now)
         told = forecasting.forecasts(ids, jobs, tried, self._project, starts)
@@ -681,6 +704,25 @@ class LiveCommands:
         if self._parts.vault is None:
             raise CommandError(ErrorKind.UNAVAILABLE, "this server does not store secrets")
         return SecretRequests(self._loop, self._parts.vault, self._rights, self._project)
+
+    async def notifications(self, failed: bool | None, limit: int, cursor: str | None) -> NotificationPage:
+        """Return a page of notifications that were not sent, newest first."""
+        return await self._notifications.page(failed, limit, cursor)
+
+    async def act_on_notifications(self, action: NotificationAction) -> NotificationIds:
+        """Send notifications again or drop them."""
+        return await self._notifications.act(action)
+
+    async def test_notification(self, request: NotificationTest, who: str) -> NotificationIds:
+        """Send a notification to try whether it arrives."""
+        return await self._notifications.test(request, who)
+
+    @property
+    def _notifications(self) -> NotificationRequests:
+        parts = self._parts
+        if parts.outbox is None:
+            raise CommandError(ErrorKind.UNAVAILABLE, "this server sends no notifications")
+        return NotificationRequests(self._loop, parts.outbox, parts.settings, parts.delivering)
 
     def ready(self) -> str | None:
         """Return None if the server accepts work, else why it does not."""

@@ -5,14 +5,18 @@ None of it is an error, because the jobs run. But without a line, somebody waits
 
 from collections.abc import Iterable
 
+from spillover.control.notifications.receivers import unsent_mail
 from spillover.core.state import State
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.job import Burst
+from spillover.model.notifications import Notifications
 from spillover.model.policy_options import IGNORE_PRIORITY
 from spillover.model.queues import USUAL
 
 
-def without_effect(forms: Iterable[JobForm], state: State) -> list[str]:
+def without_effect(
+    forms: Iterable[JobForm], state: State, settings: Notifications | None = None
+) -> list[str]:
     """Return a line for each thing that jobs ask for and that has no effect, each line once."""
     order = state.facts.policies.order.name
     flat, labels = order in IGNORE_PRIORITY, state.queues.default is None
@@ -30,6 +34,8 @@ def without_effect(forms: Iterable[JobForm], state: State) -> list[str]:
                 found[_never_rented("data")] = None
         if spec.append and not (spec.stdout or spec.stderr):
             found["`open_mode` has no effect without `stdout` or `stderr`; there is only the log"] = None
+        if spec.notify and (told := unsent_mail(settings or Notifications(), spec)) is not None:
+            found[told] = None
     return list(found)
 
 

@@ -82,11 +82,13 @@ def submitted(state: State, event: JobSubmitted) -> None:
         or event.blobs
         or event.traceparent
         or event.saved
+        or event.notify
     ):
         extra = Extra(event.deadline, event.not_before, event.after, event.key, event.body, members)
         extra.blobs = event.blobs
         extra.traceparent = event.traceparent
         extra.saved = event.saved
+        extra.notify = event.notify
     facts, user, name, terms = state.facts, event.user, event.name, event.terms
     kind = Kind(event.shape, event.queue, event.project)
     shared = state.shared().setdefault

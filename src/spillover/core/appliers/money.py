@@ -5,7 +5,7 @@ A hold belongs to the budget periods in which it was made. The final cost of the
 
 from msgspec.structs import replace
 
-from spillover.core.events import BudgetsConfigured, CostHeld
+from spillover.core.events import BudgetReached, BudgetsConfigured, CostHeld
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.records.money import BudgetPeriod, Hold, Paid
 from spillover.core.state import State
@@ -19,6 +19,13 @@ def budgets(state: State, event: BudgetsConfigured) -> None:
     state.caps = Caps(event.budgets)
     state.touch_facts()
     state.loosened = True
+
+
+def reached(state: State, event: BudgetReached) -> None:
+    """Record which share of a budget was told."""
+    period = state.budget_periods[event.key]
+    period.told, period.told_of = event.percent, event.limit
+    state.touch_budget_period(event.key)
 
 
 def held(state: State, event: CostHeld) -> None:

@@ -219,7 +219,9 @@ def gone(state: State, proposal: AgentGone, now: int) -> tuple[list[AnyEvent], R
     node = state.nodes.get(f"{proposal.cluster}/{proposal.node}")
     if node is None or not node.is_agent or node.incarnation != proposal.incarnation or node.status == "lost":
         return [], Done()
-    return [AgentLost(proposal.cluster, proposal.node, now)], Done()
+    machine = state.machines.get(MachineId(proposal.node))
+    ends = machine is not None and machine.cluster == proposal.cluster and machine.is_going
+    return [AgentLost(proposal.cluster, proposal.node, now, proposal.left or ends)], Done()
 
 
 def _node(state: State, cluster: ClusterName, name: NodeName) -> Node | Refusal:

@@ -129,7 +129,7 @@ def gone(state: State, proposal: SeeGone, now: int) -> tuple[list[AnyEvent], Rep
         events += whole_clusters.remove(state, machine, now, proposal.why)
     elif node is not None:
         if node.status != "lost":
-            events.append(AgentLost(machine.cluster, node.name, now))
+            events.append(AgentLost(machine.cluster, node.name, now, machine.is_going))
         taken = proposal.interrupted or machine.notice is not None
         because = proposal.why or f"machine {machine.id} is gone"
         held = [found_task(state, each) for each in node.held]

@@ -328,6 +328,7 @@ def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[Afte
         new.traceparent,
         new.saved,
         new.saved_by,
+        bool(spec.notify),
     )
 
 

@@ -101,6 +101,7 @@ from spillover.core.events.reservations import (
 )
 from spillover.core.events.secrets import SecretRemoved, SecretSet
 from spillover.core.events.server import (
+    BudgetReached,
     BudgetsConfigured,
     ClockJumped,
     Decided,
@@ -123,6 +124,7 @@ __all__ = [
     "AnyEvent",
     "Back",
     "BackoffEnded",
+    "BudgetReached",
     "BudgetsConfigured",
     "ClockJumped",
     "ClusterAdded",
@@ -244,6 +246,7 @@ AnyEvent: TypeAlias = (
     | ClusterResumed
     | ClusterRemoved
     | BudgetsConfigured
+    | BudgetReached
     | QueuesConfigured
     | AgentRegistered
     | AgentDraining

@@ -166,9 +166,12 @@ class AgentLost(Event, frozen=True, tag="agent_lost"):
     cluster: ClusterName
     node: NodeName
     at: int
+    left: bool = False
+    """Whether it signed off, or its rented machine was to end: nobody needs to look after it."""
 
     def __str__(self) -> str:
-        return f"agent {self.cluster}/{self.node} is lost"
+        how = "left" if self.left else "is lost"
+        return f"agent {self.cluster}/{self.node} {how}"
 
 
 class AgentForgotten(Event, frozen=True, tag="agent_forgotten"):

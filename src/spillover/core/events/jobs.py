@@ -68,6 +68,8 @@ class JobSubmitted(JobEvent, frozen=True, tag="job_submitted"):
     """
     saved_by: str = ""
     """That job."""
+    notify: bool = False
+    """Whether it names somebody who is told when it begins or ends; its spec has whom."""
 
     def __str__(self) -> str:
         size = ranges.size(self.array)

@@ -6,7 +6,7 @@ from spillover.model.policy import PolicySet
 from spillover.model.policy_options import write_policies
 from spillover.model.queues import QueueSpec
 from spillover.model.tokens import TokenRole
-from spillover.model.units import SECOND, format_duration
+from spillover.model.units import SECOND, format_duration, format_money
 
 
 class BudgetsConfigured(Event, frozen=True, tag="budgets_configured"):
@@ -18,6 +18,33 @@ class BudgetsConfigured(Event, frozen=True, tag="budgets_configured"):
 
     def __str__(self) -> str:
         return f"{len(self.budgets)} budget{'s' if len(self.budgets) != 1 else ''} configured"
+
+
+class BudgetReached(Event, frozen=True, tag="budget_reached"):
+    """80 or 100 % of a budget are used: spent, or held for what runs. Told once for each period and limit."""
+
+    key: str
+    """The budget and its period, such as `project/vision/month/2027-01`."""
+    at: int
+    percent: int
+    """80 or 100. So little may be left at 100 that nothing can be rented with it."""
+    spent: int
+    """Millionths."""
+    held: int
+    """Millionths, for what runs."""
+    limit: int
+    """Millionths."""
+
+    def of_project(self) -> str | None:
+        """See Event."""
+        of, name, *_ = self.key.split("/")
+        return name if of == "project" else None
+
+    def __str__(self) -> str:
+        of, name, per, label = self.key.split("/")
+        used = f"{format_money(self.spent)} spent and {format_money(self.held)} held of {format_money(self.limit)}"
+        period = "" if per == "ever" else f" of {label}"
+        return f"the budget of {of} {name}{period} is used to {self.percent} %: {used}"
 
 
 class QueuesConfigured(Event, frozen=True, tag="queues_configured"):

@@ -203,6 +203,8 @@ class Extra(Struct, array_like=True, gc=False):
     """By rank, the blobs with what tasks of earlier attempts left in their folders; empty if there is nothing."""
     traceparent: str = ""
     """The W3C trace context of the request that submitted it; empty if it had none. For members, that of the array."""
+    notify: bool = False
+    """Whether its spec names somebody who is told when it begins or ends. For members, the array has this flag."""
 
 
 NO_EXTRA = Extra()

@@ -21,6 +21,7 @@ LIVE: Final = (
     MachineState.ENDING,
 )
 """States in which a machine exists or may exist, so that it may cost something."""
+_GOING: Final = frozenset({MachineState.DRAINING, MachineState.ENDING, MachineState.GONE})
 COMING: Final = (MachineState.WANTED, MachineState.BOOTING)
 """States in which a machine was ordered and its agent has not joined."""
 LONGEST_AWAY: Final = DAY
@@ -153,6 +154,11 @@ class RentedMachine(Struct, frozen=True, array_like=True):
     def is_live(self) -> bool:
         """Whether it exists or may exist."""
         return self.state in LIVE
+
+    @property
+    def is_going(self) -> bool:
+        """Whether it is not to stay: the plan or its provider ends it, or did."""
+        return self.notice is not None or self.state in _GOING
 
     @property
     def is_busy(self) -> bool:

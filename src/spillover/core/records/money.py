@@ -39,3 +39,7 @@ class BudgetPeriod(Struct, array_like=True, gc=False):
     """Millionths, of current attempts."""
     over: int = 0
     """Millionths that attempts cost beyond their holds, because agents did not enforce the walltime."""
+    told: int = 0
+    """The highest share of its limit, in percent, that a `budget_reached` event told."""
+    told_of: int = 0
+    """The limit of that event, in millionths. Of another limit, shares are told again."""

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from spillover.forms.jobs.arrays import ArrayError, parse_throttled
 from spillover.forms.jobs.groups import Grouped, read_groups, read_resources, read_tasks
 from spillover.forms.jobs.inputs import Files, Unpacked, read_files, read_stdin
+from spillover.forms.jobs.notifying import read_notify
 from spillover.forms.jobs.on_agents import read_on_agents
 from spillover.forms.jobs.where import constrained, located
 from spillover.forms.jobs.work import check_env, check_text, work_of
@@ -144,6 +145,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
     shape = _with_terminal(doc, shape, found)
     if doc.key is not None and not doc.key.isprintable():
         found.add(("spec", "key"), "contains characters that cannot be printed")
+    notify = read_notify(doc.notify, found) if doc.notify else ()
     groups = () if grouped is None else grouped.works
     if work is None or len(found.found) > before or not _fits(work, doc.env, files.packed, groups, found):
         return None
@@ -179,6 +181,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         environment=own.environment,
         taken=files.taken,
         secrets=own.secrets,
+        notify=notify,
     )
     return JobForm(spec, after, doc.key, files.unpacked, stdin=unread)
 

@@ -281,6 +281,13 @@ OPTIONS: Final = (
         "truncate|append",
         "what happens to these files when the job starts (default: truncate)",
     ),
+    Option(
+        "--notify",
+        ("spec", "notify"),
+        "WHEN:TO",
+        "mail address or webhook to tell of its end, as in end:ada@example.org or begin,fail:chat; repeatable",
+        OptionKind.LIST,
+    ),
     Option("--key", ("spec", "key"), "TEXT", "idempotency key: repeated submissions create one job"),
     Option(
         "--label", ("metadata", "labels"), "NAME=VALUE", "label of your choice; repeatable", OptionKind.PAIRS

@@ -22,6 +22,7 @@ from spillover.forms.jobs.sbatch_values import (
     moment,
     number,
     read_gres,
+    read_mail_types,
     read_memory,
     read_nodes,
     read_signal,
@@ -29,6 +30,7 @@ from spillover.forms.jobs.sbatch_values import (
 )
 from spillover.forms.problems import FormProblem, shown
 from spillover.model.ids import is_name
+from spillover.model.notifications import is_address
 
 PREFIX: Final = "#SBATCH"
 _ON: Final = {"afterok": "success", "aftercorr": "success", "afterany": "any", "afternotok": "failure"}
@@ -292,6 +294,32 @@ class Sbatch:
         earlier = self.spec.get("constraints")
         self._put(directive, "spec.constraints", wanted if earlier is None else {"and": [earlier, wanted]})
 
+    def _mail(self, directive: Directive) -> None:
+        """Tell the addresses of --mail-user what --mail-type names. What cannot be told is no reason not to run."""
+        kinds, notes = read_mail_types(directive.value)
+        for note in notes:
+            self._warn(directive, note)
+        user = self._given.get("--mail-user")
+        if not kinds:
+            return
+        if user is None:
+            told = "is ignored: the server does not know your address; write --mail-user=ada@example.org too"
+            self._warn(directive, told)
+            return
+        addresses: list[str] = []
+        for word in user.value.split(","):
+            if is_address(word.strip()):
+                addresses.append(word.strip())
+            else:
+                self._warn(user, f"is ignored: {shown(word)} is not a mail address; write ada@example.org")
+        if addresses:
+            self._put(directive, "spec.notify", [{"to": to, "on": kinds} for to in dict.fromkeys(addresses)])
+            self.origins["spec.notify"] = (user.option.flag, user.line)
+
+    def _mail_user(self, directive: Directive) -> None:
+        if "--mail-type" not in self._given:
+            self._warn(directive, "is ignored without --mail-type; write --mail-type=END,FAIL too")
+
     def _nice(self, directive: Directive) -> None:
         value = directive.value or "100"
         if not value.removeprefix("-").isdigit():
@@ -461,6 +489,8 @@ _ACTS: Final[Mapping[str, "Callable[[Sbatch, Directive], None]"]] = {
     "--export": Sbatch._export,  # noqa: SLF001
     "--hold": _fixed("spec.hold", value=True),
     "--job-name": Sbatch._name,  # noqa: SLF001
+    "--mail-type": Sbatch._mail,  # noqa: SLF001
+    "--mail-user": Sbatch._mail_user,  # noqa: SLF001
     "--nice": Sbatch._nice,  # noqa: SLF001
     "--no-requeue": _fixed("spec.retry.lost", 0),
     "--nodelist": Sbatch._constraint,  # noqa: SLF001

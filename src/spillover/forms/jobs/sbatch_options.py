@@ -51,7 +51,6 @@ def _refused(flag: str, advice: str, short: str = "", takes: Takes = Takes.VALUE
 
 
 _LAYOUT: Final = "the scheduler chooses cores itself; `#SPILL --pin core` asks for whole cores"
-_MAIL: Final = "Spillover sends no mail; `spill wait` tells when a job has ended"
 _TERMINAL: Final = "it belongs to the command line, not to the job"
 
 SBATCH_OPTIONS: Final = (
@@ -76,6 +75,8 @@ SBATCH_OPTIONS: Final = (
     SbatchOption("--gres"),
     SbatchOption("--hold", "H", Takes.NOTHING),
     SbatchOption("--job-name", "J"),
+    SbatchOption("--mail-type"),
+    SbatchOption("--mail-user"),
     SbatchOption("--mem"),
     SbatchOption("--mem-per-cpu"),
     SbatchOption("--mem-per-gpu"),
@@ -110,8 +111,6 @@ SBATCH_OPTIONS: Final = (
     _ignored("--hint", _LAYOUT),
     _ignored("--ignore-pbs", "#PBS lines mean nothing here", takes=Takes.NOTHING),
     _ignored("--kill-on-invalid-dep", "a job whose dependency cannot be met is always cancelled"),
-    _ignored("--mail-type", _MAIL),
-    _ignored("--mail-user", _MAIL),
     _ignored("--mem-bind", _LAYOUT),
     _ignored("--mincpus", "write --cpus-per-task"),
     _ignored("--network", "there is no network to choose"),

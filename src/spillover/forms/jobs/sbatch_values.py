@@ -19,6 +19,24 @@ _LATER: Final = re.compile(r"now\+([0-9]{1,9})([a-z]*)", re.ASCII)
 _CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?", re.ASCII)
 _SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 _HOURS: Final = {"midnight": 0, "noon": 12, "teatime": 16}
+_MAIL_TYPES: Final = {
+    "NONE": (),
+    "BEGIN": ("begin",),
+    "END": ("end",),
+    "FAIL": ("fail",),
+    "REQUEUE": ("requeue",),
+    "TIME_LIMIT": ("time_limit",),
+    "ALL": ("begin", "end", "fail", "requeue"),
+    "INVALID_DEPEND": ("fail",),
+}
+_TOLD_OTHERWISE: Final = {
+    "INVALID_DEPEND": "INVALID_DEPEND is told as a failure, with all others",
+    "ARRAY_TASKS": "ARRAY_TASKS is ignored: an array sends one mail, which counts how its members ended",
+    "STAGE_OUT": "STAGE_OUT is ignored: there are no burst buffers",
+    "TIME_LIMIT_90": "TIME_LIMIT_90 is ignored: mail comes at the time limit, by TIME_LIMIT",
+    "TIME_LIMIT_80": "TIME_LIMIT_80 is ignored: mail comes at the time limit, by TIME_LIMIT",
+    "TIME_LIMIT_50": "TIME_LIMIT_50 is ignored: mail comes at the time limit, by TIME_LIMIT",
+}
 DEFAULT_NOTICE: Final = 60
 """Seconds before the end at which a signal comes, if none are given."""
 
@@ -89,6 +107,21 @@ def read_signal(text: str) -> tuple[str, int]:
     if match is None:
         raise SbatchError(f"{shown(text)} is not a signal; write USR1@60 or B:USR1@60")
     return match[1], int(match[2] or DEFAULT_NOTICE)
+
+
+def read_mail_types(text: str) -> tuple[list[str], list[str]]:
+    """Return what `--mail-type` asks to be told, and a note for each part that is told in another way, or not at all."""
+    kinds: dict[str, None] = {}
+    notes: list[str] = []
+    for part in text.split(","):
+        word = part.strip().upper()
+        if word in _TOLD_OTHERWISE:
+            notes.append(_TOLD_OTHERWISE[word])
+        if word not in _MAIL_TYPES and word not in _TOLD_OTHERWISE:
+            known = ", ".join([*_MAIL_TYPES, *_TOLD_OTHERWISE])
+            raise SbatchError(f"{shown(part)} is not one of {known}")
+        kinds |= dict.fromkeys(_MAIL_TYPES.get(word, ()))
+    return list(kinds), notes
 
 
 def features(text: str) -> dict[str, Any]:

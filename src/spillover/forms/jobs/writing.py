@@ -191,6 +191,7 @@ def _surroundings(spec: JobSpec) -> dict[str, Any]:
         "secrets": [_secret(each) for each in spec.secrets],
         "signal_before": write_duration(spec.signal_before) if spec.signal else None,
         "signal": spec.signal if spec.signal != "TERM" else None,
+        "notify": [{"to": each.to, "on": [str(kind) for kind in each.on]} for each in spec.notify],
     }
     if spec.shape.rules is not None and CONSTRAINTS in spec.shape.runs:
         optional["constraints"] = constraints_doc(spec.shape.rules)

@@ -34,6 +34,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("policies", running.policies),
     ("tokens", running.tokens),
     ("secrets", running.secrets),
+    ("notifications", running.notifications),
     ("certificate", certificates.certificates),
 )
 

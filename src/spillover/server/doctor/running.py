@@ -233,6 +233,26 @@ def secrets(inspection: Inspection) -> Iterator[Finding]:
         yield ok("secrets", f"the server has the key of {count(len(known), 'secret', 'secrets')}")
 
 
+def notifications(inspection: Inspection) -> Iterator[Finding]:
+    """Check that messages to people arrive."""
+    if inspection.server is None:
+        return
+    failed = next(iter(inspection.client.notifications(failed=True, limit=1)), None)
+    stuck = next(
+        (each for each in inspection.client.notifications(failed=False, limit=1) if each.tries > 1), None
+    )
+    if failed is not None:
+        told = f"some could not be sent, the newest one to {failed.to}: {failed.error}"
+        yield warning(
+            "notifications",
+            told,
+            "mend that, then run `spill notifications retry --failed`, or `drop --failed`",
+        )
+    if stuck is not None:
+        told = f"one to {stuck.to} was tried {stuck.tries} times: {stuck.error}"
+        yield warning("notifications", told, "`spill notifications` lists those that wait")
+
+
 def tokens(inspection: Inspection) -> Iterator[Finding]:
     """Check that no token expires soon; those of agents first, as they expire unnoticed."""
     if inspection.server is None:

@@ -9,6 +9,7 @@ from spillover.stores.postgresql.audit import PostgresqlAudit
 from spillover.stores.postgresql.connection import PostgresDatabase
 from spillover.stores.postgresql.election import PostgresqlElection
 from spillover.stores.postgresql.journal import PostgresqlJournal
+from spillover.stores.postgresql.outbox import PostgresqlOutbox
 from spillover.stores.postgresql.schema import prepare, require_current, stored_version
 from spillover.stores.postgresql.secrets import PostgresqlSecrets
 from spillover.stores.store import TERM, Store
@@ -36,6 +37,7 @@ async def open_postgresql(
         archive=PostgresqlArchive(database),
         audit=PostgresqlAudit(database),
         secrets=PostgresqlSecrets(database),
+        outbox=PostgresqlOutbox(database),
     )
 
 

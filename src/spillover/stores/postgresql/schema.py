@@ -10,6 +10,7 @@ import asyncpg
 
 from spillover.ports.journal import Unreadable
 from spillover.stores.postgresql.connection import SCHEMA, PostgresDatabase
+from spillover.stores.queries import LAST
 from spillover.stores.rows import (
     AUDIT_COLUMNS,
     FINISHED_COLUMNS,
@@ -135,6 +136,24 @@ CREATE TABLE secrets (
     PRIMARY KEY (project, name, version)
 );
 """
+_OUTBOX: Final = f"""
+CREATE TABLE outbox (
+    id text COLLATE "C" PRIMARY KEY,
+    channel text COLLATE "C" NOT NULL,
+    recipient text NOT NULL,
+    project text COLLATE "C" NOT NULL,
+    at bigint NOT NULL,
+    body bytea NOT NULL,
+    due bigint NOT NULL,
+    tries bigint NOT NULL,
+    failed bigint NOT NULL,
+    error text NOT NULL
+);
+CREATE INDEX outbox_due ON outbox (channel, due, id) WHERE failed = 0;
+CREATE INDEX outbox_at ON outbox (at, id);
+CREATE INDEX outbox_failed ON outbox (channel) WHERE failed = 1;
+INSERT INTO meta VALUES ('noted', ({LAST}));
+"""  # noqa: S608 - a constant
 _STAGED_AND_MENTIONS: Final = """
 CREATE TABLE staged (
     kind text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, body bytea, PRIMARY KEY (kind, key)
@@ -159,6 +178,9 @@ PUT_USAGE: Final = (
 )
 PUT_AUDIT: Final = (
     f"INSERT INTO audit VALUES ({', '.join(f'${index}' for index in range(1, len(AUDIT_COLUMNS) + 1))})"  # noqa: S608 - constants
+)
+PUT_MESSAGE: Final = (
+    "INSERT INTO outbox VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (id) DO NOTHING"
 )
 _UPDATES: Final = ", ".join(f"{column} = excluded.{column}" for column in FINISHED_COLUMNS[1:])
 PUT_FINISHED: Final = (
@@ -187,7 +209,7 @@ async def prepare(database: PostgresDatabase) -> None:
                 await connection.execute(_STAGED_AND_MENTIONS)
             if version < SCHEMA_VERSION:
                 await _add_usage(connection)
-                await connection.execute(_AUDIT + _SECRETS)
+                await connection.execute(_AUDIT + _SECRETS + _OUTBOX)
                 await connection.execute("UPDATE meta SET value = $1 WHERE name = 'version'", SCHEMA_VERSION)
 
 
@@ -224,7 +246,7 @@ async def _create(connection: asyncpg.Connection) -> None:
     await connection.execute(
         "INSERT INTO meta VALUES ('version', $1), ('checkpoint', 0), ('compacted', 0)", SCHEMA_VERSION
     )
-    await connection.execute(_STAGED_AND_MENTIONS + _AUDIT + _SECRETS)
+    await connection.execute(_STAGED_AND_MENTIONS + _AUDIT + _SECRETS + _OUTBOX)
 
 
 async def _upgrade_from_0(connection: asyncpg.Connection) -> None:

@@ -9,6 +9,7 @@ from spillover.stores.sqlite.audit import SqliteAudit
 from spillover.stores.sqlite.database import SqliteDatabase
 from spillover.stores.sqlite.election import SqliteElection
 from spillover.stores.sqlite.journal import SqliteJournal
+from spillover.stores.sqlite.outbox import SqliteOutbox
 from spillover.stores.sqlite.secrets import SqliteSecrets
 from spillover.stores.store import TERM, Store
 
@@ -30,6 +31,7 @@ async def open_sqlite(
         archive=SqliteArchive(database),
         audit=SqliteAudit(database),
         secrets=SqliteSecrets(database),
+        outbox=SqliteOutbox(database),
     )
 
 

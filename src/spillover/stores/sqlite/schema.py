@@ -9,6 +9,7 @@ from typing import Any, Final
 import apsw
 
 from spillover.ports.journal import Unreadable
+from spillover.stores.queries import LAST
 from spillover.stores.rows import (
     AUDIT_COLUMNS,
     COST_COLUMNS,
@@ -133,6 +134,26 @@ CREATE TABLE secrets (
 ) WITHOUT ROWID;
 """
 
+OUTBOX: Final = f"""
+CREATE TABLE outbox (
+    id TEXT PRIMARY KEY,
+    channel TEXT NOT NULL,
+    recipient TEXT NOT NULL,
+    project TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    due INTEGER NOT NULL,
+    tries INTEGER NOT NULL,
+    failed INTEGER NOT NULL,    -- 1 if it is not sent any more
+    error TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX outbox_due ON outbox (channel, due, id) WHERE failed = 0;
+CREATE INDEX outbox_at ON outbox (at, id);
+CREATE INDEX outbox_failed ON outbox (channel) WHERE failed = 1;
+-- Nobody is told of what happened before there were messages.
+INSERT INTO meta VALUES ('noted', ({LAST}));
+"""  # noqa: S608 - a constant
+
 STAGED_AND_MENTIONS: Final = """
 CREATE TABLE staged (kind TEXT NOT NULL, key TEXT NOT NULL, body BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
 CREATE TABLE mentions (
@@ -166,6 +187,8 @@ PUT_USAGE: Final = f"INSERT INTO usage VALUES ({', '.join('?' * len(USAGE_COLUMN
 
 
 PUT_AUDIT: Final = f"INSERT INTO audit VALUES ({', '.join('?' * len(AUDIT_COLUMNS))})"  # noqa: S608 - constants
+
+PUT_MESSAGE: Final = "INSERT OR IGNORE INTO outbox VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class NoData(Unreadable):
@@ -212,7 +235,7 @@ def prepare(connection: apsw.Connection, folder: Path) -> None:
             if version < 3:
                 connection.execute(STAGED_AND_MENTIONS)
             _add_usage(connection)
-            connection.execute(AUDIT + SECRETS)
+            connection.execute(AUDIT + SECRETS + OUTBOX)
             connection.execute("UPDATE meta SET value = ? WHERE name = 'version'", (SCHEMA_VERSION,))
         connection.execute("COMMIT")
     except BaseException:
@@ -227,7 +250,7 @@ def _create(connection: apsw.Connection) -> None:
     connection.execute(
         "INSERT INTO meta VALUES ('version', ?), ('checkpoint', 0), ('compacted', 0)", (SCHEMA_VERSION,)
     )
-    connection.execute(STAGED_AND_MENTIONS + AUDIT + SECRETS)
+    connection.execute(STAGED_AND_MENTIONS + AUDIT + SECRETS + OUTBOX)
 
 
 def _upgrade_from_0(connection: apsw.Connection) -> None:

@@ -61,6 +61,14 @@ from spillover.wire.api.jobs import (
     WhatIfView,
     WhyView,
 )
+from spillover.wire.api.notifications import (
+    ChannelView,
+    NotificationAction,
+    NotificationIds,
+    NotificationPage,
+    NotificationTest,
+    NotificationView,
+)
 from spillover.wire.api.pools import (
     MachineCosts,
     MachineCostView,
@@ -122,6 +130,7 @@ __all__ = [
     "AuditView",
     "BlobKept",
     "BudgetView",
+    "ChannelView",
     "ClockView",
     "ClusterAction",
     "ClusterNames",
@@ -159,6 +168,11 @@ __all__ = [
     "MachinesDoc",
     "NewToken",
     "NodeView",
+    "NotificationAction",
+    "NotificationIds",
+    "NotificationPage",
+    "NotificationTest",
+    "NotificationView",
     "OfferView",
     "Overview",
     "PastJob",

@@ -1,0 +1,1 @@
+"""Sends messages to people and programs: by HTTP, and by mail."""

@@ -1,0 +1,81 @@
+"""Reads secrets and passwords of notifications, each time they are used, so that new ones need no restart."""
+
+import os
+from pathlib import Path
+
+from spillover.control.notifications.signing import BadSecret, secrets_of
+from spillover.model.notifications import Mail, Notifications, Webhook
+
+_MOST = 64 << 10
+
+
+class Unreadable(Exception):
+    """A file or variable cannot be used; the message says which and why, in one line."""
+
+
+def signing_secrets(hook: Webhook) -> list[bytes]:
+    """Return the secrets that sign messages to a webhook; raise Unreadable."""
+    where, text = _text(hook.secret_file, hook.secret_env)
+    try:
+        return secrets_of(text)
+    except BadSecret as error:
+        raise Unreadable(f"{where}: {error}") from None
+
+
+def password_of(mail: Mail) -> str:
+    """Return the password of the mail server: the first line of its file; raise Unreadable."""
+    where, text = _text(mail.password_file, mail.password_env)
+    try:
+        password = text.split(b"\n", 1)[0].removesuffix(b"\r").decode()
+    except UnicodeDecodeError:
+        raise Unreadable(f"{where}: the password is not text") from None
+    if not password:
+        raise Unreadable(f"{where}: the password is empty")
+    return password
+
+
+def problems_of(settings: Notifications) -> list[str]:
+    """Return a line for each file or variable that cannot be used."""
+    found: list[str] = []
+    for at, hook in enumerate(settings.webhooks):
+        try:
+            signing_secrets(hook)
+        except Unreadable as error:
+            found.append(f"notifications.webhooks[{at}]: {error}")
+        found += _without_ca(f"notifications.webhooks[{at}].ca", hook.ca)
+    if (mail := settings.mail) is not None:
+        try:
+            if mail.user is not None:
+                password_of(mail)
+        except Unreadable as error:
+            found.append(f"notifications.mail: {error}")
+        found += _without_ca("notifications.mail.ca", mail.ca)
+    return found
+
+
+def _without_ca(where: str, ca: str | None) -> list[str]:
+    if ca is None:
+        return []
+    try:
+        _read(ca)
+    except Unreadable as error:
+        return [f"{where}: {error}"]
+    return []
+
+
+def _text(file: str | None, variable: str | None) -> tuple[str, bytes]:
+    """Return where a secret is, and the secret."""
+    if file is not None:
+        return file, _read(file)
+    text = os.environ.get(variable or "")
+    if text is None:
+        raise Unreadable(f"the server's environment has no variable {variable}")
+    return f"variable {variable}", os.fsencode(text)
+
+
+def _read(file: str) -> bytes:
+    try:
+        with Path(file).open("rb") as opened:
+            return opened.read(_MOST)
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
