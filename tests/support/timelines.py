@@ -105,12 +105,11 @@ class Calendar:
         return total
 
     def _is_empty(self, machine: Machine, moments: range) -> bool:
-        node = self.nodes[machine.name]
-        busy = any(
+        """Whether no job of ours is there; others may be."""
+        return not any(
             use.machine is machine and use.start < moments.stop and use.end > moments.start
             for use in self.uses
         )
-        return not busy and (node.foreign or Resources()) == Resources()
 
     def last(self) -> int:
         """The moment from which on nothing changes."""
