@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from spillover.core.events import Lease, SeenNode, TaskEnd, Usage
+from spillover.core.events import JobState, Lease, SeenNode, TaskEnd, Usage
 from spillover.core.events import Outcome as Outcome  # noqa: PLC0414 - re-exported for callers that propose results
 from spillover.core.pool_proposals import (
     AdmitMachine,
@@ -129,6 +129,8 @@ class Change(Struct, frozen=True):
     act: Act
     jobs: tuple[JobId, ...]
     who: str
+    states: frozenset[JobState] | None = None
+    """Change only what is in one of these states, and leave the others alone; None changes all or none."""
 
 
 class SetPriority(Struct, frozen=True):
@@ -630,4 +632,10 @@ class Done(Struct, frozen=True):
     """Success without further data."""
 
 
-Reply: TypeAlias = Submitted | Registered | Verdict | Done | Refusal
+class Changed(Struct, frozen=True):
+    """The jobs that a change of some jobs concerned; of arrays, also single members."""
+
+    jobs: tuple[JobId, ...]
+
+
+Reply: TypeAlias = Submitted | Registered | Verdict | Done | Changed | Refusal

@@ -653,6 +653,9 @@ def test_arguments_need_one_script(client: Any, spill: Callable[..., Any], here:
     assert len(submitted(client)) == 3
 
 
+ALL = ["HELD", "QUEUED", "PLACED", "RUNNING"]
+
+
 def test_jobs_that_match_filters_are_changed_together(
     client: Any, spill: Callable[..., Any], a_queued_job: Any
 ) -> None:
@@ -661,23 +664,58 @@ def test_jobs_that_match_filters_are_changed_together(
         a_queued_job(id="bbbbbbbbbbbb", name="train"),
         a_queued_job(id="cccccccccccc", name="sweep-2"),
     ]
-    typed = spill("cancel", "--state", "queued", "--user", "mira", "--name", "sweep-*")
+    typed = spill(
+        "cancel", "--state", "queued,running", "--user", "mira", "--queue", "gpu", "--name", "sweep-*"
+    )
     assert typed == (0, "", "spill: cancel: 2 jobs\n")
+    query = {"state": "QUEUED,RUNNING", "project": None, "user": "mira", "name": None}
+    states = {"states": ["QUEUED", "RUNNING"], "dry_run": False}
     assert client.asked == [
-        ("jobs", {"state": "QUEUED", "project": None, "user": "mira", "name": None}),
-        ("cancel", "aaaaaaaaaaaa", "cccccccccccc"),
+        ("jobs", {**query, "since": None, "queue": "gpu"}),
+        ("cancel", "aaaaaaaaaaaa", "cccccccccccc", states),
     ]
 
 
-def test_only_jobs_that_a_person_holds_are_released_by_filters(
-    client: Any, spill: Callable[..., Any], a_queued_job: Any, a_reason: Any
+def test_filters_without_states_look_for_all_that_can_be_changed(
+    client: Any, spill: Callable[..., Any]
+) -> None:
+    client.changed = ["aaaaaaaaaaaa", "bbbbbbbbbbbb.1", "bbbbbbbbbbbb.2"]
+    for act, states in {
+        "cancel": ALL,
+        "hold": ["HELD", "QUEUED"],
+        "release": ["HELD"],
+        "requeue": ["PLACED", "RUNNING"],
+    }.items():
+        assert spill(act, "--since", "1d") == (0, "", f"spill: {act}: 1 job and 2 members\n")
+        assert client.asked[-1][-1] == {"states": states, "dry_run": False}
+        assert client.asked[-2][1]["state"] == ",".join(states)
+        assert client.asked[-2][1]["since"] is not None
+
+
+def test_a_dry_run_lists_what_would_be_changed(
+    client: Any, spill: Callable[..., Any], a_queued_job: Any
 ) -> None:
     client.known = [
-        a_queued_job(id="aaaaaaaaaaaa", state="HELD", reason=a_reason("held by mira", "held")),
-        a_queued_job(id="bbbbbbbbbbbb", state="HELD", reason=a_reason("waits for a", "after")),
+        a_queued_job(id="aaaaaaaaaaaa", name="sweep", array=ArrayView(20, {"RUNNING": 2, "QUEUED": 18})),
+        a_queued_job(id="bbbbbbbbbbbb"),
+        a_queued_job(id="cccccccccccc"),
     ]
-    assert spill("release", "--project", "vision") == (0, "", "spill: release: 1 job\n")
-    assert client.asked[-1] == ("release", "aaaaaaaaaaaa")
+    client.changed = ["aaaaaaaaaaaa", "aaaaaaaaaaaa.1", "bbbbbbbbbbbb"]
+    code, out, err = spill("cancel", "--mine", "--dry-run")
+    assert code == 0
+    assert [line.split(maxsplit=4) for line in out.splitlines()] == [
+        ["JOB", "NAME", "USER", "STATE", "WHAT"],
+        [
+            "aaaaaaaaaaaa",
+            "sweep",
+            "mira",
+            "QUEUED",
+            "cancel 18 pending members and 1 placed or running member",
+        ],
+        ["bbbbbbbbbbbb", "train", "mira", "QUEUED", "cancel"],
+    ]
+    assert err == "spill: cancel would change 2 jobs and 1 member; nothing was changed\n"
+    assert client.asked[-1][-1] == {"states": ALL, "dry_run": True}
 
 
 def test_filters_that_match_nothing_change_nothing(client: Any, spill: Callable[..., Any]) -> None:
@@ -691,7 +729,7 @@ def test_filters_that_match_nothing_change_nothing(client: Any, spill: Callable[
     [
         (("cancel",), "give either jobs or filters such as --mine and --name (see --help)"),
         (("cancel", "train", "--mine"), "give either jobs or filters such as --mine and --name (see --help)"),
-        (("hold", "--state", "running"), "--state RUNNING: hold is for jobs that are QUEUED"),
+        (("hold", "--state", "running"), "--state RUNNING: hold is for jobs that are HELD or QUEUED"),
     ],
 )
 def test_changes_need_jobs_or_filters_that_can_match(

@@ -222,21 +222,25 @@ class AsyncClient(AsyncSender):
         """Explain what would happen to a job under an assumption, without changing anything."""
         return await self._ask(ask(endpoints.WHAT_IF, OfJob(job), assumption))
 
-    async def cancel(self, *jobs: str) -> list[str]:
-        """Cancel jobs."""
-        return await self._ask(asks.act("cancel", jobs))
+    async def cancel(self, *jobs: str, states: str | Sequence[str] = (), dry_run: bool = False) -> list[str]:
+        """Cancel jobs.
 
-    async def hold(self, *jobs: str) -> list[str]:
-        """Hold queued jobs until they are released."""
-        return await self._ask(asks.act("hold", jobs))
+        With `states`, such as `"QUEUED,RUNNING"`, only what of them is in these states, also within arrays. With
+        `dry_run` nothing changes. Returns what was or would be changed; with neither, all jobs.
+        """
+        return await self._ask(asks.act("cancel", jobs, states, dry_run))
 
-    async def release(self, *jobs: str) -> list[str]:
-        """Release held jobs."""
-        return await self._ask(asks.act("release", jobs))
+    async def hold(self, *jobs: str, states: str | Sequence[str] = (), dry_run: bool = False) -> list[str]:
+        """Hold queued jobs until they are released. `states` and `dry_run` as for `cancel`."""
+        return await self._ask(asks.act("hold", jobs, states, dry_run))
 
-    async def requeue(self, *jobs: str) -> list[str]:
-        """Stop placed or running jobs and queue them again."""
-        return await self._ask(asks.act("requeue", jobs))
+    async def release(self, *jobs: str, states: str | Sequence[str] = (), dry_run: bool = False) -> list[str]:
+        """Release held jobs. `states` and `dry_run` as for `cancel`."""
+        return await self._ask(asks.act("release", jobs, states, dry_run))
+
+    async def requeue(self, *jobs: str, states: str | Sequence[str] = (), dry_run: bool = False) -> list[str]:
+        """Stop placed or running jobs and queue them again. `states` and `dry_run` as for `cancel`."""
+        return await self._ask(asks.act("requeue", jobs, states, dry_run))
 
     async def rerun(
         self,

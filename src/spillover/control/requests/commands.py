@@ -20,6 +20,7 @@ from spillover.control.notifications.settings import Settings
 from spillover.control.pools.controls import PoolControls
 from spillover.control.requests import dry_run as forecasting
 from spillover.control.requests import whatif
+from spillover.control.requests.acting import Acting
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge
 from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of, project_of
@@ -66,7 +67,7 @@ from spillover.control.views.queues import queue_views
 from spillover.control.views.results import results_of, results_of_jobs
 from spillover.control.views.usage import usage_report
 from spillover.core.pool_proposals import PausePool, ResumePool
-from spillover.core.proposals import Act, Change, Refusal, SetPriority
+from spillover.core.proposals import Refusal, SetPriority
 from spillover.core.records.jobs import Ended, Job
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
@@ -270,21 +271,8 @@ class LiveCommands:
         return structs.replace(told, warnings=self.without_effect(jobs))
 
     async def act(self, action: Action, who: str) -> Ids:
-        """Cancel, hold, release or requeue jobs, all or none."""
-        act = Act(action.act)
-        ids: list[JobId] = []
-        for ref in action.jobs:
-            found = await self._lookup.find(ref)
-            if isinstance(found, Finished) and act is Act.CANCEL:
-                continue  # cancelling an ended job changes nothing
-            job = await self._lookup.live(ref)
-            self._rights.check_change(job, who, action.act)
-            ids.append(job.id)
-        if ids:
-            (reply,) = await self._loop.propose(Change(act, tuple(ids), who))
-            if isinstance(reply, Refusal):
-                raise refused(reply)
-        return Ids(list(ids))
+        """Cancel, hold, release or requeue jobs."""
+        return await Acting(self._loop, self._lookup, self._rights).act(action, who)
 
     async def rerun(self, asked: Rerun, user: str, traceparent: str = "") -> Ids:
         """Submit jobs again, all or none; return the new ids in the order of the request."""
