@@ -141,6 +141,24 @@ class SetPriority(Struct, frozen=True):
     who: str
 
 
+class ChangeJob(Struct, frozen=True):
+    """Change what a waiting job asks for, or the walltime of a running one."""
+
+    job: JobId
+    was: bytes
+    """Digest of the spec that the new one was made from."""
+    spec: JobSpec
+    digest: bytes
+    """Digest of the new spec, encoded."""
+    changed: tuple[str, ...]
+    """What is new, as in `JobChanged`."""
+    who: str
+    after: tuple[Dependency, ...] = ()
+    """What it waits for from now on, if `changed` has it."""
+    named: bool = True
+    """Whether its name says what it does."""
+
+
 class Register(Struct, frozen=True):
     """An agent connected, and reports what it still holds."""
 
@@ -554,6 +572,7 @@ Proposal: TypeAlias = (
     Submit
     | Change
     | SetPriority
+    | ChangeJob
     | Register
     | Started
     | Result

@@ -249,8 +249,8 @@ class FakeClient:
         warn_of(self.ignored)
         return [JOB for _ in refs]
 
-    def set_priority(self, ref: str, priority: int) -> list[str]:
-        self.asked.append(("set_priority", ref, priority))
+    def change(self, ref: str, **fields: Any) -> list[str]:
+        self.asked.append(("change", ref, fields))
         return [JOB]
 
     def wait(self, *refs: str, timeout: float | None = None) -> list[JobDetail]:

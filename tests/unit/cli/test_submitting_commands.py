@@ -421,7 +421,49 @@ def test_rerun_names_the_flag_of_a_problem(
 
 def test_a_priority_may_be_negative(client: Any, spill: Callable[..., Any]) -> None:
     assert spill("set", "train", "--priority", "-5") == (0, "", "")
-    assert client.asked == [("set_priority", "train", -5)]
+    assert client.asked == [("change", "train", {"priority": -5})]
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        (("--name", "new", "--queue", "long"), {"name": "new", "queue": "long"}),
+        (
+            ("--cpu", "2", "--memory", "4Gi", "--gpu", "1"),
+            {"resources": {"cpu": "2", "memory": "4Gi", "gpu": 1}},
+        ),
+        (("--walltime", "2h", "--estimate", "none"), {"walltime": "2h", "estimate": None}),
+        (("--deadline", "none"), {"deadline": None}),
+        (
+            ("--after", "a", "--after", "b:any"),
+            {"after": [{"job": "a", "on": "success"}, {"job": "b", "on": "any"}]},
+        ),
+        (("--no-after", "--throttle", "0"), {"after": [], "throttle": 0}),
+    ],
+)
+def test_what_changes_of_a_job_is_sent_as_fields_of_its_file(
+    client: Any, spill: Callable[..., Any], words: tuple[str, ...], fields: dict[str, Any]
+) -> None:
+    assert spill("set", "train", *words) == (0, "", "")
+    assert client.asked == [("change", "train", fields)]
+
+
+def test_a_change_that_changes_nothing_or_contradicts_itself_is_refused(
+    client: Any, spill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "spill: nothing to change; give an option such as --walltime (see --help)\n"
+    assert spill("set", "train") == (2, "", told)
+    told = "spill: give either --after or --no-after\n"
+    assert spill("set", "train", "--after", "a", "--no-after") == (2, "", told)
+    assert client.asked == []
+
+    def refuse(*_: Any, **__: Any) -> list[str]:
+        problem = FieldProblem("spec.walltime", "'long' is not a duration")
+        raise Refused("no", status=400, kind="invalid", problems=[problem])
+
+    monkeypatch.setattr(client, "change", refuse)
+    told = "spill: --walltime: 'long' is not a duration\n"
+    assert spill("set", "train", "--walltime", "long") == (2, "", told)
 
 
 @pytest.mark.parametrize("what", ["job", "config"])

@@ -1,9 +1,9 @@
-"""`spill cancel`, `hold`, `release`, `requeue` and `set`: change jobs. They print nothing on success.
+"""`spill cancel`, `hold`, `release` and `requeue`: act on jobs. They print nothing on success.
 
-The first four also take filters instead of jobs, as in `spill cancel --mine --state queued --name 'x*'`.
+They also take filters instead of jobs, as in `spill cancel --mine --state queued --name 'x*'`.
 """
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
 from spillover.cli.arguments import seconds, states
-from spillover.cli.command import Command, Context, UsageError, add_connection, add_job, add_json
+from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
 from spillover.model.units import so_many
 
 if TYPE_CHECKING:
@@ -62,39 +62,6 @@ def _configure(parser: ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="list what would be changed; change nothing")
     add_json(parser)
     add_connection(parser)
-
-
-def _configure_set(parser: ArgumentParser) -> None:
-    add_job(parser)
-    parser.add_argument(
-        "--priority",
-        type=_priority,
-        required=True,
-        metavar="N",
-        help="jobs with a higher priority go first; the default is 0",
-    )
-    add_json(parser)
-    add_connection(parser)
-
-
-def _priority(text: str) -> int:
-    """Parse a whole number, which may be negative."""
-    try:
-        return int(text)
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a whole number") from None
-
-
-def _set(args: Namespace, context: Context) -> int:
-    """Change the priority of a job, and say if that has no effect."""
-    from spillover.cli.unused import tell_ignored_priority  # noqa: PLC0415 - heavy
-
-    with context.connect(args) as client:
-        jobs = client.set_priority(args.job, args.priority)
-        tell_ignored_priority(context.out, client, [args.priority])
-    if args.json:
-        context.out.json(jobs)
-    return codes.OK
 
 
 def _all(act: str) -> Callable[[Namespace, Context], int]:
@@ -227,11 +194,5 @@ COMMANDS = {
         _configure,
         _all("requeue"),
         "spill requeue train",
-    ),
-    "set": Command(
-        "Change the priority of a job that has not been placed.",
-        _configure_set,
-        _set,
-        "spill set train --priority 10",
     ),
 }

@@ -21,9 +21,10 @@ from spillover.control.pools.controls import PoolControls
 from spillover.control.requests import dry_run as forecasting
 from spillover.control.requests import whatif
 from spillover.control.requests.acting import Acting
+from spillover.control.requests.changing import Changing
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge
-from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of, project_of
+from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of
 from spillover.control.requests.notifications import NotificationRequests
 from spillover.control.requests.policies import PolicyRequests
 from spillover.control.requests.pools import change_pool, planned, shown_pools, swept
@@ -67,7 +68,6 @@ from spillover.control.views.queues import queue_views
 from spillover.control.views.results import results_of, results_of_jobs
 from spillover.control.views.usage import usage_report
 from spillover.core.pool_proposals import PausePool, ResumePool
-from spillover.core.proposals import Refusal, SetPriority
 from spillover.core.records.jobs import Ended, Job
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
@@ -90,7 +90,6 @@ from spillover.ports.commands import (
     JobChanges,
     JobQuery,
     Span,
-    refused,
 )
 from spillover.ports.journal import Journal
 from spillover.ports.outbox import Outbox
@@ -126,6 +125,7 @@ from spillover.wire.api import (
     NotificationTest,
     Overview,
     PastJob,
+    Patch,
     PlannedView,
     PolicyOutcome,
     PolicyPatch,
@@ -282,15 +282,13 @@ class LiveCommands:
         told = self.without_effect(jobs) + ([] if asked.empty_state else list(without_folder(jobs)))
         return Ids(list(await self.submit(jobs, user, traceparent)), told)
 
-    async def set_priority(self, ref: str, priority: int, who: str) -> Ids:
-        """Change the priority of a job that is not placed."""
-        job = await self._lookup.live(ref)
-        self._rights.check_change(job, who, "change")
-        self._rights.check_priority(project_of(job), priority)
-        (reply,) = await self._loop.propose(SetPriority(job.id, priority, who))
-        if isinstance(reply, Refusal):
-            raise refused(reply)
-        return Ids([job.id])
+    async def change(self, ref: str, patch: Patch, who: str) -> Ids:
+        """Change a job that waits, or the walltime of one that runs."""
+        parts = self._parts
+        changing = Changing(
+            self._loop, parts.specs, self._submitting, self._lookup, parts.agents, self._rights
+        )
+        return await changing.change(ref, patch, who)
 
     async def act_on_agents(self, action: AgentAction, who: str) -> AgentNames:
         """Drain, resume or forget agents."""

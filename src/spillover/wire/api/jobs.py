@@ -463,10 +463,16 @@ class ResultPage(Struct, frozen=True):
     results: list[ResultView]
 
 
-class Patch(Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes to a job that has not been placed."""
+class Patch(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Changes to a job that waits, or to the walltime of one that runs."""
 
-    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
+    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] | None = None
+    metadata: dict[str, Any] = {}
+    """Fields of a job file: `name`."""
+    spec: dict[str, Any] = {}
+    """Fields of a job file: `walltime`, `resources`, `estimate`, `deadline`, `queue`, `after` and `priority`, null to
+    remove one; and of an array `throttle`, the most members at a time, 0 for all.
+    """
 
 
 class Forecast(Struct, frozen=True):
