@@ -146,3 +146,30 @@ async def test_the_audit_has_who_changed_a_job(inside: Served) -> None:
         ("job_changed", "root", "changed by root: walltime 2h"),
         ("job_reprioritised", "root", "priority 4, by root"),
     ]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"resources": 5},
+        {"resources": {"cpu": "many"}},
+        {"name": ["x"]},
+        {"after": "x"},
+        {"after": [{"job": 5}]},
+        {"queue": {}},
+        {"priority": "high"},
+        {"priority": 2**70},
+        {"priority": True},
+        {"throttle": "all"},
+        {"throttle": True},
+        {"deadline": 12},
+        {"walltime": "1h", "estimate": "2h"},
+    ],
+)
+async def test_odd_values_are_refused_in_one_line(inside: Served, fields: dict[str, Any]) -> None:
+    (job,) = await inside.control.submit("job")
+    before = inside.control.loop.gate.durable
+    kind, told = await refused(inside, job, **fields)
+    assert kind is ErrorKind.INVALID
+    assert "\n" not in told
+    assert inside.control.loop.gate.durable == before
