@@ -58,6 +58,11 @@ def test_the_synchronous_face_does_everything(client: Client, server: Threaded[S
     shown = client.job("hello")
     assert (shown.user, shown.spec["spec"]["resources"]) == ("ada", {"cpu": 2, "memory": "1Gi"})
     assert client.why(job).reason is not None
+    assert client.change(job, cpu=1, walltime=None) == client.change(job, priority=4) == [job]
+    assert client.job(job).spec["spec"]["resources"] == {"cpu": 1, "memory": "1Gi"}
+    assert client.hold(job, states="QUEUED", dry_run=True) == client.hold(job, states=["QUEUED"]) == [job]
+    assert client.cancel(job, states=["RUNNING"]) == []
+    assert client.release(job, states="held") == [job]
     assert client.set_priority(job, 3) == client.hold(job) == client.release(job) == [job]
     assert [view.id for view in client.jobs(state="QUEUED", since=datetime(2027, 1, 1, tzinfo=UTC))] == [job]
     agent = server.run(server.inside.agent())

@@ -28,6 +28,7 @@ from spillover.core.proposals import (
     Archived,
     AskSteal,
     Change,
+    ChangeJob,
     Dependency,
     Drain,
     Forget,
@@ -308,6 +309,58 @@ class Life(RuleBasedStateMachine):
     @rule(job=jobs, priority=st.integers(-2, 2))
     def set_priority(self, job: JobId, priority: int) -> None:
         self.propose(SetPriority(job, priority, "bob"))
+
+    @rule(
+        job=jobs,
+        cpus=st.sampled_from([None, 1, 2]),
+        walltime=st.sampled_from([None, 20, 900]),
+        queue=st.sampled_from([None, "default", "other"]),
+        name=st.sampled_from([None, "renamed"]),
+        deadline=st.sampled_from([None, 3600]),
+        after=st.none() | jobs,
+        throttle=st.sampled_from([None, 0, 1, 2]),
+    )
+    def change_job(
+        self,
+        job: JobId,
+        cpus: int | None,
+        walltime: int | None,
+        queue: str | None,
+        name: str | None,
+        deadline: int | None,
+        after: JobId | None,
+        throttle: int | None,
+    ) -> None:
+        found = self.world.state.jobs.get(job)
+        if found is None:
+            return
+        wanted = {
+            "name": name,
+            "queue": queue,
+            "resources": cpus,
+            "walltime": walltime,
+            "deadline": deadline,
+            "after": after,
+            "throttle": throttle,
+        }
+        shape = found.kind.shape
+        if cpus is not None:
+            shape = structs.replace(shape, resources=structs.replace(shape.resources, cpu=cpus * 1000))
+        terms = found.terms
+        if walltime is not None:
+            terms = structs.replace(terms, walltime=walltime * SECOND)
+        spec = JobSpec(
+            Shell("true"), name or found.name, found.kind.project, queue or found.kind.queue, shape, terms
+        )
+        spec = structs.replace(
+            spec,
+            priority=found.priority,
+            deadline=None if deadline is None else self.world.now + deadline * SECOND,
+            throttle=throttle or 0,
+        )
+        changed = tuple([each for each, value in wanted.items() if value is not None])
+        waits = () if after is None else (Dependency(after),)
+        self.propose(ChangeJob(job, found.spec, spec, b"changed", changed, "bob", waits))
 
     @rule(policies=policy_sets, really=RARELY)
     def set_policies(self, policies: PolicySet, really: bool) -> None:

@@ -195,12 +195,13 @@ class Served:
         ]
         await self.control.propose(SeeNodes(kube, tuple(seen), whole=True))
 
-    async def agent(self, cpus: int = 2) -> Agent:
+    async def agent(self, cpus: int = 2, abilities: tuple[str, ...] = ()) -> Agent:
         """Register and connect an agent."""
         requests = AgentRequests(self.control.loop, self.hub, DAY)
         intro = Introduction(
             ClusterName("onprem"), NodeName("n1"), Resources(cpus * 1000, 2**40), (), {}, 0, (), 0
         )
+        intro = msgspec.structs.replace(intro, abilities=abilities)
         agent = Agent(self.control, self.hub, (await requests.register(intro)).incarnation)
         self._agents.append(agent)
         await agent.join()

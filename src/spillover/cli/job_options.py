@@ -2,15 +2,21 @@
 
 import os
 from argparse import ArgumentParser, Namespace, _ArgumentGroup
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
 
 from spillover.cli.command import UsageError
 from spillover.forms.jobs.options import OPTIONS, OptionKind
 
 
-def add_options(parser: ArgumentParser | _ArgumentGroup) -> None:
-    """Add all options of a job."""
+def add_options(parser: ArgumentParser | _ArgumentGroup, only: Mapping[str, str] | None = None) -> None:
+    """Add all options of a job, or only some flags, each with its help."""
     for option in OPTIONS:
+        if only is not None:
+            if option.flag not in only:
+                continue
+            option = replace(option, help=only[option.flag])  # noqa: PLW2901 - the same option with other help
         told = option.help.replace("%", "%%")
         if option.kind is OptionKind.FLAG:
             parser.add_argument(
@@ -30,7 +36,7 @@ def add_options(parser: ArgumentParser | _ArgumentGroup) -> None:
 
 def options_of(args: Namespace) -> dict[str, str | Sequence[str] | None]:
     """Return the options that were given, by `Option.dest`."""
-    values = {option.dest: getattr(args, f"job_{option.dest}") for option in OPTIONS}
+    values = {option.dest: getattr(args, f"job_{option.dest}", None) for option in OPTIONS}
     values["env"] = [_copied(word) for word in values["env"] or ()]
     return values
 

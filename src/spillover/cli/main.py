@@ -46,7 +46,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "release": CommandEntry("commands.change", "release held jobs"),
     "requeue": CommandEntry("commands.change", "return placed or running jobs to the queue"),
     "rerun": CommandEntry("commands.rerun", "submit jobs again, or only what failed of them"),
-    "set": CommandEntry("commands.change", "change the priority of a job"),
+    "set": CommandEntry("commands.set", "change a job that waits, or the walltime of one that runs"),
     "cost": CommandEntry("commands.cost", "show the cost of rented capacity"),
     "usage": CommandEntry("commands.usage", "show CPU, GPU and memory hours, by user, project and more"),
     "budgets": CommandEntry("commands.cost", "show the state of budgets"),

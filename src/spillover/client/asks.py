@@ -19,7 +19,6 @@ from spillover.client.steps import ClientStep
 from spillover.model.tracing import HEADER, VARIABLE
 from spillover.wire import endpoints
 from spillover.wire.api import (
-    Action,
     AuditPage,
     BlobKept,
     ClusterAction,
@@ -197,9 +196,20 @@ def results_of_jobs(jobs: Sequence[str], seconds: float) -> Ask[ResultPage]:
     return ask(endpoints.RESULTS_OF_JOBS, body=wanted, seconds=seconds + QUICK)
 
 
-def act(what: Literal["cancel", "hold", "release", "requeue"], jobs: Sequence[str]) -> Ask[list[str]]:
+def act(
+    what: Literal["cancel", "hold", "release", "requeue"],
+    jobs: Sequence[str],
+    states: str | Sequence[str] = (),
+    dry_run: bool = False,
+) -> Ask[list[str]]:
     """Act on jobs; a repeated requeue would requeue again."""
-    request = ask(endpoints.ACT, body=Action(what, list(jobs)), repeatable=what != "requeue")
+    named = states.split(",") if isinstance(states, str) else states
+    body: dict[str, Any] = {"act": what, "jobs": list(jobs)}
+    if named:
+        body["states"] = [each.strip().upper() for each in named]
+    if dry_run:
+        body["dry_run"] = True
+    request = ask(endpoints.ACT, body=body, repeatable=dry_run or what != "requeue")
     return request.giving(lambda ids: ids.jobs)
 
 

@@ -12,7 +12,7 @@ from spillover.client.errors import NoEffect, Refused
 from spillover.client.handles import CallHandle, MapHandle
 from spillover.forms.jobs.reading import BadForm, JobForm, is_manifest, read_with_lines, to_doc
 from spillover.forms.jobs.sbatch import Submitter
-from spillover.wire.api import FieldProblem
+from spillover.wire.api import FieldProblem, Patch
 from spillover.wire.jobfile import API_VERSION
 
 Job: TypeAlias = Mapping[str, Any] | JobForm | Path
@@ -39,6 +39,16 @@ def from_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
         spec["resources"] = {**spec.get("resources", {}), **resources}
     metadata = {name: fields[name] for name in _METADATA if fields.get(name) is not None}
     return _here({"apiVersion": API_VERSION, "kind": "Job", "metadata": metadata, "spec": spec})
+
+
+def change_of(fields: Mapping[str, Any]) -> Patch:
+    """Return the change that fields mean, by the names of `from_fields`; None removes a limit."""
+    if fields.keys() == {"priority"}:
+        return Patch(fields["priority"])  # servers of earlier releases know this form alone
+    spec = {name: _plain(value) for name, value in fields.items() if name not in (*_METADATA, *_RESOURCES)}
+    if resources := {name: fields[name] for name in _RESOURCES if name in fields}:
+        spec["resources"] = {**spec.get("resources", {}), **resources}
+    return Patch(metadata={name: fields[name] for name in _METADATA if name in fields}, spec=spec)
 
 
 def _each(jobs: Job | Iterable[Job] | None) -> Iterable[Job]:

@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from spillover.core.events import Lease, SeenNode, TaskEnd, Usage
+from spillover.core.events import JobState, Lease, SeenNode, TaskEnd, Usage
 from spillover.core.events import Outcome as Outcome  # noqa: PLC0414 - re-exported for callers that propose results
 from spillover.core.pool_proposals import (
     AdmitMachine,
@@ -129,6 +129,8 @@ class Change(Struct, frozen=True):
     act: Act
     jobs: tuple[JobId, ...]
     who: str
+    states: frozenset[JobState] | None = None
+    """Change only what is in one of these states, and leave the others alone; None changes all or none."""
 
 
 class SetPriority(Struct, frozen=True):
@@ -137,6 +139,24 @@ class SetPriority(Struct, frozen=True):
     job: JobId
     priority: int
     who: str
+
+
+class ChangeJob(Struct, frozen=True):
+    """Change what a waiting job asks for, or the walltime of a running one."""
+
+    job: JobId
+    was: bytes
+    """Digest of the spec that the new one was made from."""
+    spec: JobSpec
+    digest: bytes
+    """Digest of the new spec, encoded."""
+    changed: tuple[str, ...]
+    """What is new, as in `JobChanged`."""
+    who: str
+    after: tuple[Dependency, ...] = ()
+    """What it waits for from now on, if `changed` has it."""
+    named: bool = True
+    """Whether its name says what it does."""
 
 
 class Register(Struct, frozen=True):
@@ -552,6 +572,7 @@ Proposal: TypeAlias = (
     Submit
     | Change
     | SetPriority
+    | ChangeJob
     | Register
     | Started
     | Result
@@ -630,4 +651,10 @@ class Done(Struct, frozen=True):
     """Success without further data."""
 
 
-Reply: TypeAlias = Submitted | Registered | Verdict | Done | Refusal
+class Changed(Struct, frozen=True):
+    """The jobs that a change of some jobs concerned; of arrays, also single members."""
+
+    jobs: tuple[JobId, ...]
+
+
+Reply: TypeAlias = Submitted | Registered | Verdict | Done | Changed | Refusal

@@ -21,6 +21,7 @@ from spillover.core.events import (
     EpochStarted,
     Event,
     GangPlaced,
+    JobChanged,
     JobEnded,
     JobHeld,
     JobPlaced,
@@ -62,7 +63,9 @@ JOB: Final[dict[tuple[JobState, type[Event]], frozenset[JobState]]] = {
     (S.HELD, JobReleased): frozenset({S.QUEUED}),
     (S.HELD, BackoffEnded): frozenset({S.HELD}),
     (S.HELD, JobEnded): NEVER_RAN,
+    (S.HELD, JobChanged): frozenset({S.HELD}),
     (S.QUEUED, JobHeld): frozenset({S.HELD}),
+    (S.QUEUED, JobChanged): frozenset({S.HELD, S.QUEUED}),
     (S.QUEUED, JobPlaced): frozenset({S.PLACED}),
     (S.QUEUED, GangPlaced): frozenset({S.PLACED}),
     # An array stays queued while members are pending, and is held while it has as many live ones as it may have. It
@@ -89,6 +92,7 @@ JOB: Final[dict[tuple[JobState, type[Event]], frozenset[JobState]]] = {
     (S.RUNNING, TaskRestarted): frozenset({S.RUNNING}),
     (S.RUNNING, BackoffEnded): frozenset({S.RUNNING}),
     (S.RUNNING, JobStopping): frozenset({S.RUNNING}),
+    (S.RUNNING, JobChanged): frozenset({S.RUNNING}),
     (S.RUNNING, JobRequeued): frozenset({S.QUEUED}),
     (S.RUNNING, JobEnded): TERMINAL,
 }

@@ -115,6 +115,8 @@ class Contact(Struct, frozen=True):
     """Host where tasks on other machines reach tasks on this one; empty if unknown."""
     version: str = ""
     """Release of the agent; empty if unknown."""
+    abilities: frozenset[str] = frozenset()
+    """What it can do that agents of earlier releases cannot."""
 
 
 class OutputAsked(Struct, frozen=True):

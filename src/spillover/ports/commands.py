@@ -49,6 +49,7 @@ from spillover.wire.api import (
     NotificationTest,
     Overview,
     PastJob,
+    Patch,
     PlannedView,
     PolicyOutcome,
     PolicyPatch,
@@ -287,8 +288,8 @@ class Commands(Protocol):
         """Submit jobs again, all or none; return the new ids in the order of the request."""
         ...
 
-    async def set_priority(self, ref: str, priority: int, who: str) -> Ids:
-        """Change the priority of a job that is not placed."""
+    async def change(self, ref: str, patch: Patch, who: str) -> Ids:
+        """Change a job that waits, or the walltime of one that runs."""
         ...
 
     async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - a timeout is an answer here

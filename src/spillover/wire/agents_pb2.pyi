@@ -514,7 +514,7 @@ class StopOrder(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., kill: _Optional[bool] = ..., overdue: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("epoch", "fenced", "stops", "drain", "revoked", "yields", "terms")
+    __slots__ = ("epoch", "fenced", "stops", "drain", "revoked", "yields", "terms", "walltimes")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
     STOPS_FIELD_NUMBER: _ClassVar[int]
@@ -522,6 +522,7 @@ class HeartbeatReply(_message.Message):
     REVOKED_FIELD_NUMBER: _ClassVar[int]
     YIELDS_FIELD_NUMBER: _ClassVar[int]
     TERMS_FIELD_NUMBER: _ClassVar[int]
+    WALLTIMES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     fenced: bool
     stops: _containers.RepeatedCompositeFieldContainer[StopOrder]
@@ -529,7 +530,16 @@ class HeartbeatReply(_message.Message):
     revoked: _containers.RepeatedCompositeFieldContainer[Lease]
     yields: _containers.RepeatedCompositeFieldContainer[YieldOrder]
     terms: Terms
-    def __init__(self, epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., stops: _Optional[_Iterable[_Union[StopOrder, _Mapping]]] = ..., drain: _Optional[bool] = ..., revoked: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., yields: _Optional[_Iterable[_Union[YieldOrder, _Mapping]]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ...) -> None: ...
+    walltimes: _containers.RepeatedCompositeFieldContainer[WalltimeOrder]
+    def __init__(self, epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., stops: _Optional[_Iterable[_Union[StopOrder, _Mapping]]] = ..., drain: _Optional[bool] = ..., revoked: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., yields: _Optional[_Iterable[_Union[YieldOrder, _Mapping]]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., walltimes: _Optional[_Iterable[_Union[WalltimeOrder, _Mapping]]] = ...) -> None: ...
+
+class WalltimeOrder(_message.Message):
+    __slots__ = ("lease", "walltime")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    WALLTIME_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    walltime: int
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., walltime: _Optional[int] = ...) -> None: ...
 
 class Terms(_message.Message):
     __slots__ = ("number", "heartbeat", "short_term")

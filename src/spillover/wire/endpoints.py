@@ -229,7 +229,7 @@ SHOW: Final = Endpoint(
     OfJob, NO_BODY, json_of(JobDetail), errors=_LOOKUP,
 )
 PATCH: Final = Endpoint(
-    "patch", "PATCH", "/v1/jobs/{job}", "Change a job that has not been placed",
+    "patch", "PATCH", "/v1/jobs/{job}", "Change a job that waits, or the walltime of one that runs",
     OfJob, json_of(Patch), json_of(Ids), roles=SUBMITTERS, errors=_LIMITED,
 )
 WHY: Final = Endpoint(

@@ -322,6 +322,20 @@ def test_it_starts_again_with_what_it_had_and_the_rest_of_its_walltime() -> None
     assert ([result.run for result in report.results], report.waiting) == ([1], frozenset())
 
 
+def test_a_changed_walltime_counts_from_the_first_start_also_when_it_starts_again() -> None:
+    life = an_agent(1000)
+    a_failed_task(life)
+    life.beats(Renewal(1, walltimes=((rank(1), 30 * SECOND),)))
+    [*_, again] = life.reports(Verdict.RESTART)
+    assert isinstance(again, Restart)
+    assert again.task.walltime == 20 * SECOND
+    life.state.started(life.now, rank(1), life.now)
+    for _ in range(2):
+        life.beats(Renewal(1, walltimes=((rank(1), 25 * SECOND),)))
+    assert life.passes(14 * SECOND) == []
+    assert life.passes(SECOND) == [Signal(rank(1), kill=False)]
+
+
 def test_a_task_that_succeeded_or_was_stopped_does_not_wait() -> None:
     life = an_agent(1000)
     a_failed_task(life, replace(AGAIN, restarts=False))

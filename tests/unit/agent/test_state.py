@@ -378,6 +378,51 @@ def test_it_asks_to_be_woken_for_whatever_is_due_first() -> None:
 # --- stopping
 
 
+def limits(lease: Lease, walltime: int) -> Renewal:
+    return Renewal(1, walltimes=((lease, walltime),))
+
+
+def test_a_longer_walltime_counts_from_the_start_of_a_task_and_may_be_repeated() -> None:
+    life = an_agent_running(A, a_task(walltime=20 * SECOND))
+    life.passes(15 * SECOND)
+    for _ in range(3):
+        assert life.beats(limits(A, 60 * SECOND)) == []
+    assert life.passes(44 * SECOND) == []
+    assert life.passes(SECOND) == [Signal(A, kill=False)]
+    assert life.beats(limits(A, 90 * SECOND)) == []
+
+
+def test_a_shorter_walltime_ends_a_task_sooner_and_at_once_if_it_is_over() -> None:
+    life = an_agent_running(A, a_task(walltime=MINUTE))
+    assert life.beats(limits(A, 30 * SECOND)) == []
+    assert life.passes(29 * SECOND) == []
+    assert life.passes(SECOND) == [Signal(A, kill=False)]
+    life = an_agent_running(B)
+    life.passes(20 * SECOND)
+    life.beats(limits(B, 10 * SECOND))
+    assert life.passes(0) == [Signal(B, kill=False)]
+
+
+def test_a_task_without_a_walltime_any_more_goes_on() -> None:
+    life = an_agent_running(A, a_task(walltime=20 * SECOND))
+    assert life.beats(limits(A, 0)) == []
+    assert life.passes(25 * SECOND) == []
+    assert life.beats(limits(C, 5)) == []
+
+
+def test_a_signal_before_a_walltime_that_moved_comes_once_for_each() -> None:
+    task = replace(a_task(walltime=MINUTE), signal="USR1", signal_before=20 * SECOND)
+    life = an_agent_running(A, task)
+    assert life.passes(10 * SECOND) == []
+    assert life.beats(limits(A, 35 * SECOND)) == []
+    assert life.passes(5 * SECOND) == [Notify(A)]
+    assert life.beats(limits(A, MINUTE)) == []
+    assert life.passes(5 * SECOND) == []
+    assert life.passes(5 * SECOND) == []
+    life.beats()
+    assert life.passes(15 * SECOND) == [Notify(A)]
+
+
 def test_at_its_walltime_a_task_is_terminated_and_after_its_grace_killed() -> None:
     life = an_agent_running(A, a_task(walltime=20 * SECOND, grace=3 * SECOND))
     assert life.passes(20 * SECOND - 1) == []

@@ -114,6 +114,8 @@ class FakeClient:
         """Pieces of stdout (False) and stderr (True)."""
         self.forecasts: list[Forecast] = []
         self.history: list[EventView] = []
+        self.changed: list[str] | None = None
+        """What an action changes; None is what it was asked for."""
         self.ignored: list[str] = []
         """What submitted jobs ask for and what has no effect."""
 
@@ -180,21 +182,21 @@ class FakeClient:
             ],
         )
 
-    def cancel(self, *refs: str) -> list[str]:
-        self.asked.append(("cancel", *refs))
-        return [JOB for _ in refs]
+    def _act(self, act: str, refs: Sequence[str], how: dict[str, Any]) -> list[str]:
+        self.asked.append((act, *refs, how) if how else (act, *refs))
+        return self.changed if self.changed is not None else list(refs) if how else [JOB for _ in refs]
 
-    def hold(self, *refs: str) -> list[str]:
-        self.asked.append(("hold", *refs))
-        return [JOB for _ in refs]
+    def cancel(self, *refs: str, **how: Any) -> list[str]:
+        return self._act("cancel", refs, how)
 
-    def release(self, *refs: str) -> list[str]:
-        self.asked.append(("release", *refs))
-        return [JOB for _ in refs]
+    def hold(self, *refs: str, **how: Any) -> list[str]:
+        return self._act("hold", refs, how)
 
-    def requeue(self, *refs: str) -> list[str]:
-        self.asked.append(("requeue", *refs))
-        return [JOB for _ in refs]
+    def release(self, *refs: str, **how: Any) -> list[str]:
+        return self._act("release", refs, how)
+
+    def requeue(self, *refs: str, **how: Any) -> list[str]:
+        return self._act("requeue", refs, how)
 
     def audit(self, **query: Any) -> list[AuditView]:
         self.asked.append(("audit", query))
@@ -247,8 +249,8 @@ class FakeClient:
         warn_of(self.ignored)
         return [JOB for _ in refs]
 
-    def set_priority(self, ref: str, priority: int) -> list[str]:
-        self.asked.append(("set_priority", ref, priority))
+    def change(self, ref: str, **fields: Any) -> list[str]:
+        self.asked.append(("change", ref, fields))
         return [JOB]
 
     def wait(self, *refs: str, timeout: float | None = None) -> list[JobDetail]:

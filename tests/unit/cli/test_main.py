@@ -284,7 +284,7 @@ def test_version_help_and_completion_load_nothing_heavy(arguments: list[str]) ->
         (("ls", "--limit", "0"), "'0' is not a whole number of at least 1"),
         (("wait", "train", "--timeout", "-1s"), "expected one argument"),
         (("set", "train", "--priority", "high"), "'high' is not a whole number"),
-        (("set", "train"), "the following arguments are required: --priority"),
+        (("set", "train"), "nothing to change; give an option such as --walltime"),
         (("logs", "train", "--attempt", "x"), "'x' is not a whole number of at least 1"),
         (("cancel",), "give either jobs or filters"),
         (("schema", "jobs"), "argument job|config: 'jobs' has no schema; write job or config"),

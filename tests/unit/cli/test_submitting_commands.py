@@ -421,7 +421,49 @@ def test_rerun_names_the_flag_of_a_problem(
 
 def test_a_priority_may_be_negative(client: Any, spill: Callable[..., Any]) -> None:
     assert spill("set", "train", "--priority", "-5") == (0, "", "")
-    assert client.asked == [("set_priority", "train", -5)]
+    assert client.asked == [("change", "train", {"priority": -5})]
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        (("--name", "new", "--queue", "long"), {"name": "new", "queue": "long"}),
+        (
+            ("--cpu", "2", "--memory", "4Gi", "--gpu", "1"),
+            {"resources": {"cpu": "2", "memory": "4Gi", "gpu": 1}},
+        ),
+        (("--walltime", "2h", "--estimate", "none"), {"walltime": "2h", "estimate": None}),
+        (("--deadline", "none"), {"deadline": None}),
+        (
+            ("--after", "a", "--after", "b:any"),
+            {"after": [{"job": "a", "on": "success"}, {"job": "b", "on": "any"}]},
+        ),
+        (("--no-after", "--throttle", "0"), {"after": [], "throttle": 0}),
+    ],
+)
+def test_what_changes_of_a_job_is_sent_as_fields_of_its_file(
+    client: Any, spill: Callable[..., Any], words: tuple[str, ...], fields: dict[str, Any]
+) -> None:
+    assert spill("set", "train", *words) == (0, "", "")
+    assert client.asked == [("change", "train", fields)]
+
+
+def test_a_change_that_changes_nothing_or_contradicts_itself_is_refused(
+    client: Any, spill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "spill: nothing to change; give an option such as --walltime (see --help)\n"
+    assert spill("set", "train") == (2, "", told)
+    told = "spill: give either --after or --no-after\n"
+    assert spill("set", "train", "--after", "a", "--no-after") == (2, "", told)
+    assert client.asked == []
+
+    def refuse(*_: Any, **__: Any) -> list[str]:
+        problem = FieldProblem("spec.walltime", "'long' is not a duration")
+        raise Refused("no", status=400, kind="invalid", problems=[problem])
+
+    monkeypatch.setattr(client, "change", refuse)
+    told = "spill: --walltime: 'long' is not a duration\n"
+    assert spill("set", "train", "--walltime", "long") == (2, "", told)
 
 
 @pytest.mark.parametrize("what", ["job", "config"])
@@ -653,6 +695,9 @@ def test_arguments_need_one_script(client: Any, spill: Callable[..., Any], here:
     assert len(submitted(client)) == 3
 
 
+ALL = ["HELD", "QUEUED", "PLACED", "RUNNING"]
+
+
 def test_jobs_that_match_filters_are_changed_together(
     client: Any, spill: Callable[..., Any], a_queued_job: Any
 ) -> None:
@@ -661,23 +706,58 @@ def test_jobs_that_match_filters_are_changed_together(
         a_queued_job(id="bbbbbbbbbbbb", name="train"),
         a_queued_job(id="cccccccccccc", name="sweep-2"),
     ]
-    typed = spill("cancel", "--state", "queued", "--user", "mira", "--name", "sweep-*")
+    typed = spill(
+        "cancel", "--state", "queued,running", "--user", "mira", "--queue", "gpu", "--name", "sweep-*"
+    )
     assert typed == (0, "", "spill: cancel: 2 jobs\n")
+    query = {"state": "QUEUED,RUNNING", "project": None, "user": "mira", "name": None}
+    states = {"states": ["QUEUED", "RUNNING"], "dry_run": False}
     assert client.asked == [
-        ("jobs", {"state": "QUEUED", "project": None, "user": "mira", "name": None}),
-        ("cancel", "aaaaaaaaaaaa", "cccccccccccc"),
+        ("jobs", {**query, "since": None, "queue": "gpu"}),
+        ("cancel", "aaaaaaaaaaaa", "cccccccccccc", states),
     ]
 
 
-def test_only_jobs_that_a_person_holds_are_released_by_filters(
-    client: Any, spill: Callable[..., Any], a_queued_job: Any, a_reason: Any
+def test_filters_without_states_look_for_all_that_can_be_changed(
+    client: Any, spill: Callable[..., Any]
+) -> None:
+    client.changed = ["aaaaaaaaaaaa", "bbbbbbbbbbbb.1", "bbbbbbbbbbbb.2"]
+    for act, states in {
+        "cancel": ALL,
+        "hold": ["HELD", "QUEUED"],
+        "release": ["HELD"],
+        "requeue": ["PLACED", "RUNNING"],
+    }.items():
+        assert spill(act, "--since", "1d") == (0, "", f"spill: {act}: 1 job and 2 members\n")
+        assert client.asked[-1][-1] == {"states": states, "dry_run": False}
+        assert client.asked[-2][1]["state"] == ",".join(states)
+        assert client.asked[-2][1]["since"] is not None
+
+
+def test_a_dry_run_lists_what_would_be_changed(
+    client: Any, spill: Callable[..., Any], a_queued_job: Any
 ) -> None:
     client.known = [
-        a_queued_job(id="aaaaaaaaaaaa", state="HELD", reason=a_reason("held by mira", "held")),
-        a_queued_job(id="bbbbbbbbbbbb", state="HELD", reason=a_reason("waits for a", "after")),
+        a_queued_job(id="aaaaaaaaaaaa", name="sweep", array=ArrayView(20, {"RUNNING": 2, "QUEUED": 18})),
+        a_queued_job(id="bbbbbbbbbbbb"),
+        a_queued_job(id="cccccccccccc"),
     ]
-    assert spill("release", "--project", "vision") == (0, "", "spill: release: 1 job\n")
-    assert client.asked[-1] == ("release", "aaaaaaaaaaaa")
+    client.changed = ["aaaaaaaaaaaa", "aaaaaaaaaaaa.1", "bbbbbbbbbbbb"]
+    code, out, err = spill("cancel", "--mine", "--dry-run")
+    assert code == 0
+    assert [line.split(maxsplit=4) for line in out.splitlines()] == [
+        ["JOB", "NAME", "USER", "STATE", "WHAT"],
+        [
+            "aaaaaaaaaaaa",
+            "sweep",
+            "mira",
+            "QUEUED",
+            "cancel 18 pending members and 1 placed or running member",
+        ],
+        ["bbbbbbbbbbbb", "train", "mira", "QUEUED", "cancel"],
+    ]
+    assert err == "spill: cancel would change 2 jobs and 1 member; nothing was changed\n"
+    assert client.asked[-1][-1] == {"states": ALL, "dry_run": True}
 
 
 def test_filters_that_match_nothing_change_nothing(client: Any, spill: Callable[..., Any]) -> None:
@@ -691,7 +771,7 @@ def test_filters_that_match_nothing_change_nothing(client: Any, spill: Callable[
     [
         (("cancel",), "give either jobs or filters such as --mine and --name (see --help)"),
         (("cancel", "train", "--mine"), "give either jobs or filters such as --mine and --name (see --help)"),
-        (("hold", "--state", "running"), "--state RUNNING: hold is for jobs that are QUEUED"),
+        (("hold", "--state", "running"), "--state RUNNING: hold is for jobs that are HELD or QUEUED"),
     ],
 )
 def test_changes_need_jobs_or_filters_that_can_match(

@@ -25,7 +25,7 @@ from spillover.model.units import DAY, SECOND
 from spillover.ports.callers import ADMIN, Caller, Stranger
 from spillover.ports.commands import CommandError, ErrorKind, JobQuery, Span
 from spillover.testing.world import OWNED
-from spillover.wire.api import Action, EventView, PolicyPatch, TokenRequest
+from spillover.wire.api import Action, EventView, Patch, PolicyPatch, TokenRequest
 from tests.support.inside import Inside
 
 VISION = Caller(TokenRole.SUBMIT, "t1", project="vision")
@@ -94,7 +94,7 @@ async def test_jobs_of_other_projects_are_unknown_by_id_prefix_and_name(
         await unknown(mine.job(ref))
         await unknown(mine.why(ref))
         await unknown(mine.wait(ref, 0))
-        await unknown(mine.set_priority(ref, 1, "eve"))
+        await unknown(mine.change(ref, Patch(1), "eve"))
         await unknown(mine.act(Action("cancel", [ref]), "eve"))
         await unknown(mine.output(ref, attempt=None, task=0, stderr=False, offset=0, follow=False))
         with pytest.raises(CommandError):

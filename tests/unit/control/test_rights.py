@@ -9,7 +9,7 @@ from spillover.model.access import Access
 from spillover.model.tokens import TokenRole
 from spillover.ports.callers import ADMIN, Caller
 from spillover.ports.commands import CommandError, Commands, ErrorKind
-from spillover.wire.api import Action
+from spillover.wire.api import Action, Patch
 from tests.support.inside import form
 from tests.support.served import Served, served
 
@@ -42,7 +42,7 @@ async def acts(commands: Commands, job: str, user: str) -> set[str]:
     for act in ("hold", "release", "set", "cancel"):
         try:
             if act == "set":
-                await commands.set_priority(job, 5, user)
+                await commands.change(job, Patch(5), user)
             else:
                 await commands.act(action(act, job), user)
         except CommandError as error:
@@ -110,12 +110,12 @@ async def test_each_role_gives_priorities_up_to_its_own(inside: Served) -> None:
     for caller, most in ((ADA, 100), (BOB, 500), (KEEPER, 500), (ADMIN, 1_000_000)):
         commands, user = inside.commands.of(caller), caller.user or "root"
         job = await submitted(inside, caller=caller, priority=most)
-        await commands.set_priority(job, 7, user)
-        await commands.set_priority(job, most, user)
+        await commands.change(job, Patch(7), user)
+        await commands.change(job, Patch(most), user)
         if caller is ADMIN:
             continue
         for tried in (
-            commands.set_priority(job, most + 1, user),
+            commands.change(job, Patch(most + 1), user),
             commands.submit([form("x"), form("y", priority=most + 1)], user),
             commands.forecast([form("x"), form("y", priority=most + 1)], user),
         ):

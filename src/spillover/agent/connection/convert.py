@@ -229,6 +229,7 @@ def renewal_in(reply: pb.HeartbeatReply) -> Renewal:
         yields=tuple((lease_in(order.lease), order.ticket) for order in reply.yields),
         overdue=frozenset(lease_in(order.lease) for order in reply.stops if order.overdue),
         terms=_terms_in(reply.terms) if reply.HasField("terms") else None,
+        walltimes=tuple((lease_in(order.lease), order.walltime) for order in reply.walltimes),
     )
 
 

@@ -23,6 +23,8 @@ class _Known(Struct):
     """Monotonic time of its first start; None before that."""
     run: int = 0
     """How often it was started again."""
+    used: int = 0
+    """Nanoseconds from its first start to the start of the present run."""
 
 
 class Restarts:
@@ -48,6 +50,14 @@ class Restarts:
         known = self._known.get(lease)
         return 0 if known is None else known.run
 
+    def limited(self, lease: Lease, walltime: int) -> int:
+        """Take a new walltime of a task, which its next run gets the rest of; return that of the present run."""
+        known = self._known.get(lease)
+        if known is None:
+            return walltime
+        known.task = replace(known.task, walltime=walltime)
+        return max(1, walltime - known.used) if walltime else 0
+
     def wait(self, lease: Lease, run: RunningTask, end: Exit) -> bool:
         """Let a task that ended wait for the server, if it failed by itself; return whether it does."""
         failed = end.spawned and not end.lost and not end.unkept and (end.code != 0 or end.out_of_memory)
@@ -63,8 +73,9 @@ class Restarts:
             return None
         known.run += 1
         task = replace(known.task, env={**known.task.env, "SPILL_RESTART": str(known.run)})
+        known.used = now - (known.first or now)
         if task.walltime:
-            task = replace(task, walltime=max(1, task.walltime - (now - (known.first or now))))
+            task = replace(task, walltime=max(1, task.walltime - known.used))
         return Restart(lease, task, known.slot, known.start)
 
     def forget(self, lease: Lease) -> Task | None:

@@ -1,6 +1,7 @@
 """Running tasks of an agent: what stops them, and when."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spillover.agent.leases.timers import Due, Timers
 from spillover.agent.leases.values import Exit, Instruction, Notify, Signal, Task, TaskResult
@@ -32,10 +33,25 @@ class RunningTask(Struct):
     """Whether its files are being fetched or uploaded, so that it has no process."""
     exited: bool = False
     """Whether its process has ended and its files are being uploaded."""
+    noticed: int = -1
+    """The walltime before which it got its signal; -1 before that."""
 
     def notice_at(self, started: int) -> int:
         """Return when it gets the signal before its walltime, if it started at `started`."""
         return started + max(0, self.task.walltime - self.task.signal_before)
+
+    def is_noticed(self, now: int) -> bool:
+        """Return whether the signal before its walltime is due, which it gets once for each walltime."""
+        limit, started = self.task.walltime, self.started
+        return (
+            bool(limit) and started is not None and limit != self.noticed and self.notice_at(started) <= now
+        )
+
+    def is_over(self, now: int) -> bool:
+        """Return whether its walltime has passed; timers of an earlier run or walltime say nothing."""
+        return (
+            bool(self.task.walltime) and self.started is not None and self.started + self.task.walltime <= now
+        )
 
     def spare(self, end: Exit) -> None:
         """Cancel a stop for walltime or deadline if the process ended before it. Its exit then decides."""
@@ -72,6 +88,18 @@ class RunningTasks(dict[Lease, RunningTask]):
         """Record that the process of a task started."""
         run = self[lease]
         run.started = at
+        self._set_timers(lease, run, at)
+
+    def limit(self, lease: Lease, walltime: int) -> None:
+        """Give a task another walltime, from its start; the server repeats this, and may say it after the end."""
+        run = self.get(lease)
+        if run is None or run.task.walltime == walltime:
+            return
+        run.task = replace(run.task, walltime=walltime)
+        if run.started is not None:
+            self._set_timers(lease, run, run.started)
+
+    def _set_timers(self, lease: Lease, run: RunningTask, at: int) -> None:
         if run.task.walltime:
             self.timers.set(at + run.task.walltime, lease, Due.WALLTIME, self)
             if run.task.signal:
@@ -115,9 +143,10 @@ class RunningTasks(dict[Lease, RunningTask]):
                     out += self.stop(now, lease, Outcome.STOPPED, "", kill=True, overdue=run.overdue)
             elif due is Due.NOTICE:
                 # A task that started again has the timer of its earlier run too.
-                if run.cause is None and run.started is not None and run.notice_at(run.started) <= now:
+                if run.cause is None and run.is_noticed(now):
+                    run.noticed = run.task.walltime
                     out.append(Notify(lease))
-            elif run.cause is None and not run.moving:
+            elif run.cause is None and not run.moving and run.is_over(now):
                 out += self.stop(
                     now, lease, Outcome.WALLTIME, "reached its walltime", kill=False, overdue=True
                 )

@@ -198,6 +198,8 @@ class AgentState:
                     out += self.running.stop(
                         now, lease, Outcome.STOPPED, "stopped on request", kill=kill, overdue=overdue
                     )
+        for lease, walltime in renewal.walltimes:
+            self.running.limit(lease, self.restarts.limited(lease, walltime))
         self.draining = renewal.drain
         for lease, ticket in renewal.yields:
             started = lease in self.running or lease in self.results

@@ -208,6 +208,8 @@ class Renewal(Struct, frozen=True):
     """
     terms: NewTerms | None = None
     """New terms; None keeps the current ones."""
+    walltimes: tuple[tuple[Lease, int], ...] = ()
+    """Leases whose walltime has changed, in nanoseconds from the first start; 0 is no limit."""
 
 
 class Exit(Struct, frozen=True):

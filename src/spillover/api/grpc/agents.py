@@ -500,6 +500,10 @@ def _orders_out(orders: Orders) -> pb.HeartbeatReply:
         revoked=[lease_out(lease) for lease in orders.revoked],
         drain=orders.drain,
         yields=[pb.YieldOrder(lease=lease_out(lease), ticket=ticket) for lease, ticket in orders.yields],
+        walltimes=[
+            pb.WalltimeOrder(lease=lease_out(lease), walltime=walltime)
+            for lease, walltime in orders.walltimes
+        ],
     )
     if orders.offer is not None:
         number, terms = orders.offer

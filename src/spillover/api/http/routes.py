@@ -142,8 +142,8 @@ async def show(request: Request[OfJob, None]) -> JobDetail:
 
 @serves(endpoints.PATCH)
 async def patch(request: Request[OfJob, Patch]) -> Ids:
-    """Change the priority of a job."""
-    return await request.commands.set_priority(request.asked.job, request.body.priority, request.user)
+    """Change a job."""
+    return await request.commands.change(request.asked.job, request.body, request.user)
 
 
 @serves(endpoints.WHY)

@@ -14,7 +14,7 @@ from spillover.client.asynchronous.calls import AsyncMap
 from spillover.client.asynchronous.sender import AsyncSender
 from spillover.client.blobs import Blob, Moving, Progress
 from spillover.client.calling import CallOptions, a_call, a_map, call_of, map_of, submitted
-from spillover.client.documents import Job, documents
+from spillover.client.documents import Job, change_of, documents
 from spillover.client.executing import END, Executed, Executing
 from spillover.client.flows import HistoryFlow, OutputFlow, Pages, Past, waiting
 from spillover.client.handles import AsyncCall
@@ -222,21 +222,25 @@ class AsyncClient(AsyncSender):
         """Explain what would happen to a job under an assumption, without changing anything."""
         return await self._ask(ask(endpoints.WHAT_IF, OfJob(job), assumption))
 
-    async def cancel(self, *jobs: str) -> list[str]:
-        """Cancel jobs."""
-        return await self._ask(asks.act("cancel", jobs))
+    async def cancel(self, *jobs: str, states: str | Sequence[str] = (), dry_run: bool = False) -> list[str]:
+        """Cancel jobs.
 
-    async def hold(self, *jobs: str) -> list[str]:
-        """Hold queued jobs until they are released."""
-        return await self._ask(asks.act("hold", jobs))
+        With `states`, such as `"QUEUED,RUNNING"`, only what of them is in these states, also within arrays. With
+        `dry_run` nothing changes. Returns what was or would be changed; with neither, all jobs.
+        """
+        return await self._ask(asks.act("cancel", jobs, states, dry_run))
 
-    async def release(self, *jobs: str) -> list[str]:
-        """Release held jobs."""
-        return await self._ask(asks.act("release", jobs))
+    async def hold(self, *jobs: str, states: str | Sequence[str] = (), dry_run: bool = False) -> list[str]:
+        """Hold queued jobs until they are released. `states` and `dry_run` as for `cancel`."""
+        return await self._ask(asks.act("hold", jobs, states, dry_run))
 
-    async def requeue(self, *jobs: str) -> list[str]:
-        """Stop placed or running jobs and queue them again."""
-        return await self._ask(asks.act("requeue", jobs))
+    async def release(self, *jobs: str, states: str | Sequence[str] = (), dry_run: bool = False) -> list[str]:
+        """Release held jobs. `states` and `dry_run` as for `cancel`."""
+        return await self._ask(asks.act("release", jobs, states, dry_run))
+
+    async def requeue(self, *jobs: str, states: str | Sequence[str] = (), dry_run: bool = False) -> list[str]:
+        """Stop placed or running jobs and queue them again. `states` and `dry_run` as for `cancel`."""
+        return await self._ask(asks.act("requeue", jobs, states, dry_run))
 
     async def rerun(
         self,
@@ -257,6 +261,14 @@ class AsyncClient(AsyncSender):
     async def set_priority(self, job: str, priority: int) -> list[str]:
         """Change the priority of a job that has not been placed."""
         return (await self._ask(ask(endpoints.PATCH, OfJob(job), Patch(priority)))).jobs
+
+    async def change(self, job: str, /, **fields: Any) -> list[str]:
+        """Change a job that waits, or the walltime of one that runs, as in `change("train", walltime="2h")`.
+
+        Fields are those of `submit`: `name`, `walltime`, `cpu`, `memory`, `gpu`, `estimate`, `deadline`, `queue`,
+        `after`, `priority`. None removes a limit. `throttle` is the most members of an array at a time, 0 for all.
+        """
+        return (await self._ask(ask(endpoints.PATCH, OfJob(job), change_of(fields)))).jobs
 
     async def wait(self, *jobs: str, timeout: float | None = None) -> list[JobView]:  # noqa: ASYNC109 - an argument in both clients
         """Wait until jobs have ended; raise WaitTimeout after `timeout` seconds."""

@@ -13,7 +13,7 @@ from spillover.client import asks, transfers
 from spillover.client.asks import ask
 from spillover.client.blobs import Blob, Moving, Progress
 from spillover.client.calling import CallOptions, a_call, a_map, call_of, map_of, submitted
-from spillover.client.documents import Job, documents
+from spillover.client.documents import Job, change_of, documents
 from spillover.client.executing import END, Executed, Executing
 from spillover.client.flows import HistoryFlow, OutputFlow, Pages, Past, waiting
 from spillover.client.handles import Call
@@ -222,21 +222,25 @@ class Client(Sender):
         """Explain what would happen to a job under an assumption, without changing anything."""
         return self._ask(ask(endpoints.WHAT_IF, OfJob(job), assumption))
 
-    def cancel(self, *jobs: str) -> list[str]:
-        """Cancel jobs."""
-        return self._ask(asks.act("cancel", jobs))
+    def cancel(self, *jobs: str, states: str | Sequence[str] = (), dry_run: bool = False) -> list[str]:
+        """Cancel jobs.
 
-    def hold(self, *jobs: str) -> list[str]:
-        """Hold queued jobs until they are released."""
-        return self._ask(asks.act("hold", jobs))
+        With `states`, such as `"QUEUED,RUNNING"`, only what of them is in these states, also within arrays. With
+        `dry_run` nothing changes. Returns what was or would be changed; with neither, all jobs.
+        """
+        return self._ask(asks.act("cancel", jobs, states, dry_run))
 
-    def release(self, *jobs: str) -> list[str]:
-        """Release held jobs."""
-        return self._ask(asks.act("release", jobs))
+    def hold(self, *jobs: str, states: str | Sequence[str] = (), dry_run: bool = False) -> list[str]:
+        """Hold queued jobs until they are released. `states` and `dry_run` as for `cancel`."""
+        return self._ask(asks.act("hold", jobs, states, dry_run))
 
-    def requeue(self, *jobs: str) -> list[str]:
-        """Stop placed or running jobs and queue them again."""
-        return self._ask(asks.act("requeue", jobs))
+    def release(self, *jobs: str, states: str | Sequence[str] = (), dry_run: bool = False) -> list[str]:
+        """Release held jobs. `states` and `dry_run` as for `cancel`."""
+        return self._ask(asks.act("release", jobs, states, dry_run))
+
+    def requeue(self, *jobs: str, states: str | Sequence[str] = (), dry_run: bool = False) -> list[str]:
+        """Stop placed or running jobs and queue them again. `states` and `dry_run` as for `cancel`."""
+        return self._ask(asks.act("requeue", jobs, states, dry_run))
 
     def rerun(
         self,
@@ -257,6 +261,14 @@ class Client(Sender):
     def set_priority(self, job: str, priority: int) -> list[str]:
         """Change the priority of a job that has not been placed."""
         return (self._ask(ask(endpoints.PATCH, OfJob(job), Patch(priority)))).jobs
+
+    def change(self, job: str, /, **fields: Any) -> list[str]:
+        """Change a job that waits, or the walltime of one that runs, as in `change("train", walltime="2h")`.
+
+        Fields are those of `submit`: `name`, `walltime`, `cpu`, `memory`, `gpu`, `estimate`, `deadline`, `queue`,
+        `after`, `priority`. None removes a limit. `throttle` is the most members of an array at a time, 0 for all.
+        """
+        return (self._ask(ask(endpoints.PATCH, OfJob(job), change_of(fields)))).jobs
 
     def wait(self, *jobs: str, timeout: float | None = None) -> list[JobView]:
         """Wait until jobs have ended; raise WaitTimeout after `timeout` seconds."""

@@ -411,6 +411,7 @@ class Hub:
             session.left,
             session.address,
             session.version,
+            session.abilities,
         )
 
     def is_silent(self, node: str, monotonic: int) -> bool:

@@ -27,6 +27,7 @@ from spillover.core.events import (
     ClusterRemoved,
     CostHeld,
     GangPlaced,
+    JobChanged,
     JobPlaced,
     JobStopping,
     Lease,
@@ -178,7 +179,7 @@ class LeaseSender:
                         self._agents.close(node)
                 case TokenRevoked():
                     self._agents.end(event.token)
-                case JobStopping():
+                case JobStopping() | JobChanged():
                     self._wake(event.job)
                 case LeasesRevoked():
                     for each in event.jobs:

@@ -129,11 +129,21 @@ class Orders(Struct, frozen=True):
     """Leases in `stops` whose walltime or deadline has passed."""
     offer: Offer | None = None
     """New lease terms; None keeps the current ones."""
+    walltimes: tuple[tuple[Lease, int], ...] = ()
+    """Leases whose walltime was changed while they ran, in nanoseconds; 0 is no limit."""
 
     @property
     def is_plain(self) -> bool:
         """Whether this only renews leases, without other orders."""
-        return not (self.fenced or self.stops or self.revoked or self.drain or self.yields or self.offer)
+        return not (
+            self.fenced
+            or self.stops
+            or self.revoked
+            or self.drain
+            or self.yields
+            or self.offer
+            or self.walltimes
+        )
 
 
 class Answers(Struct, frozen=True):
@@ -359,7 +369,7 @@ class AgentRequests:
         self._agents.heard(node_key, incarnation, monotonic, load)
         self._loop.clocks.hear(node_key, wall, monotonic)
         node = engine.state.agents[node_key]
-        stops, revoked, yields = [], [], []
+        stops, revoked, yields, walltimes = [], [], [], []
         overdue: set[Lease] = set()
         for each in node.held:
             job_id, _, rank = split_task(each)
@@ -370,6 +380,8 @@ class AgentRequests:
                 stops.append(lease)
                 if phase.stopping in _OVERDUE:
                     overdue.add(lease)
+            elif job.is_limited:
+                walltimes.append((job.lease_of(rank), job.walltime or 0))
             elif type(phase) is not Placed:
                 continue
             elif phase.thief is not None:
@@ -385,6 +397,7 @@ class AgentRequests:
             yields=tuple(yields),
             overdue=frozenset(overdue),
             offer=None if terms_number is None else self._agents.agree(node_key, terms_number, self.terms()),
+            walltimes=tuple(walltimes),
         )
 
     async def report(

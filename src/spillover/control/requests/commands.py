@@ -20,9 +20,11 @@ from spillover.control.notifications.settings import Settings
 from spillover.control.pools.controls import PoolControls
 from spillover.control.requests import dry_run as forecasting
 from spillover.control.requests import whatif
+from spillover.control.requests.acting import Acting
+from spillover.control.requests.changing import Changing
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge
-from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of, project_of
+from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of
 from spillover.control.requests.notifications import NotificationRequests
 from spillover.control.requests.policies import PolicyRequests
 from spillover.control.requests.pools import change_pool, planned, shown_pools, swept
@@ -66,7 +68,6 @@ from spillover.control.views.queues import queue_views
 from spillover.control.views.results import results_of, results_of_jobs
 from spillover.control.views.usage import usage_report
 from spillover.core.pool_proposals import PausePool, ResumePool
-from spillover.core.proposals import Act, Change, Refusal, SetPriority
 from spillover.core.records.jobs import Ended, Job
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
@@ -89,7 +90,6 @@ from spillover.ports.commands import (
     JobChanges,
     JobQuery,
     Span,
-    refused,
 )
 from spillover.ports.journal import Journal
 from spillover.ports.outbox import Outbox
@@ -125,6 +125,7 @@ from spillover.wire.api import (
     NotificationTest,
     Overview,
     PastJob,
+    Patch,
     PlannedView,
     PolicyOutcome,
     PolicyPatch,
@@ -270,21 +271,8 @@ class LiveCommands:
         return structs.replace(told, warnings=self.without_effect(jobs))
 
     async def act(self, action: Action, who: str) -> Ids:
-        """Cancel, hold, release or requeue jobs, all or none."""
-        act = Act(action.act)
-        ids: list[JobId] = []
-        for ref in action.jobs:
-            found = await self._lookup.find(ref)
-            if isinstance(found, Finished) and act is Act.CANCEL:
-                continue  # cancelling an ended job changes nothing
-            job = await self._lookup.live(ref)
-            self._rights.check_change(job, who, action.act)
-            ids.append(job.id)
-        if ids:
-            (reply,) = await self._loop.propose(Change(act, tuple(ids), who))
-            if isinstance(reply, Refusal):
-                raise refused(reply)
-        return Ids(list(ids))
+        """Cancel, hold, release or requeue jobs."""
+        return await Acting(self._loop, self._lookup, self._rights).act(action, who)
 
     async def rerun(self, asked: Rerun, user: str, traceparent: str = "") -> Ids:
         """Submit jobs again, all or none; return the new ids in the order of the request."""
@@ -294,15 +282,13 @@ class LiveCommands:
         told = self.without_effect(jobs) + ([] if asked.empty_state else list(without_folder(jobs)))
         return Ids(list(await self.submit(jobs, user, traceparent)), told)
 
-    async def set_priority(self, ref: str, priority: int, who: str) -> Ids:
-        """Change the priority of a job that is not placed."""
-        job = await self._lookup.live(ref)
-        self._rights.check_change(job, who, "change")
-        self._rights.check_priority(project_of(job), priority)
-        (reply,) = await self._loop.propose(SetPriority(job.id, priority, who))
-        if isinstance(reply, Refusal):
-            raise refused(reply)
-        return Ids([job.id])
+    async def change(self, ref: str, patch: Patch, who: str) -> Ids:
+        """Change a job that waits, or the walltime of one that runs."""
+        parts = self._parts
+        changing = Changing(
+            self._loop, parts.specs, self._submitting, self._lookup, parts.agents, self._rights
+        )
+        return await changing.change(ref, patch, who)
 
     async def act_on_agents(self, action: AgentAction, who: str) -> AgentNames:
         """Drain, resume or forget agents."""

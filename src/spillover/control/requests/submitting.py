@@ -206,7 +206,7 @@ class Submitting:
             ]
         return problems or (self._too_large(forms, earlier) if self._refuse_too_large else [])
 
-    def _in_queue(self, spec: JobSpec) -> JobSpec:
+    def in_queue(self, spec: JobSpec) -> JobSpec:
         """Return a job with the defaults of its queue; as it is if there are no queues, or none of its name."""
         queue = self._loop.engine.state.queues.of(spec.queue)
         return spec if queue is None else queue.completed(spec)
@@ -234,6 +234,25 @@ class Submitting:
                 message = f"{form.spec.name}: {reason}; {advice}"
                 problems.append(FieldProblem(f"jobs[{at}].spec.{field}", message))
         return problems
+
+    def too_large(self, spec: JobSpec) -> FieldProblem | None:
+        """Return the problem of a job that no cluster can ever hold; None if one can, or if such jobs may wait."""
+        found = self._too_large([JobForm(spec)]) if self._refuse_too_large else []
+        return structs.replace(found[0], path=found[0].path.removeprefix("jobs[0].")) if found else None
+
+    def late(self, spec: JobSpec) -> FieldProblem | None:
+        """Return the problem of a job whose deadline has passed; None if it has not."""
+        if spec.deadline is None or spec.deadline > (now := self._loop.now()):
+            return None
+        until, here = format_moment(spec.deadline), format_moment(now)
+        message = (
+            f"{spec.name}: its deadline {until} has passed (the server's time is {here}); write a later one"
+        )
+        return FieldProblem("spec.deadline", message)
+
+    async def dependency(self, ref: str, on: On) -> Dependency:
+        """Return the job that an `after` refers to."""
+        return await self._dependency(ref, {}, on)
 
     async def _proposal(
         self, forms: Sequence[JobForm], user: str, blobs: dict[bytes, bytes], trace: str = ""
@@ -286,7 +305,7 @@ class Submitting:
         digest, body = encode_spec(spec)
         # The identity is that of the job as submitted: defaults of its queue may change before it is submitted again.
         signature = _signature(spec_identity(body), form) if form.key is not None else b""
-        if (queued := self._in_queue(spec)) != spec:
+        if (queued := self.in_queue(spec)) != spec:
             spec = queued
             digest, body = encode_spec(spec)
         return _Draft(at, form, job, spec, digest, body, signature)
@@ -299,12 +318,10 @@ class Submitting:
             message = f"{spec.name}: lost_after is less than three heartbeats; write {least} or more"
             yield FieldProblem(f"jobs[{draft.at}].spec.lost_after", message)
         # A submission that repeats a known key is answered with the existing job, even after its deadline.
-        if spec.deadline is None or earlier.is_live(form) or earlier.row_of(form) is not None:
+        if earlier.is_live(form) or earlier.row_of(form) is not None:
             return
-        if spec.deadline <= (now := self._loop.now()):
-            until, here = format_moment(spec.deadline), format_moment(now)
-            message = f"{spec.name}: its deadline {until} has passed (the server's time is {here}); write a later one"
-            yield FieldProblem(f"jobs[{draft.at}].spec.deadline", message)
+        if (problem := self.late(spec)) is not None:
+            yield structs.replace(problem, path=f"jobs[{draft.at}].{problem.path}")
 
     async def _resolved(
         self, draft: "_Draft", names: dict[str, list[Named]], problems: list[FieldProblem]

@@ -114,7 +114,7 @@ async def _shown(
             engine = await loop.read()
             reasons = views.Reasons(engine, within, place_reason)
             now = [engine.state.jobs.get(each.id) for each in some]
-            for job in _matching([each for each in now if each is not None], query, before):
+            for job in _matching(engine.state, [each for each in now if each is not None], query, before):
                 shown[job.id] = ((job.number, job.id), views.job_view(engine, job, reasons))
                 if len(shown) > query.limit:
                     return shown
@@ -125,7 +125,7 @@ async def _candidates(loop: Loop, query: JobQuery, before: Place | None) -> Asyn
     """Yield matching jobs in the order of the list, as long as the caller asks for more."""
     state = (await loop.read()).state
     if (few := _few(state, query)) is not None:
-        yield sorted(_matching(few, query, before), key=_order)
+        yield sorted(_matching(state, few, query, before), key=_order)
     elif query.members:
         while len(page := await _page_with_members(state, query, before)) > query.limit:
             yield page
@@ -134,11 +134,11 @@ async def _candidates(loop: Loop, query: JobQuery, before: Place | None) -> Asyn
     else:
         if before is None:
             fresh = list(itertools.islice(reversed(state.jobs.values()), FRESH))
-            yield _matching(fresh, query, before)
+            yield _matching(state, fresh, query, before)
             before = next(((job.number, job.id) for job in reversed(fresh) if "." not in job.id), None)
         jobs = list(reversed(state.jobs.values()))
         async for some in slices(jobs, first=0 if before is None else _index_after(jobs, before)):
-            if matching := _matching(some, query, before):
+            if matching := _matching(state, some, query, before):
                 yield matching
 
 
@@ -160,7 +160,7 @@ async def _page_with_members(state: State, query: JobQuery, before: Place | None
     found: list[Job] = []
     least = 0  # lower numbers are not on this page
     async for some in slices(list(state.jobs.values())):
-        matching = _matching([job for job in some if job.number >= least], query, before)
+        matching = _matching(state, [job for job in some if job.number >= least], query, before)
         found = sorted([*found, *matching], key=_order)[: query.limit + 1]
         if len(found) > query.limit:
             least = found[-1].number
@@ -178,7 +178,12 @@ def _index_after(jobs: Sequence[Job], before: Place) -> int:
     return bisect.bisect_left(range(len(jobs)), -before[0], key=number)
 
 
-def _matching(jobs: Sequence[Job], query: JobQuery, before: Place | None) -> list[Job]:
+def _has_members_in(state: State, job: Job, query: JobQuery) -> bool:
+    """Return whether an array has placed members in these states, of which it does not have one itself."""
+    return any(state.jobs[each].state in query.states for each in state.members[job.id])
+
+
+def _matching(state: State, jobs: Sequence[Job], query: JobQuery, before: Place | None) -> list[Job]:
     """Return matching jobs in the same order; one comprehension for each condition is the fastest way."""
     found = list(jobs)
     if query.user is not None:
@@ -190,7 +195,14 @@ def _matching(jobs: Sequence[Job], query: JobQuery, before: Place | None) -> lis
     if query.queue is not None:
         found = [job for job in found if job.kind.queue == query.queue]
     if query.states:
-        found = [job for job in found if job.state in query.states]
+        arrays = (
+            state.members
+        )  # few jobs are arrays that partly run, so this costs the others next to nothing
+        found = [
+            job
+            for job in found
+            if job.state in query.states or (job.id in arrays and _has_members_in(state, job, query))
+        ]
     if not query.members:
         found = [job for job in found if "." not in job.id]
     if query.since is not None:

@@ -1,5 +1,7 @@
 """Decides on what people and alarms do to jobs."""
 
+from collections.abc import Iterator
+
 from spillover.core.deciders.endings import (
     drop_members,
     drop_pending,
@@ -19,7 +21,7 @@ from spillover.core.events import (
     JobStopping,
     Stop,
 )
-from spillover.core.proposals import Act, Change, Done, Refusal, RefusalKind, Reply, SetPriority
+from spillover.core.proposals import Act, Change, Changed, Done, Refusal, RefusalKind, Reply, SetPriority
 from spillover.core.records.jobs import Ended, Job, Placed, Queued, Running, Waiting
 from spillover.core.state import State
 from spillover.model import ranges
@@ -29,7 +31,9 @@ from spillover.model.reasons import CancelledBy, PastDeadline
 
 
 def change(state: State, proposal: Change, now: int) -> tuple[list[AnyEvent], Reply]:
-    """Act on jobs, all or none."""
+    """Act on jobs, all or none, or on those that are in certain states."""
+    if proposal.states is not None:
+        return _change_some(state, proposal, now, proposal.states)
     events: list[AnyEvent] = []
     endings: list[JobEnded] = []
     pending: dict[JobId, list[Range]] = {}
@@ -63,6 +67,58 @@ def change(state: State, proposal: Change, now: int) -> tuple[list[AnyEvent], Re
             events.append(dropped)
             endings += ends
     return finish(state, endings, now, events), Done()
+
+
+def _change_some(
+    state: State, proposal: Change, now: int, states: frozenset[JobState]
+) -> tuple[list[AnyEvent], Reply]:
+    """Act on what is in certain states: of arrays, on pending members and on live ones, each by its own state."""
+    events: list[AnyEvent] = []
+    endings: list[JobEnded] = []
+    changed: dict[JobId, None] = {}
+    for each in dict.fromkeys(proposal.jobs):
+        job = state.jobs.get(each)
+        if job is None or type(job.phase) is Ended:
+            continue  # it ended, or it never was
+        if proposal.act is Act.CANCEL:
+            for part, more, ends in _cancelled(state, job, now, proposal.who, states):
+                if (more or ends) and part not in changed:  # a member may also be named by itself
+                    changed[part] = None
+                    events += more
+                    endings += ends
+            continue
+        for one in _parts(state, job, proposal.act, states):
+            done = _ACTS[proposal.act](state, one, now, proposal.who)
+            if done and not isinstance(done, Refusal) and one.id not in changed:
+                changed[one.id] = None
+                events += done
+    return finish(state, endings, now, events), Changed(tuple(changed))
+
+
+def _parts(state: State, job: Job, act: Act, states: frozenset[JobState]) -> list[Job]:
+    """Return the jobs in certain states that an action on a job concerns; requeue concerns members of an array."""
+    found = [job] if job.extra.members is None or act is not Act.REQUEUE else members_of(state, job)
+    return [each for each in found if each.state in states]
+
+
+def _cancelled(
+    state: State, job: Job, now: int, who: str, states: frozenset[JobState]
+) -> Iterator[tuple[JobId, list[AnyEvent], list[JobEnded]]]:
+    """Yield what cancels the parts of a job that are in certain states."""
+    if job.extra.members is None:
+        if job.state in states:
+            yield job.id, *stop(state, job, now, Stop.CANCEL, who)
+        return
+    stopped = False
+    for member in members_of(state, job):
+        if member.state in states:
+            events, endings = stop(state, member, now, Stop.CANCEL, who)
+            stopped = stopped or bool(endings)
+            yield member.id, events, endings
+    if job.state not in states or not (dropped := drop_pending(job, now, JobState.CANCELLED, who)):
+        return
+    # Members that end here end the array with them, if nothing else of it is left.
+    yield job.id, dropped, [] if stopped else end_of_dropped(job, now, JobState.CANCELLED, CancelledBy(who))
 
 
 def pending_member(state: State, job: JobId) -> tuple[Job, int] | None:

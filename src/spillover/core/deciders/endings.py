@@ -91,7 +91,7 @@ def finish(
             if live[array.id] == 0 and not _pending(array, given_up):
                 counts = _counts(array, ended[array.id], given_up)
                 todo.append(_end_of_array(array, now, counts, spent[array.id], ending.why))
-            elif array.throttled and len(ended[array.id]) == 1 and _waits_for_members(array, given_up):
+            elif _most(array) == live[array.id] + 1 and _waits_for_members(array, given_up):
                 events.append(JobReleased(array.id, now, ITSELF))
         for waiter in state.waiters.get(ending.job, ()):
             job = state.jobs[waiter]
@@ -185,6 +185,11 @@ def _end_of_array(
 
 def _live(array: Job) -> int:
     return array.extra.members.live if array.extra.members is not None else 0
+
+
+def _most(array: Job) -> int:
+    """Return how many members of an array may be live at a time; 0 is all."""
+    return array.extra.members.most if array.extra.members is not None else 0
 
 
 def _pending(array: Job, dropped: MembersDropped | None) -> int:

@@ -37,7 +37,7 @@ def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Re
     for new in proposal.jobs:
         if new.job in state.jobs:
             return [], _taken(new)
-        if new.spec.shape.reservation and (refused := _not_reserved(state, new)) is not None:
+        if new.spec.shape.reservation and (refused := not_reserved(state, new)) is not None:
             return [], refused
         events.append(_submitted(state, new, proposal.user, now, ()))
         taken_in.append(new.job)
@@ -65,7 +65,7 @@ def _submit_linked(state: State, proposal: Submit, now: int) -> tuple[list[AnyEv
             keyed[new.spec.project, new.key] = new
         if new.job in state.jobs:
             return [], _taken(new)
-        if new.spec.shape.reservation and (refused := _not_reserved(state, new)) is not None:
+        if new.spec.shape.reservation and (refused := not_reserved(state, new)) is not None:
             return [], refused
     if state.queues:
         queued = _in_queues(state, [each for job, each in fresh.items() if job not in there], proposal.user)
@@ -105,8 +105,8 @@ def _in_queues(state: State, jobs: Iterable[NewJob], user: str) -> tuple[NewJob,
 def _full(state: State, proposal: Submit, coming: Iterable[NewJob]) -> Refusal | None:
     """Return a refusal if the queue has no room for all of these jobs; None if it has."""
     coming = list(coming)
-    if state.queues and (crowded := _crowded(state, proposal.user, coming)) is not None:
-        return crowded
+    if state.queues and (refused := crowded(state, proposal.user, coming)) is not None:
+        return refused
     bounds = proposal.bounds
     if bounds is None:
         return None
@@ -131,7 +131,7 @@ def _full(state: State, proposal: Submit, coming: Iterable[NewJob]) -> Refusal |
     return None
 
 
-def _crowded(state: State, user: str, coming: Iterable[NewJob]) -> Refusal | None:
+def crowded(state: State, user: str, coming: Iterable[NewJob]) -> Refusal | None:
     """Return a refusal if a named queue has no room for these jobs of a user; None if all have."""
     counts: dict[str, int] = {}
     for new in coming:
@@ -173,7 +173,7 @@ def _taken(new: NewJob) -> Refusal:
     return Refusal(RefusalKind.STALE, f"the id {new.job} is taken; try again")
 
 
-def _not_reserved(state: State, new: NewJob) -> Refusal | None:
+def not_reserved(state: State, new: NewJob) -> Refusal | None:
     """Return a refusal if a job names an advance reservation in which it can never run; None if it can."""
     spec = new.spec
     name, walltime = spec.shape.reservation, spec.terms.walltime
@@ -330,6 +330,25 @@ def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[Afte
         new.saved_by,
         bool(spec.notify),
     )
+
+
+def unended(state: State, wanted: Iterable[Dependency]) -> tuple[After, ...] | Refusal:
+    """Return which dependencies of a job have not ended, each once; a refusal if one ended otherwise than required."""
+    found: dict[JobId, Dependency] = {}
+    for each in wanted:
+        succeeded = each.succeeded
+        if (live := state.jobs.get(each.job)) is not None:
+            succeeded = live.state is JobState.SUCCEEDED if live.state in TERMINAL else None
+        elif succeeded is None:
+            return Refusal(
+                RefusalKind.STALE, f"dependency {each.job} was archived in the meantime; try again"
+            )
+        if succeeded is not None and not each.on.met(succeeded=succeeded):
+            return Refusal(
+                RefusalKind.INVALID, f"it could never start: {unmet(each.job, succeeded=succeeded)}"
+            )
+        found[each.job] = replace(each, succeeded=succeeded)
+    return tuple([After(each.job, each.on) for each in found.values() if each.succeeded is None])
 
 
 def _waits(after: list[Dependency], failed: dict[JobId, Reason]) -> tuple[After, ...]:

@@ -44,6 +44,7 @@ from spillover.core.events.clusters import (
 from spillover.core.events.jobs import (
     BackoffEnded,
     DependencyEnded,
+    JobChanged,
     JobEnded,
     JobHeld,
     JobReleased,
@@ -145,6 +146,7 @@ __all__ = [
     "Evidence",
     "GangPlaced",
     "Identified",
+    "JobChanged",
     "JobEnded",
     "JobHeld",
     "JobPlaced",
@@ -237,6 +239,7 @@ AnyEvent: TypeAlias = (
     | JobReleased
     | DependencyEnded
     | JobReprioritised
+    | JobChanged
     | JobsArchived
     | ClustersConfigured
     | ClusterAdded

@@ -325,6 +325,67 @@ class JobReprioritised(JobEvent, frozen=True, tag="job_reprioritised"):
         return f"priority {self.priority}, by {self.who}"
 
 
+class JobChanged(JobEvent, frozen=True, tag="job_changed"):
+    """A person changed what a waiting job asks for, or the walltime of a running one."""
+
+    at: int
+    who: str
+    changed: tuple[str, ...]
+    """What is new: `name`, `queue`, `resources`, `walltime`, `estimate`, `deadline`, `after` or `throttle`."""
+    spec: bytes
+    """Digest of the whole new spec in the blob store."""
+    name: str = ""
+    """Empty if it stays."""
+    queue: str = ""
+    """Empty if it stays."""
+    shape: Shape | None = None
+    """null if resources and queue stay."""
+    terms: Terms | None = None
+    """null if walltime and estimate stay."""
+    deadline: int | None = None
+    """Counts only if `changed` has it."""
+    after: tuple[After, ...] = ()
+    """Dependencies that have not ended yet. Counts only if `changed` has it."""
+    throttle: int = 0
+    """Most members of the array that are placed at a time; 0 is all. Counts only if `changed` has it."""
+    predicted: int | None = None
+    """Runtime of similar jobs, as in `job_submitted`."""
+    evidence: Evidence | None = None
+    """What `predicted` rests on."""
+    named: bool = True
+    """Whether its name says what it does."""
+    held: bool = False
+    """Whether it now has to wait for other jobs, or for its own members."""
+    again: bool = False
+    """Whether the wait policy decides anew how long it waits for owned capacity."""
+
+    def __str__(self) -> str:
+        return f"changed by {self.who}: {', '.join([self._told(each) for each in self.changed])}"
+
+    def _told(self, what: str) -> str:
+        """Return one change in words."""
+        terms = self.terms or Terms()
+        match what:
+            case "resources" if self.shape is not None:
+                told = str(self.shape.resources)
+            case "walltime" | "estimate":
+                value = terms.walltime if what == "walltime" else terms.estimate
+                told = f"no {what}" if value is None else f"{what} {format_duration(value)}"
+            case "deadline":
+                told = "no deadline" if self.deadline is None else f"deadline {format_moment(self.deadline)}"
+            case "after":
+                told = f"after {', '.join([each.job for each in self.after]) or 'no job'}"
+            case "throttle":
+                told = f"at most {self.throttle} at a time" if self.throttle else "all members at a time"
+            case _:
+                told = f"{what} {getattr(self, what)}"
+        return told
+
+    def reached(self) -> tuple[Reached, ...]:
+        """See Event."""
+        return (Reached(self.job, self.at, JobState.HELD),) if self.held else ()
+
+
 class JobsArchived(JobsEvent, frozen=True, tag="jobs_archived"):
     """Ended jobs are completely in the archive and leave the state."""
 

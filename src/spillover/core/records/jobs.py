@@ -205,6 +205,8 @@ class Extra(Struct, array_like=True, gc=False):
     """The W3C trace context of the request that submitted it; empty if it had none. For members, that of the array."""
     notify: bool = False
     """Whether its spec names somebody who is told when it begins or ends. For members, the array has this flag."""
+    limited: int = 0
+    """The `seq` of the attempt whose walltime was changed while it ran; 0 if none was."""
 
 
 NO_EXTRA = Extra()
@@ -270,6 +272,11 @@ class Job(Struct, array_like=True, gc=False):
         """Nanoseconds that the current attempt may run: its walltime, or what its cap pays for; None is no limit."""
         own = self.terms.walltime
         return own if own is not None or self.extra.hold is None else self.extra.hold.limit
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether its walltime was changed after its agents got its tasks."""
+        return self.extra.limited == self.seq and self.seq > 0
 
     @property
     def waiting_since(self) -> int:

@@ -19,6 +19,7 @@ from spillover.core.events import (
     CostHeld,
     EpochStarted,
     GangPlaced,
+    JobChanged,
     JobEnded,
     JobHeld,
     JobPlaced,
@@ -40,7 +41,7 @@ from spillover.core.events import (
     TasksEnded,
     WaitsExpired,
 )
-from spillover.core.records.jobs import NO_EXTRA, Ended, Placed, Queued
+from spillover.core.records.jobs import NO_EXTRA, Ended, Placed, Queued, Running
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.prefetched import is_ahead
@@ -49,6 +50,19 @@ from spillover.model.ids import member_id
 
 def _arrived(index: SchedulingIndex, event: JobReleased | JobReprioritised) -> None:
     index.enter(index.state.jobs[event.job])
+
+
+def _changed(index: SchedulingIndex, event: JobChanged) -> None:
+    job = index.state.jobs[event.job]
+    index.alarms.set(job)
+    if type(job.phase) is Running:
+        if index.ends is not None:
+            index.ends.set(job)
+        index.gained = index.gained or index.passed  # what waits for it may start at another time
+        return
+    index.forget(job)
+    index.enter(job)
+    index.gained = True
 
 
 def _requeued(index: SchedulingIndex, event: JobRequeued) -> None:
@@ -268,6 +282,7 @@ FOLLOWERS: Final[dict[type, Callable[[SchedulingIndex, Any], None]]] = {
     JobRequeued: _requeued,
     BackoffEnded: _backoff_ended,
     JobReprioritised: _arrived,
+    JobChanged: _changed,
     JobPlaced: _placed,
     JobHeld: _left,
     JobEnded: _ended,

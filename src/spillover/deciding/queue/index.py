@@ -567,6 +567,16 @@ class SchedulingIndex:
             if self.passed:
                 self.gained = True
 
+    def forget(self, job: Job) -> None:
+        """Forget the place of a job in the queue after it has changed, also in a lane that it is no longer in."""
+        self.fresh.pop(job.id, None)
+        self.waits.patient.pop(job.id, None)
+        if self.wait_queue is not None:
+            self.wait_queue.drop(job.id)
+        for queue in (self.queue, self.due):
+            for lane in [lane for lane, entry in queue.first.items() if entry[2] == job.id]:
+                queue.settle(lane)
+
     # --- the two queues
 
     def new_queue(self, valid: Callable[[Lane, Entry], bool]) -> JobQueue:

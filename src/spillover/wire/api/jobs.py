@@ -398,12 +398,16 @@ class Ids(Struct, frozen=True, omit_defaults=True):
     """What they ask for and what has no effect on this server, such as a priority that the order ignores."""
 
 
-class Action(Struct, frozen=True, forbid_unknown_fields=True):
-    """An action on jobs, all or none."""
+class Action(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An action on jobs, all or none, or on what is in certain states."""
 
     act: Literal["cancel", "hold", "release", "requeue"]
     jobs: Annotated[list[Ref], Meta(min_length=1, max_length=100_000)]
     """Ids, unique prefixes or unique names."""
+    states: list[Literal["HELD", "QUEUED", "PLACED", "RUNNING"]] = []
+    """Act only on what is in these states, also within arrays, and leave out what is not; empty acts on all or none."""
+    dry_run: bool = False
+    """Whether to answer what would change, and change nothing."""
 
 
 class Rerun(Struct, frozen=True, forbid_unknown_fields=True):
@@ -459,10 +463,16 @@ class ResultPage(Struct, frozen=True):
     results: list[ResultView]
 
 
-class Patch(Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes to a job that has not been placed."""
+class Patch(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Changes to a job that waits, or to the walltime of one that runs."""
 
-    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
+    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] | None = None
+    metadata: dict[str, Any] = {}
+    """Fields of a job file: `name`."""
+    spec: dict[str, Any] = {}
+    """Fields of a job file: `walltime`, `resources`, `estimate`, `deadline`, `queue`, `after` and `priority`, null to
+    remove one; and of an array `throttle`, the most members at a time, 0 for all.
+    """
 
 
 class Forecast(Struct, frozen=True):
