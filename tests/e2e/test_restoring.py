@@ -17,7 +17,8 @@ WAITS = 'echo "$SPILL_ATTEMPT $$" >> "$0.runs"; while [ ! -e "$0.go" ]; do sleep
 def lab(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server with two machines of one CPU, whose tasks outlive it."""
     clusters = [{"name": "onprem", "local": [{"name": f"n{n}", "cpu": 1, "memory": "1Gi"} for n in (1, 2)]}]
-    settings = {"heartbeat": "200ms", "on_shutdown": "keep"}
+    # With shorter heartbeats, a task whose start the server has not heard of would not outlive a restart.
+    settings = {"heartbeat": "2s", "on_shutdown": "keep"}
     server = ServerProcess(tmp_path, *write_config(tmp_path, clusters=clusters, agents=settings))
     try:
         yield server.up()
@@ -76,6 +77,8 @@ def test_a_server_goes_on_from_a_backup(lab: ServerProcess, tmp_path: Path) -> N
     back_up(lab, tmp_path / "backup")
 
     let(lab, "ended")
+    with lab.client() as client:
+        assert client.wait(ended, timeout=30)[0].state == "SUCCEEDED"
     ran(lab, "later", 1)  # under a lease that the backup does not know
     unknown = submit(lab, "unknown")
     lab.kill()
