@@ -142,8 +142,12 @@ def _parcel(
     # What is pickled here can be read only by the same version.
     needs = list(fields.get("needs") or ())
     if not any(word.startswith("python:") for word in needs):
-        named = _environment(fields).get("name")
-        fields["needs"] = [*needs, f"{ENVIRONMENT}{named}:{version}" if named else f"python:{version}"]
+        asked = _environment(fields)
+        named = asked.get("name")
+        # What an image has is known only there.
+        if "image" not in asked:
+            needs.append(f"{ENVIRONMENT}{named}:{version}" if named else f"python:{version}")
+        fields["needs"] = needs
     at_a_time = fields.pop("at_a_time", None)
     if array is not None:
         fields["array"] = array if at_a_time is None else f"{array}%{at_a_time}"
@@ -155,7 +159,10 @@ def _environment(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     asked = fields.get("environment") or {}
     if isinstance(asked, Mapping):
         return asked
-    told = 'write {"requirements": "requirements.txt"} for one that the agent builds, or {"name": "ml"} for one that it has'
+    told = (
+        'write {"requirements": "requirements.txt"} for one that the agent builds, {"name": "ml"} for one that it has, '
+        'or {"image": "python:3.12"} for a container'
+    )
     raise Refused(f"environment is {ascii(asked)[:80]}; {told}", status=400, kind="invalid")
 
 
