@@ -1,6 +1,7 @@
 """Python calls in container images, on a real server, agent and engine."""
 
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -53,7 +54,7 @@ def options(lab: ServerProcess, **more: object) -> CallOptions:
 
 @pytest.fixture(autouse=True)
 def functions_that_travel() -> None:
-    for function in (looks, doubles, fails, sleeps):
+    for function in (looks, doubles, fails, sleeps, waits, naps):
         function.__module__ = "__main__"
 
 
@@ -76,6 +77,20 @@ def fails() -> None:
 def sleeps() -> None:
     sys.stdout.write("sleeping\n")
     time.sleep(600)
+
+
+def waits() -> str:
+    told: list[str] = []
+    signal.signal(signal.SIGTERM, lambda *_: told.append("saved"))
+    until = time.monotonic() + 30
+    while not told and time.monotonic() < until:
+        time.sleep(0.05)
+    return told[0]
+
+
+def naps() -> str:
+    time.sleep(4)
+    return "not disturbed"
 
 
 def test_a_call_is_made_in_a_container_and_its_value_comes_back(lab: ServerProcess) -> None:
@@ -106,6 +121,17 @@ def test_a_call_in_a_container_is_cancelled_at_once(lab: ServerProcess) -> None:
         with pytest.raises(CallCancelled):
             call.result(timeout=30)
         wait_until(lambda: client.job(call.job).state == "CANCELLED", "its container to end")
+
+
+def test_a_call_in_a_container_gets_the_signal_before_its_walltime_if_it_handles_it(
+    lab: ServerProcess,
+) -> None:
+    limits = {"walltime": "8s", "signal_before": "6s"}
+    with lab.client() as client:
+        knowing = client.call(waits, options=options(lab, **limits))
+        unknowing = client.call(naps, options=options(lab, **limits))
+        assert knowing.result(timeout=60) == "saved"
+        assert unknowing.result(timeout=60) == "not disturbed"
 
 
 def test_an_image_without_python_is_named_with_the_words_of_the_engine(lab: ServerProcess) -> None:

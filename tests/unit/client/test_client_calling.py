@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from spillover.agent.runners.outcomes import RunnerCannotRun, failure, trace_of
-from spillover.client.calling import INLINE, a_call, a_map
+from spillover.client.calling import INLINE, CallOptions, a_call, a_map
 from spillover.client.errors import CallFailed, Refused, RemoteError
 from spillover.client.gathering import MOST_RANGES, Gathering, error_of, outcome_of
 from spillover.client.handles import Call

@@ -24,8 +24,10 @@ CODE: Final = "/.spillover/code"
 """Folders in the container: what to call, what came of it, and our packages."""
 ASKED: Final = "asked"
 """The file in `CALL` with the context of the call and its index."""
-TELL_TERM: Final = signal.SIGRTMIN + 5
-"""Stands for a TERM that must not end a call which does not handle it: the signal before a walltime."""
+TELL_TERM: Final = 40
+"""Stands for a TERM that must not end a call which does not handle it: the signal before a walltime.
+
+A real-time signal that no libc keeps for itself."""
 ADVICE: Final = "the image must have the packages for the {what} of the call; add them to it"
 """What to do if a module is missing."""
 _TOLD: Final = ("HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "CONT", "URG", "XCPU", "WINCH")
