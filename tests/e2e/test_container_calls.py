@@ -54,7 +54,7 @@ def options(lab: ServerProcess, **more: object) -> CallOptions:
 
 @pytest.fixture(autouse=True)
 def functions_that_travel() -> None:
-    for function in (looks, doubles, fails, sleeps, waits, naps):
+    for function in (looks, doubles, fails, sleeps, waits, naps, fills):
         function.__module__ = "__main__"
 
 
@@ -91,6 +91,10 @@ def waits() -> str:
 def naps() -> str:
     time.sleep(4)
     return "not disturbed"
+
+
+def fills() -> int:
+    return len(bytearray(200 << 20))
 
 
 def test_a_call_is_made_in_a_container_and_its_value_comes_back(lab: ServerProcess) -> None:
@@ -132,6 +136,17 @@ def test_a_call_in_a_container_gets_the_signal_before_its_walltime_if_it_handles
         unknowing = client.call(naps, options=options(lab, **limits))
         assert knowing.result(timeout=60) == "saved"
         assert unknowing.result(timeout=60) == "not disturbed"
+
+
+def test_a_call_whose_image_is_missing_or_that_needs_more_memory_says_so(lab: ServerProcess) -> None:
+    absent: CallOptions = {"environment": {"image": "localhost/no-such-image:1"}}
+    with lab.client() as client:
+        missing_image = client.call(doubles, 1, options=options(lab, **absent))
+        starved = client.call(fills, options=options(lab, memory="64Mi"))
+        with pytest.raises(CallFailed, match=r"podman could not run it: .*no-such-image"):
+            missing_image.result(timeout=60)
+        with pytest.raises(CallFailed, match="memory"):
+            starved.result(timeout=60)
 
 
 def test_an_image_without_python_is_named_with_the_words_of_the_engine(lab: ServerProcess) -> None:

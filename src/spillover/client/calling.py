@@ -1,5 +1,6 @@
 """Turns Python calls into jobs: pickles functions and arguments. Does no I/O; both clients use it."""
 
+import logging
 import sys
 import time
 import uuid
@@ -18,6 +19,7 @@ from spillover.client.showing import label_of
 from spillover.client.steps import Flow
 from spillover.forms.jobs.meaning import clean_name
 from spillover.model.admission import ENVIRONMENT
+from spillover.model.units import format_memory
 from spillover.ports.blobs import digest_of
 from spillover.wire import endpoints
 from spillover.wire.items import MAGIC, pack_items
@@ -30,6 +32,8 @@ INLINE: Final = 64 << 10
 """Most bytes of arguments inside a job; larger ones become a blob."""
 ASK_AGAIN: Final = 3600.0
 """Seconds after which to check again that the server has a blob; it keeps unused ones for a day."""
+
+log = logging.getLogger("spillover.client")
 
 
 class CallOptions(TypedDict, total=False):
@@ -194,7 +198,11 @@ def submitted(parcel: Parcel | None, size: int | None, kept: dict[str, float]) -
     docs = yield from transfers.send_inputs([parcel.doc], None)
     now = time.monotonic()
     unsure = [digest for digest in parcel.blobs if now - kept.get(digest, -ASK_AGAIN) >= ASK_AGAIN]
-    for digest in (yield from transfers.missing(unsure)) if unsure else ():
+    unsent: list[str] = (yield from transfers.missing(unsure)) if unsure else []
+    if unsent:
+        amount = sum(len(parcel.blobs[digest]) for digest in unsent)
+        log.info("function and arguments, %sB to send", format_memory(amount))
+    for digest in unsent:
         yield from asks.put_blob(digest, Upload(parcel.blobs[digest]))
     kept.update(dict.fromkeys(unsure, now))
     (job,) = yield from asks.submit(docs)

@@ -130,8 +130,10 @@ class Containers:
         why = ""
         try:
             plan = await self._calls.pack(name, lease.job, work)
-        except (Unfetched, UnrunnableManifest) as error:
+        except UnrunnableManifest as error:
             why = str(error)
+        except Unfetched as error:
+            why = f"cannot fetch the function: {error}"
         except OSError as error:
             why = f"the agent cannot store its call: {error.strerror or error}"
         if not why and lease not in self._killed:
