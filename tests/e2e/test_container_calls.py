@@ -89,7 +89,7 @@ def waits() -> str:
 
 
 def naps() -> str:
-    time.sleep(4)
+    time.sleep(7)
     return "not disturbed"
 
 
@@ -127,10 +127,11 @@ def test_a_call_in_a_container_is_cancelled_at_once(lab: ServerProcess) -> None:
         wait_until(lambda: client.job(call.job).state == "CANCELLED", "its container to end")
 
 
+@pytest.mark.slow  # the signal must not come before the container has started
 def test_a_call_in_a_container_gets_the_signal_before_its_walltime_if_it_handles_it(
     lab: ServerProcess,
 ) -> None:
-    limits = {"walltime": "8s", "signal_before": "6s"}
+    limits = {"walltime": "20s", "signal_before": "14s"}
     with lab.client() as client:
         knowing = client.call(waits, options=options(lab, **limits))
         unknowing = client.call(naps, options=options(lab, **limits))
