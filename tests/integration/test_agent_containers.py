@@ -85,7 +85,7 @@ async def output_of(server: ScriptedServer, job: str) -> bytes:
 async def test_a_container_runs_in_the_work_folder_with_its_environment(
     server: ScriptedServer, agent: AgentProcess, engine: ContainerEngine, tmp_path: Path
 ) -> None:
-    assert "container" in server.registrations[0].offers
+    assert {"container", "container:python"} <= {*server.registrations[0].offers}
     words = ("sh", "-c", "pwd; echo $MINE $SPILL_JOB_ID $SPILL_ARRAY_INDEX; touch made; exit 3")
     done = await result_of(server, a_container("a.7", *words, workdir=str(tmp_path), env={"MINE": "yes"}))
     assert (done.outcome, done.exit_code) == (pb.EXITED, 3)
@@ -239,7 +239,9 @@ async def test_without_an_engine_the_agent_says_why(
         await server.connected()
     (told,) = server.registrations[:1]
     assert "container" not in told.offers
-    assert told.labels["without.container"] == "PATH has neither podman nor docker"
+    assert "container:python" not in told.offers
+    for word in ("container", "container:python"):
+        assert told.labels[f"without.{word}"] == "PATH has neither podman nor docker"
 
 
 # --- CPUs

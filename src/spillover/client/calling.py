@@ -1,5 +1,6 @@
 """Turns Python calls into jobs: pickles functions and arguments. Does no I/O; both clients use it."""
 
+import logging
 import sys
 import time
 import uuid
@@ -18,6 +19,7 @@ from spillover.client.showing import label_of
 from spillover.client.steps import Flow
 from spillover.forms.jobs.meaning import clean_name
 from spillover.model.admission import ENVIRONMENT
+from spillover.model.units import format_memory
 from spillover.ports.blobs import digest_of
 from spillover.wire import endpoints
 from spillover.wire.items import MAGIC, pack_items
@@ -30,6 +32,8 @@ INLINE: Final = 64 << 10
 """Most bytes of arguments inside a job; larger ones become a blob."""
 ASK_AGAIN: Final = 3600.0
 """Seconds after which to check again that the server has a blob; it keeps unused ones for a day."""
+
+log = logging.getLogger("spillover.client")
 
 
 class CallOptions(TypedDict, total=False):
@@ -142,8 +146,12 @@ def _parcel(
     # What is pickled here can be read only by the same version.
     needs = list(fields.get("needs") or ())
     if not any(word.startswith("python:") for word in needs):
-        named = _environment(fields).get("name")
-        fields["needs"] = [*needs, f"{ENVIRONMENT}{named}:{version}" if named else f"python:{version}"]
+        asked = _environment(fields)
+        named = asked.get("name")
+        # What an image has is known only there.
+        if "image" not in asked:
+            needs.append(f"{ENVIRONMENT}{named}:{version}" if named else f"python:{version}")
+        fields["needs"] = needs
     at_a_time = fields.pop("at_a_time", None)
     if array is not None:
         fields["array"] = array if at_a_time is None else f"{array}%{at_a_time}"
@@ -155,7 +163,10 @@ def _environment(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     asked = fields.get("environment") or {}
     if isinstance(asked, Mapping):
         return asked
-    told = 'write {"requirements": "requirements.txt"} for one that the agent builds, or {"name": "ml"} for one that it has'
+    told = (
+        'write {"requirements": "requirements.txt"} for one that the agent builds, {"name": "ml"} for one that it has, '
+        'or {"image": "python:3.12"} for a container'
+    )
     raise Refused(f"environment is {ascii(asked)[:80]}; {told}", status=400, kind="invalid")
 
 
@@ -187,7 +198,11 @@ def submitted(parcel: Parcel | None, size: int | None, kept: dict[str, float]) -
     docs = yield from transfers.send_inputs([parcel.doc], None)
     now = time.monotonic()
     unsure = [digest for digest in parcel.blobs if now - kept.get(digest, -ASK_AGAIN) >= ASK_AGAIN]
-    for digest in (yield from transfers.missing(unsure)) if unsure else ():
+    unsent: list[str] = (yield from transfers.missing(unsure)) if unsure else []
+    if unsent:
+        amount = sum(len(parcel.blobs[digest]) for digest in unsent)
+        log.info("function and arguments, %sB to send", format_memory(amount))
+    for digest in unsent:
         yield from asks.put_blob(digest, Upload(parcel.blobs[digest]))
     kept.update(dict.fromkeys(unsure, now))
     (job,) = yield from asks.submit(docs)

@@ -1,5 +1,6 @@
 """Transfers files to and from the server, without I/O. Files that the receiver already has are not sent."""
 
+import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ from spillover.client.fetching import landed, plan
 from spillover.client.flows import ReadingFlow
 from spillover.client.packing import InputSizes, changed, needs_packing, pack
 from spillover.client.steps import Flow, Work
+from spillover.model.units import format_memory
 from spillover.ports.blobs import Source, digest_of
 from spillover.wire import endpoints
 from spillover.wire.parameters import FilesQuery
+
+log = logging.getLogger("spillover.client")
 
 
 def missing(digests: Iterable[str]) -> Flow[list[str]]:
@@ -50,8 +54,12 @@ def send_inputs(
     most = (yield from ask(endpoints.SERVER)).max_inputs
     packed = yield from Work(lambda: pack(docs, most))
     unsent = yield from missing(packed.sources)
-    if sizes is not None and packed.files:
-        sizes(packed.told(unsent))
+    if packed.files:
+        counted = packed.told(unsent)
+        whole, rest = format_memory(counted.size), format_memory(counted.missing)
+        log.info("%d files, %sB; %sB to send", counted.files, whole, rest)
+        if sizes is not None:
+            sizes(counted)
     told = moving(packed.bytes_of(unsent), progress) if unsent else None
     for digest in unsent:
         try:

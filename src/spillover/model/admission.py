@@ -53,6 +53,8 @@ ENVIRONMENT: Final = "environment:"
 """What words for named environments of agents begin with."""
 REQUIREMENTS: Final = "requirements"
 """The word of agents that build environments."""
+CONTAINER_CALLS: Final = "container:python"
+"""The word of agents that make Python calls in containers."""
 _PYTHONS: Final = frozenset(f"{PYTHON}:3.{minor}" for minor in range(8, 50))
 MOST_DIGITS: Final = 64
 """Longest number that labels are compared with; no label is longer."""

@@ -354,14 +354,16 @@ class GroupWork(Struct, frozen=True):
 
 
 class Environment(Struct, frozen=True):
-    """The Python environment of a job, on agents: one that they have by name, or one that they build."""
+    """The Python environment of a job, on agents: one that they have by name, one that they build, or an image."""
 
     name: str = ""
-    """Of an environment of the agent; empty if it builds one."""
+    """Of an environment of the agent; empty if it has none by name."""
     requirements: str = ""
-    """Name of the file that lists its packages, as written; empty for a named one."""
+    """Name of the file that lists its packages, as written; empty for any other."""
     text: str | None = None
     """The content of that file; None until the client has read it."""
+    image: str = ""
+    """The container image in which a Python call is made; empty for any other."""
 
 
 class SecretUse(Struct, frozen=True, array_like=True):

@@ -284,12 +284,14 @@ class SecretUse(_message.Message):
     def __init__(self, name: _Optional[str] = ..., variable: _Optional[str] = ..., file: _Optional[bool] = ...) -> None: ...
 
 class Environment(_message.Message):
-    __slots__ = ("name", "requirements")
+    __slots__ = ("name", "requirements", "image")
     NAME_FIELD_NUMBER: _ClassVar[int]
     REQUIREMENTS_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
     name: str
     requirements: str
-    def __init__(self, name: _Optional[str] = ..., requirements: _Optional[str] = ...) -> None: ...
+    image: str
+    def __init__(self, name: _Optional[str] = ..., requirements: _Optional[str] = ..., image: _Optional[str] = ...) -> None: ...
 
 class ArrayBounds(_message.Message):
     __slots__ = ("first", "last", "size")

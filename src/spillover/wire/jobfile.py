@@ -211,7 +211,7 @@ class StdinDoc(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EnvironmentDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """A Python environment. Set exactly one of `name` and `requirements`."""
+    """A Python environment. Set exactly one of `name`, `requirements` and `image`."""
 
     name: Annotated[str | None, Meta(description="Name of an environment that the agent has.")] = None
     requirements: Annotated[
@@ -221,6 +221,10 @@ class EnvironmentDoc(Struct, frozen=True, forbid_unknown_fields=True):
     text: Annotated[
         Annotated[str, Meta(max_length=262_144)] | None,
         Meta(description="The content of that file; the client fills it in."),
+    ] = None
+    image: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(description="Container image for `python`: the call is made in a container of it."),
     ] = None
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from spillover.agent.runners.outcomes import RunnerCannotRun, failure, trace_of
-from spillover.client.calling import INLINE, a_call, a_map
+from spillover.client.calling import INLINE, CallOptions, a_call, a_map
 from spillover.client.errors import CallFailed, Refused, RemoteError
 from spillover.client.gathering import MOST_RANGES, Gathering, error_of, outcome_of
 from spillover.client.handles import Call
@@ -226,3 +226,9 @@ def test_a_call_names_a_bounded_number_of_others(monkeypatch: pytest.MonkeyPatch
 def test_an_environment_that_is_not_written_as_one_is_refused_with_what_to_write(environment: object) -> None:
     with pytest.raises(Refused, match=r'write \{"requirements": "requirements.txt"\}'):
         a_call(len, ("abc",), {}, {"environment": environment})  # type: ignore[arg-type]
+
+
+def test_a_call_in_an_image_asks_for_no_version_because_only_the_image_has_one() -> None:
+    options: CallOptions = {"environment": {"image": "python:3.12"}, "needs": ["ssd"]}
+    assert a_call(len, ("abc",), {}, options).doc["spec"]["needs"] == ["ssd"]
+    assert options["needs"] == ["ssd"]

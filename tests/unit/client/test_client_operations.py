@@ -13,6 +13,7 @@ from spillover.client.calling import CallOptions, Parcel, a_call, a_map, map_of,
 from spillover.client.flows import Pages, ReadingFlow
 from spillover.client.gathering import Endings, Gathering
 from spillover.client.steps import ClientStep, Flow, Work
+from spillover.model.units import format_memory
 from spillover.ports.blobs import digest_of
 from spillover.wire import endpoints
 from spillover.wire.api import FilesView, FileView, JobPage, ResultPage, ResultView, ServerView, WhyView
@@ -110,6 +111,28 @@ def test_the_inputs_of_calls_are_sent_before_they_are_submitted(
         ]
         assert b'"path":"c.csv"' in told.last
         assert digest_of(b"x").encode() in told.last
+
+
+def test_what_is_to_send_is_logged_before_it_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").write_bytes(b"x" * 2048)
+    (tmp_path / "b").write_bytes(b"y" * 1024)
+    unknown: dict[str, Any] = dict.fromkeys(ServerView.__struct_fields__)
+    server = ServerView(**(unknown | {"max_inputs": 1 << 20}))
+    parcel = a_call(len, ("abc",), {}, {"inputs": ["a", "b"]})
+    (function,) = parcel.blobs
+    with caplog.at_level("INFO", "spillover.client"):
+        told = Told(server, [digest_of(b"x" * 2048)], None, [function], None, ["j"])
+        assert told.run(submitted(parcel, None, {})).size is None, "it is a call, and no map"
+        Told(server, [], [], ["k"]).run(submitted(parcel, None, {}))
+    size = len(parcel.blobs[function])
+    assert caplog.messages == [
+        "2 files, 3KiB; 2KiB to send",
+        f"function and arguments, {format_memory(size)}B to send",
+        "2 files, 3KiB; 0B to send",
+    ]
 
 
 def test_calls_are_submitted_once_the_server_has_what_they_need() -> None:

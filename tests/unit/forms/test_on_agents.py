@@ -57,15 +57,53 @@ def test_a_job_may_have_one_built() -> None:
 
 
 def test_an_environment_is_one_of_both_and_not_for_containers() -> None:
-    one = ["spec.environment: needs either `name` or `requirements`"]
+    one = ["spec.environment: needs one of `name`, `requirements` and `image`"]
     assert refused(environment={}) == one
     assert refused(environment={"name": "ml", "requirements": "r.txt"}) == one
     assert "'a b' is not" in refused(environment={"name": "a b"})[0]
     assert refused(environment={"name": "ml"}, run=None, container={"image": "x"}) == [
         "spec.environment: is not for containers; their image has the environment"
     ]
+    assert refused(environment={"name": "ml", "text": "x"}) == [
+        "spec.environment.text: is only allowed with `requirements`"
+    ]
     large = {"requirements": "r.txt", "text": "\u00e4" * (MOST_TEXT // 2 + 1)}
     assert "the maximum is 262144" in refused(environment=large)[0]
+
+
+def test_a_call_may_be_made_in_a_container() -> None:
+    image = {"image": "docker.io/library/python:3.12"}
+    spec = read_job(a_doc(environment=image, run=None, python={"call": "m:f"})).spec
+    assert spec.environment == Environment(image=image["image"])
+    assert spec.shape.needs == ("container:python",), "the interpreter of the agent does not matter"
+    assert "python" in spec.shape.runs, "clusters of other kinds make no calls"
+    assert read_job(to_doc(spec)).spec == spec
+    assert "needs" not in to_doc(spec)["spec"]
+
+
+def test_only_calls_of_one_task_are_made_in_a_container_of_an_image_that_has_a_name() -> None:
+    where = "spec.environment.image"
+    assert refused(environment={"image": "x"}) == [
+        f"{where}: is only for `python`; for other work write `container` with `image` and `command`"
+    ]
+    call = {"run": None, "python": {"call": "m:f"}}
+    assert refused(environment={"image": "x"}, tasks=2, **call) == [
+        f"{where}: is not for gangs; a call in a container is one task"
+    ]
+    groups = [{"name": name, **call} for name in ("a", "b")]
+    assert refused(environment={"image": "x"}, run=None, groups=groups) == [
+        f"{where}: is not for gangs; a call in a container is one task"
+    ]
+    assert refused(environment={"image": "-x"}, **call) == [f"{where}: '-x' is not a valid image name"]
+    assert refused(environment={"image": "x", "name": "ml"}, **call) == [
+        "spec.environment: needs one of `name`, `requirements` and `image`"
+    ]
+
+
+def test_a_call_with_a_container_is_told_how_to_write_it() -> None:
+    (told,) = refused(run=None, python={"call": "m:f"}, container={"image": "x"})
+    assert told.startswith("spec.container: `python` and `container` exclude each other; ")
+    assert told.endswith("a call is made in a container with `environment: {image: ...}`")
 
 
 @pytest.mark.parametrize(

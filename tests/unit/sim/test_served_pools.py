@@ -16,6 +16,7 @@ from spillover.core.events import AnyEvent, JobEnded
 from spillover.core.proposals import StartEpoch
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
+from spillover.deciding.renting.offers import ASSUMED
 from spillover.forms.policystring import read_policies
 from spillover.model.budget import Per
 from spillover.model.cluster import Billing, ClusterSpec, Role, pool_price
@@ -136,9 +137,7 @@ def earlier(views: Sequence[PoolView]) -> list[PoolView]:
 def test_a_pool_is_simulated_as_its_server_tells() -> None:
     server = Server(a_site(), [])
     found = server.site.pools[CLOUD].pool
-    offers = tuple(
-        [replace(each, words=tuple(sorted({*each.words, "container", "python"}))) for each in POOL.offers]
-    )
+    offers = tuple([replace(each, words=tuple(sorted({*each.words, *ASSUMED}))) for each in POOL.offers])
     labelled = tuple([replace(each, labels=each.agent_labels) for each in offers])
     assert found == replace(POOL, offers=labelled)
     (_, cloud) = server.site.clusters

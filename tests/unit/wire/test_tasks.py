@@ -3,11 +3,12 @@
 import pytest
 
 from spillover.agent.connection.convert import grant_in
+from spillover.agent.leases.values import CallInImage
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome
 from spillover.forms.jobs.reading import read_job
 from spillover.model.ids import ClusterName, JobId, NodeKey
-from spillover.model.job import JobSpec
+from spillover.model.job import JobSpec, PythonCall
 from spillover.model.units import DAY, FOREVER
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.tasks import (
@@ -154,3 +155,12 @@ def test_output_that_is_too_much_at_once_ends_the_reading() -> None:
     assert (chunk.id, chunk.incarnation, chunk.end, chunk.data) == (7, 3, True, b"")
     assert "bytes of it at once" in chunk.error
     assert chunk_in(pb.OutputChunk(error="\x1bgone")).error == "\ufffdgone"
+
+
+def test_a_call_in_an_image_is_work_of_its_own_kind_on_the_agent() -> None:
+    asked = spec(python={"call": "m:f"}, environment={"image": "python:3.12"})
+    sent = task_out(asked, ClusterName("onprem"))
+    task = grant_in(pb.Grant(lease=lease_out(LEASE), task=sent)).task
+    assert task is not None
+    assert task.work == CallInImage(PythonCall("m:f"), "python:3.12")
+    assert task.environment is None, "the agent builds none"

@@ -7,6 +7,7 @@ import msgspec
 
 from spillover.agent.leases.values import (
     Answered,
+    CallInImage,
     GangStart,
     Grant,
     NewTerms,
@@ -140,7 +141,7 @@ def _task_in(body: bytes) -> Task:
         saved=task.saved,
         terminal=task.terminal,
         environment=Environment(task.environment.name, text=task.environment.requirements)
-        if task.HasField("environment")
+        if task.HasField("environment") and not task.environment.image
         else None,
         secrets=tuple([_secret_in(use) for use in task.secrets]),
     )
@@ -171,7 +172,7 @@ def gang_start_in(start: pb.GangStart) -> GangStart:
     )
 
 
-def _work_in(task: pb.Task) -> Work:
+def _work_in(task: pb.Task) -> Work | CallInImage:
     """Decode what a task runs."""
     match task.WhichOneof("work"):
         case "shell":
@@ -183,9 +184,10 @@ def _work_in(task: pb.Task) -> Work:
             except msgspec.DecodeError as error:
                 raise InvalidMessage(f"the server sent arguments that are not JSON: {error}") from None
             values = tuple([EarlierValue("", each.value, each.digest) for each in call.values])
-            return PythonCall(
+            work = PythonCall(
                 call.call, tuple(args), call.function, call.arguments, call.items, call.first, values
             )
+            return CallInImage(work, task.environment.image) if task.environment.image else work
         case "container":
             it = task.container
             return Container(it.image, tuple(it.command), it.manifest.decode() or None)

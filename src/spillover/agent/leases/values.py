@@ -13,7 +13,7 @@ from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Verdict, Yield
 from spillover.model.files import File
 from spillover.model.ids import JobId
-from spillover.model.job import Environment, SecretUse, Work
+from spillover.model.job import Environment, PythonCall, SecretUse, Work
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
 
@@ -26,10 +26,17 @@ class Phase(IntEnum):
     ENDED = 2
 
 
+class CallInImage(Struct, frozen=True):
+    """A Python call in a container. It is work of its own kind: no warm worker can make it."""
+
+    call: PythonCall
+    image: str
+
+
 class Task(Struct, frozen=True):
     """What to run under a lease, and its limits."""
 
-    work: Work
+    work: Work | CallInImage
     need: Resources
     env: dict[str, str] = {}
     workdir: str = "/"

@@ -10,6 +10,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 from collections.abc import Coroutine
 from pathlib import Path
@@ -17,15 +18,19 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from spillover.agent.files.cache import Unfetched
 from spillover.agent.files.output import last_line
 from spillover.agent.files.state_folders import STATE
 from spillover.agent.leases.slurm import slurm_environment
-from spillover.agent.leases.values import Exit, Task
+from spillover.agent.leases.values import CallInImage, Exit, Task
 from spillover.agent.nursery.clock import boottime
+from spillover.agent.runners.contained import TELL_TERM
+from spillover.agent.runners.container_calls import ContainerCalls
 from spillover.agent.runners.manifests import ContainerPlan, UnrunnableManifest, plan_of
 from spillover.agent.runners.port import RunnerContext, RunnerOffer
 from spillover.agent.tasks.process import ProcessEnded, Seen, Spawned, stem_of
 from spillover.core.events import Lease
+from spillover.model.admission import CONTAINER_CALLS
 from spillover.model.containers import ENGINE_ENV, steers
 from spillover.model.inside import cpu_list
 from spillover.model.job import Argv, Container
@@ -55,7 +60,7 @@ LEAST_MEMORY: Final = 6 << 20
 class Containers:
     """The runner of containers."""
 
-    kinds = (Container,)
+    kinds = (Container, CallInImage)
 
     def __init__(self, context: RunnerContext) -> None:
         self._context = context
@@ -67,6 +72,9 @@ class Containers:
         self._why = "" if found else "PATH has neither podman nor docker"
         self._mark = f"{LABEL}={hashlib.sha256(str(context.folder).encode()).hexdigest()[:16]}"
         self._env = {name: value for name, value in os.environ.items() if name.startswith(ENGINE_ENV)}
+        self._calls = ContainerCalls(context.folder / "container-calls", context.files)
+        self._called: dict[Lease, CallInImage] = {}
+        """Those of the containers that make Python calls."""
         self._names: dict[Lease, str] = {}
         self._killed: set[Lease] = set()
         """Containers that were asked to end."""
@@ -81,13 +89,15 @@ class Containers:
         """Images that are being pulled."""
 
     def offer(self) -> RunnerOffer:
-        """Offer containers, if an engine answers."""
-        return RunnerOffer(("container",)) if not self._why else RunnerOffer(missing={"container": self._why})
+        """Offer containers, and calls in them, if an engine answers."""
+        words = ("container", CONTAINER_CALLS)
+        return RunnerOffer(missing=dict.fromkeys(words, self._why)) if self._why else RunnerOffer(words)
 
     async def open(self) -> None:
         """Check whether the engine works, and remove what an earlier run left."""
         if self._engine:
             self._why = await self._sweep()
+        await asyncio.to_thread(self._calls.open)
 
     async def close(self) -> None:
         """Remove what is left."""
@@ -100,6 +110,11 @@ class Containers:
 
     def start(self, lease: Lease, task: Task, slot: int) -> None:  # noqa: ARG002 - containers share no slot
         """Run a container."""
+        name = f"spill-{lease.job}-{lease.attempt}-{lease.task}-{lease.seq}"
+        if isinstance(task.work, CallInImage):
+            self._names[lease], self._called[lease] = name, task.work
+            self._in_background(self._start_call(lease, task, task.work, name))
+            return
         if not isinstance(task.work, Container):
             raise TypeError(task.work)
         try:
@@ -107,8 +122,30 @@ class Containers:
         except UnrunnableManifest as error:
             self._tell_soon(lease, Exit(boottime(), spawned=False, message=str(error)))
             return
-        name = f"spill-{lease.job}-{lease.attempt}-{lease.task}-{lease.seq}"
         self._names[lease] = name
+        self._run(lease, task, plan, name)
+
+    async def _start_call(self, lease: Lease, task: Task, work: CallInImage, name: str) -> None:
+        """Run a container that makes a Python call."""
+        why = ""
+        try:
+            plan = await self._calls.pack(name, lease.job, work)
+        except UnrunnableManifest as error:
+            why = str(error)
+        except Unfetched as error:
+            why = f"cannot fetch the function: {error}"
+        except OSError as error:
+            why = f"the agent cannot store its call: {error.strerror or error}"
+        if not why and lease not in self._killed:
+            self._run(lease, task, plan, name)
+            return
+        del self._names[lease], self._called[lease]
+        self._killed.discard(lease)
+        await self._calls.drop(name)
+        self._tell_soon(lease, Exit(boottime(), spawned=False, message=why or "stopped before it started"))
+
+    def _run(self, lease: Lease, task: Task, plan: ContainerPlan, name: str) -> None:
+        """Start the client that runs a container."""
         own = task.cpus
         if self._limits_cpus is None:
             self._limits_cpus = False
@@ -135,7 +172,7 @@ class Containers:
     async def prepare(self, task: Task) -> str:
         """Pull the image of a task of a gang if it is missing; return why that fails, or an empty string.
 
-        The pull goes on if the task is given back: the gang may come again.
+        Calls in containers are no gangs. The pull goes on if the task is given back: the gang may come again.
         """
         if not isinstance(task.work, Container):
             raise TypeError(task.work)
@@ -196,7 +233,9 @@ class Containers:
     def notify(self, lease: Lease, number: int) -> None:
         """Send a signal to the first process of a container. The kernel drops it if that process does not handle it."""
         if (name := self._names.get(lease)) is not None:
-            self._in_background(self._send(number, name))
+            # The first process of a call passes TERM on, to end it.
+            meant = TELL_TERM if lease in self._called and number == signal.SIGTERM else number
+            self._in_background(self._send(meant, name))
 
     async def _send(self, number: int, name: str) -> None:
         await self._ask("kill", "--signal", str(number), name)
@@ -306,9 +345,14 @@ class Containers:
             refused = code == 0 and said.partition(" ")[2].startswith(NEVER) and end.code == ENGINE_REFUSED
             if refused or (code != 0 and end.code == ENGINE_FAILED):
                 end = Exit(end.ended, spawned=False, message=self._last_words(lease))
-        self._killed.discard(lease)
         await self._ask("rm", "--force", "--volumes", name)
-        self._context.seen([ProcessEnded(lease, replace(end, out_of_memory=end.out_of_memory or starved))])
+        end = replace(end, out_of_memory=end.out_of_memory or starved)
+        if (work := self._called.pop(lease, None)) is not None:
+            stopped, said = lease in self._killed, self._last_words(lease)
+            end = await self._calls.outcome(name, work, end, stopped=stopped, said=said)
+            await self._calls.drop(name)
+        self._killed.discard(lease)
+        self._context.seen([ProcessEnded(lease, end)])
 
     def _last_words(self, lease: Lease) -> str:
         """Return the engine's error message when it could not run the container."""

@@ -25,18 +25,16 @@ records on the first connection: `(key, code, at, ran, cpu, peak, value, file, l
 
 import contextlib
 import ctypes
-import io
 import marshal
 import mmap
 import os
-import pickle
 import resource
 import signal
 import socket
 import sys
 import threading
 import time
-from types import CoroutineType, ModuleType
+from types import ModuleType
 from typing import Any, ClassVar, Final
 
 from spillover.agent.nursery.clock import boottime
@@ -59,51 +57,18 @@ from spillover.agent.runners.frames import (
     TELL,
     pack,
 )
-from spillover.agent.runners.outcomes import (
-    RunnerCannotRun,
-    failure,
-    from_json,
-    json_of,
-    named_function,
-    pickled,
-    trace_of,
-)
-from spillover.wire.items import MAGIC, MARK, Items
+from spillover.agent.runners.invoking import INLINE, CallContext, Invoker
 
-INLINE: Final = 16 << 10
-"""Most bytes of a value inside a result. A larger one goes into a file."""
 LINGER: Final = 2_000_000
 """Nanoseconds that a result waits for others while there are more calls to make."""
 STREAMS: Final = ("out", "err")
 INDEX: Final = "SPILL_ARRAY_INDEX"
-MOST_FUNCTIONS: Final = 64
-"""Most functions to keep unpickled."""
+ADVICE: Final = (
+    f"{sys.executable} must have the packages for the {{what}} of the call; install them there, "
+    "or start the agent with --python PATH"
+)
+"""What to do if a module is missing."""
 _SPOOL_FLAGS: Final = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_TRUNC
-
-
-class _Context:
-    """What the calls of one job have in common."""
-
-    __slots__ = ("args", "arguments", "call", "first", "function", "items", "values")
-
-    def __init__(
-        self,
-        call: str,
-        args: bytes,
-        function: str,
-        arguments: bytes,
-        items: str,
-        first: int,
-        values: list[bytes | str],
-    ) -> None:
-        self.call = call
-        self.args = args
-        self.function = function
-        self.arguments = arguments
-        self.items = items
-        self.first = first
-        self.values = values
-        """What earlier calls returned: encoded, or the path of a file with that."""
 
 
 class Worker:
@@ -129,9 +94,8 @@ class Worker:
         self._dropped: set[int] = set()
         self._last = 1 << 62
         """Calls with a higher key never begin."""
-        self._contexts: dict[int, _Context] = {}
-        self._functions: dict[str, Any] = {}
-        self._items: dict[str, Items] = {}
+        self._contexts: dict[int, CallContext] = {}
+        self._invoker = Invoker(ADVICE)
         self._serial = 0
         self._spools = ["", ""]
         self._fresh_modules = time.time()
@@ -154,7 +118,7 @@ class Worker:
             flushed = boottime()
             for message in marshal.loads(read(LENGTH.unpack(header)[0])):  # noqa: S302 - as above
                 if message[0] == CONTEXT:
-                    self._contexts[message[1]] = _Context(*message[2:])
+                    self._contexts[message[1]] = CallContext(*message[2:])
                     self._forget_changed_modules()
                     continue
                 if message[0] == FORGET:
@@ -174,7 +138,7 @@ class Worker:
     def _forget(self, numbers: list[int]) -> None:
         """Drop contexts that no call needs any more."""
         for number in numbers:
-            self._items.pop(self._contexts.pop(number).items, None)
+            self._invoker.forget_items(self._contexts.pop(number).items)
 
     def _flush(self, calls: socket.socket) -> None:
         """Send results."""
@@ -224,7 +188,7 @@ class Worker:
         NOW.pack_into(self._page, 0, 0, 0)
         return ended if alone else 0
 
-    def _call(self, context: _Context, job: str, attempt: int, index: int) -> tuple[int, bytes]:
+    def _call(self, context: CallContext, job: str, attempt: int, index: int) -> tuple[int, bytes]:
         """Call the function; return an exit code, and the encoded value or exception."""
         self._set("SPILL_JOB_ID", job)
         self._set("SPILL_ATTEMPT", str(attempt))
@@ -232,68 +196,10 @@ class Worker:
             self._set(INDEX, str(index))
         elif self._kept.pop(INDEX.encode(), None) is not None:
             del os.environ[INDEX]
-        plain = bool(context.call)
         try:
-            try:
-                value = self._value(context, index)
-                return 0, json_of(value) if plain else pickled(value)
-            except SystemExit as leaving:
-                code = leaving.code
-                if code is None or code == 0:
-                    return 0, b"null" if plain else pickled(None)
-                if not isinstance(code, int):
-                    print(code, file=self._stderr)
-                    code = 1
-                return (code & 255) or 1, failure(leaving, plain=plain)
-            except BaseException as error:  # noqa: BLE001 - the caller must see any error
-                text = trace_of(error)
-                print(text, end="", file=self._stderr)
-                return 1, failure(error, text, plain=plain)
+            return self._invoker.outcome(context, index, self._stderr)
         finally:
             self._restore()
-
-    def _value(self, context: _Context, index: int) -> Any:
-        """Return what the function returns."""
-        if context.call:
-            value = named_function(context.call)(*from_json(context.args))
-        else:
-            function = self._functions.get(context.function)
-            if function is None:
-                function = self._load(context.function)
-            args: tuple[Any, ...] = ()
-            kwargs: dict[str, Any] = {}
-            if context.arguments:
-                args, kwargs = _unpickled(context.arguments, "arguments", context.values)
-            if context.items:
-                items = self._items.get(context.items)
-                if items is None:
-                    items = self._items[context.items] = Items(context.items)
-                item = items[index - context.first if index >= 0 else 0]
-                args = (*_unpickled(item, "arguments", context.values), *args)
-            value = function(*args, **kwargs)
-        if type(value) is CoroutineType:
-            import asyncio  # noqa: PLC0415 - few functions need it
-
-            value = asyncio.run(value)
-        return value
-
-    def _load(self, path: str) -> Any:
-        """Load a pickled function; raise RunnerCannotRun if this interpreter cannot."""
-        with open(path, "rb") as file:
-            head, _, body = file.read().partition(b"\n")
-        if not head.startswith(MAGIC):
-            raise RunnerCannotRun("the payload is not a pickled function")
-        version, ours = head[len(MAGIC) :].decode(), f"{sys.version_info[0]}.{sys.version_info[1]}"
-        if version != ours:
-            raise RunnerCannotRun(
-                f"the function was pickled by Python {version}, but the agent calls it with {ours}; "
-                "start the agent with --python PATH of the same version"
-            )
-        function = _unpickled(body, "function", [])
-        if len(self._functions) >= MOST_FUNCTIONS:
-            self._functions.pop(next(iter(self._functions)))
-        self._functions[path] = function
-        return function
 
     def _set(self, name: str, value: str) -> None:
         """Set a variable for the next call."""
@@ -332,7 +238,7 @@ class Worker:
                 file = _file_of(module)
                 if file.startswith(below) and not file.startswith((sys.prefix + "/", sys.base_prefix + "/")):
                     del sys.modules[name]
-            self._functions.clear()
+            self._invoker.forget_functions()
 
     # --- output
 
@@ -391,47 +297,6 @@ class Worker:
                         answers.append((NAMED, what))
             orders.sendall(pack(answers))
         os._exit(0)  # the agent is gone
-
-
-class _Later(pickle.Unpickler):
-    """Unpickles arguments, with the values of earlier calls in the places where the caller gave the calls."""
-
-    def __init__(self, data: bytes, values: list[bytes | str]) -> None:
-        super().__init__(io.BytesIO(data))
-        self._values = values
-        self._known: dict[int, Any] = {}
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return what a name means; that of a mark is the value that belongs there."""
-        return self._earlier if (module, name) == MARK else super().find_class(module, name)
-
-    def _earlier(self, at: int | list[int]) -> Any:
-        """Return the value of a call, or of all calls of a map."""
-        if isinstance(at, list):
-            return [self._earlier(each) for each in at]
-        if at not in self._known:
-            data = self._values[at]
-            if isinstance(data, str):
-                with open(data, "rb") as file:
-                    data = file.read()
-            plain = not data.startswith(b"\x80")
-            self._known[at] = from_json(data) if plain else _unpickled(data, "value of an earlier call", [])
-        return self._known[at]
-
-
-def _unpickled(data: bytes, what: str, values: list[bytes | str]) -> Any:
-    """Unpickle the function or the arguments of a call; raise RunnerCannotRun if this interpreter lacks the code."""
-    try:
-        return _Later(data, values).load() if values else pickle.loads(data)  # noqa: S301 - users who may submit may run any code
-    except ModuleNotFoundError as error:
-        raise RunnerCannotRun(
-            f"{error}; {sys.executable} must have the packages for the {what} of the call; install them "
-            "there, or start the agent with --python PATH"
-        ) from error
-    except (ImportError, AttributeError) as error:
-        raise RunnerCannotRun(
-            f"the {what} of the call cannot be read: {error}; {sys.executable} has another version of that module"
-        ) from error
 
 
 def _without_children() -> bool:

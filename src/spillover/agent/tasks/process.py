@@ -25,7 +25,7 @@ from spillover.agent.tasks.remains import NURSERY_LOCK, end_tasks
 from spillover.core.events import Lease, Usage
 from spillover.model.ids import split_member
 from spillover.model.inside import cpu_list, cpu_mask
-from spillover.model.job import Argv, Shell, Work
+from spillover.model.job import Argv, Shell
 
 BASE: Final = ("PATH", "HOME", "USER", "LANG")
 """Variables that a task inherits from the agent's environment."""
@@ -472,7 +472,7 @@ def _mark(lease: Lease) -> str:
     return f"{lease.job}:{lease.attempt}:{lease.task}:{lease.seq}"
 
 
-def words_of(work: Work) -> tuple[str, ...]:
+def words_of(work: object) -> tuple[str, ...]:
     """Return the command line of work that is a program with arguments."""
     if not isinstance(work, Argv):
         raise TypeError(f"work of kind {type(work).__name__} does not run as a process")

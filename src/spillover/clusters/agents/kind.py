@@ -11,12 +11,13 @@ from spillover.clusters.agents.local import LocalAgents, LocalSpec
 from spillover.clusters.agents.machine import memory
 from spillover.forms.problems import Findings, Path, shown
 from spillover.forms.quantities import check_name, read_cpu, read_memory, read_words
+from spillover.model.admission import CONTAINER_CALLS
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from spillover.ports.kinds import AgentHost, Capability, ClusterKind, Flaw, Opening
 from spillover.wire.configfile import LocalAgentsDoc, LocalDoc
 
-_BY_THEMSELVES: Final = ("container", "python")
+_BY_THEMSELVES: Final = ("container", CONTAINER_CALLS, "python")
 """Offers that agents add themselves where they can run that work; jobs need them by their kind of work."""
 
 

@@ -182,4 +182,4 @@ def _of_job(found: Found) -> tuple[tuple[int, str], ...]:
 def _unread(form: JobForm) -> bool:
     """Return whether the list of packages of a job was not read yet."""
     asked = form.spec.environment
-    return asked is not None and not asked.name and asked.text is None
+    return asked is not None and not asked.name and not asked.image and asked.text is None

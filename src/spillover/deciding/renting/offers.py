@@ -16,7 +16,7 @@ from spillover.core.state import State
 from spillover.deciding.capacity.amounts import change
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import Machine
-from spillover.model.admission import may_run
+from spillover.model.admission import CONTAINER_CALLS, may_run
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Burst, Shape
@@ -24,7 +24,7 @@ from spillover.model.pools import Offer, OfferKey, Pool
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 
-ASSUMED: Final = ("container", "python")
+ASSUMED: Final = ("container", CONTAINER_CALLS, "python")
 """Words that agents offer by themselves where they can run such work. Until one has joined, they are assumed to."""
 
 

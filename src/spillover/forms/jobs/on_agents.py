@@ -6,9 +6,18 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from spillover.forms.jobs.secrets import read_secrets
+from spillover.forms.jobs.work import check_image
 from spillover.forms.problems import Findings, shown
 from spillover.forms.quantities import check_name, duration
-from spillover.model.admission import ENVIRONMENT, REQUIREMENTS, SECRETS, SIGNALS, STATE
+from spillover.model.admission import (
+    CONTAINER_CALLS,
+    ENVIRONMENT,
+    PYTHON,
+    REQUIREMENTS,
+    SECRETS,
+    SIGNALS,
+    STATE,
+)
 from spillover.model.job import Environment, SecretUse, Shape, Terms
 from spillover.wire.jobfile import SpecDoc
 
@@ -55,26 +64,41 @@ def read_on_agents(doc: SpecDoc, shape: Shape, terms: Terms, found: Findings) ->
     runs |= {STATE} if doc.keep_state else set()
     runs |= {SECRETS} if doc.secrets else set()
     signal, before = _signal(doc, terms, found) if signals else ("", 0)
-    environment, needs = _environment(doc, found)
+    environment = _environment(doc, shape, found)
     asked = OnAgents(signal, before, doc.keep_state, environment, read_secrets(doc, found))
-    return asked, replace(shape, runs=tuple(sorted(runs)), needs=tuple(sorted({*shape.needs, *needs})))
+    needs = {*shape.needs}
+    if environment is not None:
+        needs |= {*implied_by(environment)}
+        # The interpreter is that of the image, so the agent itself needs none.
+        needs -= {PYTHON} if environment.image else set()
+    return asked, replace(shape, runs=tuple(sorted(runs)), needs=tuple(sorted(needs)))
 
 
-def _environment(doc: SpecDoc, found: Findings) -> tuple[Environment | None, tuple[str, ...]]:
-    """Read the Python environment, and the words that an agent must offer for it."""
+def implied_by(environment: Environment) -> tuple[str, ...]:
+    """Return the words that an agent must offer for an environment."""
+    if environment.image:
+        return (CONTAINER_CALLS,)
+    return (f"{ENVIRONMENT}{environment.name}" if environment.name else REQUIREMENTS,)
+
+
+def _environment(doc: SpecDoc, shape: Shape, found: Findings) -> Environment | None:
+    """Read the Python environment."""
     asked, path = doc.environment, ("spec", "environment")
     if asked is None:
-        return None, ()
+        return None
+    if sum(each is not None for each in (asked.name, asked.requirements, asked.image)) != 1:
+        found.add(path, "needs one of `name`, `requirements` and `image`")
+        return None
+    if asked.text is not None and asked.requirements is None:
+        found.add((*path, "text"), "is only allowed with `requirements`")
+    if asked.image is not None:
+        return _image(doc, asked.image, shape, found)
     if any(each.container is not None for each in (doc, *(doc.groups or ()))):
         found.add(path, "is not for containers; their image has the environment")
-    if (asked.name is None) == (asked.requirements is None):
-        found.add(path, "needs either `name` or `requirements`")
-    elif asked.name is not None:
-        if asked.text is not None:
-            found.add((*path, "text"), "is only allowed with `requirements`")
+    if asked.name is not None:
         check_name(asked.name, (*path, "name"), found)
-        return Environment(asked.name), (f"{ENVIRONMENT}{asked.name}",)
-    elif not asked.requirements or "\0" in asked.requirements:
+        return Environment(asked.name)
+    if not asked.requirements or "\0" in asked.requirements:
         found.add(
             (*path, "requirements"), f"{shown(asked.requirements)} is not a file; write requirements.txt"
         )
@@ -82,7 +106,18 @@ def _environment(doc: SpecDoc, found: Findings) -> tuple[Environment | None, tup
         found.add((*path, "requirements"), wrong)
     if asked.text is not None and (problem := not_text(asked.text)) is not None:
         found.add((*path, "text"), problem)
-    return Environment("", asked.requirements or "", asked.text), (REQUIREMENTS,)
+    return Environment("", asked.requirements or "", asked.text)
+
+
+def _image(doc: SpecDoc, image: str, shape: Shape, found: Findings) -> Environment:
+    """Read the image in which a call is made."""
+    path = ("spec", "environment", "image")
+    if doc.groups is not None or shape.is_gang:
+        found.add(path, "is not for gangs; a call in a container is one task")
+    elif doc.python is None:
+        found.add(path, "is only for `python`; for other work write `container` with `image` and `command`")
+    check_image(image, path, found)
+    return Environment(image=image)
 
 
 _UV: Final = "uv export --format requirements-txt --output-file requirements.txt"

@@ -37,7 +37,9 @@ def work_of(
     ]
     if len(given) > 1:
         names = " and ".join(f"`{name}`" for name in given)
-        found.add((*path, given[1]), f"{names} exclude each other; keep one")
+        both = given == ["python", "container"]
+        advice = "; a call is made in a container with `environment: {image: ...}`" if both else "; keep one"
+        found.add((*path, given[1]), f"{names} exclude each other{advice}")
         return None, ()
     if doc.run is not None:
         return _shell(doc.run, found, (*path, "run")), ()
@@ -167,10 +169,7 @@ def _check_values(doc: PythonDoc, path: Path, grouped: bool, found: Findings) ->
 
 def _container(doc: ContainerDoc, found: Findings, path: Path) -> Work:
     """Read an image and its command."""
-    # The container engine would take a leading dash for an option.
-    if doc.image.startswith("-") or any(letter.isspace() for letter in doc.image) or len(doc.image) > 1000:
-        found.add((*path, "image"), f"{shown(doc.image)} is not a valid image name")
-    check_text(doc.image, (*path, "image"), found)
+    check_image(doc.image, (*path, "image"), found)
     _check_words(doc.command, (*path, "command"), found)
     if doc.manifest is None:
         return Container(doc.image, tuple(doc.command))
@@ -178,6 +177,14 @@ def _container(doc: ContainerDoc, found: Findings, path: Path) -> Work:
     check_plain(doc.manifest, (*path, "manifest"), found)
     whole = len(found.found) == before
     return Container(doc.image, tuple(doc.command), manifest_text(doc.manifest) if whole else None)
+
+
+def check_image(image: str, path: Path, found: Findings) -> None:
+    """Add a problem if a container engine cannot take a text as the name of an image."""
+    # It would take a leading dash for an option.
+    if image.startswith("-") or any(letter.isspace() for letter in image) or len(image) > 1000:
+        found.add(path, f"{shown(image)} is not a valid image name")
+    check_text(image, path, found)
 
 
 def manifest_text(manifest: dict[str, Any]) -> str:

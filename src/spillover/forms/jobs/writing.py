@@ -9,8 +9,9 @@ from spillover.forms.jobs.arrays import format_array
 from spillover.forms.jobs.constraints import constraints_doc
 from spillover.forms.jobs.inputs import Unpacked
 from spillover.forms.jobs.meaning import JobForm
+from spillover.forms.jobs.on_agents import implied_by
 from spillover.forms.jobs.where import topology_doc, where_doc
-from spillover.model.admission import CONSTRAINTS, ENVIRONMENT, REQUIREMENTS
+from spillover.model.admission import CONSTRAINTS
 from spillover.model.files import File
 from spillover.model.job import (
     Argv,
@@ -147,6 +148,8 @@ def _environment(asked: Environment) -> dict[str, Any]:
     """Return a Python environment."""
     if asked.name:
         return {"name": asked.name}
+    if asked.image:
+        return {"image": asked.image}
     built = {"requirements": asked.requirements}
     return built if asked.text is None else built | {"text": asked.text}
 
@@ -165,8 +168,7 @@ def _surroundings(spec: JobSpec) -> dict[str, Any]:
     works = (spec.work, *[group.work for group in spec.groups])
     implied = [{PythonCall: "python", Container: "container"}.get(type(work)) for work in works]
     if spec.environment is not None:
-        name = spec.environment.name
-        implied.append(f"{ENVIRONMENT}{name}" if name else REQUIREMENTS)
+        implied += implied_by(spec.environment)
     needs = [word for word in spec.shape.needs if word not in implied]
     after = [one.partition(" ") for one in spec.after]
     optional: dict[str, Any] = {
