@@ -135,6 +135,11 @@ def test_dependencies_are_those_of_slurm() -> None:
     assert refused("-d after:a") == [
         "job.sbatch:2: --dependency: 'after' is not supported; write one of afterok, aftercorr, afterany, afternotok, singleton"
     ]
+    form = read("-d afterok:a:a,afterany:a:b,afternotok:b,afterany:b")
+    assert [(one.ref, one.on) for one in form.after] == [("a", On.SUCCESS), ("b", On.FAILURE)]
+    assert refused("-d afterok:a,afternotok:a") == [
+        "job.sbatch:2: --dependency: 'a' cannot both succeed and fail; write afterany:a for any end"
+    ]
     assert "alternatives" in refused("-d afterok:a?afterok:b")[0]
     assert "names no job" in refused("-d afterok")[0]
 

@@ -17,6 +17,7 @@ from spillover.forms.jobs.sbatch_options import BY_LETTER, BY_NAME, SbatchOption
 from spillover.forms.jobs.sbatch_values import (
     ALL_MEMORY,
     SbatchError,
+    both_ends,
     features,
     moment,
     number,
@@ -206,7 +207,7 @@ class Sbatch:
         self._put(directive, "spec.signal_before", f"{before}s")
 
     def _dependency(self, directive: Directive) -> None:
-        after: list[dict[str, str]] = []
+        after: dict[str, str] = {}
         if "?" in directive.value:
             raise SbatchError("alternatives with `?` are not supported; write `,`, so that all must hold")
         for part in directive.value.split(","):
@@ -221,9 +222,10 @@ class Sbatch:
                 raise SbatchError(f"{shown(part)} names no job; write {kind}:JOB")
             if kind == "aftercorr":
                 self._warn(directive, "aftercorr waits for all members of the other array, as afterok does")
-            after += [{"job": job, "on": _ON[kind]} for job in jobs]
+            for job in jobs:
+                after[job] = both_ends(job, after.get(job, "any"), _ON[kind])
         if after:
-            self._put(directive, "spec.after", after)
+            self._put(directive, "spec.after", [{"job": job, "on": on} for job, on in after.items()])
 
     def _export(self, directive: Directive) -> None:
         """Set variables of the job: those of this shell that are named, or all of them."""
