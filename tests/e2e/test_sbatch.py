@@ -14,6 +14,7 @@ ARRAY = """\
 #SBATCH --output=out/res_%A_%a.txt
 #SBATCH --mail-type=END
 test "$SLURM_SUBMIT_HOST" = "$(uname -n)" && test "$SLURM_JOB_UID" = "$(id -u)" || exit 1
+test $((SLURM_JOB_END_TIME - SLURM_JOB_START_TIME)) = 300 || exit 1
 mkdir lock || exit 1
 echo "$SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT: $SLURM_JOB_NAME $1"
 echo error >&2

@@ -104,6 +104,7 @@ def test_tasks_of_one_node_are_one_task_with_all_their_cpus() -> None:
     assert (spec.shape.tasks, spec.shape.resources) == (1, Resources(8000, 8 << 30, 4))
     assert spec.env["SLURM_NTASKS"] == "4"
     assert spec.env["SLURM_CPUS_PER_TASK"] == "2"
+    assert spec.env["SLURM_MEM_PER_CPU"] == "1024"
     assert isinstance(spec.work, Shell)
 
 

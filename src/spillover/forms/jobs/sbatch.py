@@ -430,6 +430,8 @@ class Sbatch:
                 self._warn(directive, "0 sets no limit; write --exclusive to have a node alone")
             else:
                 self._put(directive, "spec.resources.memory", f"{kibibytes * count}Ki")
+                if flag == "--mem-per-cpu":
+                    self.spec["env"] = {"SLURM_MEM_PER_CPU": str(kibibytes >> 10), **self.spec.get("env", {})}
 
     # --- messages
 
