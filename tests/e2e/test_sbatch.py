@@ -14,6 +14,7 @@ ARRAY = """\
 #SBATCH --output=out/res_%A_%a.txt
 #SBATCH --mail-type=END
 test "$SLURM_SUBMIT_HOST" = "$(uname -n)" && test "$SLURM_JOB_UID" = "$(id -u)" || exit 1
+test $((SLURM_JOB_END_TIME - SLURM_JOB_START_TIME)) = 300 || exit 1
 mkdir lock || exit 1
 echo "$SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT: $SLURM_JOB_NAME $1"
 echo error >&2
@@ -28,6 +29,26 @@ other=$(awk '$1 == 1 {print $2}' "$SPILL_PEERS")
 "$SPILL_RSH" "$other" echo from the other
 """
 
+STEP = """\
+#!/bin/bash -l
+#SBATCH -J step --ntasks=1 --time=5
+echo 'echo "in a script: $SLURM_PROCID of $SLURM_NTASKS"' > inner.sh
+srun --unbuffered -n 1 --cpu-bind=cores sh inner.sh
+echo 'srun -l sh inner.sh' > outer.sh && sh outer.sh
+srun --time=3 true || echo "refused with $?"
+srun sh -c 'exit 7'
+"""
+
+STEPS = """\
+#!/bin/sh
+#SBATCH -J steps --nodes=2 --ntasks=3
+export FROM=script
+cd "$SLURM_SUBMIT_DIR"
+srun sh -c 'echo $FROM $SLURM_PROCID/$SLURM_NTASKS $SLURM_LOCALID on $SPILL_NODE at $PWD'
+srun -N1 -n1 -w n2 hostname > /dev/null || exit 1
+srun sh -c 'exit $SLURM_PROCID'
+"""
+
 CLEAN = """\
 #!/bin/sh
 #SBATCH -J clean --dependency=afternotok:broken
@@ -37,9 +58,9 @@ echo cleaned
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server with two machines of one CPU."""
+    """A server with two machines of two CPUs."""
     folder = tmp_path_factory.mktemp("lab")
-    local = [{"name": f"n{number}", "cpu": 1, "memory": "1Gi"} for number in (1, 2)]
+    local = [{"name": f"n{number}", "cpu": 2, "memory": "1Gi"} for number in (1, 2)]
     clusters = [{"name": "onprem", "kind": "agents", "local": local}]
     server = ServerProcess(folder, *write_config(folder, clusters=clusters, agents={"heartbeat": "500ms"}))
     try:
@@ -69,6 +90,31 @@ def test_a_script_for_two_nodes_runs_on_the_first_and_reaches_the_other(lab: Ser
     logs = lab.spill("logs", "nodes.sbatch")
     assert done.returncode == 0, (done, logs, lab.spill("logs", "--stderr", "nodes.sbatch"))
     assert logs.stdout.splitlines() == ["[0] 2 tasks on 2 nodes", "[0] from the other"]
+
+
+def test_a_script_with_srun_runs_it_as_a_step(lab: ServerProcess) -> None:
+    (lab.folder / "step.sbatch").write_text(STEP)
+    done = lab.spill("submit", "--wait", "step.sbatch", timeout=60)
+    told = lab.spill("logs", "--stderr", "step").stdout
+    assert done.stderr == f"spill: {done.stdout.strip()} (step) is FAILED: exited with code 7\n", (done, told)
+    said = lab.spill("logs", "step").stdout.splitlines()
+    assert said == ["in a script: 0 of 1", "in a script: 0 of 1", "refused with 2"]
+    assert "srun: --label is ignored: lines have no rank before them" in told
+    assert "srun: --time is not supported: write `srun timeout 10m COMMAND`" in told
+
+
+def test_srun_starts_the_tasks_of_a_gang_on_all_its_nodes(lab: ServerProcess) -> None:
+    (lab.folder / "steps.sbatch").write_text(STEPS)
+    done = lab.spill("submit", "--wait", "steps.sbatch", timeout=60)
+    told = lab.spill("logs", "--stderr", "steps").stdout
+    assert "exited with code 2" in done.stderr, (done, told)
+    said = sorted(line.removeprefix("[0] ") for line in lab.spill("logs", "steps").stdout.splitlines())
+    first, second, third = (line.split() for line in said)
+    assert first[:3] == ["script", "0/3", "0"]
+    assert second[:3] == ["script", "1/3", "1"]
+    assert third[:3] == ["script", "2/3", "0"]
+    assert first[4] == second[4] != third[4]
+    assert {line[6] for line in (first, second, third)} == {str(lab.folder)}
 
 
 def test_a_job_that_is_held_or_waits_for_a_failure_starts_when_it_may(lab: ServerProcess) -> None:

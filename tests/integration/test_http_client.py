@@ -58,12 +58,12 @@ def test_the_synchronous_face_does_everything(client: Client, server: Threaded[S
     shown = client.job("hello")
     assert (shown.user, shown.spec["spec"]["resources"]) == ("ada", {"cpu": 2, "memory": "1Gi"})
     assert client.why(job).reason is not None
-    assert client.change(job, cpu=1, walltime=None) == client.change(job, priority=4) == [job]
+    assert client.change(job, cpu=1, walltime=None) == client.change(job, priority=0) == [job]
     assert client.job(job).spec["spec"]["resources"] == {"cpu": 1, "memory": "1Gi"}
     assert client.hold(job, states="QUEUED", dry_run=True) == client.hold(job, states=["QUEUED"]) == [job]
     assert client.cancel(job, states=["RUNNING"]) == []
     assert client.release(job, states="held") == [job]
-    assert client.set_priority(job, 3) == client.hold(job) == client.release(job) == [job]
+    assert client.set_priority(job, 0) == client.hold(job) == client.release(job) == [job]
     assert [view.id for view in client.jobs(state="QUEUED", since=datetime(2027, 1, 1, tzinfo=UTC))] == [job]
     agent = server.run(server.inside.agent())
     assert client.requeue(job) == [job]
@@ -125,6 +125,12 @@ def test_the_synchronous_face_warns_of_what_has_no_effect(client: Client) -> Non
     with pytest.warns(NoEffect, match="the priority has no effect") as told:
         (job,) = client.submit(run="true", priority=5)
     assert told[0].filename == __file__
+    with pytest.warns(NoEffect, match="the priority has no effect") as told:
+        assert client.set_priority(job, 6) == [job]
+    assert told[0].filename == __file__
+    with pytest.warns(NoEffect, match="queue 'gpu' is only a label"):
+        assert client.change(job, queue="gpu") == [job]
+    client.change(job, queue="default")
     with pytest.warns(NoEffect, match="the priority has no effect"):
         client.rerun(job)
     with pytest.warns(NoEffect, match="the priority has no effect"):
@@ -147,7 +153,7 @@ async def test_the_asynchronous_face_does_everything(asked: AsyncClient, inside:
     assert (await asked.why(job)).reason is not None
     for act in (asked.hold, asked.release):
         assert await act(job) == [job]
-    assert await asked.set_priority(job, 3) == [job]
+    assert await asked.set_priority(job, 0) == [job]
     assert [view.id async for view in asked.jobs(name="hello")] == [job]
     agent = await inside.agent()
     assert await asked.requeue(job) == [job]

@@ -15,6 +15,7 @@ from spillover.forms.jobs.sbatch_options import BY_NAME, SBATCH_OPTIONS, SbatchO
 from spillover.model.ids import JobId
 from spillover.model.job import Shell
 from spillover.model.resources import Resources
+from spillover.model.units import SECOND
 
 PAGE = (Path(__file__).parents[2] / "docs" / "coming-from-slurm.md").read_text()
 
@@ -57,11 +58,17 @@ def test_every_command_on_the_page_exists_with_its_options() -> None:
             assert option in known, f"spill {name} {option}"
 
 
-FROM_SCRIPTS = {"SLURM_NTASKS_PER_NODE", "SLURM_SUBMIT_HOST", "SLURM_JOB_QOS"}
+FROM_SCRIPTS = {"SLURM_MEM_PER_CPU", "SLURM_SUBMIT_HOST", "SLURM_JOB_QOS"}
 
 
 def test_every_variable_of_a_task_is_on_the_page() -> None:
-    task = Task(Shell("true"), Resources(1000, 2**30, 1), env={"CUDA_VISIBLE_DEVICES": "0"}, array=(1, 2, 2))
+    task = Task(
+        Shell("true"),
+        Resources(1000, 2**30, 1),
+        env={"CUDA_VISIBLE_DEVICES": "0"},
+        walltime=60 * SECOND,
+        array=(1, 2, 2),
+    )
     variables = slurm_environment(Lease(JobId("abc.1"), 1, 1), task, "n1", RunsAs("ann", 1000, 1000))
     told = set(re.findall(r"`(SLURM[A-Z_]+)`", section("Variables")))
     assert {name for name in variables if name.startswith("SLURM")} | FROM_SCRIPTS == told

@@ -1,10 +1,14 @@
 """Finds out whether standard input is meant for a job, and uploads it, so that every attempt can read all of it."""
 
+import fcntl
 import os
+import select
 import stat
 import sys
 import tempfile
+import termios
 import threading
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -59,6 +63,25 @@ def has_input() -> bool:
     except (OSError, ValueError, AttributeError):  # closed, or none
         return False
     return stat.S_ISFIFO(kind.st_mode) or stat.S_ISSOCK(kind.st_mode)
+
+
+def has_data() -> bool:
+    """Return whether something was already written to standard input that is meant for the job.
+
+    Remote shells and programs of people connect pipes to us that stay empty.
+    """
+    if not has_input():
+        return False
+    try:
+        at = sys.stdin.fileno()
+        ready, _, _ = select.select([at], [], [], 0)
+        count = array("i", [0])
+        if ready and not stat.S_ISREG(os.fstat(at).st_mode):
+            fcntl.ioctl(at, termios.FIONREAD, count)
+            return count[0] > 0
+        return bool(ready)
+    except (OSError, ValueError):
+        return False
 
 
 def _caller() -> int:

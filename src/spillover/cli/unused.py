@@ -5,7 +5,7 @@ None of it is an error, because the job runs. But without a line, somebody waits
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from posixpath import basename
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +13,6 @@ from spillover.model.policy_options import IGNORE_PRIORITY
 
 if TYPE_CHECKING:
     from spillover.cli.printing.output import Output
-    from spillover.client import Client
     from spillover.config.config import Config
 
 _INTERACTIVE: Final = frozenset(
@@ -51,21 +50,6 @@ def telling(out: "Output") -> Iterator[None]:
             out.note(str(each.message))
         else:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-
-
-def tell_ignored_priority(out: "Output", client: "Client", priorities: Sequence[int]) -> None:
-    """Print a note if jobs have a priority and the order does not look at it."""
-    from spillover.client import SpillError  # noqa: PLC0415 - heavy
-
-    if not any(priorities):
-        return
-    with suppress(SpillError):  # the submission itself will tell what is wrong
-        order = next((axis for axis in client.policy().axes if axis.axis == "order"), None)
-        if order is not None and not order.installed and order.name in IGNORE_PRIORITY:
-            out.note(
-                f"the priority has no effect, because this server's order is `{order.name}`; "
-                "an admin can run `spill policy set order=priority`"
-            )
 
 
 def ignored_settings(config: "Config") -> Iterator[str]:

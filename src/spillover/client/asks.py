@@ -141,7 +141,7 @@ def traced(request: Ask[T]) -> Ask[T]:
 
 
 def submitted(ids: Ids) -> list[str]:
-    """Return the ids of jobs that were submitted, and warn of what they ask for in vain."""
+    """Return the ids of jobs that were submitted or changed, and warn of what they ask for in vain."""
     warn_of(ids.warnings)
     return ids.jobs
 

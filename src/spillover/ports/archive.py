@@ -6,6 +6,7 @@ from typing import Final, Protocol, TypeAlias
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from spillover.core.events import Evidence
 from spillover.model.bounds import bounded
 from spillover.model.budget import CostBy, Per, UsageBy, period_of
 from spillover.model.ids import JobId
@@ -75,6 +76,8 @@ class Finished(Struct, frozen=True):
     """Encoded tasks of the last attempt of a gang; None for other jobs."""
     tried: tuple[Earlier, ...] = ()
     """Attempts before the last that ran; unknown for jobs that ended before this was recorded."""
+    evidence: Evidence | None = None
+    """What the predicted runtime rests on; None also for jobs that ended before this was recorded."""
 
 
 class Spent(Struct, frozen=True):

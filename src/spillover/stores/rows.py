@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from spillover.core.events import Evidence
 from spillover.model.budget import CostBy, Per, UsageBy, period_of
 from spillover.model.ids import JobId
 from spillover.model.job import Shape, Terms
@@ -97,6 +98,7 @@ class Rest(Struct, frozen=True, array_like=True):
     outputs: tuple[tuple[int, str], ...] = ()
     tasks: bytes | None = None
     tried: tuple[Earlier, ...] = ()
+    evidence: Evidence | None = None
 
 
 COST_COLUMNS: Final = ("job", "at", "project", "owner", "cluster", "amount")

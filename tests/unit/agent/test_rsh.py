@@ -131,6 +131,16 @@ async def test_a_leader_without_its_command_ends_the_others_too(monkeypatch: pyt
         assert await serve(a_gang(ports, rank=1), {}, ["/nowhere/mpirun"]) == 0, "however late it starts"
 
 
+async def test_who_served_a_command_does_not_wait_for_a_leader_that_is_gone(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spillover.agent.rsh.serving.STARTED", 0.0)
+    ports = free_ports(2)
+    async with asyncio.timeout(10), serving(a_gang(ports, rank=1)) as service:
+        assert await files.run(a_gang(ports), "true") == 0
+        await service.wait_for_leader()
+
+
 def test_a_leader_that_ends_while_others_watch_it_says_nothing() -> None:
     said: list[object] = []
 

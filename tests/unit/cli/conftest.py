@@ -251,6 +251,7 @@ class FakeClient:
 
     def change(self, ref: str, **fields: Any) -> list[str]:
         self.asked.append(("change", ref, fields))
+        warn_of(self.ignored)
         return [JOB]
 
     def wait(self, *refs: str, timeout: float | None = None) -> list[JobDetail]:

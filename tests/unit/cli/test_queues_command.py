@@ -64,6 +64,20 @@ def test_queues_are_a_table(client: Any, spill: Callable[..., Any], queues: list
     assert json.loads(spill("queues", "--json").out) == msgspec.to_builtins(queues)
 
 
+def test_jobs_of_a_queue_that_is_not_there_are_no_question(
+    client: Any, spill: Callable[..., Any], queues: list[QueueView]
+) -> None:
+    client.queues = lambda: queues
+    client.known = []
+    for words in (("ls", "--queue", "gqu"), ("ls", "--queue", "gqu", "--json")):
+        code, out, err = spill(*words)
+        assert (code, out) == (2, "")
+        assert "there is no queue 'gqu'; the queues are short, gpu" in err
+    assert spill("ls", "--queue", "gpu") == (0, "", "spill: no jobs\n")
+    client.queues = list
+    assert spill("ls", "--queue", "gqu") == (0, "", "spill: no jobs\n"), "queues are labels there"
+
+
 def test_a_server_without_queues_says_where_to_set_them(client: Any, spill: Callable[..., Any]) -> None:
     assert spill("queues") == (0, "", "spill: no queues; set them under `queues` in spill.yaml\n")
     assert spill("queues", "--json").out == "[]\n"

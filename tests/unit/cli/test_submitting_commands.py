@@ -21,7 +21,7 @@ from spillover.policies import order
 from spillover.policies.loading import BUILT_IN, load
 from spillover.testing.builders import a_job as some_job
 from spillover.testing.world import World
-from spillover.wire.api import ArrayView, FieldProblem, Forecast, PolicyAxis, PolicyView
+from spillover.wire.api import ArrayView, FieldProblem, Forecast
 
 TWO_JOBS = """\
 apiVersion: spillover/v1
@@ -473,17 +473,9 @@ def test_a_schema_is_printed_as_json(what: str, spill: Callable[..., Any]) -> No
     assert json.loads(typed.out)["$schema"].startswith("https://json-schema.org/")
 
 
-def an_order(name: str) -> PolicyView:
-    axis = PolicyAxis("order", name, name, {}, installed=False, failures=0, error=None)
-    return PolicyView(f"order={name}", [axis], 1000, 60.0, None, None, None, "", differs=False)
-
-
 def test_a_new_priority_that_the_order_ignores_is_told(client: Any, spill: Callable[..., Any]) -> None:
-    client.policy = lambda: an_order("fifo")
-    assert spill("set", "train", "--priority", "3").err == (
-        "spill: the priority has no effect, because this server's order is `fifo`; "
-        "an admin can run `spill policy set order=priority`\n"
-    )
+    client.ignored = ["the priority has no effect"]
+    assert spill("set", "train", "--priority", "3").err == "spill: the priority has no effect\n"
 
 
 def test_what_has_no_effect_is_told(client: Any, spill: Callable[..., Any], here: Path) -> None:
@@ -582,6 +574,29 @@ def test_standard_input_is_sent_with_the_job(
         assert sent()[0] is None
 
 
+def test_standard_input_beside_job_files_is_told(
+    client: Any, spill: Callable[..., Any], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "a.sh").write_text("#!/bin/sh\ncat\n")
+    told = "spill: standard input is not sent to the job; write it to a file, and add --stdin FILE\n"
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as pipe:
+        monkeypatch.setattr(sys, "stdin", pipe)
+        assert spill("submit", "a.sh").err == "", "remote shells connect pipes that stay empty"
+        os.write(writer, b"hello\n")
+        assert spill("submit", "a.sh").err == told
+        os.close(writer)
+    with (here / "a.sh").open() as words:
+        monkeypatch.setattr(sys, "stdin", words)
+        assert spill("submit", "a.sh").err == told
+
+
+def test_there_is_nothing_to_fetch_of_a_job_without_outputs(client: Any, spill: Callable[..., Any]) -> None:
+    told = "--fetch has nothing to download: the job has no outputs; name them with --output"
+    assert told in spill("run", "--wait", "--fetch", "--", "true").err
+    assert told not in spill("run", "--detach", "--fetch", "--output", "x", "--", "true").err
+
+
 def test_standard_input_that_does_not_come_is_told(
     client: Any, spill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -642,7 +657,7 @@ def test_options_of_the_command_line_replace_those_of_files(
     assert [document["spec"]["walltime"] for document in documents] == ["5m"] * 3
     assert [document["spec"]["resources"] for document in documents] == [{"cpu": 3}] * 3
     assert [document["spec"]["env"] for document in documents] == [
-        {"SLURM_SUBMIT_HOST": socket.gethostname(), "B": "y"},
+        {"SLURM_SUBMIT_HOST": socket.gethostname(), "SPILL_SRUN": "offered", "B": "y"},
         {"A": "x", "B": "y"},
         {"B": "y"},
     ]

@@ -60,6 +60,7 @@ def test_show_says_what_was_used_and_what_would_do(
         "for 16Gi, used at most 1.2Gi: --memory 2Gi would do",
     ]
     assert any(line.split(maxsplit=1) == ["hint", hint] for line in lines)
+    assert lines[-1].startswith("hint "), "efficiency comes last, after the job file"
     of_array = Efficiency(0.5, None, 20.0, 10.0, None, None, 0.0, 5)
     client.known = [a_job(efficiency=of_array)]
     assert "50% (10s of 20s, in sum over 5 members)" in spill("show", "train").out

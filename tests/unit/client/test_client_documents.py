@@ -118,6 +118,7 @@ def test_a_script_of_slurm_is_read_with_its_shell_and_warns(
         "COLOUR": "red",
         "SLURM_JOB_QOS": "high",
         "SLURM_SUBMIT_HOST": gethostname(),
+        "SPILL_SRUN": "offered",
     }
     assert doc["spec"]["not_before"]
 

@@ -142,6 +142,16 @@ async def test_an_agent_of_an_earlier_release_gets_no_job_with_secrets() -> None
     assert hub.start(NODE, 2, starts(secret, "a")) == []
 
 
+async def test_an_agent_of_an_earlier_release_gets_no_script_that_calls_srun() -> None:
+    hub, _ = connected()
+    calling = replace(SMALL, shape=replace(SMALL.shape, runs=("command", "srun")))
+    (refused,) = hub.start(NODE, 1, starts(calling, "a"))
+    assert refused.why == "agent n1 is of an earlier release and cannot give it `srun`; upgrade the agent"
+    hub.open(NODE, 2, 0, abilities=ABILITIES)
+    hub.activate(NODE, 2)
+    assert hub.start(NODE, 2, starts(calling, "a")) == []
+
+
 async def test_nothing_is_said_of_leases_under_an_older_registration() -> None:
     hub, _ = connected()
     hub.open(NODE, 2, 0)

@@ -4,6 +4,7 @@ import pytest
 
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents.requests import AgentRequests, Introduction
+from spillover.control.controllers.archiving import finished_of
 from spillover.control.views.efficiency import efficiency_of, hints
 from spillover.control.views.usage import usage_report
 from spillover.core.events import Usage
@@ -149,6 +150,25 @@ def test_hints_are_given_where_much_was_wasted_and_measured(
     found = hints(shape, used_of(shape, seconds * SECOND, cpu * SECOND, peak), peak)
     assert len(found) == len(told)
     assert all(part in hint for part, hint in zip(told, found, strict=True))
+
+
+async def test_a_walltime_that_was_far_too_long_is_told_of_a_success(control: Inside) -> None:
+    await begin(control)
+    for name, ran, code, told in (
+        ("long", 200, 0, ["asked for a walltime of 2h, ran 3m20s: --walltime 10m would do"]),
+        ("fair", 900, 0, []),
+        ("short", 30, 0, []),
+        ("broken", 200, 1, []),
+    ):
+        (job,) = await control.submit(name, walltime="2h")
+        await start(control, job)
+        await end(control, job, Usage(ran * SECOND, ran * SECOND), code)
+        record = control.loop.state.jobs[JobId(job)]
+        for found in (record, finished_of(record)):
+            assert found is not None
+            used = await efficiency_of(control.loop, control.store.archive, found)
+            assert used is not None
+            assert used.hints == told, name
 
 
 def test_the_peak_of_one_of_unlike_tasks_says_nothing_about_the_others() -> None:

@@ -2,8 +2,9 @@ import pytest
 from msgspec import structs
 
 from spillover.cli.printing.listing import place
+from spillover.control.controllers.archiving import finished_of
 from spillover.control.requests.dry_run import forecasts
-from spillover.control.views.jobs import ended_sentence, job_view, why_view
+from spillover.control.views.jobs import ended_sentence, finished_view, finished_why, job_view, why_view
 from spillover.core.proposals import Act, AgentGone, Drain, NewJob, Outcome, Resume, Submit
 from spillover.deciding.whatif import Snapshot, Trial, try_jobs
 from spillover.forms.jobs.reading import JobForm
@@ -17,6 +18,7 @@ from spillover.model.resources import Resources
 from spillover.model.units import MONEY, SECOND, format_time
 from spillover.model.where import Where
 from spillover.policies.loading import load
+from spillover.stores.rows import finished_from, finished_row
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, World
 from spillover.wire.api import Forecast
@@ -96,6 +98,18 @@ def test_a_job_says_which_earlier_runs_tell_how_long_it_takes(world: World) -> N
     again = why_view(world.engine, world.job("trainNone"), world.now)
     assert (again.estimate_s, again.estimate_from) == (720, "history")
     assert again.estimate_because == "9 of 10 earlier runs of train by ann took no longer"
+    world.start("trainNone")
+    world.finish("trainNone", ran=60)
+    row = finished_of(world.job("trainNone"))
+    assert row is not None
+    for ended in (
+        job_view(world.engine, world.job("trainNone")),
+        finished_view(row, 0),
+        finished_why(finished_from(finished_row(row)), 0),
+    ):
+        assert (ended.estimate_s, ended.estimate_because) == (720, again.estimate_because), (
+            "also when it ended"
+        )
     limited = job_view(world.engine, world.job(f"train{limit}"))
     assert (limited.estimate_s, limited.estimate_from) == (7200, "walltime")
     assert limited.estimate_because == "3 of 3 earlier runs of train by ann took no longer than 12m"

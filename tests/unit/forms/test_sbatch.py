@@ -104,6 +104,7 @@ def test_tasks_of_one_node_are_one_task_with_all_their_cpus() -> None:
     assert (spec.shape.tasks, spec.shape.resources) == (1, Resources(8000, 8 << 30, 4))
     assert spec.env["SLURM_NTASKS"] == "4"
     assert spec.env["SLURM_CPUS_PER_TASK"] == "2"
+    assert spec.env["SLURM_MEM_PER_CPU"] == "1024"
     assert isinstance(spec.work, Shell)
 
 
@@ -119,8 +120,9 @@ def test_nodes_are_a_gang_whose_first_task_runs_the_script() -> None:
     assert spec.env["SLURM_NTASKS"] == "8"
     assert read("-n 8 --ntasks-per-node=4").spec.shape.tasks == 2
     assert read("-N 2 -G 4").spec.shape.resources.gpu == 2
-    elastic = read("-N 2-4").spec.shape
-    assert (elastic.tasks, elastic.most) == (2, 4)
+    elastic = read("-N 2-4").spec
+    assert (elastic.shape.tasks, elastic.shape.most) == (2, 4)
+    assert "SLURM_NTASKS" not in elastic.env, "agents tell how many there are"
 
 
 def test_dependencies_are_those_of_slurm() -> None:
@@ -133,6 +135,11 @@ def test_dependencies_are_those_of_slurm() -> None:
     ]
     assert refused("-d after:a") == [
         "job.sbatch:2: --dependency: 'after' is not supported; write one of afterok, aftercorr, afterany, afternotok, singleton"
+    ]
+    form = read("-d afterok:a:a,afterany:a:b,afternotok:b,afterany:b")
+    assert [(one.ref, one.on) for one in form.after] == [("a", On.SUCCESS), ("b", On.FAILURE)]
+    assert refused("-d afterok:a,afternotok:a") == [
+        "job.sbatch:2: --dependency: 'a' cannot both succeed and fail; write afterany:a for any end"
     ]
     assert "alternatives" in refused("-d afterok:a?afterok:b")[0]
     assert "names no job" in refused("-d afterok")[0]
@@ -149,10 +156,11 @@ def test_output_goes_where_slurm_would_write_it() -> None:
 
 
 def test_variables_are_exported_by_name_or_all_with_a_warning() -> None:
-    assert read("--export=NONE").spec.env == {}
-    assert read("--export=HOME,A=b").spec.env == {"HOME": "/home/ada", "A": "b"}
+    own = {"SPILL_SRUN": "offered"}
+    assert read("--export=NONE").spec.env == own
+    assert read("--export=HOME,A=b").spec.env == own | {"HOME": "/home/ada", "A": "b"}
     everything = read("--export=ALL,A=b")
-    assert everything.spec.env == {"HOME": "/home/ada", "TOKEN": "x", "A": "b"}
+    assert everything.spec.env == own | {"HOME": "/home/ada", "TOKEN": "x", "A": "b"}
     assert "others can read them" in str(everything.warnings[0])
     assert refused("--export=LOST") == [
         "job.sbatch:2: --export: 'LOST' is not set in this shell; write LOST=VALUE"
@@ -188,7 +196,8 @@ def test_hold_requeue_exclusive_nice_comment_and_reservation_are_used() -> None:
 def test_a_qos_and_the_host_of_submission_are_told_to_the_script() -> None:
     form = read("--qos=high --export=HOME", submitter=SHELL._replace(host="login1"))
     assert form.spec.labels == {"qos": "high"}
-    assert form.spec.env == {"HOME": "/home/ada", "SLURM_JOB_QOS": "high", "SLURM_SUBMIT_HOST": "login1"}
+    told = {"SLURM_JOB_QOS": "high", "SLURM_SUBMIT_HOST": "login1"}
+    assert form.spec.env == {"HOME": "/home/ada", "SPILL_SRUN": "offered", **told}
     (warning,) = form.warnings
     assert str(warning) == (
         "job.sbatch:2: --qos: becomes the label `qos` and has no other effect; "
@@ -271,10 +280,31 @@ def test_what_is_wrong_or_unknown_is_told_with_its_line() -> None:
         "job.sbatch:6: --wrap: is not supported: write the command into the script, or use `spill run -- COMMAND`",
     ]
     assert refused("hetjob") == ["job.sbatch:2: hetjob is not supported; write a job file with `groups`"]
-    assert refused("--time=5", body="srun ./x") == [
-        "job.sbatch:3: srun is not there: remove it for one task, and write mpirun for several"
-    ]
     assert refused("-A 'no name'")[0].startswith("job.sbatch:2: --account: ")
+
+
+@pytest.mark.parametrize(
+    "body", ["srun ./x", "time srun -n 2 ./x", "a && srun ./x", "X=1 exec srun ./x", "y=$(srun ./x)"]
+)
+def test_a_script_that_calls_srun_runs_where_it_is(body: str) -> None:
+    spec = read("--time=5", body=body).spec
+    assert (spec.env["SPILL_SRUN"], spec.shape.runs) == ("needed", ("command", "srun"))
+
+
+@pytest.mark.parametrize("body", ["# srun ./x", "./srun.sh", "bash run-srun", "PROG=/opt/srun", "true"])
+def test_a_script_that_may_call_srun_in_another_one_finds_it_where_it_is(body: str) -> None:
+    spec = read("--time=5", body=body).spec
+    assert (spec.env["SPILL_SRUN"], spec.shape.runs) == ("offered", ("command",))
+    assert read("--time=5 --export=SPILL_SRUN=no", body=body).spec.env["SPILL_SRUN"] == "no"
+
+
+def test_a_login_shell_finds_srun_whatever_its_profile_does_to_the_path() -> None:
+    text = "#!/bin/bash -l\n#SBATCH -t 5\nsrun ./x\n"
+    ((form, _),) = read_with_lines(text, "job.sbatch", "/d")
+    assert isinstance(form.spec.work, Argv)
+    *_, script, name = form.spec.work.command
+    assert script == 'export PATH="${SPILL_SRUN:+${SPILL_SRUN%/*}:}$PATH"; ' + text
+    assert name == "job.sbatch"
 
 
 def test_a_name_that_is_none_here_is_changed_with_a_warning() -> None:

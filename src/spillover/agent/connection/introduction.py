@@ -6,13 +6,13 @@ from spillover import __version__
 from spillover.agent.connection import convert
 from spillover.agent.options import AgentOptions
 from spillover.agent.runners.port import RunnerOffer
-from spillover.model.admission import SECRETS, SESSIONS, SIGNALS, STATE, STDIN, WALLTIMES
+from spillover.model.admission import SECRETS, SESSIONS, SIGNALS, SRUN, STATE, STDIN, WALLTIMES
 from spillover.model.cluster import WITHOUT
 from spillover.ports.clock import boot_id
 from spillover.wire import agents_pb2 as pb
 
 PROTOCOL: Final = 1
-ABILITIES: Final = (SECRETS, SESSIONS, SIGNALS, STATE, STDIN, WALLTIMES)
+ABILITIES: Final = (SECRETS, SESSIONS, SIGNALS, SRUN, STATE, STDIN, WALLTIMES)
 """What this release can do and earlier ones cannot."""
 MOST_WHY: Final = 200
 """Most characters of the reason why the agent does not offer something."""

@@ -69,6 +69,7 @@ def _slurm(start: GangStart, rank: int, local: int, order: list[str], counts: li
         "SLURM_JOB_NUM_NODES": str(len(order)),
         "SLURM_JOB_NODELIST": names,
         "SLURM_NODELIST": names,
+        "SLURM_NTASKS_PER_NODE": str(max(counts)),
         "SLURM_TASKS_PER_NODE": ",".join(map(str, counts)),
         "SLURM_LAUNCH_NODE_IPADDR": start.hosts[0],
         "SLURMD_NODENAME": nodes[rank],

@@ -8,8 +8,10 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from spillover.agent.leases.values import Task
+from spillover.agent.nursery.start_times import from_start
 from spillover.core.events import Lease
 from spillover.model.ids import JobId, split_member
+from spillover.model.units import SECOND
 
 MOST_SLURM_ID: Final = 2**31
 """Slurm's job ids are numbers below this."""
@@ -57,6 +59,8 @@ def slurm_environment(lease: Lease, task: Task, node: str, user: RunsAs | None =
         "SLURM_CPUS_ON_NODE": cpus,
         "SLURM_JOB_CPUS_PER_NODE": cpus,
     }
+    if "SPILL_RESTART" not in task.env:  # its walltime has begun with its first run
+        known |= from_start(task.walltime // SECOND)
     if task.need.memory:
         known["SLURM_MEM_PER_NODE"] = str(task.need.memory >> 20)
     if task.need.gpu:
@@ -80,8 +84,15 @@ def slurm_environment(lease: Lease, task: Task, node: str, user: RunsAs | None =
             "SLURM_ARRAY_TASK_COUNT": str(size),
             "SLURM_ARRAY_TASK_MIN": str(first),
             "SLURM_ARRAY_TASK_MAX": str(last),
+            "SLURM_ARRAY_TASK_STEP": str(_step(first, last, size)),
         }
     return known if task.tasks else known | _alone(node)
+
+
+def _step(first: int, last: int, size: int) -> int:
+    """Return the step between the indexes of an array; 1 if they have no common one."""
+    step, rest = divmod(last - first, size - 1) if size > 1 else (1, 0)
+    return 1 if rest else step
 
 
 def _alone(node: str) -> dict[str, str]:
@@ -89,6 +100,7 @@ def _alone(node: str) -> dict[str, str]:
     return {
         "SLURM_NTASKS": "1",
         "SLURM_NPROCS": "1",
+        "SLURM_NTASKS_PER_NODE": "1",
         "SLURM_NNODES": "1",
         "SLURM_JOB_NUM_NODES": "1",
         "SLURM_PROCID": "0",

@@ -44,6 +44,7 @@ from spillover.agent.nursery.marks import Marks
 from spillover.agent.nursery.notifying import notify
 from spillover.agent.nursery.orphans import LAST_WAIT, Orphans
 from spillover.agent.nursery.spawners import Spawner
+from spillover.agent.nursery.start_times import set_times
 from spillover.agent.nursery.task import NurseryTask
 from spillover.agent.nursery.thread_files import RESTART, ThreadFiles, open_streams, remove
 from spillover.agent.nursery.watching import MemoryWatch
@@ -286,6 +287,7 @@ class Nursery:
         given, out, err = instead.get(STDIN, self._null), instead.get(0, files[0]), instead.get(1, files[1])
         env = self._setup.env | {"TMPDIR": own.scratch} | task.env
         env["SPILL_SCRATCH"] = own.scratch
+        set_times(env, time.time())
         program, argv = _find(task.argv[0], env.get("PATH", os.defpath)), task.argv
         if slot is not None:
             slot.fit(task.memory, task.cpu)

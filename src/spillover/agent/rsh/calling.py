@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from spillover.agent.rsh.frames import MOST, FrameKind, Unsigned, Wire
@@ -30,14 +31,22 @@ class Streams(NamedTuple):
     err: int = 2
 
 
-async def call(gang: OwnGang, peer: ShellPeer, line: str, streams: Streams = Streams()) -> int:  # noqa: B008 - a value that never changes
-    """Run a command line on another node; raise NoShell."""
+async def call(
+    gang: OwnGang,
+    peer: ShellPeer,
+    line: str,
+    streams: Streams = Streams(),  # noqa: B008 - a value that never changes
+    signals: "asyncio.Queue[int] | None" = None,
+) -> int:
+    """Run a command line on another node, and send it the signals that come; raise NoShell."""
     wire: Wire | None = None
-    feeding: asyncio.Task[None] | None = None
+    beside: list[asyncio.Task[None]] = []
     try:
         wire = await connect(gang, peer)
         await wire.send(FrameKind.RUN, _checked(line))
-        feeding = asyncio.create_task(_pass_input_on(wire, streams.given))
+        beside.append(asyncio.create_task(_pass_input_on(wire, streams.given)))
+        if signals is not None:
+            beside.append(asyncio.create_task(_pass_signals_on(wire, signals)))
         while True:
             kind, data = await wire.receive()
             match kind:
@@ -56,21 +65,23 @@ async def call(gang: OwnGang, peer: ShellPeer, line: str, streams: Streams = Str
     except OSError as error:
         raise NoShell(f"the task on {peer.node} cannot be reached: {error.strerror or error}") from None
     finally:
-        if feeding is not None:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
+        for each in beside:
+            each.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         if wire is not None:
             wire.close()
 
 
-async def connect(gang: OwnGang, peer: ShellPeer) -> Wire:
-    """Connect to a service that may be about to start; raise NoShell, OSError or EOFError."""
+async def connect(gang: OwnGang, peer: ShellPeer, is_gone: Callable[[], bool] = bool) -> Wire:
+    """Connect to a service that may be about to start, until it is known to be gone; raise NoShell, OSError or EOFError."""
     for _ in range(TRIES):
         try:
             async with asyncio.timeout(ANSWER):
                 reader, writer = await asyncio.open_connection(peer.host, peer.port)
                 return await Wire.agree(reader, writer, gang.token, calls=True)
         except ConnectionRefusedError:
+            if is_gone():
+                break
             await asyncio.sleep(PAUSE)
         except TimeoutError:
             raise NoShell(f"the task on {peer.node} does not answer at {peer.host}") from None
@@ -111,6 +122,12 @@ async def _pass_input_on(wire: Wire, given: int) -> None:
         ahead.release()
         if not data:
             return
+
+
+async def _pass_signals_on(wire: Wire, signals: "asyncio.Queue[int]") -> None:
+    """Send each signal to the command."""
+    while True:
+        await wire.send(FrameKind.SIGNAL, str(await signals.get()).encode())
 
 
 def _write(to: int, data: bytes) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
+import signal
 import struct
 from enum import IntEnum
 from typing import Final
@@ -35,6 +36,12 @@ class FrameKind(IntEnum):
     """The exit code, as text."""
     WATCH = 6
     """Keep this connection open while you live; the caller ends when it breaks."""
+    SIGNAL = 7
+    """Send this signal to the command; the number as text. A service of an earlier release ends the command."""
+
+
+PASSED_ON: Final = frozenset({signal.SIGINT, signal.SIGTERM})
+"""Signals that may be sent to a command."""
 
 
 class Unsigned(Exception):

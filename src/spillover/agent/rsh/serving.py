@@ -5,18 +5,23 @@ import contextlib
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, cast
 
 from spillover.agent.rsh.calling import NoShell, connect
-from spillover.agent.rsh.frames import FrameKind, Unsigned, Wire
+from spillover.agent.rsh.frames import PASSED_ON, FrameKind, Unsigned, Wire
 from spillover.agent.rsh.gang import OwnGang
 from spillover.core.records.tasks import LEADER
 from spillover.model.hosts import is_loopback
 
 FIRST_MESSAGE: Final = 10.0
 """Seconds within which a caller must prove that it belongs to the gang."""
+STARTED: Final = 1.0
+"""Seconds after the first command in which the first task may still begin to listen."""
 PIECE: Final = 1 << 16
 SIGNALLED: Final = 128
+FOLDER: Final = "SPILL_FOLDER"
+"""Variable of commands: the folder in which their task began."""
 OF_ITS_TASK: Final = (
     "PMI_",
     "PMIX_",
@@ -39,13 +44,15 @@ class ShellService:
         self._gang = gang
         self.environment = {
             name: value for name, value in environment.items() if not name.startswith(OF_ITS_TASK)
-        }
+        } | {FOLDER: str(Path.cwd())}
         """The environment of commands."""
         self._commands: dict[int, None] = {}
         """Process groups of commands that run."""
         self._callers: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._called: float | None = None
+        """When a command came first, on the clock of the loop: the first task had started by then."""
 
     async def open(self) -> None:
         """Listen for the other tasks; raises OSError."""
@@ -75,12 +82,17 @@ class ShellService:
     async def wait_for_leader(self) -> None:
         """Return when the first task of the gang is gone, or cannot be reached."""
         with contextlib.suppress(OSError, EOFError, Unsigned, NoShell):
-            wire = await connect(self._gang, self._gang.peers[LEADER])
+            wire = await connect(self._gang, self._gang.peers[LEADER], self._has_outlived_leader)
             try:
                 await wire.send(FrameKind.WATCH)
                 await wire.receive()  # it says nothing, so this ends when it is gone
             finally:
                 wire.close()
+
+    def _has_outlived_leader(self) -> bool:
+        """Return whether the first task must have started, so that one who cannot reach it now came too late."""
+        now = asyncio.get_running_loop().time()
+        return self._called is not None and now - self._called > STARTED
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one caller in a task of our own: asyncio of Python 3.11 reports one of its own as failed if it is cancelled."""
@@ -96,6 +108,7 @@ class ShellService:
                 wire = await Wire.agree(reader, writer, self._gang.token, calls=False)
                 kind, data = await wire.receive()
             if kind is FrameKind.RUN:
+                self._called = self._called or asyncio.get_running_loop().time()
                 await self._run(wire, os.fsdecode(data))
             elif kind is FrameKind.WATCH:
                 await reader.read()
@@ -146,6 +159,9 @@ async def _feed(wire: Wire, child: asyncio.subprocess.Process) -> None:
                     await to.drain()
             elif kind is FrameKind.IN:
                 to.close()
+            elif kind is FrameKind.SIGNAL and (number := int(data)) in PASSED_ON:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, number)
     except (OSError, EOFError, Unsigned, ValueError):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGTERM)

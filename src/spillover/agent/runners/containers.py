@@ -12,6 +12,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,7 @@ from spillover.agent.files.state_folders import STATE
 from spillover.agent.leases.slurm import slurm_environment
 from spillover.agent.leases.values import CallInImage, Exit, Task
 from spillover.agent.nursery.clock import boottime
+from spillover.agent.nursery.start_times import set_times
 from spillover.agent.runners.contained import TELL_TERM
 from spillover.agent.runners.container_calls import ContainerCalls
 from spillover.agent.runners.manifests import ContainerPlan, UnrunnableManifest, plan_of
@@ -277,6 +279,7 @@ class Containers:
     def _variables(self, lease: Lease, task: Task) -> dict[str, str]:
         """Return the environment of the container."""
         env = slurm_environment(lease, task, self._context.node) | task.env
+        set_times(env, time.time())
         env |= {"SPILL_JOB_ID": lease.job, "SPILL_ATTEMPT": str(lease.attempt)}
         env |= {"SPILL_CLUSTER": self._context.cluster}
         array, dot, index = lease.job.rpartition(".")

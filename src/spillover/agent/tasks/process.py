@@ -22,7 +22,9 @@ from spillover.agent.tasks.isolation import Isolation, choose, remove_groups
 from spillover.agent.tasks.large_messages import LargeMessages
 from spillover.agent.tasks.nurseries import Listener, NurseryProcess, Thread, pick
 from spillover.agent.tasks.remains import NURSERY_LOCK, end_tasks
+from spillover.agent.tasks.srun import SrunProgram
 from spillover.core.events import Lease, Usage
+from spillover.model.admission import SRUN_VARIABLE
 from spillover.model.ids import split_member
 from spillover.model.inside import cpu_list, cpu_mask
 from spillover.model.job import Argv, Shell
@@ -94,6 +96,7 @@ class Processes:
         self._node = node
         """The name of this agent."""
         self._large = LargeMessages(folder, memory)
+        self._srun = SrunProgram(folder)
         self._user = _this_user()
         self._seen = seen
         self._wanted = isolation
@@ -184,6 +187,7 @@ class Processes:
         for folder in (f"{self._output}/spool", f"{self._folder}/scratch"):
             remove(folder)
         self._large.clear()
+        self._srun.write()
         (self._folder / NURSERY_LOCK).write_bytes(b"")
 
     async def close(self) -> None:
@@ -235,6 +239,8 @@ class Processes:
         # A process of a runner may serve other jobs after this one, so it must not know the first one in words of Slurm.
         known = {} if for_runner else slurm_environment(lease, task, self._node, self._user)
         env = known | task.env | self._own
+        if SRUN_VARIABLE in env:
+            self._srun.give(env)
         env["SPILL_JOB_ID"] = job
         env["SPILL_ATTEMPT"] = str(attempt)
         env["SPILL_LEASE"] = mark

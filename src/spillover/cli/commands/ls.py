@@ -86,6 +86,8 @@ def _run(args: Namespace, context: Context) -> int:
             watch(context.out, _looks(client, args, by), names)
             return codes.OK
         jobs, more = find(client, args, by)
+        if not jobs and args.queue is not None:
+            _check_queue(client, args.queue)
     if by and more:
         context.out.note(f"sorted the newest {len(jobs)} jobs only; --limit lists more")
     if args.json:
@@ -97,6 +99,13 @@ def _run(args: Namespace, context: Context) -> int:
     else:
         context.out.note("no jobs")
     return codes.OK
+
+
+def _check_queue(client: "Client", queue: str) -> None:
+    """Raise UsageError if the server has named queues, and this is none of them."""
+    names = [each.name for each in client.queues()]
+    if names and queue not in names:
+        raise UsageError(f"--queue: there is no queue {queue!r}; the queues are {', '.join(names)}")
 
 
 def _names(args: Namespace) -> Sequence[str]:

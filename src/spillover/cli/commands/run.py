@@ -63,6 +63,10 @@ def _run(args: Namespace, context: Context) -> int:
                 return forecast(context.out, client, [document], as_json=args.json)
         if not interactive and not send_input(context.out, client, document["spec"]):
             tell_unread(context.out, args.command[1:] if args.command[:1] == ["--"] else args.command)
+        if args.fetch and not {"inputs", "outputs"} & document["spec"].keys():
+            context.out.note(
+                "--fetch has nothing to download: the job has no outputs; name them with --output"
+            )
         with moving(context.out, "uploading inputs") as progress:
             packed = client.pack([document], progress=progress, sizes=tell_inputs(context.out))
         with telling(context.out):

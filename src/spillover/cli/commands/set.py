@@ -40,7 +40,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(args: Namespace, context: Context) -> int:
     """Change a job, and say what has no effect."""
-    from spillover.cli.unused import tell_ignored_priority  # noqa: PLC0415 - heavy
+    from spillover.cli.unused import telling  # noqa: PLC0415 - heavy
     from spillover.client import Refused  # noqa: PLC0415 - heavy
     from spillover.forms.jobs.options import as_flags  # noqa: PLC0415 - heavy
     from spillover.forms.problems import BadForm, FormProblem  # noqa: PLC0415 - heavy
@@ -48,13 +48,13 @@ def _run(args: Namespace, context: Context) -> int:
     fields = _fields(args)
     with context.connect(args) as client:
         try:
-            jobs = client.change(args.job, **fields)
+            with telling(context.out):
+                jobs = client.change(args.job, **fields)
         except Refused as error:
             if not error.problems:
                 raise
             problems = [FormProblem("", None, each.path, each.message) for each in error.problems]
             raise as_flags(BadForm(problems)) from None
-        tell_ignored_priority(context.out, client, [fields.get("priority", 0)])
     if args.json:
         context.out.json(jobs)
     return codes.OK

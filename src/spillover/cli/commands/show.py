@@ -40,7 +40,7 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def sheet(out: Output, job: "JobDetail", currency: str) -> None:
-    """Print the facts about a job, its tasks, and its job file with defaults."""
+    """Print the facts about a job, its tasks, its job file with defaults, and what it used of what it asked for."""
     out.sheet([(name, text) for name, text in facts(job, currency) if text])
     if job.tasks:
         out.line()
@@ -53,13 +53,13 @@ def sheet(out: Output, job: "JobDetail", currency: str) -> None:
             shown = zip(job.tasks, rows, strict=True)
             rows = [(*row[:at], granted(each), *row[at:]) for each, row in shown]
         out.table(columns, rows)
-    if job.efficiency is not None:
-        out.line()
-        out.sheet(efficiency(job.efficiency))
     if job.spec:
         out.line()
         for line in _as_yaml(job.spec).splitlines():
             out.line(line)
+    if job.efficiency is not None:
+        out.line()
+        out.sheet(efficiency(job.efficiency))
 
 
 def efficiency(of: "Efficiency") -> list[tuple[str, str]]:

@@ -35,6 +35,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _run(args: Namespace, context: Context) -> int:
+    from spillover.cli.given import has_data  # noqa: PLC0415 - heavy
     from spillover.cli.printing.forecasts import forecast  # noqa: PLC0415 - only for a dry run
     from spillover.cli.printing.progress import moving, tell_inputs  # noqa: PLC0415 - heavy
     from spillover.cli.reading import located, read_files  # noqa: PLC0415 - heavy
@@ -46,6 +47,9 @@ def _run(args: Namespace, context: Context) -> int:
     documents, origins = read_files(
         files, options=options_of(args), arguments=arguments, warn=context.out.note
     )
+    if "-" not in files and has_data():
+        told = "standard input is not sent to the job; write it to a file, and add --stdin FILE"
+        context.out.note(told)
     with context.connect(args) as client:
         for document, origin in zip(documents, origins, strict=True):
             if not origin.lines:  # a script

@@ -260,7 +260,7 @@ class AsyncClient(AsyncSender):
 
     async def set_priority(self, job: str, priority: int) -> list[str]:
         """Change the priority of a job that has not been placed."""
-        return (await self._ask(ask(endpoints.PATCH, OfJob(job), Patch(priority)))).jobs
+        return await self._ask(ask(endpoints.PATCH, OfJob(job), Patch(priority)).giving(asks.submitted))
 
     async def change(self, job: str, /, **fields: Any) -> list[str]:
         """Change a job that waits, or the walltime of one that runs, as in `change("train", walltime="2h")`.
@@ -268,7 +268,7 @@ class AsyncClient(AsyncSender):
         Fields are those of `submit`: `name`, `walltime`, `cpu`, `memory`, `gpu`, `estimate`, `deadline`, `queue`,
         `after`, `priority`. None removes a limit. `throttle` is the most members of an array at a time, 0 for all.
         """
-        return (await self._ask(ask(endpoints.PATCH, OfJob(job), change_of(fields)))).jobs
+        return await self._ask(ask(endpoints.PATCH, OfJob(job), change_of(fields)).giving(asks.submitted))
 
     async def wait(self, *jobs: str, timeout: float | None = None) -> list[JobView]:  # noqa: ASYNC109 - an argument in both clients
         """Wait until jobs have ended; raise WaitTimeout after `timeout` seconds."""

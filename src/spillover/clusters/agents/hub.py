@@ -10,7 +10,7 @@ import structlog
 from msgspec.structs import replace
 
 from spillover.clusters.agents.relays import AgentRelay, Relays
-from spillover.model.admission import SECRETS, SESSIONS, SIGNALS, STATE, STDIN
+from spillover.model.admission import SECRETS, SESSIONS, SIGNALS, SRUN, STATE, STDIN
 from spillover.model.backoff import reason_of
 from spillover.model.ids import ClusterName
 from spillover.model.inside import Granted
@@ -177,6 +177,7 @@ class Session:
             (SIGNALS, spec.signal, "send it a signal before its walltime"),
             (STATE, spec.keep_state, "keep its state for later attempts"),
             (SECRETS, spec.secrets, "give it its secrets"),
+            (SRUN, SRUN in spec.shape.runs, "give it `srun`"),
         ):
             if asked and ability not in self.abilities:
                 name = self.node.partition("/")[2]

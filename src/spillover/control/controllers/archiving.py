@@ -184,4 +184,5 @@ def finished_of(job: Job) -> Finished | None:
         outputs=job.extra.outputs,
         tasks=kept(job),
         tried=tuple((each.at, each.cluster, bounded(each.ran), each.tasks) for each in job.extra.tried),
+        evidence=job.evidence,
     )

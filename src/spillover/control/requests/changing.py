@@ -14,6 +14,7 @@ from spillover.control.live.specs import Specs
 from spillover.control.requests.lookup import Lookup, PendingMember, project_of
 from spillover.control.requests.rights import Rights
 from spillover.control.requests.submitting import Submitting
+from spillover.control.requests.unused import change_without_effect
 from spillover.core.proposals import ChangeJob, Dependency, Proposal, Refusal, RefusalKind, SetPriority
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.forms.jobs.meaning import JobForm, says_what
@@ -74,7 +75,7 @@ class Changing:
                 case Refusal():
                     raise refused(reply)
                 case _:
-                    return Ids([job.id])
+                    return Ids([job.id], change_without_effect(changes["spec"], self._loop.state))
         raise refused(last or Refusal(RefusalKind.STALE, "try again"))
 
     async def _proposal(

@@ -3,7 +3,8 @@
 None of it is an error, because the jobs run. But without a line, somebody waits for an effect that never comes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from spillover.control.notifications.receivers import unsent_mail
 from spillover.core.state import State
@@ -37,6 +38,14 @@ def without_effect(
         if spec.notify and (told := unsent_mail(settings or Notifications(), spec)) is not None:
             found[told] = None
     return list(found)
+
+
+def change_without_effect(fields: Mapping[str, Any], state: State) -> list[str]:
+    """Return a line for each field of a change of a job that has no effect."""
+    order = state.facts.policies.order.name
+    found = [ignored_priority(order)] if fields.get("priority") and order in IGNORE_PRIORITY else []
+    queue = fields.get("queue", USUAL)
+    return found + ([_only_a_label(queue)] if queue != USUAL and state.queues.default is None else [])
 
 
 def ignored_priority(order: str) -> str:

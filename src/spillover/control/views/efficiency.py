@@ -6,9 +6,18 @@ from spillover.control.controllers.archiving import finished_of
 from spillover.control.live.loop import Loop
 from spillover.control.requests.lookup import Found, id_of, is_array
 from spillover.control.views.usage import usage_of
+from spillover.core.events import JobState
 from spillover.core.records.jobs import Job
 from spillover.model.job import Shape
-from spillover.model.units import format_cpu, format_memory, write_memory
+from spillover.model.units import (
+    HOUR,
+    MINUTE,
+    SECOND,
+    format_cpu,
+    format_duration,
+    format_memory,
+    write_memory,
+)
 from spillover.ports.archive import Amounts, Archive, Finished, UsageQuery, spells
 from spillover.wire.api import Efficiency
 
@@ -16,6 +25,8 @@ LEAST: Final = 60
 """Seconds that attempts must have run for a hint: short jobs say little about long ones."""
 WASTED: Final = 0.5
 """Part of what was asked that must have been unused for a hint."""
+TOO_LONG: Final = 10
+"""How many times longer than a job ran its walltime must have been for a hint."""
 _LEAST_MEMORY: Final = 256 << 20
 """Bytes for each task below which nobody needs a hint."""
 _MARGIN: Final = 1.25
@@ -26,6 +37,7 @@ _STEP: Final = 128 << 20
 
 async def efficiency_of(loop: Loop, archive: Archive, found: Found) -> Efficiency | None:
     """Return what a job used of what it asked for; of an array, its ended members in sum. None if nothing is known."""
+    row: Finished | None = None
     if isinstance(found, Job | Finished) and is_array(found):
         used = await usage_of(loop, archive, UsageQuery(array=id_of(found)))
         total = sum((each.amounts for each in used), Amounts())
@@ -36,6 +48,7 @@ async def efficiency_of(loop: Loop, archive: Archive, found: Found) -> Efficienc
         if last is None:
             return None
         total, members, peak = last.amounts, 0, last.peak
+    longer = [] if row is None else walltime_hint(row)
     shape = found.shape if isinstance(found, Job | Finished) else None
     if shape is None or not (total.cpu_measured or total.memory_measured):
         return None
@@ -48,7 +61,7 @@ async def efficiency_of(loop: Loop, archive: Archive, found: Found) -> Efficienc
         memory_used=peak or None,
         gpu_asked_s=total.gpu / 1000,
         members=members,
-        hints=hints(shape, total, peak),
+        hints=hints(shape, total, peak) + longer,
     )
 
 
@@ -78,6 +91,24 @@ def hints(shape: Shape, total: Amounts, peak: int) -> list[str]:
                 f"--cpu {enough // 1000} would do"
             )
     return found
+
+
+def walltime_hint(row: Finished) -> list[str]:
+    """Return which walltime to ask for next time, if a job that succeeded ran for a small part of its own."""
+    ran, walltime = row.usage[0], row.terms.walltime
+    if (
+        row.state != JobState.SUCCEEDED
+        or walltime is None
+        or ran < LEAST * SECOND
+        or walltime <= ran * TOO_LONG
+    ):
+        return []
+    step = HOUR if ran > HOUR else 5 * MINUTE
+    enough = -(-2 * ran // step) * step
+    asked = format_duration(walltime)
+    return [
+        f"asked for a walltime of {asked}, ran {format_duration(ran)}: --walltime {format_duration(enough)} would do"
+    ]
 
 
 def _rounded(size: int) -> int:

@@ -200,10 +200,10 @@ def job_view(engine: Engine, job: Job, reasons: Reasons | None = None) -> JobVie
     )
 
 
-def evidence_of(job: Job) -> str | None:
+def evidence_of(job: Job | Finished) -> str | None:
     """Say which earlier runs tell how long a job takes; None if there are too few, or if it has an estimate."""
     found = job.evidence
-    if found is None or job.predicted is None or isinstance(job.phase, Ended):
+    if found is None or job.predicted is None:
         return None
     match found.like:
         case Like.NAME:
@@ -307,6 +307,7 @@ def finished_view(row: Finished, unknown_runtime: int) -> JobView:
         array=array,
         nodes=nodes_of(row),
         walltime_s=None if row.terms.walltime is None else row.terms.walltime / SECOND,
+        estimate_because=evidence_of(row),
     )
 
 
@@ -482,4 +483,5 @@ def finished_why(row: Finished, unknown_runtime: int) -> WhyView:
         estimate_s=view.estimate_s,
         estimate_from=view.estimate_from,
         clusters=[],
+        estimate_because=view.estimate_because,
     )

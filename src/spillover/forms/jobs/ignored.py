@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from spillover.forms.jobs.scripts import AS_FILE
+from spillover.forms.jobs.srun import ON_PATH
 
 _READ: Final = ("#SPILL", "#SBATCH")
 """Lines that count in the comments at the top of a script."""
@@ -17,7 +18,7 @@ def ignored_in(spec: Mapping[str, Any], source: str) -> Iterator[str]:
     """Yield what is to be told about the script of a job."""
     for text in (spec.get("run"), *(spec.get("command") or ())):
         if isinstance(text, str) and "\n" in text and text != AS_FILE:
-            yield from ignored_lines(text, source)
+            yield from ignored_lines(text.removeprefix(ON_PATH), source)
 
 
 def ignored_lines(text: str, source: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ from spillover.forms.jobs.groups import Grouped, read_groups, read_resources, re
 from spillover.forms.jobs.inputs import Files, Unpacked, read_files, read_stdin
 from spillover.forms.jobs.notifying import read_notify
 from spillover.forms.jobs.on_agents import read_on_agents
+from spillover.forms.jobs.srun import srun_word
 from spillover.forms.jobs.where import constrained, located
 from spillover.forms.jobs.work import check_env, check_text, work_of
 from spillover.forms.problems import Findings, FormProblem, shown
@@ -135,6 +136,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         _check_labels(meta.labels, found)
     if doc.env:
         check_env(doc.env, found)
+        shape = _with_srun(doc, shape)
     if doc.workdir is not None:
         check_text(doc.workdir, ("spec", "workdir"), found)
     files = read_files(doc, found) if doc.inputs or doc.outputs else _NO_FILES
@@ -381,6 +383,12 @@ def _with_stdin(doc: SpecDoc, shape: Shape, found: Findings) -> tuple[Shape, Fil
     if doc.stdin is None:
         return shape, None, None
     return replace(shape, runs=tuple(sorted({*shape.runs, STDIN}))), *read_stdin(doc, found)
+
+
+def _with_srun(doc: SpecDoc, shape: Shape) -> Shape:
+    """Return the shape of a job whose script may call srun, which not every cluster can run."""
+    word = srun_word(doc.env)
+    return replace(shape, runs=tuple(sorted({*shape.runs, *word}))) if word else shape
 
 
 def _with_terminal(doc: SpecDoc, shape: Shape, found: Findings) -> Shape:

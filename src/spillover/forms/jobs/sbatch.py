@@ -2,10 +2,9 @@
 
 As in Slurm, the script runs once, on the first of its nodes, and has all CPUs, GPUs and memory of the job there. A job
 for several nodes is a gang with one task for each of them, and the first task runs the script, which starts the others
-by `mpirun`.
+by `srun` or `mpirun`.
 """
 
-import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -18,6 +17,7 @@ from spillover.forms.jobs.sbatch_options import BY_LETTER, BY_NAME, SbatchOption
 from spillover.forms.jobs.sbatch_values import (
     ALL_MEMORY,
     SbatchError,
+    both_ends,
     features,
     moment,
     number,
@@ -34,7 +34,6 @@ from spillover.model.notifications import is_address
 
 PREFIX: Final = "#SBATCH"
 _ON: Final = {"afterok": "success", "aftercorr": "success", "afterany": "any", "afternotok": "failure"}
-_SRUN: Final = re.compile(r"\s*(?:[A-Za-z_][A-Za-z0-9_]*=\S*\s+)*(?:exec\s+|time\s+)?srun\b")
 _HET: Final = frozenset({"hetjob", "packjob"})
 
 
@@ -76,6 +75,8 @@ class Sbatch:
         self.nodes = 1
         """Nodes of the job; more than one is a gang, of which only the first task runs the script."""
         self._given: dict[str, Directive] = {}
+        self.is_read = False
+        """Whether there are such lines."""
 
     @property
     def is_gang(self) -> bool:
@@ -91,6 +92,7 @@ class Sbatch:
 
     def read(self, lines: Iterable[tuple[int, str]]) -> None:
         """Read the lines at the top of a script."""
+        self.is_read = True
         for line, text in lines:
             if text.startswith(PREFIX):
                 for each in self._directives(text, line):
@@ -99,13 +101,6 @@ class Sbatch:
             if (directive := self._given.get(name)) is not None:
                 self._try(directive, act)
         self._shape()
-
-    def check_commands(self, text: str) -> None:
-        """Refuse a script that starts its tasks by srun, which is not there."""
-        for line, words in enumerate(text.split("\n"), 1):
-            if _SRUN.match(words):
-                told = "srun is not there: remove it for one task, and write mpirun for several"
-                self.problems.append(FormProblem(self._source, line, "", told))
 
     # --- the words of a line
 
@@ -212,7 +207,7 @@ class Sbatch:
         self._put(directive, "spec.signal_before", f"{before}s")
 
     def _dependency(self, directive: Directive) -> None:
-        after: list[dict[str, str]] = []
+        after: dict[str, str] = {}
         if "?" in directive.value:
             raise SbatchError("alternatives with `?` are not supported; write `,`, so that all must hold")
         for part in directive.value.split(","):
@@ -227,9 +222,10 @@ class Sbatch:
                 raise SbatchError(f"{shown(part)} names no job; write {kind}:JOB")
             if kind == "aftercorr":
                 self._warn(directive, "aftercorr waits for all members of the other array, as afterok does")
-            after += [{"job": job, "on": _ON[kind]} for job in jobs]
+            for job in jobs:
+                after[job] = both_ends(job, after.get(job, "any"), _ON[kind])
         if after:
-            self._put(directive, "spec.after", after)
+            self._put(directive, "spec.after", [{"job": job, "on": on} for job, on in after.items()])
 
     def _export(self, directive: Directive) -> None:
         """Set variables of the job: those of this shell that are named, or all of them."""
@@ -356,9 +352,13 @@ class Sbatch:
                 self._put(self._given[flag], "spec.resources.cpu", wide)
         self._memory(wide, gpus)
         if {"--ntasks", "--ntasks-per-node", "--nodes"} & self._given.keys():
+            count = str(tasks or here * self.nodes)
+            # One on each of some number of nodes is as many as there are then, which agents tell.
+            counts = (
+                {} if most and here == 1 and not tasks else {"SLURM_NTASKS": count, "SLURM_NPROCS": count}
+            )
             self.spec["env"] = {
-                "SLURM_NTASKS": str(tasks or here * self.nodes),
-                "SLURM_NPROCS": str(tasks or here * self.nodes),
+                **counts,
                 "SLURM_NTASKS_PER_NODE": str(here),
                 "SLURM_CPUS_PER_TASK": str(cpus),
                 **self.spec.get("env", {}),
@@ -430,6 +430,8 @@ class Sbatch:
                 self._warn(directive, "0 sets no limit; write --exclusive to have a node alone")
             else:
                 self._put(directive, "spec.resources.memory", f"{kibibytes * count}Ki")
+                if flag == "--mem-per-cpu":
+                    self.spec["env"] = {"SLURM_MEM_PER_CPU": str(kibibytes >> 10), **self.spec.get("env", {})}
 
     # --- messages
 

@@ -166,3 +166,10 @@ def _moment(text: str, now: datetime, written: str) -> datetime:
         told = "write now+1hour, 16:00 or 2027-01-31T18:00:00"
         raise SbatchError(f"{shown(written)} is not a time; {told}") from None
     return at if at.tzinfo is not None else at.replace(tzinfo=now.tzinfo)
+
+
+def both_ends(job: str, one: str, other: str) -> str:
+    """Return the end of a job for which both wait: one that says more than any end wins."""
+    if "any" not in {one, other} and one != other:
+        raise SbatchError(f"{shown(job)} cannot both succeed and fail; write afterany:{job} for any end")
+    return other if one == "any" else one

@@ -23,6 +23,7 @@ from spillover.forms.jobs.meaning import JobForm, clean_name
 from spillover.forms.jobs.options import BY_FLAG, OPTIONS, OptionKind, as_flags, doc_from_options, merged
 from spillover.forms.jobs.reading import read_job
 from spillover.forms.jobs.sbatch import NOBODY, PREFIX, Sbatch, Submitter
+from spillover.forms.jobs.srun import srun_variable, with_srun
 from spillover.forms.jobs.work import MOST_WORD
 from spillover.forms.problems import BadForm, FormProblem, shown
 
@@ -80,6 +81,8 @@ def read_script(
     form: JobForm | None = None
     try:
         work = _work(plain, source, directory, arguments)
+        if slurm.is_read:
+            work = with_srun(work)
         doc = doc_from_options(values, _on_first_node(work) if slurm.is_gang else work)
         doc = {
             **doc,
@@ -105,7 +108,7 @@ def _slurm(text: str, source: str, directory: str | None, submitter: Submitter) 
     top = _top(text)
     if any(line.startswith(PREFIX) for _, line in top):
         slurm.read(top)
-        slurm.check_commands(text)
+        slurm.spec["env"] = {**srun_variable(text), **slurm.spec.get("env", {})}
         if directory is not None and "workdir" in slurm.spec:
             slurm.spec["env"] = {"SLURM_SUBMIT_DIR": directory, **slurm.spec.get("env", {})}
         if submitter.host:

@@ -168,6 +168,7 @@ _CANNOT = {
     "python": "Python calls run on agents only",
     "secrets": "`secrets` work on agents only",
     "signals": "`signal_before` works on agents only",
+    "srun": "`srun` in a script works on agents only",
     "stdin": "`stdin` works on agents only",
     "state": "`keep_state` works on agents only",
     "streams": "`stdout` and `stderr` work on agents only",
