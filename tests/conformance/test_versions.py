@@ -94,6 +94,15 @@ async def old_4(request: pytest.FixtureRequest) -> Old:
 
 
 @pytest.fixture(params=[_sqlite, _postgresql], ids=["sqlite", "postgresql"])
+async def old_5(request: pytest.FixtureRequest) -> Old:
+    """Data of version 5."""
+    data: Old = await request.param(request)
+    kind = "sqlite" if data.where == "sqlite" else "postgresql"
+    await data.execute((FIXTURES / "store-version-5" / f"{kind}.sql").read_text())
+    return data
+
+
+@pytest.fixture(params=[_sqlite, _postgresql], ids=["sqlite", "postgresql"])
 async def old(request: pytest.FixtureRequest) -> Old:
     data: Old = await request.param(request)
     kind = "sqlite" if data.where == "sqlite" else "postgresql"
@@ -166,9 +175,9 @@ async def test_an_upgrade_that_fails_changes_nothing(old: Old) -> None:
 
 
 async def test_data_of_a_newer_version_are_refused(old: Old) -> None:
-    await old.execute("UPDATE meta SET value = '6' WHERE name = 'version'")
+    await old.execute("UPDATE meta SET value = '7' WHERE name = 'version'")
     with pytest.raises(
-        TooNew, match=r"have version 6; this Spillover supports up to 5; use a newer one"
+        TooNew, match=r"have version 7; this Spillover supports up to 6; use a newer one"
     ) as refused:
         await old.open()
     if old.where == "sqlite":
@@ -228,6 +237,32 @@ async def test_nobody_is_told_of_what_happened_before_version_5(old_4: Old) -> N
     store = await old_4.open()
     assert await store.outbox.noted() == (await store.journal.load()).last
     assert await store.outbox.page(OutboxQuery()) == []
+    await store.close()
+
+
+async def test_messages_of_version_5_are_sent_in_their_order(old_5: Old) -> None:
+    store = await old_5.open()
+    assert [each.id for each in await store.outbox.next("webhook/chat", 10)] == ["m1", "m2"]
+    assert [each.id for each in await store.outbox.page(OutboxQuery(failed=True))] == ["m0"]
+    assert await store.outbox.noted() == (await store.journal.load()).last
+    assert sum(used.jobs for used in await store.archive.usage(UsageQuery(("project",)))) > 0
+    await store.close()
+    again = await old_5.open()
+    await again.outbox.remove(["m1"], await lead(again))
+    assert [each.id for each in await again.outbox.next("webhook/chat", 10)] == ["m2"]
+    await again.close()
+
+
+async def test_data_of_version_5_from_before_it_had_all_tables_get_them(old_5: Old) -> None:
+    """Servers between releases wrote such data."""
+    for table in ("audit", "secrets", "outbox"):
+        await old_5.execute(f"DROP TABLE {table}")
+    await old_5.execute("DELETE FROM meta WHERE name IN ('audited', 'noted')")
+    store = await old_5.open()
+    assert await store.outbox.noted() == (await store.journal.load()).last
+    assert await store.outbox.page(OutboxQuery()) == []
+    assert await store.audit.audited() == await store.journal.oldest() - 1
+    assert await store.secrets.list() == []
     await store.close()
 
 

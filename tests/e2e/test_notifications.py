@@ -94,9 +94,11 @@ async def test_an_array_is_one_mail_and_settings_change_while_the_server_runs(
         config["notifications"]["rules"] = [rule]
         path.write_text(yaml.safe_dump(config))
         assert "who is told of what" in await spill(server, "config", "apply")
-        await spill(server, "run", "--wait", "--name", "bad", "--", "false", code=1)
-        await receiver.until(1)
-        (bad,) = notices(receiver)
+        notify = ("--notify", "begin:chat")
+        await spill(server, "run", "--wait", *notify, "--name", "bad", "--", "false", code=1)
+        await receiver.until(2)
+        begun, bad = notices(receiver)
+        assert (begun.kind, begun.job and begun.job.name) == ("begin", "bad"), "although it ended at once"
         assert (bad.kind, bad.job and bad.job.name) == ("fail", "bad")
         # a message that cannot be sent, and what people do about it
         post.answer = lambda _: "550 no such mailbox"

@@ -70,8 +70,11 @@ class Outbox(Protocol):
         """Add messages that no event causes."""
         ...
 
-    async def next(self, channel: str, limit: int) -> list[Message]:
-        """Return messages of a channel that have not failed, by the time when they are due and by id."""
+    async def next(self, channel: str, limit: int, after: tuple[int, str] = (-1, "")) -> list[Message]:
+        """Return messages of a channel that have not failed, oldest first, by time and id.
+
+        Also those that are not due, so that no later one passes them. `after` is the time and id of a message.
+        """
         ...
 
     async def page(self, query: OutboxQuery) -> list[Message]:

@@ -416,10 +416,14 @@ class MemoryOutbox:
         for each in messages:
             self._shelf.outbox.setdefault(each.id, each)
 
-    async def next(self, channel: str, limit: int) -> list[Message]:
+    async def next(self, channel: str, limit: int, after: tuple[int, str] = (-1, "")) -> list[Message]:
         """See Outbox."""
-        wanted = [each for each in self._shelf.outbox.values() if each.channel == channel and not each.failed]
-        return sorted(wanted, key=lambda each: (each.due, each.id))[:limit]
+        wanted = [
+            each
+            for each in self._shelf.outbox.values()
+            if each.channel == channel and not each.failed and _written(each) > after
+        ]
+        return sorted(wanted, key=_written)[:limit]
 
     async def page(self, query: OutboxQuery) -> list[Message]:
         """See Outbox."""

@@ -36,7 +36,9 @@ LOOSE: Final = (
 SECRET: Final = "SELECT key, body FROM secrets WHERE project = $1 AND name = $2 AND version = $3"  # noqa: S105 - no secret
 SECRETS: Final = "SELECT project, name, version, key FROM secrets ORDER BY project, name, version"
 _MESSAGE: Final = "SELECT id, channel, recipient, project, at, body, due, tries, failed, error FROM outbox"
-NEXT_MESSAGES: Final = f"{_MESSAGE} WHERE failed = 0 AND channel = $1 ORDER BY due, id LIMIT $2"
+NEXT_MESSAGES: Final = (
+    f"{_MESSAGE} WHERE failed = 0 AND channel = $1 AND (at, id) > ($2, $3) ORDER BY at, id LIMIT $4"
+)
 # Each of the first two parameters is -1 for all; the others name a message that comes before the first one.
 MESSAGES: Final = (
     f"{_MESSAGE} WHERE (CAST($1 AS bigint) < 0 OR failed = $1) AND (CAST($2 AS bigint) < 0 OR (at, id) < ($2, $3)) "

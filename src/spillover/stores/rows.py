@@ -31,7 +31,7 @@ from spillover.ports.archive import (
 from spillover.ports.journal import Fenced, Moved
 from spillover.ports.outbox import Message
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 """Version of the tables, the same for all stores."""
 
 STEP_ROWS: Final = 2_000

@@ -24,6 +24,9 @@ Version 5 adds `usage`, what each attempt of an ended job asked for and used. Fo
 all. It also adds `audit(revision, at, who, type, job, project, text)`, what people did, up to `audited` of `meta`. The
 running server adds what the kept events say. It adds `secrets(project, name, version, key, body)`, encrypted values. And it adds `outbox`,
 messages to people, up to `noted` of `meta`: nobody is told of what happened before the upgrade.
+
+Version 6 finds the messages of a channel by their age. Servers between releases wrote data of version 5 before it had
+`audit`, `secrets` and `outbox`; they get these tables.
 """
 
 from collections.abc import Iterable, Iterator

@@ -34,21 +34,34 @@ class OutboxSuite:
         await store.journal.append(0, a_batch(*[b"event"] * 9), 1)
         return store
 
-    async def test_messages_wait_in_the_order_in_which_they_are_due(
+    async def test_messages_wait_in_the_order_in_which_they_were_written(
         self, store: Store, opener: Opener
     ) -> None:
-        """Those of each channel for themselves, for every reader of the same data."""
-        odd = a_message("d", to="chat", project="", body=b"\x00\xff", due=5, error="it's\tbusy", tries=3)
-        early, late, other = a_message("b"), a_message("a", due=30), a_message("c", "webhook/chat")
+        """Those of each channel for themselves, for every reader of the same data, whenever they are due."""
+        odd = a_message(
+            "d", to="chat", project="", body=b"\x00\xff", at=5, due=99, error="it's\tbusy", tries=3
+        )
+        early, late, other = a_message("b", due=30), a_message("c"), a_message("a", "webhook/chat")
         await store.outbox.put(0, 4, [late, early, other], 1)
         await store.outbox.add([odd], 1)
         for reader in (store.outbox, (await opener()).outbox):
             assert await reader.noted() == 4
             assert await reader.next("mail", 10) == [odd, early, late]
             assert await reader.next("mail", 1) == [odd]
+            assert await reader.next("mail", 1, (odd.at, odd.id)) == [early]
+            assert await reader.next("mail", 10, (early.at, early.id)) == [late]
+            assert await reader.next("mail", 10, (late.at, late.id)) == []
             assert await reader.next("webhook/chat", 10) == [other]
             assert await reader.next("webhook/none", 10) == []
-            assert sorted(await reader.some(["a", "d", "x"]), key=lambda each: each.id) == [late, odd]
+            assert sorted(await reader.some(["b", "d", "x"]), key=lambda each: each.id) == [early, odd]
+
+    async def test_a_message_that_must_wait_stays_before_later_ones(self, store: Store) -> None:
+        """A try that failed moves when it is due, and not its place."""
+        first, second = a_message("b", at=10), a_message("a", at=11)
+        await store.outbox.add([first, second], 1)
+        tried = replace(first, due=500, tries=1, error="no answer")
+        await store.outbox.change([tried], 1)
+        assert await store.outbox.next("mail", 10) == [tried, second]
 
     async def test_no_revision_is_looked_at_twice_or_left_out(self, store: Store) -> None:
         """A span starts where the last one ended, and ends within the journal; else nothing is added."""

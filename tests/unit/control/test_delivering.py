@@ -54,10 +54,12 @@ class Post:
     def _sender(self, channel: str) -> Sender | None:
         return self.senders.get(channel)
 
-    async def put(self, *names: str, channel: str = "webhook/chat", age: int = 0) -> None:
-        at = self.control.loop.now() - age
+    async def put(
+        self, *names: str, channel: str = "webhook/chat", age: float = 0, to: str = "chat", due: int = 0
+    ) -> None:
+        at = self.control.loop.now() - round(age)
         body = encode_notice(Notice("x", "end", "2027-01-01T00:00:00Z", "job a ended"))
-        found = [Message(name, channel, "chat", "", at, body, at) for name in names]
+        found = [Message(name, channel, to, "", at, body, due or at) for name in names]
         await self.control.store.outbox.add(found, self.control.loop.epoch)
         self.delivering.look()
 
@@ -117,12 +119,59 @@ async def test_a_message_that_is_not_taken_is_tried_again_after_a_pause(
     assert message.due == post.control.loop.now() + round(0.01 * SECOND)
     assert (await post.control.store.outbox.counts())[0].waiting == 2
     assert not message.failed
-    await post.tried("b", 1)
     post.control.clock.pass_by(120)
     await post.control.submit("later")
+    await post.tried("a", 2)
     sender.error = None
     post.delivering.hurry()
-    await until(lambda: set(sender.got) == {"a", "b"}, "both messages")
+    await until(lambda: len(sender.got) == 2, "both messages")
+    assert (sender.got, sender.tried) == (["a", "b"], ["a", "a", "a", "b"])
+
+
+async def test_messages_arrive_in_their_order_after_an_outage(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one must wait longer after its try than those behind it, which were not tried."""
+    monkeypatch.setattr(module, "PAUSES", (0.01, 0.01))
+    sender = post.senders["webhook/chat"]
+    sender.error = Unsent("no answer", after=60)
+    monkeypatch.setattr(module, "LONGEST_ASKED", 0.05)
+    await post.put("z-cluster_failed", age=2)
+    await post.tried("z-cluster_failed", 1)
+    await post.put("a-cluster_ready", age=1)
+    sender.error = None
+    await asyncio.sleep(0.1)
+    assert sender.got == [], "the clock stands still, so the first one is not due"
+    post.control.clock.pass_by(1)
+    await post.control.submit("later")
+    await until(lambda: len(sender.got) == 2, "both messages")
+    assert sender.got == ["z-cluster_failed", "a-cluster_ready"]
+
+
+async def test_a_mailbox_that_is_full_for_now_delays_no_other(post: Post) -> None:
+    """What is written to it later waits behind the first one."""
+    sender = post.senders["mail"]
+    sender.error = Unsent("mailbox full", alone=True)
+    await post.put("z", channel="mail", to="ada@example.org", age=3)
+    await post.tried("z", 1)
+    sender.error = None
+    await post.put("y", channel="mail", to="ada@example.org", age=2)
+    await post.put("x", channel="mail", to="bob@example.org", age=1)
+    await until(lambda: sender.got == ["x"], "the other mailbox")
+    post.control.clock.pass_by(5)
+    await post.control.submit("later")
+    await until(lambda: len(sender.got) == 3, "all messages")
+    assert sender.got == ["x", "z", "y"]
+
+
+async def test_a_try_that_somebody_asks_for_waits_for_no_pause(post: Post) -> None:
+    """Not for that of an older message of its channel either, as after a restart."""
+    await post.put("b", age=9, due=post.control.loop.now() + HOUR)
+    await post.put("a")
+    await turn()
+    assert post.senders["webhook/chat"].tried == []
+    post.delivering.hurry()
+    await until(lambda: post.senders["webhook/chat"].got == ["b", "a"], "both messages")
 
 
 async def test_a_slow_receiver_delays_no_other_channel(post: Post) -> None:

@@ -50,10 +50,12 @@ async def start(control: Inside, job: str) -> None:
     await control.propose(Started(found.phase.key, found.lease, 0))
 
 
-async def end(control: Inside, job: str, code: int = 0, outcome: Outcome = Outcome.EXITED) -> None:
+async def end(
+    control: Inside, job: str, code: int = 0, outcome: Outcome = Outcome.EXITED, ran: int = SECOND
+) -> None:
     found = control.loop.state.jobs[JobId(job)]
     assert isinstance(found.phase, Placed | Running), found
-    await control.propose(Result(found.phase.key, found.lease, outcome, code, None, Usage(SECOND), 0))
+    await control.propose(Result(found.phase.key, found.lease, outcome, code, None, Usage(ran), 0))
 
 
 async def messages(control: Inside) -> list[Message]:
@@ -184,6 +186,127 @@ async def test_a_return_to_the_queue_is_told_if_a_task_had_begun(
     ]
 
 
+async def test_a_job_that_is_only_heard_of_when_it_ended_began_too(
+    control: Inside, settings: Settings, notifying: Notifying
+) -> None:
+    rules(settings, Rule(("ops@example.org",), (When.BEGIN,)))
+    await agent(control)
+    await notifying.catch_up()
+    short, array = [
+        (await control.submit(name, notify=["begin,end:chat"], **more))[0]
+        for name, more in (("short", {}), ("sweep", {"array": "1-2"}))
+    ]
+    for job in (short, f"{array}.2", f"{array}.1"):
+        await end(control, job)
+    assert await told(control, notifying) == [
+        *(("chat", "begin"), ("chat", "begin"), ("chat", "end"), ("chat", "end")),
+        *[("ops@example.org", "begin")] * 2,
+    ]
+    of_short = [
+        found
+        for each in await control.store.outbox.next("webhook/chat", 10)
+        if (found := decode_notice(each.body)).job is not None and found.job.id == short
+    ]
+    assert [each.kind for each in of_short] == ["begin", "end"], "in the order in which they are sent"
+    assert of_short[0].text == f"job short ({short}) of project default began"
+    assert of_short[0].job is not None
+    assert of_short[0].job.state == "RUNNING"
+
+
+async def test_what_never_ran_never_began(control: Inside, notifying: Notifying) -> None:
+    await agent(control)
+    await notifying.catch_up()
+    (job,) = await control.submit("a", retry={"exit": 1}, notify=["begin,requeue,end:chat"])
+    for _ in range(2):
+        await end(control, job, 1, Outcome.NOT_STARTED, ran=0)
+    assert await told(control, notifying) == [("chat", "end")], (
+        "its return to the queue is none after a begin"
+    )
+
+
+async def test_a_job_begins_with_the_first_attempt_that_runs(control: Inside, notifying: Notifying) -> None:
+    await agent(control)
+    await notifying.catch_up()
+    (job,) = await control.submit("a", retry={"exit": 2}, notify=["begin,requeue,end:chat"])
+    await end(control, job, 1, Outcome.NOT_STARTED, ran=0)
+    for code in (1, 0):
+        await start(control, job)
+        await end(control, job, code)
+    assert await told(control, notifying) == [("chat", "begin"), ("chat", "end"), ("chat", "requeue")]
+    (begun,) = [
+        found for each in await messages(control) if (found := decode_notice(each.body)).kind == "begin"
+    ]
+    assert begun.job is not None
+    assert begun.job.attempt == 2
+
+
+async def test_an_array_begins_with_a_member_that_was_tried_before(
+    control: Inside, notifying: Notifying
+) -> None:
+    await agent(control)
+    await notifying.catch_up()
+    (array,) = await control.submit("sweep", array="1-2", retry={"exit": 1}, notify=["begin:chat"])
+    await end(control, f"{array}.1", 1, Outcome.NOT_STARTED, ran=0)
+    for index in (1, 2):
+        await start(control, f"{array}.{index}")
+        await end(control, f"{array}.{index}")
+    assert await told(control, notifying) == [("chat", "begin")]
+
+
+async def test_a_short_attempt_that_is_retried_began_and_returned(
+    control: Inside, notifying: Notifying
+) -> None:
+    await agent(control)
+    await notifying.catch_up()
+    (job,) = await control.submit("a", retry={"exit": 1}, notify=["begin,requeue,end:chat"])
+    for code in (1, 0):
+        await end(control, job, code)
+    assert await told(control, notifying) == [("chat", "begin"), ("chat", "end"), ("chat", "requeue")]
+
+
+async def test_a_new_server_tells_of_each_begin_once(control: Inside, settings: Settings) -> None:
+    """Whether an earlier server told of it, or nobody did, also if the job is in the archive by now."""
+    await agent(control, cpus=8)
+    first = of(control, settings)
+    await first.catch_up()
+    ran, later, short, gone, array, young = [
+        (await control.submit(name, retry={"exit": 1}, notify=["begin:ada@example.org"], **more))[0]
+        for name, more in (
+            *(("ran", {}), ("later", {}), ("short", {}), ("gone", {})),
+            *(("sweep", {"array": "1-2"}), ("young", {"array": "1-2"})),
+        )
+    ]
+    control.clock.pass_by(10)
+    await start(control, ran)
+    await start(control, f"{array}.1")
+    await end(control, f"{array}.1")
+    await control.propose(Change(Act.CANCEL, (JobId(f"{young}.1"),), "eve"))
+    await end(control, f"{young}.1", 0, Outcome.STOPPED, ran=0)
+    await control.archive()
+    await first.some()
+    assert len(await messages(control)) == 2
+    control.clock.pass_by(10)
+    await start(control, later)
+    await end(control, later, 1)
+    await end(control, gone)
+    await control.archive()
+    again = of(control, settings)
+    await again.catch_up()
+    control.clock.pass_by(10)
+    await end(control, ran, 1)
+    await start(control, ran)
+    await end(control, short)
+    await start(control, later)
+    for each in (array, young):
+        await start(control, f"{each}.2")
+    await again.some()
+    found = [decode_notice(each.body) for each in await messages(control)]
+    assert sorted((each.job.name if each.job else "", each.kind) for each in found) == [
+        *(("gone", "begin"), ("later", "begin"), ("ran", "begin"), ("short", "begin")),
+        *(("sweep", "begin"), ("young", "begin")),
+    ]
+
+
 async def test_agents_that_are_lost_together_are_one_message(
     control: Inside, settings: Settings, notifying: Notifying
 ) -> None:
@@ -215,6 +338,8 @@ async def test_a_new_server_writes_what_an_earlier_one_did_not(control: Inside, 
     ]
     for job in (live, gone, f"{array}.1"):
         await start(control, job)
+    control.clock.pass_by(10)
+    await control.submit("between")
     await first.some()
     assert len(await messages(control)) == 3
     await end(control, gone, 1)

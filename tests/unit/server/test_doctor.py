@@ -523,7 +523,7 @@ class FakeServer:
             raise Refused("a token of role submit may not do this", status=403, kind="forbidden")
         return self.all_secrets
 
-    def notifications(self, *, failed: bool, limit: int) -> list[NotificationView]:
+    def notifications(self, *, failed: bool, limit: int | None = None) -> list[NotificationView]:
         if self.forbidden:
             raise Refused("a token of role submit may not do this", status=403, kind="forbidden")
         return [each for each in self.unsent if (each.state == "failed") is failed][:limit]
@@ -741,6 +741,21 @@ def test_notifications_that_do_not_arrive_are_told(server: FakeServer) -> None:
     assert failed.level is Level.WARNING
     assert failed.found == "some could not be sent, the newest one to chat: answered with status 500"
     assert "spill notifications retry --failed" in failed.todo
+
+
+def test_notifications_that_are_stuck_are_told_behind_newer_ones_that_were_not_tried(
+    server: FakeServer,
+) -> None:
+    """The list begins with the newest, and the oldest ones were tried most; each channel is told."""
+    mail = structs.replace(_notification("waiting", 2), to="ada@example.org", channel="mail")
+    server.unsent = [
+        *(_notification("waiting", 0), structs.replace(mail, tries=0), mail),
+        *(_notification("waiting", 7), structs.replace(mail, to="bob@example.org", tries=3)),
+    ]
+    assert [each.found for each in running(server)] == [
+        "one to bob@example.org was tried 3 times: answered with status 500",
+        "one to chat was tried 7 times: answered with status 500",
+    ]
 
 
 def test_secrets_without_a_key_are_told(server: FakeServer, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Sends the messages of the outbox, each channel by itself, so that a slow receiver delays nobody else's.
 
-A message that could not be sent is tried again after growing pauses, and with it all others of its channel wait. After a
-day it has failed: it stays in the list of failed messages until somebody sends it again, or drops it. A message is
+A message that could not be sent is tried again after growing pauses, and with it all others of its channel wait. If only
+its receiver did not take it, as one mailbox that is full, others wait that are for the same receiver. So each receiver
+gets messages in the order in which they were written. After a day a message has failed: it stays in the list of failed messages until somebody sends it again, or drops it. A message is
 removed once its receiver has taken it. A crash in between sends it again, with the same id.
 """
 
@@ -18,6 +19,7 @@ from spillover.control.controllers.notifying import MOST_FAILED
 from spillover.control.live.loop import Loop
 from spillover.control.notifications.receivers import gone
 from spillover.control.notifications.settings import Settings
+from spillover.model.notifications import MAIL
 from spillover.model.units import DAY, HOUR, SECOND
 from spillover.ports.journal import StoreError
 from spillover.ports.outbox import Message, Outbox, Waiting
@@ -32,6 +34,8 @@ LONGEST_ASKED: Final = 3600.0
 LOOK: Final = 30.0
 """Seconds after which the outbox is looked at, even if nothing was written."""
 RETRY: Final = 2.0
+BEGIN: Final = (-1, "")
+"""Comes before all messages."""
 SOME: Final = 50
 """Messages to read at a time."""
 KEPT: Final = 30 * DAY
@@ -47,6 +51,10 @@ class _Lane:
         """Set when messages may be due."""
         self.hurry = asyncio.Event()
         """Set when pauses end, because somebody asked for another try."""
+        self.hurried = False
+        """Whether all messages get a try now, also those that are not due."""
+        self.held: set[str] = set()
+        """Receivers that get nothing more in this pass, as a message to them has to wait."""
         self.failures = 0
         """How many tries in a row failed."""
         self.task: asyncio.Task[None] | None = None
@@ -88,6 +96,7 @@ class Delivering:
         """Look for messages at once, and end all pauses."""
         for lane in self._lanes.values():
             lane.failures = 0
+            lane.hurried = True
             lane.hurry.set()
         self.look()
 
@@ -143,19 +152,25 @@ class Delivering:
         if not self._loop.may_act():
             return RETRY
         lane.hurry.clear()  # before the tries, so that none is missed
-        some = await self._outbox.next(channel, SOME)
-        if not some:
-            await self.count()
-            return LOOK
-        for each in some:
-            if (wait := (each.due - self._loop.now()) / SECOND) > 0:
-                return min(wait, LOOK)
-            if not self._loop.may_act() or (pause := await self._try(each, lane)):
-                break
-        else:
-            return 0.0
-        await _wait(lane.hurry, pause if self._loop.may_act() else RETRY)
-        return 0.0
+        hurried, lane.hurried = lane.hurried, False
+        lane.held.clear()
+        after, wait = BEGIN, LOOK
+        while some := await self._outbox.next(channel, SOME, after):
+            for each in some:
+                if each.to in lane.held:
+                    continue
+                if not hurried and (left := (each.due - self._loop.now()) / SECOND) > 0:
+                    wait = min(wait, left)
+                    if channel != MAIL:  # there is one receiver
+                        return wait
+                    lane.held.add(each.to)
+                    continue
+                if not self._loop.may_act() or (pause := await self._try(each, lane)):
+                    await _wait(lane.hurry, pause if self._loop.may_act() else RETRY)
+                    return 0.0
+            after = some[-1].at, some[-1].id
+        await self.count()
+        return wait
 
     async def _try(self, message: Message, lane: _Lane) -> float:
         """Try to send one message; return the seconds for which others of its channel must wait."""
@@ -192,6 +207,7 @@ class Delivering:
             pause = max(asked, PAUSES[min(message.tries, len(PAUSES) - 1)])
             log.info("a message was not taken; will retry", channel=channel, to=message.to, error=why)
             await self._outbox.change([replace(tried, due=now + round(pause * SECOND))], self._loop.epoch)
+            lane.held.add(message.to)
         await self.count()
         if error.alone:
             return 0.0

@@ -6,6 +6,7 @@ written again.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -17,11 +18,13 @@ from spillover.control.live.specs import Specs
 from spillover.control.notifications.happenings import (
     KINDS,
     Happening,
-    begins,
-    begun_arrays,
+    began_at,
+    began_before,
+    of_begin,
     of_finished,
     of_job,
     of_server,
+    runs_of_arrays,
     together,
 )
 from spillover.control.notifications.receivers import messages_of, wanted_by_rules
@@ -80,10 +83,10 @@ class Notifying:
         self._found: list[Happening] = []
         self._last = 0
         """Revision of the last event that was seen."""
+        self._since = 0
+        """Time of the last event that an earlier server looked at, nanoseconds UTC."""
         self._begun: dict[JobId, None] = {}
-        """Arrays of which a member has begun."""
-        self._caught: dict[JobId, None] = {}
-        """Those whose begin was found in the journal."""
+        """Jobs and arrays that have begun, of those whose events were looked at and that have not ended."""
         self._down: dict[str, None] = {}
         """Clusters that were told to have failed."""
         self._enough = asyncio.Event()
@@ -105,47 +108,54 @@ class Notifying:
             if isinstance(found, Missing):  # the job left the state before its end was seen
                 self._forget()
                 return
-            if found is not None:
-                self._found.append(found)
+            self._found += found
         if self._found or revision - self._after >= SPAN:
             self._enough.set()
 
-    def _of_event(self, revision: int, event: AnyEvent, state: State) -> "Happening | Missing | None":
-        """Return what an event tells that somebody asks for, while events come from memory."""
+    def _of_event(self, revision: int, event: AnyEvent, state: State) -> "list[Happening] | Missing":
+        """Return what an event tells that somebody asks for. The state may be that after later events."""
         if not isinstance(event, JobEnded | JobStarted | JobRequeued):
             return self._wanted(of_server(revision, event))
         member = split_member(event.job)
-        if member is None:
-            if isinstance(event, JobEnded):
-                self._begun.pop(event.job, None)
-            job = state.jobs.get(event.job)
-        elif not isinstance(event, JobStarted) or member[0] in self._begun:
-            return None
-        else:
-            self._begun[member[0]] = None
-            job = state.jobs.get(member[0])
+        root = event.job if member is None else member[0]
+        job = state.jobs.get(root)
         if job is None:
-            return Missing(event.job)
-        return self._of_job(revision, event, job)
-
-    def _of_job(
-        self, revision: int, event: JobEnded | JobStarted | JobRequeued, job: Job
-    ) -> Happening | None:
-        if not job.extra.notify and not wanted_by_rules(self._settings.now, KINDS[type(event)]):
-            return None  # most events end here
-        return of_job(revision, event, job)
-
-    def _wanted(self, found: Happening | None) -> Happening | None:
-        """Return what is told of the server, unless a cluster is as ready as it was."""
-        if found is None or found.cluster is None:
+            return Missing(event.job) if member is None else []
+        found: list[Happening] = []
+        begun, at = root in self._begun, began_at(event)
+        if not begun and (at is not None or member is None):
+            begun = member is None and began_before(job, event, self._since)
+            if at is not None:
+                self._begun[root] = None
+                if not begun and self._asked(job, (When.BEGIN,)):
+                    found.append(of_begin(revision, event, at, job))
+                begun = True
+        if member is not None:
             return found
+        if isinstance(event, JobEnded):
+            self._begun.pop(root, None)
+        if (begun or not isinstance(event, JobRequeued)) and self._asked(job, KINDS[type(event)]):
+            told = of_job(revision, event, job)
+            found += [] if told is None else [told]
+        return found
+
+    def _asked(self, job: Job, kinds: Sequence[When]) -> bool:
+        """Return whether anybody may ask for one of these; of most jobs, nobody does."""
+        return job.extra.notify or wanted_by_rules(self._settings.now, kinds)
+
+    def _wanted(self, found: Happening | None) -> list[Happening]:
+        """Return what is told of the server, unless a cluster is as ready as it was."""
+        if found is None:
+            return []
+        if found.cluster is None:
+            return [found]
         if found.kinds == (When.CLUSTER_FAILED,):
             self._down[found.cluster.name] = None
         elif found.kinds == (When.CLUSTER_READY,) and found.cluster.name not in self._down:
-            return None
+            return []
         elif found.kinds == (When.CLUSTER_READY,):
             del self._down[found.cluster.name]
-        return found
+        return [found]
 
     async def run(self) -> None:
         """Write messages as what they tell becomes durable, until cancelled."""
@@ -169,8 +179,11 @@ class Notifying:
         """Write what an earlier server left; from then on events come from memory."""
         if self._after is not None:
             return
-        begun = await self._loop.scan(lambda jobs: begun_arrays(self._loop.state, jobs))
-        self._begun, self._caught = dict.fromkeys(begun), {}
+        since = self._since = await self._time_of(await self._outbox.noted())
+        runs: Counter[JobId] = Counter()
+        for array, count in await self._loop.scan(lambda jobs: runs_of_arrays(jobs, since)):
+            runs[array] += count
+        self._begun = {array: None for array, count in runs.items() if count > 0}
         while self._after is None:
             after, durable = await self._outbox.noted(), self._loop.gate.durable
             if durable == after:
@@ -179,46 +192,32 @@ class Notifying:
             upto = min(durable, after + READ)
             await self._write(after, upto, await self._read(after, upto))
 
+    async def _time_of(self, revision: int) -> int:
+        """Return the time of an event, or of the first one after it that is kept; now if there is none."""
+        async for stored in self._journal.tail(max(0, revision - 1), 1):
+            return stored.at
+        return self._loop.now()
+
     async def _read(self, after: int, upto: int) -> list[Happening]:
         """Return what events between two revisions tell, from the journal."""
         found: list[Happening] = []
         gone: dict[JobId, tuple[int, JobEnded]] = {}
-        state = self._loop.state
         async for stored in self._journal.tail(after, upto - after):
             if stored.revision > upto:  # compaction deleted the first ones meanwhile
                 break
             event = decode_event(stored.event)
             if type(event) not in KINDS:
                 continue
-            told = self._of_stored(stored.revision, event, state)
-            if isinstance(told, Missing):
-                if isinstance(event, JobEnded):
-                    gone[event.job] = stored.revision, event
-            elif told is not None:
-                found.append(told)
+            told = self._of_event(stored.revision, event, self._loop.state)
+            if not isinstance(told, Missing):
+                found += told
+            elif isinstance(event, JobEnded):
+                gone[event.job] = stored.revision, event
         for job, row in (await self._archive.some(list(gone)) if gone else {}).items():
             revision, event = gone[job]
-            found.append(replace(of_finished(revision, row), at=event.at))
+            begins = (event.started or 0) >= self._since and not row.tried
+            found += of_finished(revision, event, row, begins=begins)
         return sorted(found, key=lambda each: each.revision)
-
-    def _of_stored(self, revision: int, event: AnyEvent, state: State) -> "Happening | Missing | None":
-        """Return what a stored event tells that somebody asks for. The state is that after all stored events."""
-        if not isinstance(event, JobEnded | JobStarted | JobRequeued):
-            return self._wanted(of_server(revision, event))
-        member = split_member(event.job)
-        if member is None:
-            if isinstance(event, JobEnded):
-                self._begun.pop(event.job, None)
-            job = state.jobs.get(event.job)
-            return Missing(event.job) if job is None else self._of_job(revision, event, job)
-        if not isinstance(event, JobStarted):
-            return None
-        array = state.jobs.get(member[0])
-        self._begun[member[0]] = None
-        if array is None or member[0] in self._caught or not begins(state, array, event):
-            return None
-        self._caught[member[0]] = None
-        return self._of_job(revision, event, array)
 
     async def some(self) -> None:
         """Write what was seen."""

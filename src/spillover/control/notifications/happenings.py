@@ -23,7 +23,6 @@ from spillover.core.events import (
     PoolPaused,
 )
 from spillover.core.records.jobs import Ended, Job, Running
-from spillover.core.state import State
 from spillover.model.cluster import ClusterHealth
 from spillover.model.ids import JobId, split_member
 from spillover.model.notifications import When
@@ -36,6 +35,8 @@ from spillover.wire.notices import NoticeBudget, NoticeCluster, NoticeJob, Notic
 _TOLD: Final = frozenset({Back.LOST, Back.EXIT, Back.REQUESTED, Back.INTERRUPTED})
 """Returns to the queue that people are told of. The others are moves of the scheduler before a task began."""
 _DOWN: Final = frozenset({ClusterHealth.DEGRADED, ClusterHealth.FAILED})
+_BEGUN: Final = 1 << 40
+"""More than the members of any array."""
 _NAMED: Final = 10
 """Most agents that a sentence names."""
 
@@ -61,42 +62,67 @@ class Happening(Struct, frozen=True):
 
 KINDS: Final[dict[type, tuple[When, ...]]] = {
     JobEnded: (When.TIME_LIMIT, When.FAIL, When.END),
-    JobStarted: (When.BEGIN,),
+    JobStarted: (),
     JobRequeued: (When.REQUEUE,),
     BudgetReached: (When.BUDGET,),
     AgentLost: (When.AGENT_LOST,),
     ClusterChanged: (When.CLUSTER_FAILED, When.CLUSTER_READY),
     PoolPaused: (When.POOL_PAUSED,),
 }
-"""What each type of event may tell."""
+"""What each type of event may tell, besides that a job begins, which each of jobs may be the first to say."""
 
 
 def of_job(revision: int, event: JobEnded | JobStarted | JobRequeued, job: Job) -> Happening | None:
-    """Return what an event of a job, array or member tells; None if nobody needs to know.
+    """Return what an event of a job or array tells besides its begin; None if nobody needs to know.
 
-    That the first member of an array begins is told of the array: `job` is the array then.
+    A return to the queue is one of a job that has begun.
     """
     spec = job.spec if job.extra.notify else b""
     about = _about(job)
     match event:
-        case JobEnded():
-            if split_member(event.job) is not None:
-                return None
-            return _ended(revision, about, event, job, spec)
         case JobStarted():
-            if event.attempt > 1:
-                return None
-            begun = replace(about, state=JobState.RUNNING, started_at=format_time(event.at))
-            return Happening(
-                revision, event.at, (When.BEGIN,), f"{_called(begun)} began", about.project, begun, spec=spec
-            )
+            return None
+        case JobEnded():
+            return _ended(revision, about, event, job, spec)
         case JobRequeued():
-            if event.why not in _TOLD or split_member(event.job) is not None:
+            if event.why not in _TOLD:
                 return None
             why = event.because or _WHY[event.why]
             back = replace(about, state=JobState.QUEUED, attempt=event.attempt, cluster=None, node=None)
             text = f"{_called(back)} returned to the queue: {why}"
             return Happening(revision, event.at, (When.REQUEUE,), text, about.project, back, spec=spec)
+
+
+def began_at(event: JobEnded | JobStarted | JobRequeued) -> int | None:
+    """Return when the attempt of an event began, at the latest; None if no process ran in it.
+
+    A task that ends soon is reported once, with its end. So each of these events may be the first that tells.
+    """
+    match event:
+        case JobStarted():
+            return event.at
+        case JobEnded():
+            return event.started
+        case JobRequeued():
+            return event.at if event.began else None
+
+
+def of_begin(revision: int, event: JobEnded | JobStarted | JobRequeued, at: int, job: Job) -> Happening:
+    """Return that a job begins, or an array with a member that an event is about."""
+    about = replace(_about(job), state=JobState.RUNNING.value)
+    if not isinstance(event, JobRequeued):
+        about = replace(about, started_at=format_time(at))
+    if about.members is None:
+        about = replace(about, attempt=event.attempt)
+    return _begun(revision, event, at, about, job.spec if job.extra.notify else b"")
+
+
+def _begun(
+    revision: int, event: JobEnded | JobStarted | JobRequeued, at: int, about: NoticeJob, spec: bytes
+) -> Happening:
+    # Messages are sent by their time, and this one must come before what else the event tells.
+    at = at if isinstance(event, JobStarted) else min(at, event.at - 1)
+    return Happening(revision, at, (When.BEGIN,), f"{_called(about)} began", about.project, about, spec=spec)
 
 
 _WHY: Final = {
@@ -107,8 +133,11 @@ _WHY: Final = {
 }
 
 
-def of_finished(revision: int, row: Finished) -> Happening:
-    """Return what the end of a job tells that is in the archive; its spec says whom it names."""
+def of_finished(revision: int, event: JobEnded, row: Finished, *, begins: bool) -> list[Happening]:
+    """Return what the end of a job tells that is in the archive; its spec says whom it names.
+
+    `begins` says that nobody was told of its begin.
+    """
     reason = None if row.why is None else decode_reason(row.why)
     members: dict[str, int] | None = None
     if row.array is not None:
@@ -134,7 +163,23 @@ def of_finished(revision: int, row: Finished) -> Happening:
         members=members,
     )
     kinds = kinds_of_end(JobState(row.state), reason)
-    return Happening(revision, row.finished, kinds, _end_text(about), row.project, about, spec=row.spec)
+    found = [Happening(revision, event.at, kinds, _end_text(about), row.project, about, spec=row.spec)]
+    if begins and event.started is not None:
+        begun = NoticeJob(
+            id=row.job,
+            name=row.name,
+            user=row.user,
+            project=row.project,
+            queue=row.queue,
+            state=JobState.RUNNING.value,
+            attempt=row.attempt,
+            cluster=row.cluster,
+            node=row.node,
+            submitted_at=about.submitted_at,
+            started_at=format_time(event.started),
+        )
+        found.insert(0, _begun(revision, event, event.started, begun, row.spec))
+    return found
 
 
 def of_server(revision: int, event: AnyEvent) -> Happening | None:
@@ -201,28 +246,48 @@ def kinds_of_end(state: JobState, why: Reason | None) -> tuple[When, ...]:
     return (When.TIME_LIMIT, When.FAIL, When.END) if state is JobState.TIMED_OUT else (When.FAIL, When.END)
 
 
-def begun_arrays(state: State, jobs: Iterable[Job]) -> list[JobId]:
-    """Return the arrays among some jobs of which a member runs or has ended."""
-    return [
-        job.id
-        for job in jobs
-        if (members := job.extra.members) is not None
-        and (members.ended or any(_runs(state, each) for each in state.members.get(job.id, ())))
-    ]
+def runs_of_arrays(jobs: Iterable[Job], since: int) -> list[tuple[JobId, int]]:
+    """Return what some jobs say about which arrays began before a time: those have a sum above 0, over all jobs."""
+    found: list[tuple[JobId, int]] = []
+    for job in jobs:
+        member, members = split_member(job.id), job.extra.members
+        if members is not None:
+            ran = sum(count for ended, count in members.ended.items() if ended is not JobState.CANCELLED)
+            found.append((job.id, ran))
+        elif member is not None and _ran_before(job, since):
+            found.append((member[0], _BEGUN))
+        elif member is not None and isinstance(job.phase, Ended):
+            found.append((member[0], -int(job.phase.state is not JobState.CANCELLED)))
+    return found  # what is left of an array's count are members in the archive, which ended before
 
 
-def begins(state: State, array: Job, event: JobStarted) -> bool:
-    """Return whether the first member of an array began with an event that is read again later."""
-    members = array.extra.members
-    if members is None or members.ended:
-        return False
-    phases = [state.jobs[each].phase for each in state.members.get(array.id, ()) if each in state.jobs]
-    return all(phase.since >= event.at for phase in phases if isinstance(phase, Running))
+def _ran_before(member: Job, since: int) -> bool:
+    """Return whether a process of a member ran before a time."""
+    phase = member.phase
+    if any(each.at < since for each in member.extra.tried):
+        return True
+    match phase:
+        case Running():
+            return phase.since < since
+        case Ended():
+            return phase.started is not None and phase.started < since
+        case _:
+            return False
 
 
-def _runs(state: State, member: JobId) -> bool:
-    job = state.jobs.get(member)
-    return job is not None and isinstance(job.phase, Running | Ended)
+def began_before(job: Job, event: JobEnded | JobStarted | JobRequeued, since: int) -> bool:
+    """Return whether a job had begun before what an event tells, although no event since a time said so.
+
+    The job may be as it is after later events, so only times tell what came before.
+    """
+    match event:
+        case JobStarted():
+            return any(each.at < event.at for each in job.extra.tried)
+        case JobRequeued():
+            return any(each.at <= event.at for each in job.extra.tried)
+        case JobEnded(started=started):
+            at = event.at if started is None else started
+            return at < since or any(each.at < at for each in job.extra.tried)
 
 
 def _ended(revision: int, about: NoticeJob, event: JobEnded, job: Job, spec: bytes) -> Happening:

@@ -165,7 +165,16 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
         if why_back is not None:
             attempt, seq, saved = job.attempt + 1, job.seq + 1, _saved(ends)
             return JobRequeued(
-                job.id, now, why_back, attempt, seq, cost, leader.outputs, end.message, saved=saved
+                job.id,
+                now,
+                why_back,
+                attempt,
+                seq,
+                cost,
+                leader.outputs,
+                end.message,
+                saved=saved,
+                began=began,
             )
     finished = max(each.at for each in ends)
     since = phase.since if type(phase) is Running else None

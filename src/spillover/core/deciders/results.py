@@ -170,7 +170,9 @@ def _retried(
         return requeued(job, now, proposal.message)
     attempt, seq = job.attempt + 1, job.seq + 1
     saved = (proposal.saved,) if proposal.saved else ()
-    return JobRequeued(job.id, now, back, attempt, seq, cost, proposal.outputs, proposal.message, saved=saved)
+    return JobRequeued(
+        job.id, now, back, attempt, seq, cost, proposal.outputs, proposal.message, saved=saved, began=began
+    )
 
 
 def _reported_ends(job: Job, proposal: Result, now: int) -> TasksEnded | None:

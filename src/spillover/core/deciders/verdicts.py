@@ -137,7 +137,8 @@ def lost(
     if interrupted and back in {None, Back.LOST} and stop_of(job) is None:
         back = Back.INTERRUPTED
     if back is not None:
-        return JobRequeued(job.id, now, back, job.attempt + 1, job.seq + 1, cost, because=because)
+        attempt, seq, began = job.attempt + 1, job.seq + 1, type(job.phase) is Running
+        return JobRequeued(job.id, now, back, attempt, seq, cost, because=because, began=began)
     return _end_lost(job, now, ran, cost, because)
 
 

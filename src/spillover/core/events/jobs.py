@@ -187,6 +187,8 @@ class JobRequeued(JobEvent, frozen=True, tag="job_requeued"):
     """By rank, the blobs with what tasks left in their folders for later attempts, each empty if nothing was saved;
     empty if none saved anything.
     """
+    began: bool = False
+    """Whether a process is known to have run in the attempt; false also in older journals."""
 
     def __str__(self) -> str:
         because = f": {self.because}" if self.because else ""

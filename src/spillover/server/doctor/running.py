@@ -9,7 +9,7 @@ from spillover.server.doctor.findings import MOST, Finding, count, ok, problem, 
 from spillover.server.doctor.folder import lives, lock_holder
 from spillover.server.doctor.inspection import Inspection
 from spillover.stores.sqlite.election import LOCK_FILE
-from spillover.wire.api import AgentView, ClusterView
+from spillover.wire.api import AgentView, ClusterView, NotificationView
 
 APART: Final = 5 * SECOND
 """Nanoseconds by which the server's clock may differ from ours."""
@@ -238,9 +238,10 @@ def notifications(inspection: Inspection) -> Iterator[Finding]:
     if inspection.server is None:
         return
     failed = next(iter(inspection.client.notifications(failed=True, limit=1)), None)
-    stuck = next(
-        (each for each in inspection.client.notifications(failed=False, limit=1) if each.tries > 1), None
-    )
+    stuck: dict[str, NotificationView] = {}
+    for each in inspection.client.notifications(failed=False):  # newest first; the oldest was tried most
+        if each.tries > 1 and each.tries >= getattr(stuck.get(each.channel), "tries", 0):
+            stuck[each.channel] = each
     if failed is not None:
         told = f"some could not be sent, the newest one to {failed.to}: {failed.error}"
         yield warning(
@@ -248,8 +249,8 @@ def notifications(inspection: Inspection) -> Iterator[Finding]:
             told,
             "mend that, then run `spill notifications retry --failed`, or `drop --failed`",
         )
-    if stuck is not None:
-        told = f"one to {stuck.to} was tried {stuck.tries} times: {stuck.error}"
+    for each in stuck.values():
+        told = f"one to {each.to} was tried {each.tries} times: {each.error}"
         yield warning("notifications", told, "`spill notifications` lists those that wait")
 
 

@@ -44,9 +44,9 @@ class PostgresqlOutbox:
         """See Outbox."""
         await self._many(PUT_MESSAGE, [_row(each) for each in messages], epoch)
 
-    async def next(self, channel: str, limit: int) -> list[Message]:
+    async def next(self, channel: str, limit: int, after: tuple[int, str] = (-1, "")) -> list[Message]:
         """See Outbox."""
-        return await self._found(NEXT_MESSAGES, channel, limit)
+        return await self._found(NEXT_MESSAGES, channel, *after, limit)
 
     async def page(self, query: OutboxQuery) -> list[Message]:
         """See Outbox."""

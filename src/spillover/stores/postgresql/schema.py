@@ -149,7 +149,7 @@ CREATE TABLE outbox (
     failed bigint NOT NULL,
     error text NOT NULL
 );
-CREATE INDEX outbox_due ON outbox (channel, due, id) WHERE failed = 0;
+CREATE INDEX outbox_waiting ON outbox (channel, at, id) WHERE failed = 0;
 CREATE INDEX outbox_at ON outbox (at, id);
 CREATE INDEX outbox_failed ON outbox (channel) WHERE failed = 1;
 INSERT INTO meta VALUES ('noted', ({LAST}));
@@ -171,6 +171,10 @@ INSERT INTO meta VALUES ('staged', 0);
 _REORDERED: Final = """
 DROP INDEX archive_all;
 CREATE INDEX archive_all ON archive (number DESC, length(job), job);
+"""
+_REORDERED_OUTBOX: Final = """
+DROP INDEX outbox_due;
+CREATE INDEX outbox_waiting ON outbox (channel, at, id) WHERE failed = 0;
 """
 PUT_COST: Final = "INSERT INTO costs VALUES ($1, $2, $3, $4, $5, $6)"
 PUT_USAGE: Final = (
@@ -208,8 +212,9 @@ async def prepare(database: PostgresDatabase) -> None:
             if version < 3:
                 await connection.execute(_STAGED_AND_MENTIONS)
             if version < SCHEMA_VERSION:
-                await _add_usage(connection)
-                await connection.execute(_AUDIT + _SECRETS + _OUTBOX)
+                if version < 5:
+                    await _add_usage(connection)
+                await _add_tables_of_people(connection)
                 await connection.execute("UPDATE meta SET value = $1 WHERE name = 'version'", SCHEMA_VERSION)
 
 
@@ -277,6 +282,15 @@ async def _upgrade_from_0(connection: asyncpg.Connection) -> None:
     bodies = await connection.fetch("SELECT body FROM archive_v0")
     await connection.executemany(PUT_FINISHED, (finished_from_v0(body) for (body,) in bodies))
     await connection.execute("DROP TABLE meta_v0, blobs_v0, archive_v0, events")
+
+
+async def _add_tables_of_people(connection: asyncpg.Connection) -> None:
+    """Upgrade to version 6: add those of these tables that are not there, as not all data of version 5 have them."""
+    for table, statements in (("audit", _AUDIT), ("secrets", _SECRETS), ("outbox", _OUTBOX)):
+        if await connection.fetchval("SELECT to_regclass($1)", f"{SCHEMA}.{table}") is None:
+            await connection.execute(statements)
+        elif table == "outbox":
+            await connection.execute(_REORDERED_OUTBOX)
 
 
 async def _add_queues(connection: asyncpg.Connection) -> None:

@@ -147,7 +147,7 @@ CREATE TABLE outbox (
     failed INTEGER NOT NULL,    -- 1 if it is not sent any more
     error TEXT NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX outbox_due ON outbox (channel, due, id) WHERE failed = 0;
+CREATE INDEX outbox_waiting ON outbox (channel, at, id) WHERE failed = 0;
 CREATE INDEX outbox_at ON outbox (at, id);
 CREATE INDEX outbox_failed ON outbox (channel) WHERE failed = 1;
 -- Nobody is told of what happened before there were messages.
@@ -170,6 +170,11 @@ INSERT INTO meta VALUES ('staged', 0);
 REORDERED: Final = """
 DROP INDEX archive_all;
 CREATE INDEX archive_all ON archive (number DESC, length(job), job);
+"""
+
+REORDERED_OUTBOX: Final = """
+DROP INDEX outbox_due;
+CREATE INDEX outbox_waiting ON outbox (channel, at, id) WHERE failed = 0;
 """
 
 FIRST_TABLES: Final = """
@@ -234,8 +239,9 @@ def prepare(connection: apsw.Connection, folder: Path) -> None:
                 _add_costs(connection)
             if version < 3:
                 connection.execute(STAGED_AND_MENTIONS)
-            _add_usage(connection)
-            connection.execute(AUDIT + SECRETS + OUTBOX)
+            if version < 5:
+                _add_usage(connection)
+            _add_tables_of_people(connection)
             connection.execute("UPDATE meta SET value = ? WHERE name = 'version'", (SCHEMA_VERSION,))
         connection.execute("COMMIT")
     except BaseException:
@@ -278,6 +284,16 @@ def _upgrade_from_0(connection: apsw.Connection) -> None:
     connection.executemany(PUT_FINISHED, (finished_from_v0(body) for (body,) in bodies))
     for table in ("meta_v0", "blobs_v0", "archive_v0", "events"):
         connection.execute(f"DROP TABLE {table}")
+
+
+def _add_tables_of_people(connection: apsw.Connection) -> None:
+    """Upgrade to version 6: add those of these tables that are not there, as not all data of version 5 have them."""
+    known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    for table, statements in (("audit", AUDIT), ("secrets", SECRETS), ("outbox", OUTBOX)):
+        if table not in known:
+            connection.execute(statements)
+        elif table == "outbox":
+            connection.execute(REORDERED_OUTBOX)
 
 
 def _add_queues(connection: apsw.Connection) -> None:
