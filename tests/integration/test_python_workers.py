@@ -43,6 +43,13 @@ def polite(name):
     while not told:
         time.sleep(0.001)
 
+def traced(name):
+    begin(name + "=" + os.environ.get("TRACEPARENT", "none"))
+
+def spoiled(name):
+    traced(name)
+    os.environ["TRACEPARENT"] = "its own"
+
 def leave(name):
     begin(name)
     os._exit(7)
@@ -124,11 +131,18 @@ class Shop:
     async def _name_output(self, lease: Lease) -> None:
         raise AssertionError(lease)
 
-    def start(self, function: str, name: str, slot: int = 1, outputs: tuple[str, ...] = ()) -> Lease:
+    def start(
+        self,
+        function: str,
+        name: str,
+        slot: int = 1,
+        outputs: tuple[str, ...] = (),
+        env: dict[str, str] | None = None,
+    ) -> Lease:
         self._seq += 1
         lease = Lease(JobId(name), 1, self._seq)
         work = self._works.setdefault((function, name), PythonCall(f"mine:{function}", (name,)))
-        task = Task(work, Resources(1000), workdir=str(self.work), outputs=outputs)
+        task = Task(work, Resources(1000), env or {}, workdir=str(self.work), outputs=outputs)
         self.runner.start(lease, task, slot)
         return lease
 
@@ -205,6 +219,23 @@ async def test_those_behind_a_call_that_ended_before_it_could_be_stopped_are_mad
     assert shop.ended() == [("a", 0), ("b", 0)]
     await made_elsewhere(shop, "c", "d")
     assert shop.begun() == ["a", "b", "c", "d"]
+
+
+async def is_made(shop: Shop, name: str) -> None:
+    await until(lambda: shop.ended()[-1:] == [(name, 0)], f"{name} is made")
+
+
+@pytest.mark.parametrize("slot", [1, -1])
+async def test_calls_of_several_traces_share_a_worker_and_each_sees_its_own(shop: Shop, slot: int) -> None:
+    for name, trace in (("a", "one"), ("b", "two"), ("c", None), ("d", "three")):
+        env = {"A": "1"} if trace is None else {"A": "1", "TRACEPARENT": trace}
+        shop.start("spoiled" if name == "b" else "traced", name, slot, env=env)
+        await is_made(shop, name)
+    assert shop.begun() == ["a=one", "b=two", "c=none", "d=three"]
+    assert len(shop.processes) == 1
+    shop.start("traced", "e", slot, env={"A": "2", "TRACEPARENT": "three"})
+    await is_made(shop, "e")
+    assert len(shop.processes) == 2, "other variables need another process"
 
 
 async def test_the_end_of_a_worker_after_the_runner_closed_is_nothing_to_it(shop: Shop) -> None:

@@ -1,9 +1,8 @@
 """Reads `notifications` of spill.yaml: webhooks, the mail server, and who is told of what."""
 
-from ipaddress import ip_address
 from typing import Final
-from urllib.parse import urlsplit
 
+from spillover.config.urls import wrong_url
 from spillover.forms.problems import Findings, Path, shown
 from spillover.forms.quantities import check_name, duration
 from spillover.model.notifications import (
@@ -43,7 +42,8 @@ def read_notifications(doc: NotificationsDoc, found: Findings) -> Notifications:
 
 def _webhook(doc: WebhookDoc, path: Path, found: Findings) -> Webhook:
     check_name(doc.name, (*path, "name"), found)
-    _check_url(doc.url, (*path, "url"), found)
+    if wrong := wrong_url(doc.url, "https://HOST/PATH", instead="the path", private="messages"):
+        found.add((*path, "url"), wrong)
     if doc.secret_file is None and doc.secret_env is None:
         found.add(path, f"has no secret; set secret_file to {_SECRET}")
     if doc.secret_file is not None and doc.secret_env is not None:
@@ -55,41 +55,6 @@ def _webhook(doc: WebhookDoc, path: Path, found: Findings) -> Webhook:
         projects = tuple(dict.fromkeys(doc.projects))
     timeout = duration(doc.timeout, (*path, "timeout"), found, least=SECOND, most=5 * MINUTE)
     return Webhook(doc.name, doc.url, doc.secret_file, doc.secret_env, doc.ca, projects, timeout or 0)
-
-
-def _check_url(url: str, path: Path, found: Findings) -> None:
-    """Add a problem for a URL that messages cannot be posted to safely."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError:
-        host, parts = "", urlsplit("")
-    if (
-        not url.isascii()
-        or not url.isprintable()
-        or " " in url
-        or parts.scheme not in {"https", "http"}
-        or not host
-    ):
-        found.add(path, f"{shown(url)} is not a URL; write https://HOST/PATH")
-    elif parts.username is not None or parts.password is not None:
-        found.add(
-            path, "has a user or a password, which would show in logs; put a token into the path instead"
-        )
-    elif parts.scheme == "http" and not _is_here(host):
-        found.add(
-            path, f"{shown(url)} would send messages in the clear; write https, or an address of this machine"
-        )
-
-
-def _is_here(host: str) -> bool:
-    """Return whether a host is this machine itself."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _mail(doc: MailDoc, path: Path, found: Findings) -> Mail:

@@ -35,8 +35,8 @@ MISSING: Final = "is missing"
 """What is said of a field that must be there."""
 MOST_BOOT: Final = DAY
 MOST_NODES: Final = 100_000
-_MANY: Final = 10**9
-"""A number of a machine that no pool ever reaches."""
+_MANY: Final = 10**10 - 1
+"""A number of a machine that no pool ever reaches: on a restored backup, they go on from the seconds since 1970."""
 
 
 def name_providers(found: Findings) -> None:

@@ -1,9 +1,8 @@
 """Reads spill.yaml into a configuration, and reports all of its problems at once."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -26,6 +25,7 @@ from spillover.config.policies import read_policies
 from spillover.config.pools import name_providers
 from spillover.config.prices import look_at_budget, read_budgets
 from spillover.config.queues import read_queues
+from spillover.config.urls import wrong_url
 from spillover.control.agents.lease_terms import least_lost_after
 from spillover.control.live.clock import ClockBounds
 from spillover.forms.checking import check
@@ -344,7 +344,7 @@ def _access(doc: AccessDoc, found: Findings) -> Access:
 
 def _telemetry(doc: TelemetryDoc, found: Findings) -> TelemetryConfig:
     """Read where traces go."""
-    if doc.endpoint is not None and (wrong := wrong_endpoint(doc.endpoint)):
+    if doc.endpoint is not None and (wrong := wrong_endpoint(doc.endpoint, doc.headers)):
         found.add(("telemetry", "endpoint"), wrong)
     for name, value in doc.headers.items():
         if not is_header(name, value):
@@ -352,16 +352,10 @@ def _telemetry(doc: TelemetryDoc, found: Findings) -> TelemetryConfig:
     return TelemetryConfig(doc.endpoint, doc.headers, doc.ca, doc.sample, doc.service)
 
 
-def wrong_endpoint(text: str) -> str:
-    """Return why a text is not the URL of a receiver of traces; empty if it is."""
-    try:
-        url = urlsplit(text)
-        fine = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
-    except ValueError:
-        fine = False
-    if not fine or not text.isascii() or not text.isprintable() or " " in text:
-        return f"{shown(text)} is not a URL; write it like http://localhost:4318"
-    return ""
+def wrong_endpoint(text: str, headers: Mapping[str, str]) -> str:
+    """Return why a text is not the URL of a receiver of traces that gets these headers; empty if it is."""
+    private = "the headers" if headers else ""
+    return wrong_url(text, "it like http://localhost:4318", instead="`telemetry.headers`", private=private)
 
 
 def is_header(name: str, value: str) -> bool:

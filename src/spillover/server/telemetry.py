@@ -83,8 +83,6 @@ def _receiver(config: TelemetryConfig, environ: Mapping[str, str]) -> Receiver |
     name = _TRACES if environ.get(_TRACES) else _ENDPOINT
     if not (endpoint := environ.get(name, "").strip()):
         return None
-    if wrong := wrong_endpoint(endpoint):
-        raise _Unusable(f"{name}: {wrong}")
     for each in _PROTOCOL:
         if environ.get(each, "").lower() == "grpc":
             told = (
@@ -94,6 +92,8 @@ def _receiver(config: TelemetryConfig, environ: Mapping[str, str]) -> Receiver |
     headers = {**_pairs(_HEADERS[0], environ), **_pairs(_HEADERS[1], environ), **config.headers}
     if bad := [key for key, value in headers.items() if not is_header(key, value)]:
         raise _Unusable(f"{_HEADERS[0]}: {bad[0][:80]!r} is not a header")
+    if wrong := wrong_endpoint(endpoint, headers):
+        raise _Unusable(f"{name}: {wrong}")
     ca = config.ca or next((environ[each] for each in _CA if environ.get(each)), None)
     return Receiver(endpoint if name == _TRACES else _with_path(endpoint), headers, ca)
 

@@ -170,7 +170,11 @@ class Checks:
         self.met[Situation.MOVED] += 1
         self._must_live(event.job, "LeaseMoved")
         owned = self.owned.get((event.job, 0))
-        if owned is None or (owned.node, owned.lease.seq + 1) != (event.node, event.seq):
+        if (
+            owned is None
+            or (owned.node, owned.lease.seq) != (event.node, event.before)
+            or event.seq <= event.before
+        ):
             self.breach(
                 "steals lose and double nothing", f"{event.job} moved from {event.node}, but {owned} holds"
             )

@@ -6,18 +6,26 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from spillover.core.events import Usage
 from spillover.core.proposals import Act, Change, Outcome, Result
 from spillover.core.records.jobs import Placed, Running
 from spillover.forms.jobs.reading import to_doc
+from spillover.model.access import Access
 from spillover.model.ids import JobId
+from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY, SECOND
+from spillover.ports.callers import Caller
 from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire.api import Rerun
 from tests.support.inside import form
 from tests.support.served import Served, served
 from tests.support.waiting import until
+
+ADA = Caller(TokenRole.SUBMIT, "t1", user="ada")
+BOB = Caller(TokenRole.SUBMIT, "t2", user="bob")
+KIM = Caller(TokenRole.MAINTAIN, "t3", user="kim")
 
 
 @pytest.fixture
@@ -194,6 +202,34 @@ async def test_a_job_that_succeeded_left_nothing(server: Served) -> None:
     job, _ = await left_behind(server, "train", Outcome.EXITED)
     (again,) = await rerun(server, job)
     assert server.jobs[JobId(again)].extra.saved == ()
+
+
+@pytest.mark.parametrize("archived", [False, True])
+async def test_who_may_not_change_a_job_does_not_get_the_folder_that_it_left(
+    server: Served, archived: bool
+) -> None:
+    job, blob = await left_behind(server, "train", Outcome.WALLTIME)
+    if archived:
+        await server.control.archive()
+    asked = Rerun([job], changes={"spec": {"run": "cat $SPILL_STATE/*"}})
+    for caller, mine in ((BOB, False), (ADA, True), (KIM, True)):
+        done = await server.commands.of(caller).rerun(asked, str(caller.user))
+        assert server.jobs[JobId(done.jobs[0])].extra.saved == ((blob,) if mine else ())
+        told = f"train: begins with an empty folder (SPILL_STATE), not with the one that {job} left, "
+        assert done.warnings == ([] if mine else [told + "as you may not change that job"])
+    empty = await server.commands.of(BOB).rerun(structs.replace(asked, empty_state=True), "bob")
+    assert empty.warnings == []
+    server.access.access = Access(changes="project")
+    (shared,) = (await server.commands.of(BOB).rerun(asked, "bob")).jobs
+    assert server.jobs[JobId(shared)].extra.saved == (blob,), "those of a project may change its jobs here"
+
+
+async def test_a_folder_does_not_get_into_another_project(server: Served) -> None:
+    job, _ = await left_behind(server, "train", Outcome.WALLTIME)
+    done = await server.commands.rerun(Rerun([job], changes={"metadata": {"project": "vision"}}), "ada")
+    assert server.jobs[JobId(done.jobs[0])].extra.saved == ()
+    (told,) = done.warnings
+    assert told.endswith(f"not with the one that {job} left, which is for project default")
 
 
 async def test_members_of_arrays_begin_with_empty_folders_and_that_is_told(server: Served) -> None:

@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from spillover.control.secrets.delivery import Withheld
-from spillover.control.secrets.sealing import draw_key, key_from
+from spillover.control.secrets.delivery import LEAST_BACKOFF, MOST_BACKOFF, Withheld
+from spillover.control.secrets.sealing import SecretKey, draw_key, key_from
 from spillover.core.events import JobState, Lease, Stop
-from spillover.core.proposals import Act, Change, Outcome
+from spillover.core.proposals import Act, Change, HandBack, Outcome
 from spillover.forms.jobs.reading import JobForm
-from spillover.model.ids import JobId
+from spillover.model.ids import JobId, NodeKey
 from spillover.model.job import Retry
 from spillover.model.reasons import NoSecret
+from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.ports.commands import CommandError, ErrorKind
 from spillover.ports.journal import Unwritable
@@ -24,6 +25,7 @@ from spillover.wire.api import Rerun, SecretRef, SecretRequest
 from spillover.wire.journal import encode_spec
 from tests.support.inside import form
 from tests.support.served import Served, served
+from tests.support.waiting import until
 
 NODE = "onprem/n1"
 
@@ -182,14 +184,74 @@ async def test_a_secret_that_is_not_for_its_user_any_more_ends_a_job(server: Ser
     assert server.jobs[JobId(name)].state is JobState.FAILED
 
 
-async def test_a_key_that_is_lost_ends_a_job_with_the_reason(server: Served) -> None:
+async def test_a_job_waits_while_the_key_is_lost_and_starts_when_it_is_back(server: Served) -> None:
+    await server.agent()
+    keys, server.keys.there = server.keys.there, []
+    name, lease = await placed_without_key(server, keys)
+    told = "secret db of project vision cannot be read: there is no key file secrets.key; restore it"
+    assert await withheld(server, lease) == told
+    waits = server.jobs[JobId(name)]
+    assert (waits.state, waits.attempt) == (JobState.QUEUED, 1), "it uses none of its retries"
+    why = await server.commands.why(name)
+    assert told in str(why)
+    assert await withheld(server, lease) == "its lease is not valid any more"
+    server.keys.there = keys
+    await passes(server, name, LEAST_BACKOFF // SECOND)
+    assert await server.delivery.values(NODE, server.control.lease(name)) == {"db": b"hunter2"}
+
+
+async def test_a_job_is_tried_less_often_the_longer_the_key_is_lost(server: Served) -> None:
+    await server.agent()
+    keys, server.keys.there = server.keys.there, []
+    name, lease = await placed_without_key(server, keys)
+    waited: list[int] = []
+    for _ in range(8):
+        await withheld(server, lease)
+        (backoff,) = server.jobs[JobId(name)].extra.backoffs
+        waited.append((backoff.until - server.control.loop.now()) // SECOND)
+        await passes(server, name, waited[-1] + 1)
+        lease = server.control.lease(name)
+    assert waited[0] == LEAST_BACKOFF // SECOND
+    assert waited == sorted(waited)
+    assert waited[-1] == MOST_BACKOFF // SECOND
+
+
+async def placed_without_key(server: Served, keys: list[SecretKey]) -> tuple[str, Lease]:
+    """Submit a job with these keys, and start it without any."""
+    server.keys.there = keys
+    found = await placed(server, "db")
+    server.keys.there = []
+    return found
+
+
+async def passes(server: Served, name: str, seconds: int) -> None:
+    """Let time pass until a job is tried again."""
+    server.control.clock.pass_by(seconds)
+    await server.control.propose(HandBack(NodeKey(NODE), ()))  # any step looks at the clock
+    await until(lambda: server.jobs[JobId(name)].state is JobState.PLACED, "the next try", every=0.001)
+
+
+async def test_a_value_that_no_key_opens_ends_no_job_as_it_can_be_set_again(server: Served) -> None:
     await server.agent()
     name, lease = await placed(server, "db")
     server.keys.there = [key_from(draw_key())]
     assert (await withheld(server, lease)).startswith(
         "secret db of project vision cannot be read: it needs key"
     )
-    assert server.jobs[JobId(name)].state is JobState.FAILED
+    await server.commands.set_secret(request("db", "new"), "root")
+    await passes(server, name, LEAST_BACKOFF // SECOND)
+    assert await server.delivery.values(NODE, server.control.lease(name)) == {"db": b"new"}
+
+
+async def test_a_task_that_runs_has_its_agent_ask_again(server: Served) -> None:
+    agent = await server.agent()
+    name, lease = await placed(server, "db")
+    await agent.start(name)
+    server.keys.there = []
+    with pytest.raises(CommandError) as caught:
+        await server.delivery.values(NODE, lease)
+    assert caught.value.kind is ErrorKind.UNAVAILABLE
+    assert server.jobs[JobId(name)].state is JobState.RUNNING
 
 
 async def test_a_value_that_is_set_while_it_is_read_is_read_again(
@@ -251,3 +313,17 @@ def test_a_gang_of_which_a_task_cannot_have_its_secrets_ends_and_is_not_tried_ag
     for rank in rest:
         world.finish_task("g", rank, outcome=Outcome.NOT_STARTED)
     assert world.job("g").phase.why == NoSecret("")  # type: ignore[union-attr]
+
+
+def test_a_gang_whose_secrets_cannot_be_read_backs_off_and_uses_no_retry() -> None:
+    world = World(load, clusters=(structs.replace(OWNED, gangs=True),))
+    world.agent("n1", cpus=2)
+    world.submit(a_job("g").cpus(1).tasks(2).terms(retry=Retry(0, 0)))
+    world.propose(HandBack(NodeKey(NODE), (world.job("g").lease_of(0),), "no key", 30 * SECOND))
+    world.finish_task("g", 1, outcome=Outcome.STOPPED, ran=0)
+    waits = world.job("g")
+    assert (waits.state, waits.attempt) == (JobState.QUEUED, 1)
+    (backoff,) = waits.extra.backoffs
+    assert (backoff.because, backoff.until) == ("no key", world.now + 30 * SECOND)
+    world.wait(seconds=31)
+    assert world.job("g").state == JobState.PLACED

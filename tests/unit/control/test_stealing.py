@@ -14,7 +14,7 @@ from spillover.control.agents.requests import AgentRequests, Introduction, Order
 from spillover.control.agents.tickets import Tickets
 from spillover.control.controllers.stealing import Stealing
 from spillover.core.events import Lease, Usage
-from spillover.core.proposals import Outcome, Result, Started, Yield, Yielded
+from spillover.core.proposals import Outcome, Result, Started, StartEpoch, Yield, Yielded
 from spillover.core.records.jobs import Placed
 from spillover.core.records.nodes import Node
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
@@ -43,8 +43,9 @@ class Yard:
         self.incarnations: dict[NodeName, int] = {}
         self.jobs: tuple[str, ...] = ()
 
-    async def join(self, name: NodeName, peer: str = "") -> None:
-        intro = Introduction(ClusterName("onprem"), name, Resources(1000, 2**40), (), {}, 8, (), 0, peer=peer)
+    async def join(self, name: NodeName, peer: str = "", held: tuple[Lease, ...] = ()) -> None:
+        room = Resources(1000, 2**40)
+        intro = Introduction(ClusterName("onprem"), name, room, (), {}, 8, held, 0, peer=peer)
         self.incarnations[name] = (await self.requests.register(intro)).incarnation
 
     async def begin(self, victim_peer: str = "", thief_peer: str = "") -> None:
@@ -121,6 +122,24 @@ async def test_the_victim_is_woken_asked_with_a_ticket_and_its_answer_moves_the_
     assert lease_in(grant.peer.source) == lease
     assert lease_in(grant.lease) == yard.lease(yard.jobs[3])
     assert (await yard.orders(VICTIM)).yields == ()
+
+
+async def test_after_a_restore_the_new_owner_asks_for_the_lease_that_the_old_one_had(yard: Yard) -> None:
+    await yard.begin()
+    held, facts = tuple(map(yard.lease, yard.jobs)), yard.control.loop.state.facts
+    await yard.control.propose(StartEpoch(2_000, facts.clusters, facts.policies, restored=True))
+    await yard.join(VICTIM, "127.0.0.1:5", held)
+    await yard.join(THIEF, "127.0.0.1:6")
+    for name in (VICTIM, THIEF):
+        session = yard.hub.session(yard.incarnations[name])
+        assert session is not None
+        session.connected = True
+    yard.control.clock.pass_by(0.5)
+    assert await yard.stealing.look() == 1
+    ((lease, _),) = (await yard.orders(VICTIM)).yields
+    await yard.report(VICTIM, yielded=[Yielded(HOLDER, lease, Yield.RELEASED)])
+    ((grant,),) = [message.grants for message in await yard.message(THIEF)]
+    assert (lease_in(grant.peer.source), lease_in(grant.lease).seq) == (lease, 2_000)
 
 
 @pytest.mark.parametrize(("victim", "thief"), [("", "127.0.0.1:6"), ("127.0.0.1:5", "")])

@@ -12,6 +12,7 @@ from spillover.control.agents.taken import TakenFiles
 from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.controllers.sources import Sources
 from spillover.control.requests.rerunning import Rerunning
+from spillover.control.requests.rights import AccessRules, Rights
 from spillover.core.events import JobState
 from spillover.core.proposals import Act, Change
 from spillover.core.records.jobs import Ended
@@ -317,9 +318,15 @@ async def test_a_job_that_runs_again_takes_from_the_same_job_or_from_its_rerun(y
     await yard.end(prep, {"out.csv": b"x"})
     train = await yard.submit("train", inputs=[take(prep)], **HELD)
     rerunning = Rerunning(
-        control.loop, control.store.journal, control.store.archive, control.specs, None, control.lookup
+        control.loop,
+        control.store.journal,
+        control.store.archive,
+        control.specs,
+        None,
+        control.lookup,
+        Rights(AccessRules()),
     )
-    (again,) = await yard.submitting.submit(await rerunning.forms(Rerun([train])), "ada")
+    (again,) = await yard.submitting.submit(await rerunning.forms(Rerun([train]), "ada"), "ada")
     assert [each.job for each in await taken_by(yard, again)] == [prep]
-    prep2, train2 = await yard.submitting.submit(await rerunning.forms(Rerun([prep, train])), "ada")
+    prep2, train2 = await yard.submitting.submit(await rerunning.forms(Rerun([prep, train]), "ada"), "ada")
     assert [each.job for each in await taken_by(yard, train2)] == [prep2]

@@ -2,10 +2,16 @@
 
 from msgspec import structs
 
-from spillover.core.events import EpochStarted, Lease
-from spillover.core.proposals import Outcome, StartEpoch
-from spillover.model.ids import JobId
+from spillover.core.events import EpochStarted, Lease, LeaseMoved, MachinesWanted
+from spillover.core.pool_proposals import OpenPool
+from spillover.core.proposals import AskSteal, Outcome, StartEpoch, Yield, Yielded
+from spillover.model.cluster import Billing, ClusterSpec, Price, Role
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.job import Retry
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.pools import JoinTerms, Offer, Pool, machine_id, machine_number
+from spillover.model.resources import Resources
+from spillover.model.units import HOUR
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, World
@@ -71,3 +77,38 @@ def test_a_second_restore_is_above_the_first() -> None:
     restored(w, LATER + 60)
     w.agent("n1")
     assert w.job(job).lease.seq == LATER + 60
+
+
+def test_a_lease_that_moves_is_above_all_of_then() -> None:
+    w = World(load, PolicySet(wait=Choice("never")))
+    w.agent("victim", queue=8)
+    w.submit(a_job("warm"))
+    w.start("warm")
+    w.finish("warm", ran=0.001)
+    w.submit(a_job("a"), a_job("b"))
+    w.start("a")
+    before = w.job("b").lease
+    restored(w)
+    w.agent("victim", queue=8, held=(w.job("a").lease, before))
+    w.agent("thief", queue=8)
+    w.propose(AskSteal(OWNED.name, NodeName("victim"), before, NodeName("thief")))
+    w.propose(Yielded(NodeKey("onprem/victim"), before, Yield.RELEASED))
+    (moved,) = w.happened(LeaseMoved)
+    assert (moved.before, moved.seq) == (1, LATER)
+    assert w.job("b").lease.seq == LATER
+
+
+def test_no_later_machine_has_the_number_of_one_that_the_backup_does_not_know() -> None:
+    cloud, offer = ClusterName("cloud"), Offer("small", Resources(4000, 2**40), 1_000_000, "a")
+    pool = Pool("process", (offer,), max=8)
+    spec = ClusterSpec(cloud, "agents", Role.RENTED, Price(), Billing(step=HOUR), gangs=True, pool=pool)
+    w = World(load, PolicySet(wait=Choice("zero")), (spec,))
+    w.propose(OpenPool(cloud, b"key", JoinTerms("localhost:1")))
+    w.submit(a_job("before"))
+    restored(w)
+    w.submit(a_job("after").cpus(4))
+    first, later = [each.wishes[0].machine for each in w.happened(MachinesWanted)]
+    assert (first, later) == (machine_id(cloud, 1), machine_id(cloud, LATER + 1))
+    assert machine_number(later) == LATER + 1
+    restored(w, LATER)
+    assert w.state.facts.machines == LATER + 1, "it never decreases"

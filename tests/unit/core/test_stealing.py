@@ -115,7 +115,7 @@ def test_a_lease_that_was_given_up_moves_with_its_room_and_both_counts() -> None
     place.ask("c")
     lease = place.job("c").lease
     assert place.answers(lease, Yield.RELEASED) == [
-        LeaseMoved(lease.job, place.now, LAB, VICTIM, THIEF, 1, 2)
+        LeaseMoved(lease.job, place.now, LAB, VICTIM, THIEF, 1, 2, 1)
     ]
     assert (place.at("c"), place.wanted("c"), place.job("c").seq) == ("thief", None, 2)
     assert (place.victim.given, place.victim.taken) == (1, 0)

@@ -53,6 +53,11 @@ def test_the_configuration_names_the_receiver() -> None:
         ("endpoint: grpc://localhost:4317", "is not a URL"),
         ("{endpoint: 'http://x', headers: {'a b': c}}", "is not a header"),
         ('{endpoint: "http://x", headers: {a: "b\\nc"}}', "is not a header"),
+        ("endpoint: https://ada:hunter2@otel.example.org", "put a token into `telemetry.headers` instead"),
+        (
+            "{endpoint: 'http://otel.example.org', headers: {authorization: x}}",
+            "'http://otel.example.org' would send the headers in the clear; write https, or an address of this machine",
+        ),
         ("sample: 2", "1"),
         ("port: 1", "port"),
     ],
@@ -66,7 +71,7 @@ def test_a_receiver_that_cannot_be_is_told_with_its_line(lines: str, told: str) 
 
 def test_the_variables_of_opentelemetry_name_it_too() -> None:
     environ = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector:4318",
         "OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b, other=1",
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "other=2",
         "OTEL_EXPORTER_OTLP_CERTIFICATE": "ca.pem",
@@ -75,7 +80,7 @@ def test_the_variables_of_opentelemetry_name_it_too() -> None:
     }
     there = found(environ)
     headers = {"api-key": "a b", "other": "2"}
-    assert there.receiver == Receiver("http://collector:4318/v1/traces", headers, "ca.pem")
+    assert there.receiver == Receiver("https://collector:4318/v1/traces", headers, "ca.pem")
     assert there.tracer.share == 1.0
     assert there.resource["service.name"] == "lab"
     assert there.resource["deployment.environment"] == "test"
@@ -92,7 +97,7 @@ def test_an_endpoint_for_traces_alone_is_used_as_it_is() -> None:
 
 def test_headers_of_the_configuration_add_to_those_of_variables() -> None:
     environ = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318",
         "OTEL_EXPORTER_OTLP_HEADERS": "a=1,b=2",
     }
     assert receiver(environ, headers={"b": "3"}).headers == {"a": "1", "b": "3"}
@@ -112,6 +117,8 @@ def test_variables_turn_off_what_variables_turn_on(more: dict[str, str]) -> None
     ("more", "told"),
     [
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317"}, "is not a URL"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "https://ada:hunter2@otel"}, "has a user or a password"),
+        ({"OTEL_EXPORTER_OTLP_HEADERS": "a=b"}, "would send the headers in the clear"),
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "set `telemetry.endpoint` to the port for HTTP"),
         ({"OTEL_EXPORTER_OTLP_HEADERS": "secret"}, "is not KEY=VALUE"),
         ({"OTEL_EXPORTER_OTLP_HEADERS": "a=%0a"}, "is not a header"),

@@ -22,6 +22,7 @@ from spillover.agent.tasks.process import Seen
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
 from spillover.model.job import Argv
+from spillover.model.tracing import VARIABLE
 
 IDLE: Final = 120.0
 """Seconds for which an idle worker is kept."""
@@ -101,7 +102,7 @@ class WarmWorkers:
 
     def take(self, task: Task, slot: int) -> WorkerProcess:
         """Return the worker of a slot if it makes calls of this kind, else an idle or new one."""
-        kind = (task.python, task.workdir, task.need, task.cpus, tuple(task.env.items()))
+        kind = (task.python, task.workdir, task.need, task.cpus, tuple(_shared(task).items()))
         each = self._by_slot.get(slot) if slot >= 0 else None
         if each is None or each.ending or each.kind != kind:
             each = self._unused(kind, task)
@@ -133,7 +134,7 @@ class WarmWorkers:
         arguments = (number, self._folder, self._context.folder / "output", self._context.output_limit)
         each.python = task.python or self._python
         words = (each.python, "-P", "-c", _RUN, *map(str, arguments))
-        env = task.env | {"SPILL_WORKER_SECRET": self._secret.hex(), "SPILL_WORKER_PICKLE": _PICKLE}
+        env = _shared(task) | {"SPILL_WORKER_SECRET": self._secret.hex(), "SPILL_WORKER_PICKLE": _PICKLE}
         process = Task(Argv(words), task.need, env, task.workdir, cpus=task.cpus, secrets=task.secrets)
         self._context.launch(lease, process, lambda seen: self._seen(each, seen))
         return each
@@ -179,3 +180,10 @@ class WarmWorkers:
         if self._idle:
             soonest = next(iter(self._idle.values())).idle_since + IDLE - now
             self._sweeping = asyncio.get_running_loop().call_later(max(1.0, soonest), self._sweep)
+
+
+def _shared(task: Task) -> dict[str, str]:
+    """Return the environment that calls of one kind share: without the trace, which each attempt has for itself."""
+    if VARIABLE not in task.env:
+        return task.env
+    return {name: value for name, value in task.env.items() if name != VARIABLE}

@@ -15,8 +15,8 @@ Output goes to spool files, as in the nursery. A file gets the name of its call 
 a reader asks for it earlier. Otherwise the next call uses the same file.
 
 The agent sends calls: `(CONTEXT, number, call, args, function, arguments, items, first, values)`, `(CALL, key, context, job,
-attempt, index, stem)`, `(FORGET, contexts)`; and orders: `(DROP, keys)`, `(STOP, key)`, `(TELL, (key, signal))`, `(NAME, key)`. The worker sends
-records on the first connection: `(key, code, at, ran, cpu, peak, value, file, last)`; and answers on the second:
+attempt, index, stem, trace)`, `(FORGET, contexts)`; and orders: `(DROP, keys)`, `(STOP, key)`, `(TELL, (key, signal))`, `(NAME, key)`. The worker
+sends records on the first connection: `(key, code, at, ran, cpu, peak, value, file, last)`; and answers on the second:
 `(DROPPED, keys)`, `(NAMED, key)`.
 """
 
@@ -63,6 +63,8 @@ LINGER: Final = 2_000_000
 """Nanoseconds that a result waits for others while there are more calls to make."""
 STREAMS: Final = ("out", "err")
 INDEX: Final = "SPILL_ARRAY_INDEX"
+TRACE: Final = "TRACEPARENT"
+"""As in `model.tracing`, which this process does not import."""
 ADVICE: Final = (
     f"{sys.executable} must have the packages for the {{what}} of the call; install them there, "
     "or start the agent with --python PATH"
@@ -148,7 +150,7 @@ class Worker:
             calls.sendall(LENGTH.pack(len(data)) + data)
             STAGED.pack_into(self._page, STAGED_AT, 0)
 
-    def _make(self, key: int, number: int, job: str, attempt: int, index: int, stem: str) -> int:
+    def _make(self, key: int, number: int, job: str, attempt: int, index: int, stem: str, trace: str) -> int:
         """Make one call and stage its result; return when it ended, or 0 if this process may make no more calls."""
         with self._lock:
             if key > self._last:
@@ -161,7 +163,7 @@ class Worker:
             self._stem = stem
             NOW.pack_into(self._page, 0, key, begun)
         used = resource.getrusage(resource.RUSAGE_SELF)
-        code, value = self._call(self._contexts[number], job, attempt, index)
+        code, value = self._call(self._contexts[number], job, attempt, index, trace)
         with contextlib.suppress(OSError, ValueError):
             self._stdout.flush()
         with contextlib.suppress(OSError, ValueError):
@@ -188,7 +190,9 @@ class Worker:
         NOW.pack_into(self._page, 0, 0, 0)
         return ended if alone else 0
 
-    def _call(self, context: CallContext, job: str, attempt: int, index: int) -> tuple[int, bytes]:
+    def _call(
+        self, context: CallContext, job: str, attempt: int, index: int, trace: str
+    ) -> tuple[int, bytes]:
         """Call the function; return an exit code, and the encoded value or exception."""
         self._set("SPILL_JOB_ID", job)
         self._set("SPILL_ATTEMPT", str(attempt))
@@ -196,9 +200,12 @@ class Worker:
             self._set(INDEX, str(index))
         elif self._kept.pop(INDEX.encode(), None) is not None:
             del os.environ[INDEX]
+        if trace:
+            self._set(TRACE, trace)
         try:
             return self._invoker.outcome(context, index, self._stderr)
         finally:
+            self._kept.pop(TRACE.encode(), None)  # the next call is a part of another trace, or of none
             self._restore()
 
     def _set(self, name: str, value: str) -> None:

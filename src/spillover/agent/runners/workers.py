@@ -12,6 +12,7 @@ from typing import Any, Final
 from spillover.agent.leases.values import Task
 from spillover.agent.runners import frames
 from spillover.core.events import Lease
+from spillover.model.tracing import VARIABLE
 
 SECRET_BYTES: Final = 32
 MOST_CONTEXTS: Final = 64
@@ -43,7 +44,7 @@ class WorkerProcess:
     def __init__(self, number: int, kind: object, folder: Path, lease: Lease) -> None:
         self.number = number
         self.kind = kind
-        """Environment, work folder and resources. Other calls need another process."""
+        """Environment without the trace, work folder and resources. Other calls need another process."""
         self.lease = lease
         """The lease under which its process was launched."""
         self.slot = -1
@@ -91,7 +92,8 @@ class WorkerProcess:
         lease = call.lease
         _, dot, index = lease.job.rpartition(".")
         at = int(index) if dot and index.isdigit() else -1
-        self._say((frames.CALL, call.key, number, lease.job, lease.attempt, at, call.stem))
+        trace = call.task.env.get(VARIABLE, "")
+        self._say((frames.CALL, call.key, number, lease.job, lease.attempt, at, call.stem, trace))
 
     def _forget_contexts(self) -> None:
         """Drop contexts that no queued call needs, because each may be as large as the arguments of a call."""

@@ -222,7 +222,7 @@ class LeaseSender:
             return
         lease = Lease(event.job, event.attempt, event.seq)
         hold = job.extra.hold
-        source = f"{event.cluster}/{event.node}", Lease(event.job, event.attempt, event.seq - 1)
+        source = f"{event.cluster}/{event.node}", Lease(event.job, event.attempt, event.old)
         incarnation, limit = self._incarnations[node], None if hold is None else hold.limit
         moved = _Grant(node, incarnation, lease, job.spec, event.cluster, limit, source=source)
         self._grants.append(moved._replace(saved=job.saved(lease.task)))

@@ -277,9 +277,12 @@ class LiveCommands:
     async def rerun(self, asked: Rerun, user: str, traceparent: str = "") -> Ids:
         """Submit jobs again, all or none; return the new ids in the order of the request."""
         parts = self._parts
-        again = Rerunning(self._loop, parts.journal, parts.archive, parts.specs, parts.files, self._lookup)
-        jobs = await again.forms(asked)
-        told = self.without_effect(jobs) + ([] if asked.empty_state else list(without_folder(jobs)))
+        again = Rerunning(
+            self._loop, parts.journal, parts.archive, parts.specs, parts.files, self._lookup, self._rights
+        )
+        jobs = await again.forms(asked, user)
+        without = [] if asked.empty_state else [*without_folder(jobs), *again.warnings]
+        told = self.without_effect(jobs) + without
         return Ids(list(await self.submit(jobs, user, traceparent)), told)
 
     async def change(self, ref: str, patch: Patch, who: str) -> Ids:

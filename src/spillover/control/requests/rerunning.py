@@ -8,7 +8,8 @@ from msgspec import structs
 from spillover.control.live.loop import Loop
 from spillover.control.live.specs import Specs
 from spillover.control.requests.files import JobFiles
-from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of, is_array
+from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of, is_array, project_of
+from spillover.control.requests.rights import Rights
 from spillover.control.views.history import events_of
 from spillover.core.events import JobEnded, JobRequeued, JobState, JobSubmitted
 from spillover.core.records.jobs import Ended, Job
@@ -44,6 +45,7 @@ class Rerunning:
         specs: Specs,
         files: JobFiles | None,
         lookup: Lookup,
+        rights: Rights,
     ) -> None:
         self._loop = loop
         self._journal = journal
@@ -51,8 +53,11 @@ class Rerunning:
         self._specs = specs
         self._files = files
         self._lookup = lookup
+        self._rights = rights
+        self.warnings: list[str] = []
+        """A line for each folder that a job does not begin with, although the other one left it."""
 
-    async def forms(self, asked: Rerun) -> list[JobForm]:
+    async def forms(self, asked: Rerun, user: str) -> list[JobForm]:
         """Return the jobs to submit, in the order of the request; raise CommandError if one cannot run again."""
         found = {id_of(job): job for job in [await self._lookup.find(ref) for ref in asked.jobs]}
         specs = [await self._spec(job, failed=asked.failed) for job in found.values()]
@@ -67,14 +72,15 @@ class Rerunning:
             await self._check_files(forms)
             if not asked.empty_state:
                 left = [
-                    await self._left(each, form) for each, form in zip(found.values(), forms, strict=True)
+                    await self._left(each, form, user)
+                    for each, form in zip(found.values(), forms, strict=True)
                 ]
                 await self._check_left(left)
                 return left
         return forms
 
-    async def _left(self, found: Found, form: JobForm) -> JobForm:
-        """Return a job that begins with the folders that an ended one left."""
+    async def _left(self, found: Found, form: JobForm, user: str) -> JobForm:
+        """Return a job that begins with the folders that an ended one left, if they are for whoever asks."""
         # Members begin with empty ones: an array has no record of each of its members to put them into.
         if not form.spec.keep_state or form.spec.array or not _has_ended(found):
             return form
@@ -87,8 +93,21 @@ class Rerunning:
                     pass
         if not saved or _state(found) == JobState.SUCCEEDED:
             return form
+        if (why := self._withheld(found, form, user)) is not None:
+            self.warnings.append(
+                f"{form.spec.name}: begins with an empty folder (SPILL_STATE), not with the one that {id_of(found)} left, {why}"
+            )
+            return form
         by_rank = tuple([saved.get(rank, "") for rank in range(max(saved) + 1)])
         return structs.replace(form, saved=by_rank, saved_by=id_of(found))
+
+    def _withheld(self, found: Found, form: JobForm, user: str) -> str | None:
+        """Return why a job does not get the folders of another one, which its program can read; None if it gets them."""
+        if form.spec.project != (project := project_of(found)):
+            return f"which is for project {project}"
+        if not self._rights.may_change(found, user):
+            return "as you may not change that job"
+        return None
 
     async def _check_left(self, forms: Sequence[JobForm]) -> None:
         """Raise CommandError with one line for each job whose folder is no longer stored."""

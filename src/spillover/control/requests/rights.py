@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Self
 
-from spillover.control.requests.lookup import PendingMember
+from spillover.control.requests.lookup import Found, PendingMember, project_of
 from spillover.core.records.jobs import Job
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.access import Access
@@ -36,17 +36,22 @@ class Rights:
 
     def check_change(self, job: Job | PendingMember, user: str, act: str) -> None:
         """Raise CommandError unless the caller, as a user, may change a job. `act` is a verb, such as `cancel`."""
-        access, caller = self._rules.access, self._caller
-        array = job.array if isinstance(job, PendingMember) else job
-        project = array.kind.project
-        role = access.role_in(project, caller.role, caller.user)
-        if access.may_change(role, user, array.user):
+        if self.may_change(job, user):
             return
+        access, project = self._rules.access, project_of(job)
+        array = job.array if isinstance(job, PendingMember) else job
         told = (
             f"{job.id} ({array.name}) belongs to {array.user}, and you are {user}; "
             f"only {access.who_may_change(project, array.user)} may {act} it"
         )
         raise CommandError(ErrorKind.FORBIDDEN, told)
+
+    def may_change(self, job: Found, user: str) -> bool:
+        """Return whether the caller, as a user, may change a job, or might if it had not ended."""
+        access, caller = self._rules.access, self._caller
+        role = access.role_in(project_of(job), caller.role, caller.user)
+        owner = job.array.user if isinstance(job, PendingMember) else job.user
+        return access.may_change(role, user, owner)
 
     def check_secret(self, project: str, user: str, act: str) -> None:
         """Raise CommandError unless the caller may change secrets of a project. `act` is a verb, such as `set`."""

@@ -159,6 +159,7 @@ def epoch_started(state: State, event: EpochStarted) -> None:
     state.facts.epoch = event.epoch
     if event.restored:
         state.facts.least_seq = event.epoch
+        state.facts.machines = max(state.facts.machines, event.epoch)
     for key in state.nodes:
         node = state.nodes[key]
         if node.is_agent:

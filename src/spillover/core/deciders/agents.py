@@ -308,7 +308,8 @@ def give_up(
         if task is None
     ]
     for job, tasks in _gangs(given):
-        events += tasks_end(state, job, [given_up(state, job, task, now, because) for task in tasks], now)
+        ends = [given_up(state, job, task, now, because, backoff) for task in tasks]
+        events += tasks_end(state, job, ends, now)
     return events
 
 

@@ -85,10 +85,10 @@ def _never_began(job: Job, end: TaskEnd) -> bool:
     return type(job.phase) is Placed and end.outcome in _BEFORE_START
 
 
-def given_up(state: State, job: Job, task: JobTask, now: int, because: str = "") -> TaskEnd:
+def given_up(state: State, job: Job, task: JobTask, now: int, because: str = "", backoff: int = 0) -> TaskEnd:
     """Return the end of a task that its agent does not have: released if it never started, otherwise lost."""
     if task.state is JobState.PLACED:
-        return TaskEnd(task.rank, now, JobState.CANCELLED, Outcome.RELEASED, message=because)
+        return TaskEnd(task.rank, now, JobState.CANCELLED, Outcome.RELEASED, message=because, backoff=backoff)
     return lost_task(state, job, task, now, because)
 
 
@@ -155,7 +155,7 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
         outcome, end = Outcome.NOT_STARTED, replace(end, state=JobState.FAILED, message=why_not)
     if outcome is Outcome.RELEASED:
         if not began:
-            back = released(job, now, end.message)
+            back = released(job, now, end.message, max(each.backoff for each in ends))
             return replace(back, rank=end.rank) if type(back) is JobEnded else back
         outcome = Outcome.STOPPED  # other tasks had begun, so the attempt counts
     if end.state is not JobState.SUCCEEDED:

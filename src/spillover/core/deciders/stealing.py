@@ -44,9 +44,9 @@ def yielded(state: State, proposal: Yielded, now: int) -> tuple[list[AnyEvent], 
         return ([refused] if phase.thief is not None else []), Done()
     thief = state.nodes.get(f"{phase.cluster}/{phase.thief}")
     if phase.stopping is None and thief is not None and _has_room(state, thief, job):
-        moved = LeaseMoved(
-            job.id, now, phase.cluster, phase.node, thief.name, job.attempt, proposal.lease.seq + 1
-        )
+        before = proposal.lease.seq
+        seq = max(before + 1, state.facts.least_seq)
+        moved = LeaseMoved(job.id, now, phase.cluster, phase.node, thief.name, job.attempt, seq, before)
         return [moved], Done()
     back = released(job, now)  # the thief has no room any more, or the job is being stopped
     return (finish(state, [back], now) if type(back) is JobEnded else [back]), Done()

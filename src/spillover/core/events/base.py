@@ -161,6 +161,8 @@ class TaskEnd(Struct, frozen=True, array_like=True, gc=False):
     """What the Python call of the first task returned or raised, as in `JobEnded`."""
     saved: str = ""
     """The blob with what it left in its folder for later attempts; empty if nothing was saved."""
+    backoff: int = 0
+    """Nanoseconds for which its gang backs off from its cluster, if the task never started and was given back."""
 
 
 class PeriodRef(Struct, frozen=True, array_like=True, gc=False):

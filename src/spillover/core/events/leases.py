@@ -243,6 +243,13 @@ class LeaseMoved(JobEvent, frozen=True, tag="lease_moved"):
     attempt: int
     seq: int
     """Of the new lease."""
+    before: int = 0
+    """That of the old lease; 0 in events of earlier releases, where it was one less."""
+
+    @property
+    def old(self) -> int:
+        """The `seq` of the old lease."""
+        return self.before or self.seq - 1
 
     def __str__(self) -> str:
         return f"moved from {self.node} to {self.thief}"

@@ -113,8 +113,8 @@ class EpochStarted(Event, frozen=True, tag="epoch_started"):
     epoch: int
     at: int
     restored: bool = False
-    """Whether the data are a backup. The epoch is then above all that began after it, and so is the `seq` of each new
-    lease: no agent mistakes it for one from then.
+    """Whether the data are a backup. The epoch is then above all that began after it, and so are the `seq` of each
+    new lease and the number of each new machine: nobody mistakes one for one from then.
     """
 
     def __str__(self) -> str:

@@ -52,7 +52,7 @@ class Facts(Struct, array_like=True):
     rounds: int = 0
     """How many times all waits were reset, because policies or clusters changed."""
     machines: int = 0
-    """Number of machines ordered so far."""
+    """The number of the last machine ordered: above those that a server ordered after the backup that this state is from."""
     queues: tuple[QueueSpec, ...] = ()
     least_seq: int = 0
     """The least `seq` of a new lease: above those that a server granted after the backup that this state is from."""

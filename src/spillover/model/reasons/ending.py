@@ -162,7 +162,7 @@ class CouldNotStart(Never, frozen=True, tag="could_not_start"):
 
 
 class NoSecret(Never, frozen=True, tag="no_secret"):
-    """When it was to start, one of its secrets was gone, was not for its user any more, or could not be read."""
+    """When it was to start, one of its secrets was gone, or was not for its user any more."""
 
     message: str
 
