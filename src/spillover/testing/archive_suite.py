@@ -143,6 +143,15 @@ class ArchiveSuite:
         ]
         assert await store.archive.get(member_id(array, 2)) == members[1]
 
+    async def test_what_no_store_can_hold_is_not_found(self, store: Store) -> None:
+        """Somebody may ask for anything."""
+        odd = JobId("a\0b")
+        assert await store.archive.get(odd) is None
+        assert await store.archive.some([odd]) == {}
+        assert await store.archive.find(odd, 1) == []
+        assert await store.archive.keyed([("a", odd)]) == {}
+        assert await store.archive.list(Query(name=odd)) == []
+
     async def test_ids_are_found_by_their_beginning(self, store: Store) -> None:
         """A prefix matches members only with the dot; wildcards of SQL have no meaning."""
         array = JobId("abcaaaaaaaaa")

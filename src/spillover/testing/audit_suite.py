@@ -71,6 +71,11 @@ class AuditSuite:
         assert await found(since=100) == await found(until=10) == await found(user="nobody") == []
         assert await found(user="ada", since=20, until=60, job="aaaaaaaaaaaa") == [4, 3]
 
+    async def test_what_no_store_can_hold_is_not_found(self, store: Store) -> None:
+        """Somebody may ask for anything."""
+        await store.audit.put(0, 3, [an_entry(1)], 1)
+        assert await store.audit.list(AuditQuery(user="a\0b")) == []
+
     async def test_pages_follow_each_other(self, store: Store) -> None:
         """Also if several entries have the same time."""
         entries = [an_entry(revision, at=7) for revision in range(1, 8)]

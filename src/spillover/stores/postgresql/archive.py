@@ -8,7 +8,7 @@ from spillover.model.ids import JobId
 from spillover.model.units import SECOND
 from spillover.ports.archive import Finished, ProjectKey, Query, Spent, UsageQuery, Used
 from spillover.stores.filters import conditions, listing, prefix_range
-from spillover.stores.postgresql.connection import PostgresDatabase
+from spillover.stores.postgresql.connection import PostgresDatabase, may_be_stored
 from spillover.stores.postgresql.journal import fence
 from spillover.stores.postgresql.schema import PUT_COST, PUT_FINISHED, PUT_USAGE
 from spillover.stores.rows import (
@@ -53,6 +53,8 @@ class PostgresqlArchive:
 
     async def get(self, job: JobId) -> Finished | None:
         """See Archive."""
+        if not may_be_stored([job]):
+            return None
         async with self._database.read() as connection:
             row = await connection.fetchrow(f"{_SELECT} WHERE job = $1", job)
         return None if row is None else finished_from(tuple(row))
@@ -60,12 +62,15 @@ class PostgresqlArchive:
     async def some(self, jobs: Sequence[JobId]) -> dict[JobId, Finished]:
         """See Archive."""
         async with self._database.read() as connection:
-            rows = await connection.fetch(f"{_SELECT} WHERE job = ANY($1::text[])", list(jobs))
+            wanted = [job for job in jobs if may_be_stored([job])]
+            rows = await connection.fetch(f"{_SELECT} WHERE job = ANY($1::text[])", wanted)
         found = [finished_from(tuple(row)) for row in rows]
         return {row.job: row for row in found}
 
     async def find(self, prefix: str, limit: int, project: str | None = None) -> list[JobId]:
         """See Archive."""
+        if not may_be_stored([prefix]):
+            return []
         members = "" if "." in prefix else "AND member = 0"
         async with self._database.read() as connection:
             rows = await connection.fetch(
@@ -79,12 +84,12 @@ class PostgresqlArchive:
 
     async def keyed(self, keys: Sequence[ProjectKey]) -> dict[ProjectKey, Finished]:
         """See Archive."""
-        wanted = set(keys)
+        wanted = {each for each in keys if may_be_stored(each)}
         async with self._database.read() as connection:
             rows = await connection.fetch(
                 f"{_SELECT} WHERE key = ANY($1::text[]) AND project = ANY($2::text[]) ORDER BY number, job DESC",
-                list({key for _, key in keys}),
-                list({project for project, _ in keys}),
+                list({key for _, key in wanted}),
+                list({project for project, _ in wanted}),
             )
         found = ((job.project, job.key, job) for job in map(finished_from, map(tuple, rows)))
         # The newest job comes last and wins.
@@ -95,6 +100,8 @@ class PostgresqlArchive:
     async def list(self, query: Query) -> list[Finished]:
         """See Archive."""
         where, values = conditions(query, lambda index: f"${index}")
+        if not may_be_stored(values):
+            return []
         async with self._database.read() as connection:
             rows = await connection.fetch(
                 f"{_SELECT} WHERE {where} ORDER BY {listing(query)} LIMIT ${len(values) + 1}",

@@ -6,7 +6,7 @@ from msgspec.structs import astuple
 
 from spillover.ports.audit import AuditEntry, AuditQuery
 from spillover.stores.filters import audit_select
-from spillover.stores.postgresql.connection import PostgresDatabase
+from spillover.stores.postgresql.connection import PostgresDatabase, may_be_stored
 from spillover.stores.postgresql.journal import fence
 from spillover.stores.postgresql.schema import PUT_AUDIT
 from spillover.stores.queries import AUDITED, LAST
@@ -36,6 +36,8 @@ class PostgresqlAudit:
     async def list(self, query: AuditQuery) -> list[AuditEntry]:
         """See Audit."""
         statement, values = audit_select(query, lambda index: f"${index}")
+        if not may_be_stored(values):
+            return []
         async with self._database.read() as connection:
             rows = await connection.fetch(statement, *values)
         return [AuditEntry(*row) for row in rows]

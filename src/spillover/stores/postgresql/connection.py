@@ -5,7 +5,7 @@ successor.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 from urllib.parse import urlsplit
@@ -133,6 +133,11 @@ async def _within(transaction: Transaction) -> AsyncIterator[None]:
         raise
     else:
         await transaction.commit()
+
+
+def may_be_stored(values: Iterable[object]) -> bool:
+    """Return whether texts could be in the database, which keeps none with a NUL character and fails if asked for one."""
+    return not any(isinstance(value, str) and "\0" in value for value in values)
 
 
 def public_name(url: str) -> str:
