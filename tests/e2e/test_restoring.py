@@ -74,6 +74,10 @@ def test_a_server_goes_on_from_a_backup(lab: ServerProcess, tmp_path: Path) -> N
     later = submit(lab, "later")
     ran(lab, "runs-on", 1)
     ran(lab, "ended", 1)
+    with lab.client() as client:  # what the server does not know to run is run again
+        wait_until(
+            lambda: {client.job(each).state for each in (runs_on, ended)} == {"RUNNING"}, "both starts"
+        )
     back_up(lab, tmp_path / "backup")
 
     let(lab, "ended")

@@ -322,7 +322,9 @@ async def test_a_job_is_shown_explained_changed_and_stopped(http: httpx.AsyncCli
     why = (await http.get(f"/v1/jobs/{job}/why")).json()
     assert why["reason"] == shown["reason"]
     assert why["sentence"].startswith(f"{job} ")
-    assert (await http.patch(f"/v1/jobs/{job}", json={"priority": 7})).json() == {"jobs": [job]}
+    changed = (await http.patch(f"/v1/jobs/{job}", json={"priority": 7})).json()
+    assert changed["jobs"] == [job]
+    assert "the priority has no effect" in changed["warnings"][0]  # under `fifo`
     assert inside.jobs[job].priority == 7
     answer = await http.post("/v1/actions", json={"act": "cancel", "jobs": [job[:5]]})
     assert answer.json() == {"jobs": [job]}
