@@ -8,6 +8,16 @@ from difflib import get_close_matches
 from spillover.cli.printing.shown import STATES
 from spillover.model.units import SECOND, UnitError, parse_duration, parse_time
 
+_OF_SLURM = {
+    **dict.fromkeys(("PENDING", "PD"), "queued,held"),
+    "R": "running",
+    **dict.fromkeys(("COMPLETED", "CD"), "succeeded"),
+    "CA": "cancelled",
+    "F": "failed",
+    **dict.fromkeys(("TIMEOUT", "TO"), "timed_out"),
+}
+"""What others write for our states."""
+
 
 def seconds(text: str) -> float:
     """Parse a duration such as `90s`, `10m`, `1h30m` or `2d` into seconds."""
@@ -49,7 +59,11 @@ def state(text: str) -> str:
     if name in STATES:
         return name
     near = get_close_matches(name, STATES, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(STATES)}"
+    hint = (
+        f"did you mean {_OF_SLURM.get(name) or near[0]}?"
+        if near or name in _OF_SLURM
+        else f"expected one of {', '.join(STATES)}"
+    )
     raise ArgumentTypeError(f"{text!r} is not a state; {hint}")
 
 

@@ -280,6 +280,7 @@ def test_version_help_and_completion_load_nothing_heavy(arguments: list[str]) ->
     ("arguments", "says"),
     [
         (("ls", "--state", "runing"), "'runing' is not a state; did you mean RUNNING?"),
+        (("ls", "--state", "PD"), "'PD' is not a state; did you mean queued,held?"),
         (("ls", "--since", "yesterday"), "'yesterday' is not a duration; write 90s, 10m, 1h30m or 2d"),
         (("ls", "--limit", "0"), "'0' is not a whole number of at least 1"),
         (("wait", "train", "--timeout", "-1s"), "expected one argument"),

@@ -82,7 +82,12 @@ class Rerunning:
     async def _left(self, found: Found, form: JobForm, user: str) -> JobForm:
         """Return a job that begins with the folders that an ended one left, if they are for whoever asks."""
         # Members begin with empty ones: an array has no record of each of its members to put them into.
-        if not form.spec.keep_state or form.spec.array or not _has_ended(found):
+        if not form.spec.keep_state or form.spec.array:
+            return form
+        if not _has_ended(found):
+            self.warnings.append(
+                f"{form.spec.name}: begins with an empty folder (SPILL_STATE), because {id_of(found)} has not ended and still uses its own"
+            )
             return form
         saved: dict[int, str] = {}
         async for event in events_of(self._loop, self._journal, id_of(found)):
