@@ -79,7 +79,8 @@ def _disabled(environ: Mapping[str, str]) -> bool:
 def _receiver(config: TelemetryConfig, environ: Mapping[str, str]) -> Receiver | None:
     """Return the receiver; None if nobody names one. Raises _Unusable."""
     if config.endpoint is not None:
-        return Receiver(_with_path(config.endpoint), config.headers, config.ca)
+        whole = config.endpoint.endswith(PATH)  # as people copy it from the manual of a receiver
+        return Receiver(config.endpoint if whole else _with_path(config.endpoint), config.headers, config.ca)
     name = _TRACES if environ.get(_TRACES) else _ENDPOINT
     if not (endpoint := environ.get(name, "").strip()):
         return None

@@ -46,6 +46,13 @@ def test_the_configuration_names_the_receiver() -> None:
     assert there.resource["service.name"] == "lab"
 
 
+def test_the_whole_address_for_traces_works_too() -> None:
+    text = f"{HEADER}telemetry: {{endpoint: 'http://localhost:4318/v1/traces'}}\n"
+    there = telemetry_of(read_config(text).telemetry, {})
+    assert there.receiver is not None
+    assert there.receiver.url == "http://localhost:4318/v1/traces"
+
+
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
