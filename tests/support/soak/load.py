@@ -260,7 +260,7 @@ def holds(load: Load, client: Client, _: random.Random) -> None:
     later = load.submit(client, name="later", run="true", after=[{"job": first}])
     with contextlib.suppress(Refused):  # it may be placed already
         client.hold(first)
-        client.set_priority(first, 5)
+        client.change(first, estimate="1m")
         client.release(first)
     load.ended(client, first, later)
 
