@@ -104,6 +104,14 @@ class Places:
         for limits, job in self._counted:
             limits.leave(job)
 
+    def _forget_blockers(self) -> None:
+        """Forget what blocked the previous job."""
+        self._late = self._barred = False
+        if self.budgets is not None:
+            self.budgets.refusals = []
+        if self.reservation is not None:
+            self.reservation.blocked = False
+
     def _suits(self, job: Job, cluster: Capacity, tasks: int = 0) -> bool:
         """Return whether a job would meet its deadline on a cluster and stay within its limits and those of the queue."""
         if late_on(job, cluster.spec, self._draft.now) is not None:
@@ -117,7 +125,7 @@ class Places:
 
     def _place(self, job: Job, lane: Lane, role: Role) -> bool:  # noqa: C901 - in one piece, because it runs for every job that is tried
         """Place a job if it fits somewhere; return whether it does."""
-        # What blocked the previous job does not count.
+        # As `_forget_blockers`, without a call for every job that is tried.
         self._late = self._barred = False
         if self.budgets is not None:
             self.budgets.refusals = []

@@ -435,12 +435,7 @@ class Placer(Places):
         """Return whether no machine has enough room for jobs of a lane, so that none need be tried."""
         if not ceiling.rules_out(lane.kind.shape):
             return False
-        # As in `_place`: what blocked the previous job does not count.
-        self._late = self._barred = False
-        if self.budgets is not None:
-            self.budgets.refusals = []
-        if self.reservation is not None:
-            self.reservation.blocked = False
+        self._forget_blockers()
         return True
 
     def _misses_deadline(self, job: Job, lane: Lane, role: Role) -> bool:
