@@ -217,7 +217,7 @@ def test_a_forged_token_is_refused(running: ProviderProcess, server: Threaded[Se
     assert exchange(server, forged).json()["detail"] == "the signature of the id_token is wrong"
     unknown = Key("unknown").sign(claims)
     assert "with a key that the provider does not have" in exchange(server, unknown).json()["detail"]
-    unsigned = jwt.encode(claims, None, "none", headers={"kid": running.key.name})
+    unsigned = jwt.encode(claims, "", "none", headers={"kid": running.key.name})
     assert "is signed with 'none', which is not accepted" in exchange(server, unsigned).json()["detail"]
     modulus = running.key.jwk()["n"]
     confused = jwt.encode(claims, modulus, "HS256", headers={"kid": running.key.name})
