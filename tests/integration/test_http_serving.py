@@ -347,3 +347,25 @@ async def test_many_jobs_in_one_body_do_not_keep_others_waiting(
     answer = asyncio.create_task(http.post("/v1/jobs", json={"jobs": [JOB] * 20_000}))
     assert (await http.get("/v1/health")).status_code == 200
     assert len((await answer).json()["jobs"]) == 20_000
+
+
+async def test_a_silent_stream_ends_too_when_its_sign_in_is_revoked(
+    inside: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "KEEP_ALIVE", 0.01)
+    agent = await inside.agent()
+    ours = {"Sec-Fetch-Site": "same-origin"}
+    async with (
+        http_server(inside.commands, callers=inside.tokens) as url,
+        httpx.AsyncClient(base_url=url, headers=ours, trust_env=False) as person,
+    ):
+        sign_in = (await person.post("/v1/sign-in", json={"token": TOKEN})).json()["id"]
+        (job,) = (await person.post("/v1/jobs", json=JOB)).json()["jobs"]
+        async with person.stream("GET", f"/v1/jobs/{job}/logs?follow=true") as response:
+            chunks = response.aiter_raw()
+            await agent.write(job, b"one")
+            assert await anext(chunks) == b"one"
+            await inside.commands.revoke_token(sign_in, "admin")
+            with pytest.raises(httpx.RemoteProtocolError):
+                await anext(chunks)
+        assert (await person.get("/v1/me")).status_code == 401
