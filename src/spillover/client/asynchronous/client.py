@@ -28,6 +28,8 @@ from spillover.wire.api import (
     AgentView,
     AuditView,
     BudgetView,
+    CheckRequest,
+    CheckView,
     ClockView,
     ClusterRequest,
     ClusterView,
@@ -64,6 +66,7 @@ from spillover.wire.api import (
     SecretRef,
     SecretRequest,
     SecretView,
+    Series,
     ServerView,
     SessionRequest,
     SweepRequest,
@@ -88,6 +91,7 @@ from spillover.wire.parameters import (
     OfJob,
     OverviewQuery,
     SecretsQuery,
+    SeriesQuery,
     UsageQuery,
 )
 
@@ -408,6 +412,17 @@ class AsyncClient(AsyncSender):
     async def budgets(self) -> list[BudgetView]:
         """Return all budgets in the current period."""
         return await self._ask(ask(endpoints.BUDGETS))
+
+    async def check(self, text: str, *, name: str = "job.yaml", forecast: bool = False) -> CheckView:
+        """Return what is wrong with the text of a job file or script, or the jobs in it; submit nothing.
+
+        With `forecast`, the scheduler also says where and when they would start.
+        """
+        return await self._ask(ask(endpoints.CHECK, body=CheckRequest(text, name, forecast)))
+
+    async def series(self, since: str | datetime | None = None) -> Series:
+        """Return what clusters had and used, what waited and what rent cost since a time; by default the last hour."""
+        return await self._ask(ask(endpoints.SERIES, SeriesQuery(asks.moment(since))))
 
     async def queues(self) -> list[QueueView]:
         """Return the named queues, with their limits and what is in them."""
