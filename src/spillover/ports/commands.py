@@ -39,6 +39,8 @@ from spillover.wire.api import (
     FieldProblem,
     FilesView,
     Forecasts,
+    FrontierRequest,
+    FrontierView,
     Ids,
     JobDetail,
     JobPage,
@@ -239,6 +241,18 @@ class ClusterAdministration(Protocol):
 
     def problem(self, cluster: str) -> str | None:
         """Return why a cluster cannot be opened; None if it is open or was not tried."""
+        ...
+
+
+class PolicyFrontier(Protocol):
+    """Simulates the last jobs under other wait policies; implemented by the server."""
+
+    def view(self) -> FrontierView:
+        """Return the last frontier."""
+        ...
+
+    def start(self, request: FrontierRequest) -> FrontierView:
+        """Begin to make another one."""
         ...
 
 
@@ -488,6 +502,14 @@ class Commands(Protocol):
 
     async def set_policy(self, patch: PolicyPatch, who: str) -> PolicyOutcome:
         """Change the policies, or tell what that would change."""
+        ...
+
+    async def frontier(self) -> FrontierView:
+        """Return what other waits would have cost and saved."""
+        ...
+
+    async def compute_frontier(self, request: FrontierRequest) -> FrontierView:
+        """Begin to compute that again."""
         ...
 
     async def policy_history(self) -> list[PolicyRecord]:
