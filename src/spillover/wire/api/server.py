@@ -99,6 +99,8 @@ class BudgetView(Struct, frozen=True):
     """Cost of attempts beyond their hold, because their agents did not enforce the walltime."""
     every: bool = False
     """Whether every project, or every user, has such a budget of its own."""
+    runs_out_at: Time | None = None
+    """When it will be used up if spending goes on as in the period so far; null if it lasts, or is used up already."""
 
 
 class QueueAmounts(Struct, frozen=True):
