@@ -16,7 +16,6 @@ from spillover.model.units import FOREVER, MINUTE, format_time
 from spillover.ports.archive import Archive
 from spillover.wire.api import BudgetView, CostReport, CostView
 
-
 LEAST_PACE: Final = 10 * MINUTE
 """Before so much of a period has passed, its pace says nothing."""
 
