@@ -20,6 +20,7 @@ from spillover.control.notifications.settings import Settings
 from spillover.control.requests.commands import LiveCommands, Parts
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.rights import AccessRules
+from spillover.control.requests.signing_in import SignIns
 from spillover.control.requests.tokens import Tokens
 from spillover.control.secrets.delivery import SecretDelivery
 from spillover.control.secrets.vault import Vault
@@ -33,6 +34,7 @@ from spillover.model.resources import Resources
 from spillover.model.topology import Level
 from spillover.model.units import DAY, SECOND
 from spillover.ports.blobs import one_piece
+from spillover.server.oidc import OpenIdProvider
 from spillover.stores.blobs import MemoryBlobs
 from spillover.stores.memory import open_memory
 from spillover.wire import agents_pb2 as pb
@@ -146,6 +148,13 @@ class Served:
         self.hub = Hub()
         self.tokens = Tokens(TOKEN, control.loop)
         self.access = AccessRules()
+        clock = control.clock
+        self.sign_ins = SignIns(
+            self.tokens,
+            control.loop,
+            self.access,
+            lambda settings: OpenIdProvider(settings, lambda: clock.ran / SECOND),
+        )
         self.keys = HandKeys()
         """The keys of its secrets."""
         self.vault = Vault(control.loop, control.store.secrets, self.keys)
@@ -171,6 +180,7 @@ class Served:
                 vault=self.vault,
                 outbox=store.outbox,
                 settings=self.settings,
+                sign_ins=self.sign_ins,
             )
         )
         self._runner = LeaseSender(control.loop, self.hub, control.specs)

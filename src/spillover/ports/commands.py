@@ -46,6 +46,7 @@ from spillover.wire.api import (
     JobPage,
     JobView,
     MachineCosts,
+    Me,
     NewToken,
     NodeView,
     NotificationAction,
@@ -80,6 +81,10 @@ from spillover.wire.api import (
     SessionRequest,
     SessionTaken,
     SessionView,
+    SignInMethods,
+    SignInOutcome,
+    SignInRequest,
+    SignInView,
     SweepRequest,
     SweepView,
     TokenRequest,
@@ -138,6 +143,49 @@ class CommandError(Exception):
         """All problems, if there are several."""
         self.retry_after = retry_after
         """Seconds after which a retry may succeed; None if unknown."""
+
+
+class Sender(Struct, frozen=True):
+    """Where a request came from."""
+
+    peer: str = ""
+    """Its network address; empty if unknown."""
+    program: str = ""
+    """What the program called itself (User-Agent)."""
+
+
+class NewSignIn(Struct, frozen=True):
+    """A sign-in that was just made."""
+
+    text: str
+    """Its token."""
+    shown: SignInOutcome
+    lasts: int
+    """Seconds."""
+    secure: bool = False
+    """Whether browsers reach this server by TLS, as the configuration says."""
+
+
+class OidcStart(Struct, frozen=True):
+    """The first step of signing in at a provider."""
+
+    location: str
+    """Where to send the browser."""
+    kept: str
+    """What the browser has to keep for the second step, and to show to nobody else."""
+
+
+class OidcReturn(Struct, frozen=True):
+    """The second step: a browser came back."""
+
+    kept: str
+    """As in OidcStart; empty if the browser does not have it any more."""
+    state: str = ""
+    code: str = ""
+    error: str = ""
+    """Why the provider did not sign the person in; empty if it did."""
+    issuer: str = ""
+    """The provider; empty if it does not say."""
 
 
 class JobQuery(Struct, frozen=True):
@@ -526,6 +574,42 @@ class Commands(Protocol):
 
     async def revoke_token(self, token: str, who: str) -> None:
         """Revoke a token."""
+        ...
+
+    async def sign_in(self, request: SignInRequest, sender: Sender, who: str) -> NewSignIn:
+        """Sign a person in; raise Stranger if its proof is not valid."""
+        ...
+
+    async def begin_oidc(self, url: str) -> OidcStart:
+        """Begin to sign in at the provider; `url` is this server as the browser knows it."""
+        ...
+
+    async def finish_oidc(self, back: OidcReturn, url: str, sender: Sender) -> NewSignIn:
+        """Sign in a person who comes back from the provider; raise Stranger if that proves nothing."""
+        ...
+
+    async def sign_out(self, who: str) -> str:
+        """End the sign-in of the caller; return its id."""
+        ...
+
+    async def sign_in_methods(self) -> SignInMethods:
+        """Return how people can sign in."""
+        ...
+
+    async def sign_in_link(self, who: str) -> tuple[str, int]:
+        """Return a code that signs its reader in as the caller, once, and when it ends in nanoseconds UTC."""
+        ...
+
+    async def me(self, who: str) -> Me:
+        """Return who the caller is."""
+        ...
+
+    async def sign_ins(self) -> list[SignInView]:
+        """Return the valid sign-ins of the caller, or for admins all, newest first."""
+        ...
+
+    async def revoke_sign_in(self, sign_in: str, who: str) -> None:
+        """End a sign-in."""
         ...
 
     async def set_secret(self, request: SecretRequest, who: str) -> SecretView:

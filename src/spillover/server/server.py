@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import os
+import shlex
 import socket
 import ssl
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -19,6 +21,8 @@ from spillover.api.grpc.jobs import JobsService
 from spillover.api.http.app import App, build_app
 from spillover.api.http.door import Door
 from spillover.api.http.serving import HttpBounds, serving
+from spillover.api.http.signing_in import link_of
+from spillover.client.place import account
 from spillover.clusters.agents.hub import Hub
 from spillover.config.config import Address, Config, OnShutdown
 from spillover.control.agents.earlier import EarlierValues
@@ -54,6 +58,7 @@ from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge, Rate
 from spillover.control.requests.lookup import Lookup
 from spillover.control.requests.rights import AccessRules
+from spillover.control.requests.signing_in import SignIns
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
 from spillover.control.secrets.delivery import SecretDelivery
@@ -62,6 +67,7 @@ from spillover.core.proposals import QueueBounds, Refusal, StartEpoch
 from spillover.model.ids import ClusterName
 from spillover.model.units import SECOND
 from spillover.policies.loading import load_surely
+from spillover.ports.callers import ADMIN
 from spillover.ports.clock import Clock
 from spillover.ports.commands import CommandError, ErrorKind
 from spillover.ports.journal import StoreError, Unwritable
@@ -72,6 +78,7 @@ from spillover.server.files import Whereabouts, forget_whereabouts, token_of, wr
 from spillover.server.frontier import Frontier
 from spillover.server.lives import ClusterLives
 from spillover.server.metrics import Metrics
+from spillover.server.oidc import OpenIdProvider
 from spillover.server.pools import Reached, reached_at
 from spillover.server.secret_keys import key_file_of
 from spillover.server.senders.channels import Channels
@@ -121,6 +128,8 @@ class Server:
             bounds=config.clock,
         )
         self._tokens = Tokens(token_of(data), self.loop)
+        self._access = AccessRules(config.access)
+        self.sign_ins = SignIns(self._tokens, self.loop, self._access, OpenIdProvider)
         self._hub = Hub(config.max_outputs, config.max_state)
         self._blobs = self._open_blobs()
         self._specs = Specs(store.journal)
@@ -167,7 +176,6 @@ class Server:
             self._delivering,
         )
         self._lives = ClusterLives(self.loop, self._clusters, cluster_settings(config))
-        self._access = AccessRules(config.access)
         self.administration = ServerAdministration(
             config, self.loop, self._clusters, self._lives, reload, self._access, self._settings
         )
@@ -227,6 +235,7 @@ class Server:
                 outbox=store.outbox,
                 settings=self._settings,
                 delivering=self._delivering,
+                sign_ins=self.sign_ins,
                 sampling=self._sampling,
                 frontier=self._frontier,
             )
@@ -301,6 +310,8 @@ class Server:
                 self._clusters.start_agents(self._reached(grpc_port, grpc, renewal))
                 door.open(app)
                 print(f"ready {url}", flush=True)  # noqa: T201 - the starting process waits for it
+                if sys.stderr.isatty():  # somebody looks on
+                    print(self._invitation(url), file=sys.stderr, flush=True)  # noqa: T201 - not for logs
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
@@ -428,6 +439,13 @@ class Server:
             address=address,
             gauge=self._gauge,
         )
+
+    def _invitation(self, url: str) -> str:
+        """Return a line with a link that signs its reader in."""
+        code, _ = self.sign_ins.link(ADMIN, account())
+        usual = self._data.resolve() == Path("spill-data").resolve()
+        again = "spill open" if usual else f"spill open --data {shlex.quote(str(self._data))}"
+        return f"web page: {link_of(url, code)} (works once, within a minute; `{again}` makes another)"
 
     def _bounds(self) -> HttpBounds:
         """Return the limits of HTTP connections."""

@@ -17,6 +17,8 @@ LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 MOST_HEADERS: Final = 100
 MOST_QUERY: Final = 8192
 """Most bytes of a query string."""
+COOKIE: Final = "spill_sign_in"
+"""The cookie with the token of a sign-in."""
 ANONYMOUS: Final = "anonymous"
 _UNREPEATED: Final = frozenset({b"host", b"origin", b"authorization", b"content-type", b"spill-user"})
 """Headers that would be ambiguous if repeated."""
@@ -79,9 +81,11 @@ class RequestGuard:
         if len(self._known) < 64:
             self._known.add(host)
 
-    def caller(self, headers: Headers) -> Caller:
-        """Return the caller; refuse a request without a valid token."""
+    def caller(self, headers: Headers, method: str = "GET") -> Caller:
+        """Return the caller; refuse a request without a valid token. A header counts before a cookie."""
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if not scheme and (shown := cookie_in(headers, COOKIE)):
+            return self._signed_in(shown, headers, method)
         detail = "the token is invalid" if scheme else "a token is required"
         if scheme.lower() == b"bearer":
             try:
@@ -90,22 +94,49 @@ class RequestGuard:
                 detail = str(stranger)
         raise _stranger(detail)
 
+    def _signed_in(self, shown: str, headers: Headers, method: str) -> Caller:
+        """Return the caller with the cookie of a sign-in; refuse it if another site may have caused the request.
+
+        Browsers send cookies by themselves. SameSite keeps those of other sites out, but not a program on another port
+        of this host. Every browser of the last years says where a request comes from. `check_host` compared Origin.
+        """
+        site = headers.get(b"sec-fetch-site", b"").lower()
+        reads = method in {"GET", "HEAD"}
+        from_us = site == b"same-origin" or (not site and b"origin" in headers)
+        if not from_us and not (reads and site in {b"", b"none"}):
+            raise RequestRefused(
+                HTTPStatus.FORBIDDEN,
+                "cross-site request refused: a request with the cookie of a sign-in must come from the page of this server "
+                "(Sec-Fetch-Site or Origin); programs send Authorization: Bearer with a token",
+            )
+        try:
+            caller = self._callers.caller(shown)
+        except Stranger as stranger:
+            raise _signed_out(str(stranger)) from None
+        if not caller.sign_in:
+            raise _signed_out("the cookie holds no sign-in")
+        return caller
+
     async def while_valid(self, caller: Caller, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Yield chunks for a caller as long as its token is valid."""
         try:
             async for chunk in chunks:
-                if not self._callers.is_valid(caller.token):
-                    raise _stranger(f"token {caller.token} is no longer valid")
+                self.check_valid(caller)
                 yield chunk
         finally:
             if isinstance(chunks, AsyncGenerator):
                 await chunks.aclose()
 
-    def user(self, headers: Headers) -> str:
-        """Return the user that the request names."""
+    def check_valid(self, caller: Caller) -> None:
+        """Refuse a caller whose token was accepted before and is no longer valid."""
+        if not self._callers.is_valid(caller.token):
+            raise _stranger(f"token {caller.token} is no longer valid")
+
+    def user(self, headers: Headers, called: str = "") -> str:
+        """Return the user that the request names, or else the sign-in."""
         given = headers.get(b"spill-user")
         if given is None:
-            return ANONYMOUS
+            return called or ANONYMOUS
         user = given.decode("latin-1")
         if not is_name(user):
             raise RequestRefused(
@@ -122,3 +153,21 @@ def _stranger(detail: str) -> RequestRefused:
         "`token` of the server's data folder",
         headers={"www-authenticate": 'Bearer realm="spillover"'},
     )
+
+
+def _signed_out(detail: str) -> RequestRefused:
+    """Return the refusal of a request whose cookie is of no use."""
+    return RequestRefused(
+        HTTPStatus.UNAUTHORIZED,
+        f"you are signed out: {detail}; sign in again",
+        headers={"www-authenticate": 'Bearer realm="spillover"'},
+    )
+
+
+def cookie_in(headers: Headers, wanted: str) -> str:
+    """Return the value of a cookie; empty if there is none."""
+    for each in headers.get(b"cookie", b"").split(b";"):
+        name, _, value = each.strip().partition(b"=")
+        if name == wanted.encode():
+            return value.decode("latin-1")
+    return ""

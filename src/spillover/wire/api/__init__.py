@@ -139,6 +139,16 @@ from spillover.wire.api.server import (
     UsageView,
 )
 from spillover.wire.api.sessions import SessionInput, SessionRequest, SessionTaken, SessionView
+from spillover.wire.api.sign_ins import (
+    Me,
+    OidcMethod,
+    SignInLink,
+    SignInMethods,
+    SignInOutcome,
+    SignInRef,
+    SignInRequest,
+    SignInView,
+)
 
 __all__ = [
     "Action",
@@ -207,6 +217,7 @@ __all__ = [
     "MachineCosts",
     "MachineView",
     "MachinesDoc",
+    "Me",
     "NewToken",
     "NodeView",
     "NotificationAction",
@@ -215,6 +226,7 @@ __all__ = [
     "NotificationTest",
     "NotificationView",
     "OfferView",
+    "OidcMethod",
     "OtherJob",
     "Overview",
     "PastJob",
@@ -257,6 +269,12 @@ __all__ = [
     "SessionTaken",
     "SessionView",
     "SetAsideView",
+    "SignInLink",
+    "SignInMethods",
+    "SignInOutcome",
+    "SignInRef",
+    "SignInRequest",
+    "SignInView",
     "SmallChange",
     "SweepRequest",
     "SweepView",
