@@ -382,7 +382,14 @@ class Capacity:
         free, ahead, machine.left = now
         was, together = machine.free, self.sum
         # Negative amounts (closed or overcommitted machines) count as 0 in the sum. Most calls have none.
-        if free[CPU] < 0 or was[CPU] < 0 or min(free[MEMORY], was[MEMORY], free[GPU], was[GPU]) < 0:
+        if (
+            free[CPU] < 0
+            or was[CPU] < 0
+            or free[MEMORY] < 0
+            or was[MEMORY] < 0
+            or free[GPU] < 0
+            or was[GPU] < 0
+        ):
             for position, amount in enumerate(free):
                 together[position] += max(amount, 0) - max(was[position], 0)
         else:

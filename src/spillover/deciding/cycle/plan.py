@@ -210,5 +210,5 @@ def _placed(
     only = granted[0] if granted else None
     if each.index is not None:
         return MemberPlaced(each.job, each.index, now, each.cluster, each.node, max(1, least), each.why, only)
-    seq = max(job.seq + 1, least)
+    seq = job.seq + 1 if job.seq >= least else least
     return JobPlaced(job.id, now, each.cluster, each.node, job.attempt, seq, each.why, only)
