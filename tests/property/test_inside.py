@@ -185,11 +185,9 @@ def test_what_fits_and_what_is_granted_is_what_trying_everything_finds(
         if granted is not None:
             chosen = cpu_mask(granted.cpus), sum(1 << inside.gpus.index(gpu) for gpu in granted.gpus)
             assert chosen in set(ways(inside, resources, topology, *cpus_and_gpus, memory))
-            assert structure.binds(topology, granted) == (
-                topology.pin in {"numa", "socket"}
-                and (near := home(inside, chosen[0])) is not None
-                and must_fit(inside, topology, near)
-            )
+            near = home(inside, chosen[0])
+            bound = topology.pin in {"numa", "socket"} and near is not None
+            assert structure.binds(topology, granted) == (bound and must_fit(inside, topology, near or 0))
             key = TaskKey(f"j{number}")
             held = resources if not topology.pin else replace(resources, cpu=chosen[0].bit_count() * 1000)
             node.granted[key], node.holding[key] = granted, held
