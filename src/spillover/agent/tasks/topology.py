@@ -50,6 +50,15 @@ def find(cpu: int, gpus: tuple[str, ...], root: Path = SYSTEM) -> Inside | None:
     return inside
 
 
+def memory_nodes(cpus: str, root: Path = SYSTEM) -> str:
+    """Return the NUMA nodes of some CPUs as the kernel numbers them, such as `0` or `0-1`; empty if it does not say."""
+    wanted, found = cpu_mask(cpus), 0
+    for folder in root.glob("node/node[0-9]*"):
+        if any(wanted >> cpu & 1 for cpu in _list(folder / "cpulist")):
+            found |= 1 << int(folder.name[4:])
+    return cpu_list(found)
+
+
 def divided(cpu: int, gpus: tuple[str, ...], sockets: int, link: str) -> Inside:
     """Return an inside as configured: CPUs and GPUs in equal parts, and a link between all GPUs of a part."""
     count, domains, links = -(-cpu // 1000), list[Domain](), list[Link]()
