@@ -304,7 +304,9 @@ def test_the_memory_of_a_task_is_that_of_the_numa_node_of_its_cores(pin: str) ->
     lab.submit(*[a_job(name).cpus(1).memory(5 * GIB).together(own) for name in ("one", "two", "three")])
     assert [lab.granted(name) for name in ("one", "two", "three")] == [["CPUs 0"], ["CPUs 4"], []]
     part = "NUMA node" if pin == "numa" else "socket"
-    told = f"waits for 1 CPU, 5Gi in one {part} of onprem; a {part} of n1 with enough CPUs has at most 3Gi free"
+    told = (
+        f"waits for 1 CPU, 5Gi in one {part} of onprem; a {part} of n1 with enough CPUs has at most 3Gi free"
+    )
     assert str(lab.why("three")) == told
     lab.submit(a_job("small").cpus(1).memory(3 * GIB).together(own))
     assert lab.granted("small") == ["CPUs 1"]

@@ -108,10 +108,14 @@ def _chosen(cores: Sequence[_Core], count: int) -> list[_Core]:
 def _domains(
     cores: Sequence[_Core], gpus: Iterable[str], near: dict[str, _NearGpu], root: Path
 ) -> tuple[Domain, ...]:
-    """Return the NUMA nodes with cores, each with its GPUs. A NUMA node over two sockets is one for each."""
+    """Return the NUMA nodes with cores, each with its GPUs.
+
+    A NUMA node over two sockets is one for each; how much of its memory is whose is unknown then.
+    """
     found: list[Domain] = []
     taken: set[str] = set()
-    for numa, socket in sorted({(core.numa, core.socket) for core in cores}, key=lambda pair: pair[::-1]):
+    places = sorted({(core.numa, core.socket) for core in cores}, key=lambda pair: pair[::-1])
+    for numa, socket in places:
         own = [core.cpus for core in cores if (core.numa, core.socket) == (numa, socket)]
         lanes = [sum([1 << cpu for cpu in lane]) for lane in zip(*own, strict=True)]
         # Lanes list CPUs in ascending order, which must be the order of cores in each.
@@ -120,7 +124,8 @@ def _domains(
             lanes = [sum([1 << cpu for cpus in own for cpu in cpus])]
         there = [gpu for gpu in gpus if gpu not in taken and _is_near(near.get(gpu), numa, sum(lanes))]
         taken.update(there)
-        memory = _memory(root / "node" / f"node{numa}" / "meminfo")
+        alone = sum(other == numa for other, _ in places) == 1
+        memory = _memory(root / "node" / f"node{numa}" / "meminfo") if alone else 0
         found.append(Domain(socket, tuple(map(cpu_list, lanes)), tuple(there), memory))
     return tuple(found)
 
