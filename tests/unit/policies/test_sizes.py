@@ -1,5 +1,6 @@
 """Size policies: with how many tasks a gang of elastic size starts."""
 
+from collections.abc import Mapping
 from functools import partial
 
 import pytest
@@ -17,7 +18,7 @@ from spillover.model.job import Shape
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.policy_options import write_policies
 from spillover.model.resources import Resources
-from spillover.policies.loading import load
+from spillover.policies.loading import Maker, load
 from spillover.policies.size import Largest, Share, Smallest
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, World
@@ -60,10 +61,10 @@ def test_the_largest_and_the_smallest_look_at_nobody_else() -> None:
 # --- in the cycle
 
 
-def a_lab(size: str, backfill: str = "out_of_order", **more: object) -> World:
+def a_lab(size: str, backfill: str = "out_of_order", more: Mapping[str, Maker] | None = None) -> World:
     """Four machines of two CPUs."""
     chosen = PolicySet(wait=Choice("never"), backfill=Choice(backfill), size=Choice(size))
-    lab = World(partial(load, more=more), chosen, (LAB,))  # type: ignore[arg-type] - classes of policies
+    lab = World(partial(load, more=more), chosen, (LAB,))
     for name in "abcd":
         lab.agent(name, cpus=2)
     return lab
@@ -204,7 +205,7 @@ class Half:
 
 
 def test_a_size_of_a_package_decides() -> None:
-    lab = a_lab("half", **{"size.half": Half})
+    lab = a_lab("half", more={"size.half": Half})
     lab.submit(a_job("gang").tasks(2, most=8))
     assert sizes(lab, "gang") == [4]
     assert [guard.failures for guard in lab.engine.policies.guards] == [0]
