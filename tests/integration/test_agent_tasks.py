@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from spillover.agent.nursery.affinity import numbers
+from spillover.agent.tasks.topology import memory_nodes
 from spillover.model.units import SECOND
 from spillover.wire import agents_pb2 as pb
 from tests.support.agent_process import AgentProcess, a_grant
@@ -401,8 +402,9 @@ async def test_a_task_runs_on_the_cpus_that_it_has_for_itself_and_others_on_the_
             if "/go" in " ".join(each.cmdline())
         ]
         before = member.cpu_affinity()
-        pinned = a_grant("pinned", f"{SHOW}; read x < {agent.folder}/stay")
-        pinned.cpus = str(second)
+        show_memory = SHOW.replace("Cpus", "Mems")
+        pinned = a_grant("pinned", f"{SHOW}; {show_memory}; read x < {agent.folder}/stay")
+        pinned.cpus, pinned.binds_memory = str(second), True
         os.mkfifo(agent.folder / "stay")
         server.grant(pinned)
         await server.until(lambda: any(lease[0] == "pinned" for lease in server.started))
@@ -415,6 +417,8 @@ async def test_a_task_runs_on_the_cpus_that_it_has_for_itself_and_others_on_the_
             (agent.folder / each).write_text("go\n")
         await result(server, loose)
         await result(server, pinned)
-        assert numbers((await output_of(server, "pinned")).decode()) == {second}
+        cpus, memory = (await output_of(server, "pinned")).decode().split()
+        assert numbers(cpus) == {second}
+        assert numbers(memory_nodes(str(second))) <= numbers(memory)
         await result_of(server, a_grant("after", SHOW))
         assert numbers((await output_of(server, "after")).decode()) >= {first, second}

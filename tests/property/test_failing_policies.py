@@ -1,5 +1,6 @@
 """Whatever policies of one's own raise or answer: the book stays right, and its journal replayed gives the same plans and the same state."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,14 +16,14 @@ from spillover.core.state import State
 from spillover.deciding.cycle import cycle
 from spillover.deciding.cycle.plan import digest_of
 from spillover.deciding.engine import Engine
-from spillover.deciding.protocols import Case, MachineView
+from spillover.deciding.protocols import Case, MachineView, Queue, SizeCase
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.job import Shape
 from spillover.model.policy import AXES, Choice, PolicySet, choice_of
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
-from spillover.testing.world import World
+from spillover.testing.world import OWNED, RENTED, World
 from spillover.wire.journal import decode_event, encode_event
 from tests.support.sameness import Checkpoints, said_by
 
@@ -45,7 +46,13 @@ class Moody:
     def score(self, machine: MachineView, shape: Shape) -> Any:
         return self._answer(machine.cpu // 1000 + shape.resources.cpu // 1000, -machine.cpu)
 
-    def _answer(self, number: int, right: int) -> Any:
+    def pick(self, queues: Sequence[Queue], agents: int, seed: int) -> Any:
+        return self._answer(seed + agents, queues[-1])
+
+    def most(self, case: SizeCase) -> Any:
+        return self._answer(case.free + len(case.others), case.shape.tasks)
+
+    def _answer(self, number: int, right: Any) -> Any:
         match (number * 7 + self._mood) % 4:
             case 0:
                 raise ValueError("not today")
@@ -72,6 +79,8 @@ policy_sets = st.builds(
     backfill=choices("backfill"),
     wait=choices("wait"),
     place=choices("place"),
+    route=choices("route"),
+    size=choices("size"),
     depth=st.sampled_from([1, 2, 1000]),
 )
 steps = st.one_of(
@@ -79,8 +88,8 @@ steps = st.one_of(
     st.tuples(st.just("finish"), st.integers(0, 5), st.just(0)),
     st.tuples(st.just("wait"), st.sampled_from([0, 1, 3, 5, 60]), st.just(0)),
     st.tuples(st.just("hold"), st.integers(0, 5), st.just(0)),
-    st.tuples(st.just("disable"), st.sampled_from(range(4)), st.just(0)),
-    st.tuples(st.just("set"), st.integers(0, 11), st.sampled_from(range(4))),
+    st.tuples(st.just("disable"), st.sampled_from(range(len(AXES))), st.just(0)),
+    st.tuples(st.just("set"), st.integers(0, 11), st.sampled_from(range(len(AXES)))),
 )
 
 
@@ -89,6 +98,8 @@ def live(world: World, what: str, number: int, other: int, name: str) -> None:
     match what:
         case "submit":
             job = a_job(name).cpus(number).terms(estimate=(1 + other) * SECOND).priority(other % 3)
+            if other % 7 == 1:
+                job = job.tasks(1, most=3)
             world.submit(job.array(1, number) if other % 7 == 0 else job)
         case "finish" if placed := world.placed():
             world.finish(placed[number % len(placed)])
@@ -126,9 +137,11 @@ def replayed(events: list[AnyEvent]) -> Engine:
 def test_the_book_stays_right_and_replays_to_the_same_plans(
     policies: PolicySet, story: list[tuple[str, int, int]]
 ) -> None:
-    world = World(loading, policies)
-    world.agent("n1", cpus=2)
-    world.agent("n2", cpus=3)
+    world = World(
+        loading, policies, (structs.replace(OWNED, gangs=True), structs.replace(RENTED, gangs=True))
+    )
+    world.agent("n1", cpus=2, queue=2)
+    world.agent("n2", cpus=3, queue=2)
     world.agent("v1", cpus=2, cluster="cloud")
     checkpoints = Checkpoints()
     for at, (what, number, other) in enumerate(story):

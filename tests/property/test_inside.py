@@ -18,7 +18,7 @@ from spillover.deciding.capacity.inside import Structure
 from spillover.deciding.capacity.spans import Ask, Release
 from spillover.deciding.capacity.timeline import Timeline
 from spillover.deciding.explain.feasibility import too_large
-from spillover.model.ids import NodeName, TaskKey
+from spillover.model.ids import NodeName, TaskKey, split_task
 from spillover.model.inside import (
     Domain,
     Granted,
@@ -43,7 +43,7 @@ LAB = replace(OWNED, gangs=True)
 
 @st.composite
 def insides(draw: st.DrawFn) -> Inside:
-    threads, cpu = draw(st.integers(1, 2)), 0
+    threads, cpu, known = draw(st.integers(1, 2)), 0, draw(st.booleans())
     gpus: list[str] = []
     domains: list[Domain] = []
     for socket in range(draw(st.integers(1, 2))):
@@ -54,7 +54,8 @@ def insides(draw: st.DrawFn) -> Inside:
                 cpu += cores
             near = [str(len(gpus) + number) for number in range(draw(st.integers(0, 2)))]
             gpus += near
-            domains.append(Domain(socket, tuple(lanes), tuple(near)))
+            memory = draw(st.sampled_from([0, 2, 3, 5])) if known else 0
+            domains.append(Domain(socket, tuple(lanes), tuple(near), memory))
     cut = draw(st.integers(0, len(gpus)))
     parts = [tuple(part) for part in (gpus[:cut], gpus[cut:]) if len(part) > 1]
     links = tuple(Link("nvlink", part) for part in parts) if draw(st.booleans()) else ()
@@ -70,7 +71,8 @@ def requests(draw: st.DrawFn) -> tuple[Resources, Topology]:
         draw(st.sampled_from(["", "nvlink", "any"])),
     )
     gpus = draw(st.integers(2, 3) if link else st.integers(0, 2))
-    return Resources(draw(st.integers(1, 4)) * 1000, 0, gpus), Topology(pin=pin, link=link)
+    memory = draw(st.sampled_from([0, 0, 1, 2, 4]))
+    return Resources(draw(st.integers(1, 4)) * 1000, memory, gpus), Topology(pin=pin, link=link)
 
 
 def cores_of(inside: Inside) -> list[tuple[int, int, int]]:
@@ -82,8 +84,27 @@ def cores_of(inside: Inside) -> list[tuple[int, int, int]]:
     return found
 
 
+def memories(inside: Inside) -> dict[int, int]:
+    """The memory of NUMA nodes, if it is counted: where several report it."""
+    known = {number: each.memory for number, each in enumerate(inside.domains) if each.memory}
+    return known if len(known) > 1 else {}
+
+
+def home(inside: Inside, cpus: int) -> int | None:
+    """The NUMA node of which all these CPUs are, if its memory is counted."""
+    at = {number for number, _, core in cores_of(inside) if core & cpus}
+    return next(iter(at & memories(inside).keys()), None) if len(at) == 1 else None
+
+
+def must_fit(inside: Inside, topology: Topology, number: int) -> bool:
+    """Whether memory must fit into a NUMA node: if the task asked for it, or for a socket that is one."""
+    socket = inside.domains[number].socket
+    alone = sum(each.socket == socket for each in inside.domains) == 1
+    return topology.pin == "numa" or (topology.pin == "socket" and alone)
+
+
 def ways(
-    inside: Inside, asked: Resources, topology: Topology, cpus: int, gpus: int
+    inside: Inside, asked: Resources, topology: Topology, cpus: int, gpus: int, free_memory: dict[int, int]
 ) -> Iterator[tuple[int, int]]:
     """Everything that one task could get of what is free, by trying all."""
     cores = [core for core in cores_of(inside) if core[2] & cpus == core[2]]
@@ -95,6 +116,9 @@ def ways(
     }
     groups = [set(link.gpus) for link in inside.links]
     for some in combinations(cores, needed):
+        number = home(inside, sum(core[2] for core in some))
+        if number is not None and must_fit(inside, topology, number) and free_memory[number] < asked.memory:
+            continue
         for few in combinations(free, asked.gpu):
             if topology.link and not any(group >= set(few) for group in groups):
                 continue
@@ -104,13 +128,22 @@ def ways(
             yield sum(core[2] for core in some), sum(bits[gpu] for gpu in few)
 
 
-def most(inside: Inside, asked: Resources, topology: Topology, cpus: int, gpus: int, room: int) -> int:
+def most(
+    inside: Inside,
+    asked: Resources,
+    topology: Topology,
+    left: tuple[int, int, dict[int, int]],
+    room: int,
+) -> int:
     """How many tasks fit at most, by trying all."""
     if not room:
         return 0
-    best = 0
-    for some, few in ways(inside, asked, topology, cpus, gpus):
-        best = max(best, 1 + most(inside, asked, topology, cpus & ~some, gpus & ~few, room - 1))
+    best, (cpus, gpus, memory) = 0, left
+    for some, few in ways(inside, asked, topology, cpus, gpus, memory):
+        number, after = home(inside, some), memory.copy()
+        if number is not None:
+            after[number] -= asked.memory
+        best = max(best, 1 + most(inside, asked, topology, (cpus & ~some, gpus & ~few, after), room - 1))
         if best >= min(room, 3):
             break
     return best
@@ -122,16 +155,22 @@ def test_what_fits_and_what_is_granted_is_what_trying_everything_finds(
     inside: Inside, asked: list[tuple[Resources, Topology]], data: st.DataObject
 ) -> None:
     structure = Structure(inside)
-    total = Resources(structure.cpus.bit_count() * 1000, 10, len(inside.gpus))
+    total = Resources(structure.cpus.bit_count() * 1000, 1000, len(inside.gpus))
     node = Node(LAB.name, NodeName("n"), 1, total, (), {}, 0, inside=inside)
     cluster = Capacity(LAB, 0)
     for number, (resources, topology) in enumerate(asked):
         cluster.refresh(node)
         (machine,) = cluster.machines
         shape = Shape(resources, topology=topology)
-        left = structure.left(node.granted.values())
+        left = structure.left([(each, node.holding[key].memory) for key, each in node.granted.items()])
+        cpus_and_gpus = left[:2]
+        memory = memories(inside)
+        for key, each in node.granted.items():
+            if (near := home(inside, cpu_mask(each.cpus))) is not None:
+                memory[near] -= node.holding[key].memory
+        assert list(left[2]) == list(memory.values())
         room = (total - node.used).cpu // (structure.rounded(topology, resources.cpu))
-        fitting = most(inside, resources, topology, *left, min(room, 3))
+        fitting = most(inside, resources, topology, (*cpus_and_gpus, memory), min(room, 3))
         wants = cluster.layout.wants(resources)
         known = machine.tasks_of(shape, wants, machine.free) if machine.admits(shape) else 0
         assert min(known, 3) == fitting
@@ -145,7 +184,10 @@ def test_what_fits_and_what_is_granted_is_what_trying_everything_finds(
         cluster.set(machine, before)
         if granted is not None:
             chosen = cpu_mask(granted.cpus), sum(1 << inside.gpus.index(gpu) for gpu in granted.gpus)
-            assert chosen in set(ways(inside, resources, topology, *left))
+            assert chosen in set(ways(inside, resources, topology, *cpus_and_gpus, memory))
+            near = home(inside, chosen[0])
+            bound = topology.pin in {"numa", "socket"} and near is not None
+            assert structure.binds(topology, granted) == (bound and must_fit(inside, topology, near or 0))
             key = TaskKey(f"j{number}")
             held = resources if not topology.pin else replace(resources, cpu=chosen[0].bit_count() * 1000)
             node.granted[key], node.holding[key] = granted, held
@@ -169,7 +211,7 @@ def test_never_is_what_an_empty_machine_cannot_hold(
     world.agent("n", cpus=cpus, gpus=len(inside.gpus), inside=inside)
     shape = Shape(resources, tasks=tasks, topology=topology if topology != Topology() else None)
     never = too_large(world.engine.index.capacity.values(), shape)
-    builder = a_job("j").cpus(resources.cpu / 1000).gpus(resources.gpu).tasks(tasks)
+    builder = a_job("j").cpus(resources.cpu / 1000).gpus(resources.gpu).memory(resources.memory).tasks(tasks)
     world.submit(builder.together(topology) if topology != Topology() else builder)
     placed = isinstance(world.job("j").phase, Placed)
     assert placed == (never is None)
@@ -193,9 +235,16 @@ def test_nothing_inside_is_given_twice_whatever_starts_and_ends(
     for name in ("n1", "n2"):
         world.agent(name, cpus=cpus, gpus=len(inside.gpus), queue=2, inside=inside)
     for number, ((resources, topology), tasks, minutes) in enumerate(asked):
-        job = a_job(f"j{number}").cpus(resources.cpu / 1000).gpus(resources.gpu).tasks(tasks)
+        job = (
+            a_job(f"j{number}")
+            .cpus(resources.cpu / 1000)
+            .gpus(resources.gpu)
+            .memory(resources.memory)
+            .tasks(tasks)
+        )
         job.expected(minutes=minutes)
         world.submit(job.together(topology) if topology != Topology() else job)
+        check_memory(world)
         live = [job.id for job in world.state.jobs.values() if isinstance(job.phase, Placed | Running)]
         if data.draw(st.booleans()) and live:
             world.finish(data.draw(st.sampled_from(live)))
@@ -214,11 +263,26 @@ def test_nothing_inside_is_given_twice_whatever_starts_and_ends(
     assert Granted() not in [each for node in world.state.nodes.values() for each in node.granted.values()]
 
 
+def check_memory(world: World) -> None:
+    """Memory that must be of one NUMA node is there: what is bound to it is never more than it has."""
+    for node in world.state.nodes.values():
+        if node.inside is None:
+            continue
+        bound = dict.fromkeys(memories(node.inside), 0)
+        for task, granted in node.granted.items():
+            job, _, _ = split_task(task)
+            topology = world.job(job).kind.shape.topology
+            near = home(node.inside, cpu_mask(granted.cpus))
+            if topology is not None and near is not None and must_fit(node.inside, topology, near):
+                bound[near] += node.holding[task].memory
+        assert all(bound[number] <= memory for number, memory in memories(node.inside).items())
+
+
 def a_gang(name: str, groups: list[tuple[tuple[Resources, Topology], int]]) -> JobBuilder:
     """A gang with groups of unlike tasks."""
     job = a_job(name)
     for number, ((resources, topology), tasks) in enumerate(groups):
-        job.cpus(resources.cpu / 1000).gpus(resources.gpu)
+        job.cpus(resources.cpu / 1000).gpus(resources.gpu).memory(resources.memory)
         job.group(f"g{number}", tasks, pin=topology.pin, link=topology.link)
     return job
 
@@ -336,7 +400,7 @@ def test_a_socket_is_booked_when_a_naive_calendar_first_has_room(
         wants = machine.asks(shape, cluster.layout.wants(shape.resources))
         cluster.take(machine, wants)
         granted = cluster.grant(machine, shape, shape.resources)
-        whole = machine.with_granted(wants, (granted,))
+        whole = machine.with_granted(wants, ((granted, 0),))
         spans.append(span(0, end, cores, whole))
         held.append((end, whole))
     releases = [Release(end, Group(cluster, (machine,), wants)) for end, wants in sorted(held)]

@@ -28,6 +28,8 @@ POLICIES = [
     PolicySet(wait=Choice("zero")),
     PolicySet(wait=Choice("never"), order=Choice("priority")),
     PolicySet(wait=Choice("zero"), order=Choice("fair_share"), backfill=Choice("conservative")),
+    PolicySet(wait=Choice("zero"), size=Choice("share")),
+    PolicySet(wait=Choice("never"), backfill=Choice("easy"), size=Choice("share")),
     PolicySet(wait=Choice("compute", {"coefficient": 0.1, "max_queue": 2}), backfill=Choice("easy")),
 ]
 limits = st.builds(

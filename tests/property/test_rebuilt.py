@@ -9,7 +9,7 @@ from spillover.deciding.queue import turns
 from spillover.deciding.replay import Replay
 from spillover.policies.loading import load, load_surely
 from tests.support.sameness import Checkpoints, said_by
-from tests.support.scheduling_stories import ClustersStory, Story, TightStory, WilderStory
+from tests.support.scheduling_stories import ClustersStory, SharingStory, Story, TightStory, WilderStory
 from tests.support.tiers import few_of
 
 STEPS = 150
@@ -40,6 +40,11 @@ def test_a_server_that_starts_anew_decides_the_same(seed: int) -> None:
 @pytest.mark.parametrize("seed", [*few_of(4, range(12)), 50, 127, 191])
 def test_so_it_does_when_policies_agents_and_the_configuration_change(seed: int) -> None:
     tell(WilderStory(seed))
+
+
+@pytest.mark.parametrize("seed", few_of(4, range(24)))
+def test_so_it_does_when_elastic_gangs_share_what_is_free(seed: int) -> None:
+    tell(SharingStory(seed))
 
 
 @pytest.mark.parametrize("seed", few_of(6, range(24)))

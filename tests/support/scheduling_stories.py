@@ -187,6 +187,36 @@ class Story:
         return Result(node, lease, outcome, code, None, Usage(ran), 0, run=task.run, waits=waits)
 
 
+class SharingStory(Story):
+    """A story in which many gangs are elastic, run on all clusters, and share what is free."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        old, dice = self.world, self.dice
+        chosen = replace(
+            old.state.facts.policies,
+            size=Choice("share"),
+            backfill=Choice(dice.choice(["easy", "out_of_order", "conservative"])),
+        )
+        clusters = tuple([replace(each, gangs=True) for each in CLUSTERS])
+        self.world = World(load, chosen, clusters, self.budgets)
+        self.world.engine.debug = old.engine.debug
+        for name in ("n0", "n1"):
+            self.world.agent(name, cpus=4)
+        for name in ("m0", "m1"):
+            self.world.agent(name, cpus=4, cluster="o2", gpus=2)
+        self.world.agent("v1", cpus=dice.choice([3, 20]), cluster="cloud", gpus=4)
+
+    def _job(self) -> JobBuilder:
+        if self.dice.random() < 0.5:
+            return super()._job()
+        self._submitted += 1
+        job = a_job("j" + "".join("abcdefghij"[int(digit)] for digit in str(self._submitted)))
+        least = self.dice.choice([1, 2, 3])
+        job.tasks(least, most=least + self.dice.choice([1, 4, 9])).gpus(self.dice.choice([0, 0, 1]))
+        return job.cpus(self.dice.choice([0.5, 1])).expected(minutes=self.dice.choice([1, 10, 60]))
+
+
 class WilderStory(Story):
     """A story in which policies of all axes, agents and the configuration change too."""
 

@@ -51,8 +51,8 @@ class Use(NamedTuple):
     tasks: int
     start: int
     end: int
-    parts: tuple[tuple[int, bool, int], ...] = ()
-    """What it holds inside of the machine: the socket, whether GPUs or cores, and how many."""
+    parts: tuple[tuple[int, int, int], ...] = ()
+    """What it holds inside of the machine: the socket; cores, GPUs or memory (0, 1, 2); and how much."""
 
 
 class Calendar:
@@ -80,15 +80,15 @@ class Calendar:
                 left, places = left - use.held, places - use.tasks
         return left, places
 
-    def free_inside(self, machine: Machine, at: int, socket: int) -> tuple[int, int]:
-        """Return how many cores nobody has for himself, and GPUs nobody has at all, in a socket at a moment."""
+    def free_inside(self, machine: Machine, at: int, socket: int) -> tuple[int, int, int]:
+        """Return what nobody has in a socket at a moment: cores, GPUs, and memory of those with cores there."""
         domain = _sockets(self.nodes[machine.name])[socket]
-        left = [cpu_mask(domain.cpus[0]).bit_count(), len(domain.gpus)]
+        left = [cpu_mask(domain.cpus[0]).bit_count(), len(domain.gpus), domain.memory or 10**6]
         for use in self.uses:
             if use.machine is machine and use.start <= at < use.end:
-                for where, of_gpus, amount in use.parts:
-                    left[of_gpus] -= amount if where == socket else 0
-        return left[0], left[1]
+                for where, what, amount in use.parts:
+                    left[what] -= amount if where == socket else 0
+        return left[0], left[1], left[2]
 
     def _in_sockets(self, machine: Machine, asked: Resources, moments: range) -> int:
         """Return how many tasks fit that have cores and GPUs of one socket for themselves, and stay there."""
@@ -96,9 +96,9 @@ class Calendar:
         for socket in range(len(_sockets(self.nodes[machine.name]))):
             least = 10**6
             for moment in moments:
-                cores, gpus = self.free_inside(machine, moment, socket)
-                fitting = 0
-                while (fitting + 1) * asked.cpu <= cores * 1000 and (fitting + 1) * asked.gpu <= gpus:
+                cores, *others = self.free_inside(machine, moment, socket)
+                left, fitting = Resources(cores * 1000, others[1], others[0]), 0
+                while replace(asked, other=()).times(fitting + 1).fits(left):
                     fitting += 1
                 least = min(least, fitting)
             total += least
@@ -359,15 +359,19 @@ def _use(share: Share, found: Booking) -> Use:
     return Use(machine, one.times(share.tasks), share.tasks, found.start, found.end, _parts(share))
 
 
-def _parts(share: Share) -> tuple[tuple[int, bool, int], ...]:
+def _parts(share: Share) -> tuple[tuple[int, int, int], ...]:
     """Return what a booking says that it takes of each socket."""
     inside, at = share.machine.inside, share.machine.layout.localities
     found = []
     for position, amount in share.inside:
         assert inside is not None, share
-        of_gpus, mask = inside.localities[at.index(position)]
+        number = at.index(position)
+        if number >= len(inside.localities):
+            found.append((number - len(inside.localities), 2, amount))
+            continue
+        of_gpus, mask = inside.localities[number]
         socket = (mask & -mask).bit_length() > (GPUS if of_gpus else CORES)
-        found.append((int(socket), of_gpus, amount))
+        found.append((int(socket), int(of_gpus), amount))
     return tuple(found)
 
 
@@ -381,22 +385,25 @@ def _amounts(dice: Random, least: int = 0) -> Resources:
     )
 
 
-def _inside() -> Inside:
-    """Return two sockets, each with cores and GPUs."""
+def _inside(memory: int) -> Inside:
+    """Return two sockets, each with cores and GPUs, and with so much memory; 0 is unknown."""
     cores = (f"0-{CORES - 1}", f"{CORES}-{2 * CORES - 1}")
     gpus = tuple([str(gpu) for gpu in range(2 * GPUS)])
-    return Inside((Domain(0, cores[:1], gpus[:GPUS]), Domain(1, cores[1:], gpus[GPUS:])), gpus)
+    domains = Domain(0, cores[:1], gpus[:GPUS], memory), Domain(1, cores[1:], gpus[GPUS:], memory)
+    return Inside(domains, gpus)
 
 
 def _node(dice: Random, spec: ClusterSpec, number: int, story: str) -> Node:
     inside = story == "inside" and dice.random() < 0.8
+    if inside:
+        capacity = Resources(2000 * CORES, dice.randint(1, 8), 2 * GPUS)
+    else:
+        capacity = _amounts(dice) + Resources(1000, 1)
     return Node(
         spec.name,
         NodeName(f"{spec.name}n{number}"),
         1,
-        Resources(2000 * CORES, dice.randint(1, 8), 2 * GPUS)
-        if inside
-        else _amounts(dice) + Resources(1000, 1),
+        capacity,
         dice.choice([(), ("ssd",)]),
         dice.choice([{}, {RACK.label: "r1"}, {RACK.label: "r1"}, {RACK.label: "r2"}]),
         0,
@@ -404,7 +411,8 @@ def _node(dice: Random, spec: ClusterSpec, number: int, story: str) -> Node:
         number=number + 1,
         foreign=dice.choice([Resources(), Resources(1000)]) if spec.external else None,
         tasks=dice.randint(-1, 3) if spec.external else -1,
-        inside=_inside() if inside else None,
+        # Some report the memory of their NUMA nodes. That is no draw, so seeds keep their stories.
+        inside=_inside((capacity.memory + number) // 2) if inside else None,
     )
 
 

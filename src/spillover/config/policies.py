@@ -22,6 +22,7 @@ def read_policies(doc: PolicyDoc, known: Collection[str] | None, found: Findings
         depth=doc.depth,
         unknown_runtime=unknown or default.unknown_runtime,
         route=_choice(doc.route, "route", known, found) or default.route,
+        size=_choice(doc.size, "size", known, found) or default.size,
     )
     if known is None and len(found.found) == before:
         try:

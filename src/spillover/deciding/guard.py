@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from spillover.core.records.jobs import QUEUED, Job
 from spillover.core.state import State
-from spillover.deciding.protocols import FAILED, Case, MachineView, Queue
+from spillover.deciding.protocols import FAILED, Case, MachineView, Queue, SizeCase
 from spillover.model.bounds import bounded, plain
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
@@ -214,6 +214,31 @@ class ShownMachine(Struct, frozen=True):
     ahead: int
     load: int
     turn: int
+
+
+class GuardedSize(PolicyGuard):
+    """Guards a size policy: without a valid answer, a gang takes the largest size that fits."""
+
+    def __init__(self, name: str, policy: Any) -> None:
+        super().__init__("size", name, policy)
+
+    def most(self, case: SizeCase) -> int:
+        """See Size."""
+        least, most = case.shape.tasks, case.shape.most
+        try:
+            given = self.policy.most(case)
+            if (
+                not hasattr(given, "__index__")
+                or isinstance(given, bool)
+                or not least <= index(given) <= most
+            ):
+                raise TypeError(
+                    f"most() returned {_shown(given)}, not a number of tasks from {least} to {most}"
+                )
+            return index(given)
+        except CAUGHT as error:
+            self.failed(error)
+            return most
 
 
 class FixedBackfill:

@@ -177,6 +177,32 @@ class Route(Protocol):
         ...
 
 
+class SizeCase(Struct, frozen=True):
+    """What a size policy knows about a gang of elastic size that is about to start, and about its cluster."""
+
+    shape: Shape
+    """What it asks for: `shape.tasks` is its least number of tasks, `shape.most` its largest."""
+    free: int
+    """How many of its tasks fit on the cluster now; at least `shape.tasks`. It may be more than `shape.most`."""
+    others: tuple[int, ...]
+    """What each other waiting job asks for that would fit beside its least size, in tasks of the gang, rounded up.
+
+    GPUs count, or CPUs for a gang without GPUs. Jobs are in the order of the queue, each member of an array is one, and
+    the first 256 are here. A gang of elastic size asks for its largest size.
+    """
+
+
+class Size(Protocol):
+    """Decides how many tasks a gang of elastic size starts with."""
+
+    def most(self, case: SizeCase) -> int:
+        """Return the most tasks that it may take, from its least number to its largest.
+
+        It takes the largest size up to this that fits, and that its caps, limits and reservations of others allow.
+        """
+        ...
+
+
 class Guarded(Protocol):
     """A policy from an installed package, which may fail."""
 
@@ -203,6 +229,7 @@ class Policies(Struct, frozen=True):
     wait: Wait
     place: Place
     route: Route
+    size: Size
     min_wait: int = 0
     """The shortest wait of any job, in nanoseconds."""
     max_wait: int | None = None
@@ -227,6 +254,11 @@ class Policies(Struct, frozen=True):
     def keeps_near(self) -> bool:
         """Whether the place policy wants the tasks of each gang as near to each other as possible."""
         return getattr(self.place, "near", False)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether gangs of elastic size always take the largest size that fits, so that nobody need look at other jobs."""
+        return getattr(self.size, "takes_all", False)
 
     @property
     def depth(self) -> int:

@@ -59,7 +59,11 @@ def read_choice(
         names = installed() if known is None else known
         if policy not in names:
             here = [one.partition(".")[2] for one in sorted(names) if one.startswith(f"{axis}.")]
-            found.add(path, f"{shown(name)} is not a policy of the axis {axis}{_nearest(name, here)}")
+            base, bracket, _ = name.partition("(")
+            hint = _nearest(name, here)
+            if bracket and base in here:  # as a line of `spill policy set` has it
+                hint = f"; write {{{base}: {{option: value}}}}"
+            found.add(path, f"{shown(name)} is not a policy of the axis {axis}{hint}")
             return None
     return Choice(name, _options(policy, given, (*path, name), found, more or {}))
 

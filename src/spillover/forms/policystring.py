@@ -66,6 +66,7 @@ def read_policies(
         depth=chosen.get("depth", base.depth),
         unknown_runtime=chosen.get("unknown_runtime", base.unknown_runtime),
         route=chosen.get("route", base.route),
+        size=chosen.get("size", base.size),
     )
 
 

@@ -196,8 +196,10 @@ def billed(billing: Billing, ran: int) -> int:
     """Return the nanoseconds that are billed for a runtime."""
     if ran <= 0:
         return billing.minimum
-    step = max(1, billing.step)
-    return max(billing.minimum, -(-ran // step) * step)
+    step = billing.step
+    if step > 1:
+        ran = -(-ran // step) * step
+    return max(billing.minimum, ran)
 
 
 def rate_of(price: Price, resources: Resources) -> int:

@@ -243,6 +243,13 @@ class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
             return _total(self)
         return one.times(tasks)
 
+    def topology_of(self, rank: int) -> Topology | None:
+        """Return what one of its tasks asks of the machines around it, and for inside of its own."""
+        if not self.groups:
+            return self.topology
+        part = max([part for part in self.parts if part.first <= rank], key=lambda part: part.first)
+        return part.shape.topology
+
     def sized(self, tasks: int) -> "Shape":
         """Return the shape of a gang of elastic size that got this many tasks."""
         return _sized(self, tasks) if self.most else self

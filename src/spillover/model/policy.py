@@ -27,9 +27,10 @@ class PolicySet(Struct, frozen=True):
     unknown_runtime: int = HOUR
     """Expected runtime of a job without estimate and walltime, in nanoseconds."""
     route: Choice = Choice("least_loaded")
+    size: Choice = Choice("largest")
 
 
-AXES: Final = ("order", "backfill", "wait", "place", "route")
+AXES: Final = ("order", "backfill", "wait", "place", "route", "size")
 """The decisions for which a policy is chosen."""
 
 FALLBACK: Final = PolicySet(

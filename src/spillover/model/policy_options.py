@@ -8,11 +8,13 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from spillover.model.policy import Choice, PolicySet
+from spillover.model.policy import Choice, PolicySet, choice_of
 from spillover.model.units import DAY, HOUR, MINUTE, SECOND, write_duration
 
-LINE_AXES: Final = ("wait", "backfill", "order", "place", "route")
+LINE_AXES: Final = ("wait", "backfill", "order", "place", "route", "size")
 """The axes in the order of a line."""
+_SELDOM: Final = frozenset({"route", "size"})
+"""Axes that a line leaves out if they have their default policies."""
 IGNORE_PRIORITY: Final = frozenset({"fifo", "lifo", "sjf", "ljf", "edf", "slack"})
 """Built-in orders that do not look at priorities."""
 _UNITS: Final = (
@@ -91,6 +93,9 @@ OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
     "route.round_robin": {},
     "route.power_of_two": {},
     "route.biased": {"share": Takes.NUMBER},
+    "size.largest": {},
+    "size.smallest": {},
+    "size.share": {},
     "wait.zero": {**COMMON},
     "wait.never": {**COMMON},
     "wait.constant": {"wait": Takes.DURATION, **COMMON},
@@ -116,8 +121,12 @@ def main_option(policy: str) -> str | None:
 def write_policies(policies: PolicySet) -> str:
     """Write policies as a line, always the same for equal policies."""
     default = PolicySet()
-    axes = [axis for axis in LINE_AXES if axis != "route" or policies.route != default.route]
-    parts = [f"{axis}={write_choice(axis, getattr(policies, axis))}" for axis in axes]
+    axes = [
+        axis
+        for axis in LINE_AXES
+        if axis not in _SELDOM or choice_of(policies, axis) != choice_of(default, axis)
+    ]
+    parts = [f"{axis}={write_choice(axis, choice_of(policies, axis))}" for axis in axes]
     if policies.depth != default.depth:
         parts.append(f"depth={policies.depth}")
     if policies.unknown_runtime != default.unknown_runtime:

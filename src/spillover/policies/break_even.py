@@ -103,11 +103,12 @@ class BreakEven:
             for each in outlook.queue
             if each.job in tried and limits[each.job] <= soonest
         ]
-        gone = {each.job: None for each in hopeless}
-        if gone.keys() >= outlook.fresh.keys():
-            return hopeless  # nothing has changed for jobs that waited before
-        others = [each for each in outlook.queue if each.job not in gone]
-        rest, most = replace(outlook, queue=others), self._most
+        rest, most = outlook, self._most
+        if hopeless:
+            gone = {each.job: None for each in hopeless}
+            if gone.keys() >= outlook.fresh.keys():
+                return hopeless  # nothing has changed for jobs that waited before
+            rest = replace(outlook, queue=[each for each in outlook.queue if each.job not in gone])
         if outlook.reservations:
             return hopeless + booked_latecomers(rest, limits, most)
         found = whole_latecomers(rest, limits, most)
@@ -120,13 +121,18 @@ class BreakEven:
         if rental is not None:  # its bound has the boot in it
             patience = granted = granted - min(rental.boot, granted)
         if waiter.known:  # a maximum wait shortens the bound first; a minimum wait lengthens both
-            patience = max(granted // SUNK, min(granted, self._worth(waiter.shape, waiter.expected)))
+            worth = self._up * size_of(waiter.shape) * waiter.expected // self._down
+            if worth < granted:
+                least = granted // SUNK
+                # Calls of `max` and `min` would take longer than all the rest, for each waiting job at each look ahead.
+                patience = worth if worth > least else least  # noqa: FURB136 - see above
         if rental is not None:
             if rental.usual:
                 price = max(rental.usual // CHEAP, min(rental.price, DEAR * rental.usual))
                 patience = 0 if rental.idle else patience * price // rental.usual
             patience += latest - arrived - granted
-        return min(latest - now, patience - (now - arrived) // SUNK)
+        left = patience - (now - arrived) // SUNK
+        return left if left < latest - now else latest - now  # noqa: FURB136 - as above
 
     def _worth(self, shape: Shape, runtime: int) -> int:
         """Return the nanoseconds of waiting that renting such a job is worth."""

@@ -10,6 +10,7 @@ from spillover.deciding.guard import (
     GuardedOrder,
     GuardedPlace,
     GuardedRoute,
+    GuardedSize,
     GuardedWait,
     PolicyGuard,
     line_of,
@@ -60,6 +61,9 @@ BUILT_IN: Final = {
     "route.round_robin": "route:RoundRobin",
     "route.power_of_two": "route:PowerOfTwo",
     "route.biased": "route:Biased",
+    "size.largest": "size:Largest",
+    "size.smallest": "size:Smallest",
+    "size.share": "size:Share",
 }
 """Module of this package and class; listed here, because reading entry points takes longer than a short simulation."""
 COMMON_WAIT_OPTIONS: Final = ("min_wait", "max_wait", "max_queue", "rent_cpu_only", "short_job_threshold")
@@ -198,13 +202,15 @@ _METHODS: Final[dict[str, tuple[str, ...]]] = {
     "wait": ("wait",),
     "place": ("score",),
     "route": ("pick",),
+    "size": ("most",),
 }
 """Methods that a policy of each axis must have."""
-_GUARDS: Final[dict[str, type[GuardedOrder | GuardedWait | GuardedPlace | GuardedRoute]]] = {
+_GUARDS: Final[dict[str, type[GuardedOrder | GuardedWait | GuardedPlace | GuardedRoute | GuardedSize]]] = {
     "order": GuardedOrder,
     "wait": GuardedWait,
     "place": GuardedPlace,
     "route": GuardedRoute,
+    "size": GuardedSize,
 }
 
 

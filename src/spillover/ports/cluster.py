@@ -41,6 +41,8 @@ class Start(Struct, frozen=True):
     """The levels of the cluster, which the topology of the job may name."""
     granted: Granted | None = None
     """The cores and GPUs that the task has for itself; None if it gets none by name."""
+    binds: bool = False
+    """Whether its memory must be of the NUMA node of its cores."""
     saved: str = ""
     """The blob with what earlier attempts left in the folder of the task; empty if there is nothing."""
     vertex: NodeTerm | None = None

@@ -358,18 +358,20 @@ class File(_message.Message):
     def __init__(self, path: _Optional[str] = ..., digest: _Optional[str] = ..., size: _Optional[int] = ..., executable: _Optional[bool] = ...) -> None: ...
 
 class Grant(_message.Message):
-    __slots__ = ("lease", "task", "peer", "cpus", "gpus")
+    __slots__ = ("lease", "task", "peer", "cpus", "gpus", "binds_memory")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
     CPUS_FIELD_NUMBER: _ClassVar[int]
     GPUS_FIELD_NUMBER: _ClassVar[int]
+    BINDS_MEMORY_FIELD_NUMBER: _ClassVar[int]
     lease: Lease
     task: Task
     peer: Peer
     cpus: str
     gpus: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., peer: _Optional[_Union[Peer, _Mapping]] = ..., cpus: _Optional[str] = ..., gpus: _Optional[_Iterable[str]] = ...) -> None: ...
+    binds_memory: bool
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., peer: _Optional[_Union[Peer, _Mapping]] = ..., cpus: _Optional[str] = ..., gpus: _Optional[_Iterable[str]] = ..., binds_memory: _Optional[bool] = ...) -> None: ...
 
 class Peer(_message.Message):
     __slots__ = ("address", "ticket", "source", "digest")

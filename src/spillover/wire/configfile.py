@@ -41,6 +41,10 @@ class PolicyDoc(Struct, frozen=True, forbid_unknown_fields=True):
             description="Which agent gets a prefetched lease: least_loaded, round_robin, power_of_two or biased."
         ),
     ] = None
+    size: Annotated[
+        ChoiceDoc | None,
+        Meta(description="With how many tasks a gang of elastic size starts: largest, smallest or share."),
+    ] = None
     wait: Annotated[
         ChoiceDoc | None,
         Meta(

@@ -65,6 +65,10 @@ class _Moody:
         """See Route."""
         return self._answer(seed + agents, queues[0])
 
+    def most(self, case: Any) -> Any:
+        """See Size."""
+        return self._answer(case.free, case.shape.tasks)
+
     def _answer(self, number: int, right: Any) -> Any:
         answer = self._answers[number % len(self._answers)]
         if answer == RIGHT:

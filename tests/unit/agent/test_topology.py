@@ -88,6 +88,20 @@ def test_sockets_and_numa_nodes_are_read_with_whole_cores(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("allowed")
+def test_the_memory_of_a_numa_node_over_two_sockets_is_not_counted_twice(tmp_path: Path) -> None:
+    found = topology.find(16_000, (), machine(tmp_path, 16, threads=2, sockets=2, numas=1))
+    assert found is not None
+    assert [(domain.socket, domain.memory) for domain in found.domains] == [(0, 0), (1, 0)]
+
+
+def test_cpus_are_of_numa_nodes_as_the_kernel_numbers_them(tmp_path: Path) -> None:
+    root = machine(tmp_path, 16, threads=2, sockets=2, numas=4)
+    assert topology.memory_nodes("4-5,12", root) == "2"
+    assert topology.memory_nodes("1,15", root) == "0,3"
+    assert topology.memory_nodes("0", tmp_path / "elsewhere") == ""
+
+
+@pytest.mark.usefixtures("allowed")
 def test_an_agent_for_some_of_the_cpus_reports_as_many(tmp_path: Path) -> None:
     root = machine(tmp_path, 16, threads=2, sockets=2, numas=2)
     some = topology.find(10_000, (), root)

@@ -62,7 +62,7 @@ async def test_the_cores_and_gpus_of_a_task_travel_with_its_lease() -> None:
     hub.activate("lab/n1", 1)
     spec = a_job("j").cpus(3).gpus(1).spec()
     lease = Lease(JobId("aaaaaaaaaaaa"), 1, 1)
-    start = Start(lease, spec, ClusterName("lab"), granted=Granted("0-1,4-5", ("1",)))
+    start = Start(lease, spec, ClusterName("lab"), granted=Granted("0-1,4-5", ("1",)), binds=True)
     assert not hub.start("lab/n1", 1, [start])
     session = hub.session(1)
     assert session is not None
@@ -70,3 +70,4 @@ async def test_the_cores_and_gpus_of_a_task_travel_with_its_lease() -> None:
     task = grant_in(grant).task
     assert task is not None
     assert (task.cpus, task.gpus, task.need.cpu) == ("0-1,4-5", ("1",), 4000)
+    assert task.binds_memory

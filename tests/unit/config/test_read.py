@@ -369,6 +369,10 @@ retention: {jobs: 90}
             "policy: {place: zzz}",
             "policy.place: 'zzz' is not a policy of the axis place; expected one of best_fit, first, first_fit",
         ),
+        (
+            "policy: {wait: break_even(0.1)}",
+            "policy.wait: 'break_even(0.1)' is not a policy of the axis wait; write {break_even: {option: value}}",
+        ),
         ("policy: {place: 5}", "policy.place: must be text or a mapping, found 5"),
     ],
 )

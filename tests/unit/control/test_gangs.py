@@ -16,7 +16,9 @@ from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Act, Change, Prepared, Result, Started, StartEpoch
 from spillover.core.proposals import Outcome as TaskOutcome
 from spillover.core.records.jobs import Ended, Placed, Queued, Running
+from spillover.model import inside as inside_model
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
+from spillover.model.inside import Domain
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import CouldNotStart
 from spillover.model.resources import Resources
@@ -70,14 +72,21 @@ class Lab:
         await self.agent("n1", *held[:2], cpus=2)
         await self.agent("n2", *held[2:])
 
-    async def agent(self, name: str, *held: Lease, cpus: int = 1, gangs: bool = True) -> None:
+    async def agent(
+        self,
+        name: str,
+        *held: Lease,
+        cpus: int = 1,
+        gangs: bool = True,
+        inside: inside_model.Inside | None = None,
+    ) -> None:
         """Register an agent."""
         intro = Introduction(
             ClusterName("onprem"), NodeName(name), Resources(1000 * cpus, 2**40), (), {}, 0, held, 0
         )
         address = f"10.0.0.{name[1:]}"
         welcome = await self.requests.register(
-            replace(intro, waiting=held, address=address, gangs=gangs, life=name)
+            replace(intro, waiting=held, address=address, gangs=gangs, life=name, inside=inside)
         )
         self.incarnations[name] = welcome.incarnation
 
@@ -118,6 +127,31 @@ async def lab() -> AsyncIterator[Lab]:
 
 def task(lease: Lease, port: int = 0, token: bytes = b"") -> Prepared:
     return Prepared(lease, port, 5000 + lease.task, token)
+
+
+async def test_the_memory_of_tasks_in_one_numa_node_is_bound_to_it(lab: Lab) -> None:
+    inside = inside_model.Inside((Domain(0, ("0-1",), (), 2**30), Domain(0, ("2-3",), (), 2**30)))
+    await lab.agent("n3", cpus=4, inside=inside)
+    sending = asyncio.create_task(lab.sender.run())
+    groups = [
+        {"name": "near", "run": "true", "pin": "numa", "resources": {"cpu": 1}},
+        {"name": "own", "run": "true", "pin": "core", "resources": {"cpu": 1}},
+        {"name": "wide", "run": "true", "pin": "socket", "resources": {"cpu": 1}},
+        {"name": "loose", "run": "true", "resources": {"cpu": 1, "memory": "1Mi"}},
+    ]
+    await lab.control.submit("g", run=None, groups=groups, within="node")
+    session = lab.hub.session(lab.incarnations["n3"])
+    assert session is not None
+    found: dict[int, pb.Grant] = {}
+    async with asyncio.timeout(10):
+        async for message in session.messages(1):
+            found |= {grant.lease.task: grant for grant in message.grants}
+            if len(found) == len(groups):
+                break
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
+    assert [bool(found[rank].cpus) for rank in range(4)] == [True, True, True, False]
+    assert [found[rank].binds_memory for rank in range(4)] == [True, False, False, False]
 
 
 # --- the word

@@ -1,5 +1,6 @@
 """The live loop times policies of installed packages, and has what is slow or missing disabled by an event."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,8 +11,11 @@ from spillover.control.live.policy_watch import EACH, SLOW_AFTER, STEPS, PolicyW
 from spillover.core.events import PolicyDisabled
 from spillover.core.proposals import DisablePolicy, Jump, SetPolicies
 from spillover.core.records.jobs import Job
-from spillover.deciding.protocols import Case, Policies
+from spillover.deciding.guard import ShownMachine
+from spillover.deciding.protocols import Case, Policies, SizeCase
+from spillover.model.job import Shape
 from spillover.model.policy import Choice, PolicySet
+from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.policies.loading import load, load_surely
 from spillover.testing.builders import a_job
@@ -94,6 +98,22 @@ def test_a_policy_that_takes_too_long_on_average_is_disabled() -> None:
     for _ in range(STEPS - 1):
         assert watched.step() == []
     assert watched.step() == [DisablePolicy("wait", "slow", SLOW_AFTER // 5 + EACH)]
+
+
+def test_policies_of_all_axes_answer_under_the_watch() -> None:
+    class Last:
+        def pick(self, queues: Sequence[Any], agents: int, seed: int) -> Any:
+            return queues[-1]
+
+        def most(self, case: SizeCase) -> int:
+            return case.shape.tasks
+
+    watch = PolicyWatch(partial(load, more={"route.last": Last, "size.least": Last}), clock=Clock())
+    policies = watch.load(PolicySet(route=Choice("last"), size=Choice("least")))
+    queues = [ShownMachine(0, 3, 1, 0), ShownMachine(1, 1, 1, 0)]
+    assert policies.route.pick(queues, 2, 7) is queues[1]
+    assert policies.size.most(SizeCase(Shape(Resources(), tasks=2, most=8), 8, ())) == 2
+    assert watch.failures().total() == 0
 
 
 def test_many_quick_answers_in_one_step_are_not_slow() -> None:

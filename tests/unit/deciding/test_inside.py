@@ -277,3 +277,88 @@ def test_machines_that_are_alike_inside_share_their_structure(lab: Lab) -> None:
     lab.agent("n2", cpus=8, gpus=4, inside=replace(TWO_SOCKETS, gpus=tuple("0123")))
     machines = lab.engine.index.capacity[OWNED.name].by_name
     assert machines[NodeName("n1")].inside is machines[NodeName("n2")].inside
+
+
+# --- the memory of NUMA nodes
+
+GIB = 2**30
+IN_A_NUMA_NODE = Topology(pin="numa")
+
+
+def of_memory(*memories: int, sockets: int = 2) -> Inside:
+    """Two NUMA nodes of four CPUs, with so much memory, in one socket or two."""
+    first, second = memories
+    return Inside((Domain(0, ("0-3",), (), first), Domain(sockets - 1, ("4-7",), (), second)))
+
+
+def numa_lab(inside: Inside) -> Lab:
+    lab = Lab(inside=inside)
+    lab.agent("n1", cpus=8, memory=16 * GIB, inside=inside)
+    return lab
+
+
+@pytest.mark.parametrize("pin", ["numa", "socket"])
+def test_the_memory_of_a_task_is_that_of_the_numa_node_of_its_cores(pin: str) -> None:
+    lab = numa_lab(of_memory(8 * GIB, 8 * GIB))
+    own = Topology(pin=pin)
+    lab.submit(*[a_job(name).cpus(1).memory(5 * GIB).together(own) for name in ("one", "two", "three")])
+    assert [lab.granted(name) for name in ("one", "two", "three")] == [["CPUs 0"], ["CPUs 4"], []]
+    part = "NUMA node" if pin == "numa" else "socket"
+    told = (
+        f"waits for 1 CPU, 5Gi in one {part} of onprem; a {part} of n1 with enough CPUs has at most 3Gi free"
+    )
+    assert str(lab.why("three")) == told
+    lab.submit(a_job("small").cpus(1).memory(3 * GIB).together(own))
+    assert lab.granted("small") == ["CPUs 1"]
+    lab.finish("two")
+    assert lab.granted("three") == ["CPUs 4"]
+
+
+def test_tasks_of_a_gang_fill_the_memory_of_each_numa_node() -> None:
+    lab = numa_lab(of_memory(8 * GIB, 6 * GIB))
+    lab.submit(a_job("gang").cpus(1).memory(2 * GIB).tasks(2, most=8).together(IN_A_NUMA_NODE))
+    assert len(lab.granted("gang")) == 7, "four and three"
+    assert lab.state.nodes["onprem/n1"].used.memory == 14 * GIB
+
+
+def test_memory_larger_than_any_numa_node_is_too_large() -> None:
+    lab = numa_lab(of_memory(8 * GIB, 8 * GIB))
+    shape = Shape(Resources(1000, 10 * GIB), topology=IN_A_NUMA_NODE)
+    told = too_large(lab.engine.index.capacity.values(), shape)
+    assert isinstance(told, TooBigInside)
+    assert str(told) == "requests 1 CPU, 10Gi in one NUMA node; the largest has 8Gi of memory"
+    across = Shape(Resources(1000, 10 * GIB), topology=OWN_CORES)
+    assert too_large(lab.engine.index.capacity.values(), across) is None
+
+
+def test_a_socket_of_several_numa_nodes_is_no_bound_for_memory() -> None:
+    lab = numa_lab(of_memory(8 * GIB, 8 * GIB, sockets=1))
+    lab.submit(a_job("large").cpus(2).memory(12 * GIB).together(IN_A_SOCKET))
+    assert lab.granted("large") == ["CPUs 0-1"]
+    lab.submit(a_job("near").cpus(1).memory(3 * GIB).together(IN_A_NUMA_NODE))
+    assert lab.granted("near") == ["CPUs 4"], "the memory of the first is taken"
+
+
+@pytest.mark.parametrize("memories", [(0, 0), (8 * GIB, 0)])
+def test_memory_that_is_not_known_for_several_numa_nodes_counts_for_the_machine(
+    memories: tuple[int, int],
+) -> None:
+    lab = numa_lab(of_memory(*memories))
+    lab.submit(a_job("large").cpus(1).memory(10 * GIB).together(IN_A_NUMA_NODE))
+    assert lab.granted("large") == ["CPUs 0"]
+
+
+def test_machines_that_differ_only_in_the_memory_of_numa_nodes_are_told_apart() -> None:
+    lab = numa_lab(of_memory(8 * GIB, 8 * GIB))
+    for number in range(2, 140):  # so many that a new shape reads machines by state
+        lab.agent(f"n{number}", cpus=8, memory=16 * GIB, inside=of_memory(8 * GIB, 8 * GIB))
+    filling = Topology(pin="numa", spread="node", most=2)
+    lab.submit(a_job("fill").cpus(1).memory(7 * GIB).tasks(2 * 138).together(filling))
+    free = {f"n{number}" for number in range(1, 140)} - {task.node for task in lab.job("fill").tasks}
+    assert len(free) == 1
+    lab.submit(a_job("new").cpus(1).memory(2 * GIB).together(IN_A_NUMA_NODE))
+    assert lab.where("new") == f"onprem/{free.pop()}"
+    lab.submit(a_job("gib").cpus(1).memory(GIB).together(IN_A_NUMA_NODE).tasks(4))
+    assert len(lab.granted("gib")) == 4
+    lab.submit(a_job("none").cpus(1).memory(9 * GIB).together(OWN_CORES))
+    assert lab.granted("none") != []

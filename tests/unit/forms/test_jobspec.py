@@ -117,7 +117,12 @@ SLOT = (*NODE, "with", 0)
     ("path", "value", "said"),
     [
         (("version",), 9, "version: 9 is not known; write version: 1"),
-        (("version",), None, "version: nothing is not known; write version: 1"),
+        (("version",), None, "version: is missing; write version: 1"),
+        (
+            ("tasks", 0, "slot"),
+            "other",
+            "tasks[0].slot: there is no slot 'other'; write the label of the slot, 'default'",
+        ),
         (
             (*NODE, "count"),
             -4,

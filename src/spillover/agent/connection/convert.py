@@ -94,17 +94,17 @@ def grant_in(grant: pb.Grant) -> Grant:
         return Grant(lease_in(grant.lease), source=source)
     task = _task_in(grant.task.SerializeToString(deterministic=True))
     if grant.cpus or grant.gpus:
-        task = _granted(task, grant.cpus, tuple(grant.gpus))
+        task = _granted(task, grant.cpus, tuple(grant.gpus), binds=grant.binds_memory)
     return Grant(lease_in(grant.lease), task)
 
 
-def _granted(task: Task, cpus: str, gpus: tuple[str, ...]) -> Task:
+def _granted(task: Task, cpus: str, gpus: tuple[str, ...], *, binds: bool) -> Task:
     """Return a task with the cores and GPUs that it has for itself."""
     try:
         need = held_with(task.need, Granted(cpus, gpus))
     except ValueError as error:
         raise InvalidMessage(f"the server granted CPUs {cpus[:100]!r}: {error}") from None
-    return msgspec.structs.replace(task, need=need, cpus=cpus, gpus=gpus)
+    return msgspec.structs.replace(task, need=need, cpus=cpus, gpus=gpus, binds_memory=binds)
 
 
 @lru_cache(maxsize=128)

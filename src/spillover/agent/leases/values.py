@@ -60,6 +60,8 @@ class Task(Struct, frozen=True):
     """CPUs that it has for itself, as a list such as `0-7,16`; empty if it shares those that are left."""
     gpus: tuple[str, ...] = ()
     """Ids of its GPUs; empty if the agent chooses."""
+    binds_memory: bool = False
+    """Whether its memory must be of the NUMA node of these CPUs."""
     name: str = ""
     """Of its job."""
     queue: str = "default"

@@ -21,9 +21,12 @@ class Affinity:
         self.shared = ""
         """CPUs of tasks that have none for themselves, as a list such as `0-7,16`; empty is all."""
 
-    def enter(self, cpus: str, before: str, slot: Slot | None) -> str:
-        """Let the next child of this thread start on some CPUs; return what to pass as `before` the next time."""
-        if slot is not None and slot.pin(cpus):
+    def enter(self, cpus: str, before: str, slot: Slot | None, memory_of: str = "") -> str:
+        """Let the next child of this thread start on some CPUs, and with memory of some NUMA nodes where cpusets have that.
+
+        Return what to pass as `before` the next time.
+        """
+        if slot is not None and slot.pin(cpus, memory_of):
             return before
         if cpus != before:
             with contextlib.suppress(OSError):

@@ -211,6 +211,8 @@ class Slot:
         _fill_cpuset(tree.kind, self._folders)
         self.pinned = ""
         """The CPUs of its cpuset; empty for all."""
+        self._memory_of = ""
+        """The NUMA nodes that its memory is of; empty for all."""
         self._one = self._folders.get("freezer", next(iter(self._folders.values())))
         """The folder whose list of members counts: the freezer if there is one, or that of version 2."""
         self.wraps = tree.kind == V2
@@ -263,13 +265,18 @@ class Slot:
             _write(f"{self._folders['cpu']}/{name}", str(value))
             self._cpu = cpu
 
-    def pin(self, cpus: str) -> bool:
-        """Move all members to some CPUs, a list such as `0-7,16`, or to all if it is empty; return whether that worked."""
+    def pin(self, cpus: str, memory_of: str = "") -> bool:
+        """Move all members to some CPUs, a list such as `0-7,16`, or to all if it is empty; return whether that worked.
+
+        From then on their memory is of some NUMA nodes, or of any. If the kernel refuses these, it is of any.
+        """
         if CPUSET not in self._folders:
             return False
+        folder = self._folders[CPUSET]
+        if memory_of != self._memory_of:
+            self._memory_of = memory_of if self._bind(folder, memory_of) else ""
         if cpus == self.pinned:
             return True
-        folder = self._folders[CPUSET]
         every = "\n" if self._tree.kind == V2 else _read(f"{os.path.dirname(folder)}/cpuset.cpus").strip()
         try:
             _write(f"{folder}/cpuset.cpus", cpus or every)
@@ -280,6 +287,15 @@ class Slot:
             return False
         self.pinned = cpus
         return True
+
+    def _bind(self, folder: str, memory_of: str) -> bool:
+        """Let memory be of some NUMA nodes, or of all; return whether the kernel takes them."""
+        every = "\n" if self._tree.kind == V2 else _read(f"{os.path.dirname(folder)}/cpuset.mems").strip()
+        for nodes in (memory_of or every, every):
+            with contextlib.suppress(OSError):
+                _write(f"{folder}/cpuset.mems", nodes)
+                return nodes == memory_of
+        return False
 
     def _limit(self, memory: int) -> None:
         """Write the limits of memory and of memory with swap. The second may never be below the first."""

@@ -296,7 +296,7 @@ class Nursery:
                 program, argv = slot.wrap(program, argv)
         shared = self._affinity.shared
         if task.cpus or shared or own.cpus or (slot is not None and slot.pinned):
-            own.cpus = self._affinity.enter(task.cpus or shared, own.cpus, slot)
+            own.cpus = self._affinity.enter(task.cpus or shared, own.cpus, slot, task.memory_of)
         actions = [
             (os.POSIX_SPAWN_DUP2, given, 0),
             (os.POSIX_SPAWN_DUP2, out, 1),

@@ -25,6 +25,7 @@ class NurseryTask:
         "linked",
         "lock",
         "memory",
+        "memory_of",
         "named",
         "paths",
         "peak",
@@ -51,6 +52,7 @@ class NurseryTask:
         paths: Sequence[str] = (),
         append: bool = False,
         given: str = "",
+        memory_of: str = "",
     ) -> None:
         self.key = key
         self.argv = argv
@@ -71,6 +73,8 @@ class NurseryTask:
         """
         self.append = append
         """Whether to append to these files; otherwise they are truncated."""
+        self.memory_of = memory_of
+        """NUMA nodes that its memory must be of, such as `0`; empty if it may be of any."""
         self.given = given
         """Path of its standard input; empty is nothing."""
         self.linked: set[int] = set()

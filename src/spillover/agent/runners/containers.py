@@ -31,6 +31,7 @@ from spillover.agent.runners.container_calls import ContainerCalls
 from spillover.agent.runners.manifests import ContainerPlan, UnrunnableManifest, plan_of
 from spillover.agent.runners.port import RunnerContext, RunnerOffer
 from spillover.agent.tasks.process import ProcessEnded, Seen, Spawned, stem_of
+from spillover.agent.tasks.topology import memory_nodes
 from spillover.core.events import Lease
 from spillover.model.admission import CONTAINER_CALLS
 from spillover.model.containers import ENGINE_ENV, steers
@@ -302,6 +303,8 @@ class Containers:
             words += ["--cpu-shares", str(max(2, task.need.cpu * 1024 // 1000))]
         if task.cpus:
             words += ["--cpuset-cpus", task.cpus]
+        if task.binds_memory and (nodes := memory_nodes(task.cpus)):
+            words += ["--cpuset-mems", nodes]
         if task.need.gpu:
             words += self._gpus(task)
         for volume in (*_folders(task), *plan.volumes):

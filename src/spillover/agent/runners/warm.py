@@ -135,7 +135,15 @@ class WarmWorkers:
         each.python = task.python or self._python
         words = (each.python, "-P", "-c", _RUN, *map(str, arguments))
         env = _shared(task) | {"SPILL_WORKER_SECRET": self._secret.hex(), "SPILL_WORKER_PICKLE": _PICKLE}
-        process = Task(Argv(words), task.need, env, task.workdir, cpus=task.cpus, secrets=task.secrets)
+        process = Task(
+            Argv(words),
+            task.need,
+            env,
+            task.workdir,
+            cpus=task.cpus,
+            binds_memory=task.binds_memory,
+            secrets=task.secrets,
+        )
         self._context.launch(lease, process, lambda seen: self._seen(each, seen))
         return each
 

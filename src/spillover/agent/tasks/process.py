@@ -23,6 +23,7 @@ from spillover.agent.tasks.large_messages import LargeMessages
 from spillover.agent.tasks.nurseries import Listener, NurseryProcess, Thread, pick
 from spillover.agent.tasks.remains import NURSERY_LOCK, end_tasks
 from spillover.agent.tasks.srun import SrunProgram
+from spillover.agent.tasks.topology import memory_nodes
 from spillover.core.events import Lease, Usage
 from spillover.model.admission import SRUN_VARIABLE
 from spillover.model.ids import split_member
@@ -251,9 +252,10 @@ class Processes:
         given: tuple[Any, ...] = (key, argv, env, task.workdir, stem, mark, need.memory, need.cpu, task.cpus)
         if task.secrets:
             self._large.keep_off_disk(key)
-        if task.stdout or task.stderr or task.given:
+        memory_of = memory_nodes(task.cpus) if task.binds_memory else ""
+        if task.stdout or task.stderr or task.given or memory_of:
             paths = self.streams(lease, task) if task.stdout or task.stderr else ()
-            given = (*given, paths, task.append, task.given)
+            given = (*given, paths, task.append, task.given, memory_of)
         thread.give(given)
         if task.cpus:
             self._pinned[key] = cpu_mask(task.cpus)

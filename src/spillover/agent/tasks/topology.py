@@ -50,6 +50,15 @@ def find(cpu: int, gpus: tuple[str, ...], root: Path = SYSTEM) -> Inside | None:
     return inside
 
 
+def memory_nodes(cpus: str, root: Path = SYSTEM) -> str:
+    """Return the NUMA nodes of some CPUs as the kernel numbers them, such as `0` or `0-1`; empty if it does not say."""
+    wanted, found = cpu_mask(cpus), 0
+    for folder in root.glob("node/node[0-9]*"):
+        if any(wanted >> cpu & 1 for cpu in _list(folder / "cpulist")):
+            found |= 1 << int(folder.name[4:])
+    return cpu_list(found)
+
+
 def divided(cpu: int, gpus: tuple[str, ...], sockets: int, link: str) -> Inside:
     """Return an inside as configured: CPUs and GPUs in equal parts, and a link between all GPUs of a part."""
     count, domains, links = -(-cpu // 1000), list[Domain](), list[Link]()
@@ -99,10 +108,14 @@ def _chosen(cores: Sequence[_Core], count: int) -> list[_Core]:
 def _domains(
     cores: Sequence[_Core], gpus: Iterable[str], near: dict[str, _NearGpu], root: Path
 ) -> tuple[Domain, ...]:
-    """Return the NUMA nodes with cores, each with its GPUs. A NUMA node over two sockets is one for each."""
+    """Return the NUMA nodes with cores, each with its GPUs.
+
+    A NUMA node over two sockets is one for each; how much of its memory is whose is unknown then.
+    """
     found: list[Domain] = []
     taken: set[str] = set()
-    for numa, socket in sorted({(core.numa, core.socket) for core in cores}, key=lambda pair: pair[::-1]):
+    places = sorted({(core.numa, core.socket) for core in cores}, key=lambda pair: pair[::-1])
+    for numa, socket in places:
         own = [core.cpus for core in cores if (core.numa, core.socket) == (numa, socket)]
         lanes = [sum([1 << cpu for cpu in lane]) for lane in zip(*own, strict=True)]
         # Lanes list CPUs in ascending order, which must be the order of cores in each.
@@ -111,7 +124,8 @@ def _domains(
             lanes = [sum([1 << cpu for cpus in own for cpu in cpus])]
         there = [gpu for gpu in gpus if gpu not in taken and _is_near(near.get(gpu), numa, sum(lanes))]
         taken.update(there)
-        memory = _memory(root / "node" / f"node{numa}" / "meminfo")
+        alone = sum(other == numa for other, _ in places) == 1
+        memory = _memory(root / "node" / f"node{numa}" / "meminfo") if alone else 0
         found.append(Domain(socket, tuple(map(cpu_list, lanes)), tuple(there), memory))
     return tuple(found)
 

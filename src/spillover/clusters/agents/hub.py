@@ -72,6 +72,8 @@ class _Parcel(NamedTuple):
     peer: pb.Peer | None = None
     granted: Granted | None = None
     """The cores and GPUs that the task has for itself; None if it gets none by name."""
+    binds: bool = False
+    """Whether its memory must be of the NUMA node of its cores."""
 
 
 class Session:
@@ -165,7 +167,7 @@ class Session:
                 self._starts.append(_Parcel(lease_out(start.lease), None, peer.ByteSize(), peer))
             else:
                 parcel = _Parcel(lease_out(start.lease), task, task.ByteSize(), granted=start.granted)
-                self._starts.append(parcel)
+                self._starts.append(parcel._replace(binds=start.binds))
         self._news.set()
         return refused
 
@@ -278,6 +280,7 @@ class Session:
             if (own := parcel.granted) is not None:
                 grant.cpus = own.cpus
                 grant.gpus.extend(own.gpus)
+                grant.binds_memory = parcel.binds
             grants.append(grant)
         return grants
 

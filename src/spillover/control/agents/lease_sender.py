@@ -40,6 +40,7 @@ from spillover.core.events import (
 )
 from spillover.core.proposals import DRIVER, Outcome, Refusal, Result, unusable
 from spillover.core.records.jobs import Job, Placed, Running
+from spillover.deciding.capacity.inside import structure_of
 from spillover.model.hosts import is_loopback
 from spillover.model.ids import ClusterName, JobId, NodeKey, member_id, node_key
 from spillover.model.inside import Granted
@@ -72,6 +73,8 @@ class _Grant(NamedTuple):
     """The agent that held the lease before, and its lease; None if the lease was not moved."""
     granted: Granted | None = None
     """The cores and GPUs that the task has for itself; None if it gets none by name."""
+    binds: bool = False
+    """Whether its memory must be of the NUMA node of its cores."""
     saved: str = ""
     """The blob with what earlier attempts left in the folder of the task."""
 
@@ -205,7 +208,16 @@ class LeaseSender:
             grant = _Grant(
                 node, incarnation, lease, job.spec, cluster, tasks=tasks, granted=granted, saved=saved
             )
+            if granted is not None and granted.cpus:
+                grant = grant._replace(binds=self._binds(job, lease.task, node, granted))
             self._grants.append(grant)
+
+    def _binds(self, job: Job, rank: int, node: str, granted: Granted) -> bool:
+        """Return whether the memory of a task must be of the NUMA node of its cores."""
+        found = self._loop.state.nodes.get(node)
+        if found is None or found.inside is None:
+            return False
+        return structure_of(found.inside).binds(job.kind.shape.topology_of(rank), granted)
 
     def _grant_gang(self, event: GangPlaced) -> None:
         """Grant the leases of all tasks of a gang. No task starts before all are prepared, see `GangStarts`."""
@@ -269,7 +281,15 @@ class LeaseSender:
                 continue
             if self._loop.aside:
                 self._loop.aside.done(WORK, grant.lease.job)
-            start = Start(grant.lease, spec, grant.cluster, peer, granted=grant.granted, saved=grant.saved)
+            start = Start(
+                grant.lease,
+                spec,
+                grant.cluster,
+                peer,
+                granted=grant.granted,
+                binds=grant.binds,
+                saved=grant.saved,
+            )
             starts.setdefault((grant.node, grant.incarnation), []).append(start)
         for (node, incarnation), each in starts.items():
             for unsendable in self._agents.start(node, incarnation, each):

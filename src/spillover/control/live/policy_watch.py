@@ -51,6 +51,14 @@ class Stopwatch:
         """See Place."""
         return self._timed(self._policy.score, *machine)
 
+    def pick(self, queues: Any, agents: int, seed: int) -> Any:
+        """See Route."""
+        return self._timed(self._policy.pick, queues, agents, seed)
+
+    def most(self, case: Any) -> Any:
+        """See Size."""
+        return self._timed(self._policy.most, case)
+
     def _timed(self, ask: Callable[..., Any], *about: Any) -> Any:
         began = self._clock()
         try:

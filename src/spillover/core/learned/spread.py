@@ -4,6 +4,7 @@ Only forecasts that people see use it. No decision does, so plans stay the same.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import isqrt
 from typing import Final
 
@@ -49,7 +50,11 @@ def kinds_of(user: str, expected: int) -> tuple[About, About]:
 
     Jobs that ask for much time use more of it, so those with about the same expected runtime are compared.
     """
-    halves = expected.bit_length() >> 1
+    return _kinds_of(user, expected.bit_length() >> 1)
+
+
+@lru_cache(maxsize=4096)  # because `learn` asks for every job that ends
+def _kinds_of(user: str, halves: int) -> tuple[About, About]:
     of_all = _OF_ALL[halves if halves < _LONGEST else _LONGEST]
     return (of_all[0], user, "", None), of_all
 

@@ -208,7 +208,7 @@ class Candidates:
             free: Sequence[int] = machine.free
             if free[CPU] < cpu or free[GPU] < gpu:
                 continue
-            if not fits(wants, free := with_any_memory(free)):
+            if not fits(wants, free := with_any_memory(machine, free)):
                 continue
             if closer and not machine.holds(shape, wants, free):
                 continue
@@ -244,6 +244,8 @@ class Candidates:
         """Return whether a task fits on a machine, if it fits on some machine in its state."""
         machine = self.cluster.slots[index]
         if machine.free[MEMORY] < self._memory or (self.alone and not machine.is_empty(machine.free)):
+            return False
+        if self.inner and machine.memories and not machine.holds(self.shape, self.wants, machine.free):
             return False
         return (self.plain and not machine.repels) or machine.admits(self.shape)
 

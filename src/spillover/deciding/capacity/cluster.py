@@ -1,6 +1,6 @@
 """Tracks what is free on the machines of one cluster."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from operator import gt
 from typing import TYPE_CHECKING
 
@@ -144,7 +144,7 @@ class Capacity:
             more = self._observe(machine, node)
         left = machine.left
         if machine.inside is not None:
-            left = machine.inside.left(node.granted.values())
+            left = machine.inside.left(_granted_on(node))
         others = machine.foreign
         free, ahead = self._free(machine, node, left), 0
         if node.queue and machine.ready and not node.alone:
@@ -223,7 +223,7 @@ class Capacity:
         if machine.inside is not None:
             # A task that got GPUs from its agent, because the server was older, may have any of them.
             if node.used.gpu > sum([len(each.gpus) for each in node.granted.values()]) and left[1]:
-                left = (left[0], 0)
+                left = (left[0], 0, left[2])
                 free[GPU] = 0
             for position, amount in zip(self.layout.localities, machine.inside.amounts(left), strict=False):
                 free[position] = amount
@@ -250,10 +250,14 @@ class Capacity:
         machine.total = node.capacity
         machine.inside = None if node.inside is None else structure_of(node.inside)
         machine.left = NOTHING_INSIDE
-        localities = 0 if machine.inside is None else len(machine.inside.localities)
+        localities = 0 if machine.inside is None else machine.inside.size
         wider = bool(node.capacity.other) and self.layout.add(node.capacity)
         if self.layout.add_localities(localities) or wider:
             self._widen()
+        if machine.inside is not None and machine.inside.memories:
+            machine.memories = self.layout.localities[localities - machine.inside.memories : localities]
+        elif machine.memories:
+            machine.memories = ()
         changed = machine.learn(node)
         if node.labels.get(MARKET_LABEL) == SPOT:
             self.spots[machine.index] = None
@@ -263,7 +267,7 @@ class Capacity:
         machine.idle = [node.capacity.cpu, node.capacity.memory, node.capacity.gpu, limit]
         machine.idle += self.layout.named(node.capacity)
         if machine.inside is not None:
-            whole = machine.inside.amounts((machine.inside.cpus, machine.inside.gpus))
+            whole = machine.inside.amounts(machine.inside.full)
             for position, amount in zip(self.layout.localities, whole, strict=False):
                 machine.idle[position] = amount
         plain = machine.ready and not machine.repels and machine.inside is None
@@ -360,11 +364,11 @@ class Capacity:
         if inside is None or not machine.grants(shape):
             return None
         chosen = inside.choose(shape.topology, asked, machine.left)
-        if chosen is None or chosen == NOTHING_INSIDE:
+        if chosen is None or not any(chosen):
             return None
-        machine.left = (machine.left[0] & ~chosen[0], machine.left[1] & ~chosen[1])
+        machine.left = inside.after(machine.left, chosen, asked.memory)
         if shape.topology is None or not shape.topology.exclusive:  # else the machine is closed as a whole
-            self.take(machine, tuple(inside.taken(chosen, self.layout.localities)))
+            self.take(machine, tuple(inside.taken(chosen, asked.memory, self.layout.localities)))
         return inside.granted(chosen)
 
     def take_whole(self, machine: Machine) -> None:
@@ -382,7 +386,14 @@ class Capacity:
         free, ahead, machine.left = now
         was, together = machine.free, self.sum
         # Negative amounts (closed or overcommitted machines) count as 0 in the sum. Most calls have none.
-        if free[CPU] < 0 or was[CPU] < 0 or min(free[MEMORY], was[MEMORY], free[GPU], was[GPU]) < 0:
+        if (
+            free[CPU] < 0
+            or was[CPU] < 0
+            or free[MEMORY] < 0
+            or was[MEMORY] < 0
+            or free[GPU] < 0
+            or was[GPU] < 0
+        ):
             for position, amount in enumerate(free):
                 together[position] += max(amount, 0) - max(was[position], 0)
         else:
@@ -401,6 +412,13 @@ class Capacity:
             self.turns += 1
         machine.free, machine.ahead = free, ahead
         self.changes.append(machine.index)
+
+
+def _granted_on(node: Node) -> Iterator[tuple[Granted, int]]:
+    """Yield what each task on a node was granted, with its memory."""
+    for task, granted in node.granted.items():
+        held = node.holding.get(task)
+        yield granted, 0 if held is None else held.memory
 
 
 def _closed(layout: Layout, tasks: int) -> Vector:

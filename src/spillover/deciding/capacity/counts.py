@@ -80,7 +80,7 @@ class TaskCounts:
         memory = shape.resources.memory
         for indexes in self._cluster.states.now().values():
             first = slots[indexes[0]]
-            free = with_any_memory(opened(first))
+            free = with_any_memory(first, opened(first))
             if not first.ready or free[self._scarce] < self._least:
                 continue
             many = count(wants, free) if self._anywhere else first.tasks_of(shape, wants, free)

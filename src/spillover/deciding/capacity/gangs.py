@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from spillover.deciding.capacity import matching
-from spillover.deciding.capacity.amounts import Wants, count, times
+from spillover.deciding.capacity.amounts import MEMORY, Wants, count, times
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import HeldCapacity
@@ -307,8 +307,9 @@ class Part(NamedTuple):
         """Return what these tasks hold together, with what each of them was granted."""
         if self.whole:
             return HeldCapacity(cluster, self.machine, self.machine.whole)
-        held = times(self.wants, self.tasks)
-        return HeldCapacity(cluster, self.machine, self.machine.with_granted(held, self.granted or ()))
+        held, memory = times(self.wants, self.tasks), dict(self.wants).get(MEMORY, 0)
+        granted = [(each, memory) for each in self.granted or ()]
+        return HeldCapacity(cluster, self.machine, self.machine.with_granted(held, granted))
 
 
 def nodes_by_rank(shape: Shape, parts: Sequence[Part]) -> tuple[NodeName, ...]:

@@ -7,6 +7,10 @@ placed.
 
 Only tasks that ask for cores of their own, and tasks with GPUs, take something from a locality. All others share the CPUs
 that nobody has for himself. The CPU of the machine counts both, so together they never exceed it.
+
+The memory of each NUMA node has a position too, behind the localities, on machines that report it for several. A task
+whose cores are all of one NUMA node takes its memory there. If that need not be so, as with `pin: core`, its memory need
+not fit there, and what is left may be negative.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,8 +22,10 @@ from spillover.model.inside import ANY_LINK, Granted, Inside, cpu_list, cpu_mask
 from spillover.model.resources import Resources
 from spillover.model.topology import Topology
 
-Left: TypeAlias = tuple[int, int]
-"""Free CPUs and free GPUs of a machine, each as bits."""
+Chosen: TypeAlias = tuple[int, int]
+"""CPUs and GPUs, each as bits."""
+Left: TypeAlias = tuple[int, int, tuple[int, ...]]
+"""Free CPUs and free GPUs of a machine, each as bits, and the free bytes of each NUMA node whose memory is counted."""
 _WHOLE: Final = -1
 """The locality that is the whole machine."""
 _LEVELS: Final = {
@@ -36,6 +42,8 @@ class _Area(NamedTuple):
 
     cpus: int
     gpus: int
+    memory: int = _WHOLE
+    """The number of the NUMA node that it is, of those whose memory is counted; _WHOLE if it is none, or several."""
 
 
 class _Way(NamedTuple):
@@ -45,6 +53,8 @@ class _Way(NamedTuple):
     """The locality of its CPUs."""
     gpus: tuple[int, ...]
     """The localities of its GPUs; one of them must hold all GPUs of a task."""
+    memory: int = _WHOLE
+    """As in `_Area`."""
 
 
 class Structure:
@@ -57,6 +67,7 @@ class Structure:
         "_cores",
         "_gpus",
         "_groups",
+        "_memories",
         "_ways",
         "cpus",
         "gpus",
@@ -73,15 +84,24 @@ class Structure:
         """All GPUs, as bits."""
         self._cores: list[int] = []
         """The CPUs of each core, as bits."""
+        self._memories: list[tuple[int, int]] = []
+        """The CPUs of each NUMA node whose memory is counted, as bits, and its bytes."""
+        counted = [domain for domain in inside.domains if domain.cpus and domain.memory]
         numas: list[_Area] = []
         sockets: dict[int, _Area] = {}
         for domain in inside.domains:
             lanes = [cpu_mask(each) for each in domain.cpus]
             self._cores += _cores_of(lanes)
-            area = _Area(sum(lanes), self._mask(domain.gpus))
+            memory = _WHOLE
+            if len(counted) > 1 and domain.cpus and domain.memory:
+                memory = len(self._memories)
+                self._memories.append((sum(lanes), domain.memory))
+            area = _Area(sum(lanes), self._mask(domain.gpus), memory)
             numas.append(area)
-            before = sockets.get(domain.socket, _Area(0, 0))
-            sockets[domain.socket] = _Area(before.cpus | area.cpus, before.gpus | area.gpus)
+            before = sockets.get(domain.socket)
+            sockets[domain.socket] = (
+                area if before is None else _Area(before.cpus | area.cpus, before.gpus | area.gpus)
+            )
         self.cpus = sum([area.cpus for area in numas])
         """All CPUs, as bits."""
         whole = (_Area(self.cpus, self.gpus),)
@@ -98,6 +118,36 @@ class Structure:
         """Localities that do not overlap, of CPUs and of GPUs. Every other locality consists of some of them."""
         self._find_pools((*numas, *sockets.values()))
         self._ways: dict[tuple[str, str, bool], tuple[_Way, ...]] = {}
+
+    @property
+    def size(self) -> int:
+        """The number of positions that a machine has for what is inside."""
+        return len(self.localities) + len(self._memories)
+
+    @property
+    def memories(self) -> int:
+        """The number of NUMA nodes whose memory is counted; their positions are the last."""
+        return len(self._memories)
+
+    @property
+    def full(self) -> Left:
+        """What is free when nothing runs there."""
+        return self.cpus, self.gpus, tuple([memory for _, memory in self._memories])
+
+    def _memory_of(self, cpus: int) -> int:
+        """Return the NUMA node from which a task with these CPUs takes its memory; _WHOLE if it is no single one."""
+        for number, (own, _) in enumerate(self._memories):
+            if cpus and not cpus & ~own:
+                return number
+        return _WHOLE
+
+    def binds(self, topology: Topology | None, granted: Granted) -> bool:
+        """Return whether the memory of a task is bound to the NUMA node of its cores: it is counted there, and must fit."""
+        if topology is None or topology.pin not in {"numa", "socket"} or not granted.cpus:
+            return False
+        number = self._memory_of(cpu_mask(granted.cpus))
+        areas = self._areas[topology.pin]
+        return number != _WHOLE and any(area.memory == number for area in areas)
 
     def _mask(self, gpus: Iterable[str]) -> int:
         return sum([self._bits[gpu] for gpu in dict.fromkeys(gpus) if gpu in self._bits])
@@ -162,7 +212,7 @@ class Structure:
                 gpus = [area.gpus & group for group in self._groups.get(topology.link, (self.gpus,))]
                 localities = tuple([self._locality(True, mask) for mask in gpus if mask]) if with_gpus else ()
                 if localities or not with_gpus:
-                    found.append(_Way(self._locality(False, area.cpus), localities))
+                    found.append(_Way(self._locality(False, area.cpus), localities, area.memory))
             ways = self._ways[key] = tuple(found)
         return ways
 
@@ -177,6 +227,8 @@ class Structure:
             many = ANY
             if topology.pin and way.cpus != _WHOLE and cpus:
                 many = max(0, free[at[way.cpus]]) // cpus
+            if topology.pin and way.memory != _WHOLE and asked.memory:
+                many = min(many, max(0, free[at[len(self.localities) + way.memory]]) // asked.memory)
             if gpus and _WHOLE not in way.gpus:
                 many = min(many, sum([max(0, free[at[locality]]) // gpus for locality in way.gpus]))
             total += many
@@ -186,7 +238,7 @@ class Structure:
         """Return the CPUs and GPUs of each part that could hold a task, or those of them that are left."""
         if not self.suits(topology):
             return []
-        cpus, gpus = left or (self.cpus, self.gpus)
+        cpus, gpus, _ = left or self.full
         groups = self._groups.get(topology.link, (self.gpus,))
         return [
             ((area.cpus & cpus).bit_count(), (area.gpus & group & gpus).bit_count())
@@ -194,9 +246,28 @@ class Structure:
             for group in groups
         ]
 
+    def most_memory(self, topology: Topology, asked: Resources, left: Left | None = None) -> int | None:
+        """Return the most memory of one part that could hold a task but for its memory, or of what is left of it.
+
+        None if memory is not what is missing: no part could hold the task, or one does.
+        """
+        cpus, gpus, memories = left or self.full
+        needed = self.rounded(topology, asked.cpu) // 1000
+        groups = self._groups.get(topology.link, (self.gpus,)) if asked.gpu else (0,)
+        found: int | None = None
+        for area in self._areas[_LEVELS[topology.pin][-1]]:
+            if (area.cpus & cpus).bit_count() < needed:
+                continue
+            if all((area.gpus & group & gpus).bit_count() < asked.gpu for group in groups):
+                continue
+            if area.memory == _WHOLE:
+                return None
+            found = memories[area.memory] if found is None else max(found, memories[area.memory])
+        return found if found is not None and found < asked.memory else None
+
     # --- which
 
-    def choose(self, topology: Topology | None, asked: Resources, left: Left) -> Left | None:
+    def choose(self, topology: Topology | None, asked: Resources, left: Left) -> Chosen | None:
         """Choose the CPUs and GPUs of one task: the fullest area that holds it, near each other; None if none does."""
         topology = topology or _LOOSE
         cpus = self.rounded(topology, asked.cpu) // 1000 if topology.pin else 0
@@ -207,6 +278,8 @@ class Structure:
             for area in self._areas[level]:
                 near = area.cpus & left[0]
                 if cpus and near.bit_count() < cpus:
+                    continue
+                if cpus and area.memory != _WHOLE and left[2][area.memory] < asked.memory:
                     continue
                 for group in groups:
                     some = area.gpus & group & left[1]
@@ -231,36 +304,51 @@ class Structure:
                 mask |= core
         return mask
 
-    def granted(self, mask: Left) -> Granted:
+    def granted(self, mask: Chosen) -> Granted:
         """Return what these bits are, by name."""
         cpus, gpus = mask
         return Granted(cpu_list(cpus), tuple([gpu for gpu, bit in self._bits.items() if bit & gpus]))
 
-    def left(self, granted: Iterable[Granted]) -> Left:
-        """Return which CPUs and GPUs are free."""
-        cpus, gpus = self.cpus, self.gpus
-        for each in granted:
+    def left(self, granted: Iterable[tuple[Granted, int]]) -> Left:
+        """Return which CPUs and GPUs are free, and how much memory; of each task what it was granted, and its memory."""
+        cpus, gpus, memories = self.full
+        for each, memory in granted:
             if each.cpus:
-                cpus &= ~cpu_mask(each.cpus)
+                own = cpu_mask(each.cpus)
+                cpus &= ~own
+                memories = self._without(memories, own, memory)
             if each.gpus:
                 gpus &= ~self._mask(each.gpus)
-        return cpus, gpus
+        return cpus, gpus, memories
+
+    def after(self, left: Left, chosen: Chosen, memory: int) -> Left:
+        """Return what is left after a task took these CPUs and GPUs, and its memory."""
+        return left[0] & ~chosen[0], left[1] & ~chosen[1], self._without(left[2], chosen[0], memory)
+
+    def _without(self, memories: tuple[int, ...], cpus: int, memory: int) -> tuple[int, ...]:
+        if not memories or not memory or (number := self._memory_of(cpus)) == _WHOLE:
+            return memories
+        return (*memories[:number], memories[number] - memory, *memories[number + 1 :])
 
     # --- localities
 
     def amounts(self, left: Left) -> list[int]:
-        """Return what is free in each locality."""
-        return [(mask & left[of_gpus]).bit_count() for of_gpus, mask in self.localities]
+        """Return what is free in each locality, and the free memory of NUMA nodes."""
+        free = [(mask & (left[1] if of_gpus else left[0])).bit_count() for of_gpus, mask in self.localities]
+        return [*free, *left[2]]
 
-    def held(self, granted: Granted, at: Sequence[int]) -> list[tuple[int, int]]:
-        """Return what a task takes from each locality, by position."""
+    def held(self, granted: Granted, memory: int, at: Sequence[int]) -> list[tuple[int, int]]:
+        """Return what a task with so much memory takes from each locality, by position."""
         taken = cpu_mask(granted.cpus), self._mask(granted.gpus)
-        return self.taken(taken, at)
+        return self.taken(taken, memory, at)
 
-    def taken(self, mask: Left, at: Sequence[int]) -> list[tuple[int, int]]:
-        """Return what these CPUs and GPUs take from each locality, by position."""
-        amounts = zip(at, self.amounts(mask), strict=False)
-        return [(position, amount) for position, amount in amounts if amount]
+    def taken(self, chosen: Chosen, memory: int, at: Sequence[int]) -> list[tuple[int, int]]:
+        """Return what a task with these CPUs and GPUs, and so much memory, takes from each locality, by position."""
+        amounts = zip(at, self.amounts((*chosen, ())), strict=False)
+        found = [(position, amount) for position, amount in amounts if amount]
+        if memory and self._memories and (number := self._memory_of(chosen[0])) != _WHOLE:
+            found.append((at[len(self.localities) + number], memory))
+        return found
 
     def share(
         self,
@@ -276,10 +364,12 @@ class Structure:
         gpus = asked.gpu if self._gpus else 0
         if not self.localities or not (cpus or gpus):
             return []
-        now = [max(0, free[at[number]]) for number in range(len(self.localities))]
-        before = now.copy()
+        now = [max(0, free[at[number]]) for number in range(self.size)]
+        before, memory = now.copy(), asked.memory if cpus else 0
         for _ in range(tasks):
-            way = self._roomiest(topology, cpus, gpus, now)
+            way = self._roomiest(topology, (cpus, gpus, memory), now)
+            if memory and way.memory != _WHOLE:
+                now[len(self.localities) + way.memory] -= memory
             for amount, locality, kind in (
                 (cpus, way.cpus, 0),
                 (gpus, way.gpus[0] if way.gpus else _WHOLE, 1),
@@ -292,16 +382,22 @@ class Structure:
             if before[locality] != each
         ]
 
-    def _roomiest(self, topology: Topology, cpus: int, gpus: int, now: Vector) -> _Way:
-        """Return the fullest area that holds a task, with the locality of its GPUs; the first area if none does."""
+    def _roomiest(self, topology: Topology, asked: tuple[int, int, int], now: Vector) -> _Way:
+        """Return the fullest area that holds a task, with the locality of its GPUs; the first area if none does.
+
+        It asks for so many CPUs and GPUs, and for so much memory.
+        """
+        cpus, gpus, memory = asked
         ways = self.ways(topology, with_gpus=gpus > 0)
         best: tuple[tuple[int, int], _Way] | None = None
         for way in ways:
             near = ANY if way.cpus == _WHOLE else now[way.cpus]
+            if way.memory != _WHOLE and now[len(self.localities) + way.memory] < memory:
+                continue
             for locality in way.gpus or (_WHOLE,):
                 some = ANY if locality == _WHOLE else now[locality]
                 if near >= cpus and some >= gpus and (best is None or (some, near) < best[0]):
-                    best = (some, near), _Way(way.cpus, (locality,))
+                    best = (some, near), _Way(way.cpus, (locality,), way.memory)
         return best[1] if best is not None else ways[0] if ways else _Way(_WHOLE, ())
 
     def _take(self, now: Vector, kind: int, locality: int, amount: int) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Before: TypeAlias = tuple[Vector, int, Left]
 """What was free before a trial placement, how many more leases the machine could prefetch, and what was free inside."""
-NOTHING_INSIDE: Final[Left] = (0, 0)
+NOTHING_INSIDE: Final[Left] = (0, 0, ())
 """What is free inside of a machine that reported no inside."""
 NO_RULES: Final = Rules()
 UNKNOWN: Final = 0
@@ -93,6 +93,7 @@ class Machine(FreeAmounts):
         "layout",
         "left",
         "limit",
+        "memories",
         "name",
         "number",
         "offers",
@@ -135,7 +136,9 @@ class Machine(FreeAmounts):
         self.inside: Structure | None = None
         """Its sockets and GPUs; None if it reported none."""
         self.left: Left = NOTHING_INSIDE
-        """Its CPUs and GPUs that no task has for itself."""
+        """Its CPUs and GPUs that no task has for itself, and what is free of the memory of its NUMA nodes."""
+        self.memories: tuple[int, ...] = ()
+        """The positions of that memory; none on machines that do not report it for several NUMA nodes."""
         self.ahead = 0
         """How many more leases it prefetches."""
         self.limit = self.pace = self.turn = 0
@@ -161,7 +164,7 @@ class Machine(FreeAmounts):
         own.offers, own.ready, own.total = self.offers, self.ready, self.total
         own.labels, own.taints, own.repels = self.labels, self.taints, self.repels
         own.outdated, own.plain, own.foreign = self.outdated, self.plain, self.foreign
-        own.kind = self.kind
+        own.kind, own.memories = self.kind, self.memories
         own.idle, own.windows, own.inside, own.left = self.idle, self.windows, self.inside, self.left
         return own
 
@@ -289,15 +292,20 @@ class Machine(FreeAmounts):
             return wants
         chosen = inside.choose(topology, shape.resources, self.left)
         own = inside.asks(topology, wants)
-        return own if chosen is None else (*own, *inside.taken(chosen, self.layout.localities))
+        if chosen is None:
+            return own
+        return (*own, *inside.taken(chosen, shape.resources.memory, self.layout.localities))
 
-    def with_granted(self, held: Wants, granted: Iterable[Granted | None]) -> Wants:
-        """Return what tasks hold, with their share of what is inside."""
+    def with_granted(self, held: Wants, granted: Iterable[tuple[Granted | None, int]]) -> Wants:
+        """Return what tasks hold, with their share of what is inside; of each what it was granted, and its memory."""
         inside = self.inside
         if inside is None:
             return held
         localities = [
-            each for one in granted if one is not None for each in inside.held(one, self.layout.localities)
+            each
+            for one, memory in granted
+            if one is not None
+            for each in inside.held(one, memory, self.layout.localities)
         ]
         return (*held, *localities) if localities else held
 

@@ -89,12 +89,17 @@ def _state_of(machine: "Machine") -> State:
     """Return the state of a machine. With tasks of others, what is free does not tell whether it has tasks of ours."""
     free = machine.free
     without_ours = machine.foreign is not None and machine.is_empty(free)
+    if machine.memories:
+        free = with_any_memory(machine, free)
     return (machine.kind, without_ours, free[CPU], *free[GPU:])
 
 
-def with_any_memory(free: Sequence[int]) -> Vector:
+def with_any_memory(machine: "Machine", free: Sequence[int]) -> Vector:
     """Return what would be free with any amount of memory: what does not fit there fits on no machine of that state."""
-    return [free[CPU], FOREVER, *free[GPU:]]
+    found = [free[CPU], FOREVER, *free[GPU:]]
+    for position in machine.memories:
+        found[position] = FOREVER
+    return found
 
 
 def scores_states(place: Place) -> bool:

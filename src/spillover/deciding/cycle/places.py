@@ -16,6 +16,7 @@ from spillover.deciding.capacity.machine import Before, Machine
 from spillover.deciding.cycle.draft import ROOM_OWNED, Draft
 from spillover.deciding.cycle.draws import mixed
 from spillover.deciding.cycle.plan import GangPlacement, Placement
+from spillover.deciding.cycle.sharers import Sharers
 from spillover.deciding.forecast.estimates import late_on
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
@@ -40,6 +41,7 @@ class Places:
         "_keep",
         "_late",
         "_policies",
+        "_sharers",
         "_slots",
         "_spot",
         "_state",
@@ -86,6 +88,8 @@ class Places:
         """Whether the last job tried would miss its deadline on a cluster that has room."""
         self._barred = False
         """Whether machines were closed to the last job tried: by advance reservations, or for gangs."""
+        self._sharers: Sharers | None = None
+        """The jobs that wait beside gangs of elastic size; None until such a gang is placed."""
         self._spot: SpotSlack | None = None
         """Keeps jobs without slack off spot machines; None without pools."""
         self._slots: Slots | None = None
@@ -205,7 +209,7 @@ class Places:
         for each in self._index.finder.gang_candidates(lane, role):
             cluster, parts = each.cluster, self._take_gang(job, lane, each)
             if parts and job.kind.shape.most:
-                parts = self._take_most(job, lane, each, parts)
+                parts = self._take_most(job, lane, each, parts, role)
             if parts:
                 if not self._keep:
                     self._trials += [(cluster, part.machine, part.before) for part in parts]
@@ -260,11 +264,17 @@ class Places:
             return gang.take(self._policies.place, closed, tasks)
         return self.reservation.take_gang(job, lane, gang, closed, tasks)
 
-    def _take_most(self, job: Job, lane: Lane, gang: GangCandidates, parts: list[Part]) -> list[Part]:
-        """Take capacity for the largest size of an elastic gang, of which the least size has just been taken."""
+    def _take_most(
+        self, job: Job, lane: Lane, gang: GangCandidates, parts: list[Part], role: Role
+    ) -> list[Part]:
+        """Take capacity for the size of an elastic gang that the policy allows; its least has just been taken."""
         shape = job.kind.shape
-        least, most = shape.tasks, shape.most
-        tried = least
+        least = tried = shape.tasks
+        most = shape.most
+        if not self._policies.takes_all:
+            if self._sharers is None:
+                self._sharers = Sharers(self._index, self._draft, self._policies.place)
+            most = self._policies.size.most(self._sharers.case(job, gang, role))
         while least < most:
             # The whole range often fits, so try that first, and halve what is left after that.
             tried = most if tried == shape.tasks else (least + most + 1) // 2

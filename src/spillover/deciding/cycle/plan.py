@@ -107,7 +107,7 @@ class Plan(Struct, frozen=True, array_like=True):
 
 
 class _Routeless(Struct, frozen=True):
-    """Policies without a route, as before routes existed. Digests of old policies must not change."""
+    """Policies without a route and a size, as before those existed. Digests of old policies must not change."""
 
     order: Choice
     backfill: Choice
@@ -117,20 +117,33 @@ class _Routeless(Struct, frozen=True):
     unknown_runtime: int
 
 
+class _Sizeless(Struct, frozen=True):
+    """Policies with a route, as before sizes existed."""
+
+    order: Choice
+    backfill: Choice
+    wait: Choice
+    place: Choice
+    depth: int
+    unknown_runtime: int
+    route: Choice
+
+
 def digest_of(policies: PolicySet) -> bytes:
     """Return a short digest of policies."""
-    if policies.route != PolicySet().route:
+    if policies.size != PolicySet().size:
         return _digest(policies)
-    return _digest(
-        _Routeless(
-            policies.order,
-            policies.backfill,
-            policies.wait,
-            policies.place,
-            policies.depth,
-            policies.unknown_runtime,
-        )
+    without = (
+        policies.order,
+        policies.backfill,
+        policies.wait,
+        policies.place,
+        policies.depth,
+        policies.unknown_runtime,
     )
+    if policies.route != PolicySet().route:
+        return _digest(_Sizeless(*without, policies.route))
+    return _digest(_Routeless(*without))
 
 
 def _digest(value: object) -> bytes:
@@ -210,5 +223,5 @@ def _placed(
     only = granted[0] if granted else None
     if each.index is not None:
         return MemberPlaced(each.job, each.index, now, each.cluster, each.node, max(1, least), each.why, only)
-    seq = max(job.seq + 1, least)
+    seq = job.seq + 1 if job.seq >= least else least
     return JobPlaced(job.id, now, each.cluster, each.node, job.attempt, seq, each.why, only)

@@ -239,7 +239,9 @@ def _too_big_inside(machines: Iterable[Machine], shape: Shape, topology: Topolog
     cpus = max([cpus for cpus, _ in parts], default=0) if topology.pin else 0
     links = dict.fromkeys(kind for inside in known for kind in inside.links)
     gpus = max([gpus for _, gpus in parts], default=0)
-    return TooBigInside(shape.resources, topology.pin, topology.link, cpus, gpus, tuple(links))
+    most = [inside.most_memory(topology, shape.resources) for inside in known]
+    memory = max([each for each in most if each is not None], default=0)
+    return TooBigInside(shape.resources, topology.pin, topology.link, cpus, gpus, tuple(links), memory)
 
 
 def gang_too_big(cluster: Capacity, shape: Shape, most: int) -> GangTooBig:
@@ -334,6 +336,7 @@ def _no_room_inside(cluster: Capacity, shape: Shape, topology: Topology) -> NoRo
             continue
         if machine.holds(shape, wants, machine.free):
             return None
+        most = machine.inside.most_memory(topology, shape.resources, machine.left)
         by_gpus = topology.pin in {"", "core"}
         parts = [gpus if by_gpus else cpus for cpus, gpus in machine.inside.parts(topology, machine.left)]
         return NoRoomInside(
@@ -345,6 +348,7 @@ def _no_room_inside(cluster: Capacity, shape: Shape, topology: Topology) -> NoRo
             machine.cpu if topology.pin else 0,
             machine.gpu if shape.resources.gpu else 0,
             sum(map(bool, parts)),
+            most,
         )
     return None
 

@@ -202,10 +202,10 @@ class Ends:
             machine, wants = cluster.by_name[node.name], cluster.layout.held(only, 1)
             if node.granted:
                 granted = node.granted.get(task_key(job.id, job.attempt))
-                wants = machine.with_granted(wants, (granted,))
+                wants = machine.with_granted(wants, ((granted, only.memory),))
             return (HeldCapacity(cluster, machine, wants),)
         found: dict[NodeName, tuple[Node, Resources, int]] = {}
-        named: dict[NodeName, list[Granted | None]] = {}
+        named: dict[NodeName, list[tuple[Granted | None, int]]] = {}
         for task in job.tasks:
             if not task.lives:
                 continue
@@ -214,7 +214,7 @@ class Ends:
             asked = node.holding.get(task_key(job.id, job.attempt, task.rank))
             if asked is not None:
                 if job.extra.granted:
-                    named.setdefault(name, []).append(job.extra.granted[task.rank])
+                    named.setdefault(name, []).append((job.extra.granted[task.rank], asked.memory))
                 before = found.get(name)
                 found[name] = (node, asked, 1) if before is None else (node, before[1] + asked, before[2] + 1)
         held: list[HeldCapacity] = []

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from spillover.deciding.capacity.amounts import Wants, fits
+from spillover.deciding.capacity.amounts import Wants
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, Group
 from spillover.deciding.capacity.machine import Machine
@@ -133,6 +133,8 @@ def first_end(outlook: Outlook) -> int:
     ends, now = outlook.ends, outlook.now
     late = overdue_among(ends, now)
     soonest = ends[late].at if late < len(ends) else FOREVER
+    if not late and not outlook.openings:
+        return soonest  # as at most looks ahead
     opens = [at for at, _ in outlook.openings]
     return min([soonest, *opens, *[overdue(now, end.began) for end in ends[:late]]])
 
@@ -235,9 +237,9 @@ class _Replay:
 
     def next_end(self) -> int:
         """Return when the next job ends."""
-        ends = self._outlook.ends
+        ends, heap = self._outlook.ends, self._heap
         at = ends[self._at].at if self._at < len(ends) else FOREVER
-        return min(at, self._heap[0][0]) if self._heap else at
+        return heap[0][0] if heap and heap[0][0] < at else at
 
     def may_decide(self, many: int) -> bool:
         """Return whether the limit of a job that still waits may pass before so many jobs have ended."""
@@ -334,11 +336,7 @@ class _Replay:
             free = future.free(first)
             if not first.ready:
                 return [], {}
-            return [
-                kind
-                for kind in kinds
-                if kind.alike and fits(kind.least[cluster], free) and first.admits(kind.shape)
-            ], {first: cluster}
+            return _fitting(kinds, cluster, first, free), {first: cluster}
         possible = [
             kind
             for kind in kinds
@@ -388,6 +386,22 @@ class _Replay:
                 if taken is not None:
                     return taken
         return None
+
+
+def _fitting(kinds: Sequence[_Kind], cluster: Capacity, machine: Machine, free: Sequence[int]) -> list[_Kind]:
+    """Return the kinds of which a job still waits and a task fits on a machine with this much free."""
+    found: list[_Kind] = []
+    for kind in kinds:
+        if not kind.alike:
+            continue
+        wants = kind.least[cluster]
+        for position, amount in wants:  # as `fits`, without a call for every shape at every end
+            if free[position] < amount:
+                break
+        else:
+            if wants and machine.admits(kind.shape):
+                found.append(kind)
+    return found
 
 
 def _head(waiting: deque[_Waiting]) -> _Waiting | None:

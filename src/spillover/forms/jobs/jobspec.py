@@ -48,6 +48,8 @@ class _Reader:
         self._exclusive = False
         self._pin = ""
         """The part of a node that holds each slot; empty is any."""
+        self._label: object = None
+        """The label of the slot; None if it has none."""
 
     def read(self, value: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the spec and the metadata of the job file."""
@@ -56,7 +58,8 @@ class _Reader:
                 self._found.add((str(name),), f"is not part of a jobspec; known: {', '.join(_TOP)}")
         version = value.get("version")
         if version != VERSION or isinstance(version, bool):
-            self._found.add(("version",), f"{shown(version)} is not known; write version: {VERSION}")
+            told = "is missing" if version is None else f"{shown(version)} is not known"
+            self._found.add(("version",), f"{told}; write version: {VERSION}")
         slots, each = self._resources(value.get("resources"))
         spec: dict[str, Any] = {"tasks": slots, "resources": each}
         if self._nodes is not None and slots > 1:
@@ -96,6 +99,7 @@ class _Reader:
             told = f"{shown(vertex.get('type'))} is not supported here; write a slot, or a node or socket with one"
             self._found.add((*path, "type"), told)
             return 1, {}
+        self._label = vertex.get("label")
         self._exclusive = (self._flag(vertex, path) and self._nodes is not None) or self._exclusive
         slots = self._count(vertex, path) * sockets * (self._nodes or 1)
         if slots > MOST_TASKS:
@@ -179,6 +183,10 @@ class _Reader:
         if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
             self._found.add((*path, "command"), "is not a command; write a list of words")
             return {}
+        slot = task.get("slot", self._label)
+        if self._label is not None and slot != self._label:
+            told = f"there is no slot {shown(slot)}; write the label of the slot, {shown(self._label)}"
+            self._found.add((*path, "slot"), told)
         if count not in ({"per_slot": 1}, {"total": slots}):
             self._found.add((*path, "count"), "is not supported: each slot runs one task; write per_slot: 1")
         return {"command": words}

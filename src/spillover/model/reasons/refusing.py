@@ -104,6 +104,8 @@ class TooBigInside(Never, frozen=True, tag="too_big_inside"):
     """The most GPUs there."""
     links: tuple[str, ...] = ()
     """The kinds of links that machines report."""
+    memory: int = 0
+    """The most memory of one such part, in bytes; 0 if that is not what is too little."""
 
     def __str__(self) -> str:
         if self.link and not self.gpus:
@@ -116,6 +118,8 @@ class TooBigInside(Never, frozen=True, tag="too_big_inside"):
         most = f"{self.cpus} CPU" if self.pin else ""
         if self.resources.gpu:
             most += f"{' and ' if most else ''}{self.gpus} GPU{linked}"
+        if self.memory:
+            most = f"{format_memory(self.memory)} of memory"
         return f"requests {self.resources}{linked} in {part}; the largest has {most}"
 
 

@@ -8,6 +8,7 @@ from spillover.model.resources import Resources
 from spillover.model.units import (
     format_cpu,
     format_duration,
+    format_memory,
     format_moment,
 )
 
@@ -147,11 +148,16 @@ class NoRoomInside(NotNow, frozen=True, tag="no_room_inside"):
     gpu: int
     parts: int
     """In how many sockets, NUMA nodes or groups of linked GPUs that is."""
+    memory: int | None = None
+    """The most memory that is free in one that could hold a task but for that, in bytes; None if memory is not missing."""
 
     def __str__(self) -> str:
         kind = f"{self.link} group" if self.link and self.pin in {"", "core"} else _PARTS[self.pin]
         own = f" with {self.link}" if self.link else ""
         where = f"one {kind}" if self.pin not in {"", "core"} else "one node"
+        if self.memory is not None:
+            free = f"a {kind} of {self.node} with enough CPUs has at most {format_memory(max(0, self.memory))} free"
+            return f"waits for {self.resources}{own} in {where} of {self.cluster}; {free}"
         free = f"{self.gpu} free GPUs" if self.link or not self.cpu else f"{format_cpu(self.cpu)} free CPUs"
         if not self.link and self.gpu:
             free += f" and {self.gpu} free GPUs"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from spillover.agent.nursery.affinity import Affinity
 from spillover.agent.nursery.cgroups import V1, V2, CgroupsUnavailable, Slot, TooLittle, Tree, find
 from tests.support.processes import wait_until
 
@@ -128,6 +129,24 @@ def test_shares_follow_the_request(tree: Tree) -> None:
     slot.fit(0, 4000)
     shares = Path(tree.folders["cpu"]) / "0" / ("cpu.shares" if tree.kind == V1 else "cpu.weight")
     assert int(shares.read_text()) == (4096 if tree.kind == V1 else 400)
+
+
+def test_memory_is_of_the_numa_nodes_of_a_task_and_then_of_all_again(tree: Tree) -> None:
+    if "cpuset" not in tree.folders:
+        pytest.skip("there are no cpusets")
+    slot = Slot(tree, 0)
+    folder = Path(tree.folders["cpuset"]) / "0"
+    name = "cpuset.mems.effective" if tree.kind == V2 else "cpuset.mems"
+    every, cpu = (folder / name).read_text(), str(min(os.sched_getaffinity(0)))
+    affinity = Affinity()
+    assert affinity.enter(cpu, "", slot, "0") == "", "the thread itself stays on its CPUs"
+    assert (folder / "cpuset.mems").read_text() == "0\n"
+    assert (folder / "cpuset.cpus").read_text() == f"{cpu}\n"
+    assert slot.pin(cpu, "1000"), "its CPUs are as before"
+    assert (folder / name).read_text() == every, "there is no such NUMA node"
+    assert slot.pin(cpu, "0")
+    assert slot.pin("")
+    assert (folder / name).read_text() == every
 
 
 def test_removing_kills_what_is_left_in_any_branch(tree: Tree) -> None:
