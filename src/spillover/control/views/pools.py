@@ -8,6 +8,7 @@ from spillover.core.events import (
     AnyEvent,
     ClusterSized,
     MachinesDraining,
+    MachinesEarmarked,
     MachinesEnding,
     MachinesKept,
     MachinesWanted,
@@ -85,6 +86,11 @@ def _planned(state: State, event: AnyEvent) -> list[PlannedView]:
             why = f"to {event.nodes} nodes" + (f", without {', '.join(event.drop)}" if event.drop else "")
             jobs = [] if event.job is None else [str(event.job)]
             return [PlannedView(event.cluster, action, [event.machine], known.offer.key, hour, why, jobs)]
+        case MachinesEarmarked():
+            why = f"they are kept for {event.job}, until it starts"
+            return [
+                PlannedView(event.cluster, "keep", list(event.machines), reason=why, jobs=[str(event.job)])
+            ]
         case MachinesKept():
             return [PlannedView(event.cluster, "keep", list(event.machines), reason="jobs can use them")]
         case MachinesDraining() | MachinesEnding():

@@ -84,6 +84,7 @@ from spillover.core.events.machines import (
     MachineNoticed,
     MachineRefused,
     MachinesDraining,
+    MachinesEarmarked,
     MachinesEnding,
     MachinesHeld,
     MachinesKept,
@@ -173,6 +174,7 @@ __all__ = [
     "MachineNoticed",
     "MachineRefused",
     "MachinesDraining",
+    "MachinesEarmarked",
     "MachinesEnding",
     "MachinesHeld",
     "MachinesKept",
@@ -286,6 +288,7 @@ AnyEvent: TypeAlias = (
     | MachinesEnding
     | ClusterSized
     | MachinesHeld
+    | MachinesEarmarked
     | MachinesKept
     | MachinesWanted
     | PoolOpened

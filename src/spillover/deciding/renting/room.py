@@ -39,8 +39,8 @@ class Room:
         self._ready = 0
         """When the last of the machines that were ordered is ready, nanoseconds UTC."""
         self._numbers = 0
-        self.used: dict[str, None] = {}
-        """Names of the machines that took a job."""
+        self.used: dict[str, int] = {}
+        """Machines that took a job, by name, each with the position of the first such job."""
         self.spots: dict[str, int] = {}
         """Spot machines, each with the slack in nanoseconds that a job needs which starts there."""
 
@@ -56,9 +56,13 @@ class Room:
 
     def take(self, demand: Iterable[Demand], latest: Callable[[Demand], int]) -> None:
         """Let jobs take what becomes free, in order, if they start by their latest time; gangs take nothing."""
-        left = [(each, latest(each)) for each in demand if each.count and not each.job.kind.shape.is_gang]
-        shapes = {each.alike: each.job.kind.shape for each, _ in left}
-        last, steps = max([self._ready, *[until for _, until in left]]), MOST_STEPS
+        left = [
+            (each, latest(each), at)
+            for at, each in enumerate(demand)
+            if each.count and not each.job.kind.shape.is_gang
+        ]
+        shapes = {each.alike: each.job.kind.shape for each, _, _ in left}
+        last, steps = max([self._ready, *[until for _, until, _ in left]]), MOST_STEPS
         while left and self._changes and steps > 0 and self._changes[0][0] <= last:
             at, _, machine, freed = heapq.heappop(self._changes)
             change(machine.free, freed, 1)
@@ -76,13 +80,13 @@ class Room:
         self,
         machine: Machine,
         at: int,
-        left: Sequence[tuple[Demand, int]],
+        left: Sequence[tuple[Demand, int, int]],
         fitting: dict[int, Shape],
         freed: Wants,
     ) -> bool:
         """Let jobs of shapes that fit take what is free on a machine at a time; return whether any did."""
         took, spot = False, self.spots.get(machine.name, 0)
-        for each, until in left:
+        for each, until, position in left:
             shape = fitting.get(each.alike)
             if shape is None or (freed and at > until):
                 continue
@@ -92,7 +96,7 @@ class Room:
                 wants = machine.takes(shape)
                 change(machine.free, wants, -1)
                 each.count -= 1
-                self.used[machine.name] = None
+                self.used[machine.name] = min(position, self.used.get(machine.name, position))
                 self.add(at + each.runs, machine, wants)
                 took = True
             if each.count:
