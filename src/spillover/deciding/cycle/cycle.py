@@ -50,7 +50,8 @@ COMPARES: Final = 5
 SEES_WHOLE: Final = 6
 """The first version of the rules in which wait policies see what nodes of whole clusters mean."""
 REUSES: Final = 7
-"""The first version of the rules in which gangs get machines that are there, besides new ones."""
+"""The first version of the rules in which gangs get machines that are there, besides new ones, and jobs do not wait again and
+again for a task that runs longer than expected."""
 MOST_WAITS = 1000
 """The most jobs that one cycle admits, and the most whose wait it ends. The next cycle continues."""
 QUEUE_FULL = QueueFull()

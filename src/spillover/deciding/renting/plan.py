@@ -72,7 +72,10 @@ class Renting:
         self._steady = steady
         """Whether machines have to join in steady time, which leaves out clock jumps."""
         self._reuses = reuses
-        """Whether gangs get machines that are there, which earlier rules did not give them."""
+        """Whether gangs get machines that are there, and jobs do not wait again and again for one that runs longer than expected.
+
+        Earlier rules did not have that.
+        """
         self._state: State = draft.state
         self._now = draft.now
         self._pools: list[tuple[ClusterSpec, Pool]] = [
@@ -150,8 +153,13 @@ class Renting:
             until = max(self._now, each.limit) + boot
             before = wanted.get(each.alike)
             wanted[each.alike] = each.job.kind.shape, until if before is None else max(until, before[1])
-        room = room_of(self._state, self._index, self._now, self._earmarks, list(wanted.values()))
+        shapes = list(wanted.values())
+        room = room_of(self._state, self._index, self._now, self._earmarks, shapes, longer=self._reuses)
         room.take(alone, lambda each: max(self._now, each.limit) + boot)
+        if self._reuses:
+            self.again = min(
+                self.again, room.starts
+            )  # what does not become free by then may take much longer
         return room.used
 
     def _reuse(self, demand: Sequence[Demand]) -> None:
