@@ -38,6 +38,7 @@ from spillover.model.cluster import (
 )
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape
+from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 
 MOST_CLAIMS: Final = 256
@@ -54,12 +55,11 @@ class _NewMachine:
 
     __slots__ = ("machines", "offer", "share")
 
-    def __init__(self, offer: OpenOffer, shape: Shape) -> None:
+    def __init__(self, offer: OpenOffer, shape: Shape, share: int) -> None:
         self.offer = offer
-        total = offer.size()[0]
         self.machines = offer.machines_for(shape) if shape.is_gang else 1
         """How many of them a job needs; 0 if it does not fit."""
-        self.share = sum([share_of(total, part.resources) * part.tasks for _, part in shape.parts])
+        self.share = share
         """The part of one machine that the job takes, in millionths; more than all of it for many tasks."""
 
     def rental(self, runs: int, usual: int) -> Rental:
@@ -365,10 +365,16 @@ class Rentals:
         found = self._new.get(key)
         if found is None:
             found = []
+            shares: dict[Resources, int] = {}  # the offers of one type are of one size
             for offer in self._offers:
                 if not offer.admits(job, slack):
                     continue
-                one = _NewMachine(offer, shape)
+                total = offer.size()[0]
+                share = shares.get(total)
+                if share is None:
+                    parts = [share_of(total, part.resources) * part.tasks for _, part in shape.parts]
+                    share = shares[total] = sum(parts)
+                one = _NewMachine(offer, shape, share)
                 if 0 < one.machines <= self._left[offer.spec.name]:
                     found.append(one)
             found.sort(key=lambda one: one.offer.offer.hour * one.share)
