@@ -8,7 +8,6 @@ from spillover.core.events import Decided, MachinesDraining, MachinesEarmarked
 from spillover.core.pool_proposals import PausePool, ResumePool, SeeGone, SeeMade, SeeNotice, SeeRefused
 from spillover.core.proposals import Act
 from spillover.deciding.explain.explain import reason_of
-from spillover.deciding.renting import reusing
 from spillover.deciding.whatif import Snapshot
 from spillover.model.cluster import Billing
 from spillover.model.pools import MachineId, MachineState, Offer, RefusalCause
@@ -285,16 +284,6 @@ def test_a_rate_counts_only_new_machines() -> None:
     w.submit(rented("g").tasks(3))
     assert kept(w) == [("cloud-2",)]
     assert len(wanted(w)) == 4
-
-
-def test_a_plan_looks_at_few_gangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reusing, "MOST_GANGS", 1)
-    w = warm(machines=2, max=6)
-    busy(w, "a", minutes=60)
-    w.submit(rented("g").tasks(2))
-    w.submit(rented("h").tasks(2))
-    boot(w)
-    assert len(w.job("g").tasks) == len(w.job("h").tasks) == 2
 
 
 # --- what is told
