@@ -7,7 +7,13 @@ import httpx
 import pytest
 import yaml
 
-from spillover.core.events import ClusterRemoved, MachineGone, MachineJoined, MachinesWanted
+from spillover.core.events import (
+    ClusterRemoved,
+    MachineGone,
+    MachineJoined,
+    MachinesEarmarked,
+    MachinesWanted,
+)
 from tests.support.processes import ServerProcess, nothing_left, processes_of, read_journal, wait_until
 
 POOL = {
@@ -57,6 +63,20 @@ def test_a_job_makes_the_server_rent_a_machine_and_give_it_back(
     (gone,) = [each for each in events if isinstance(each, MachineGone)]
     assert gone.paid == gone.boot + gone.useful + gone.idle > 0
     nothing_left(server.data)
+
+
+def test_a_gang_gets_the_machine_that_is_always_there_and_a_new_one(
+    servers: Callable[..., ServerProcess],
+) -> None:
+    server = servers(**a_pool(min=1, max=2)).up()
+    wait_until(lambda: machines(server, "ready"), "the machine that is always there", 40)
+    ran = server.spill("run", "--wait", "--cpu", "1", "--tasks", "2", "--", "echo", "together")
+    assert (ran.returncode, ran.stdout.count("together")) == (0, 2), ran
+    assert server.stop() == 0
+    events = read_journal(server.data)
+    wishes = [wish.machine for event in events if isinstance(event, MachinesWanted) for wish in event.wishes]
+    assert wishes[:2] == ["cloud-1", "cloud-2"], "two new ones would be one more than the pool may have"
+    assert [each.machines for each in events if isinstance(each, MachinesEarmarked)][:1] == [("cloud-1",)]
 
 
 def test_a_server_that_was_killed_finds_its_machine_again(servers: Callable[..., ServerProcess]) -> None:

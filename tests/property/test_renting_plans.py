@@ -33,9 +33,14 @@ class BothRooms:
         self._fast, self._plain, self._counts = fast, plain, counts
 
     @property
-    def used(self) -> dict[str, None]:
+    def used(self) -> dict[str, int]:
         """See Room."""
         return self._fast.used
+
+    @property
+    def starts(self) -> int:
+        """See Room."""
+        return self._fast.starts
 
     def take(self, demand: Sequence[Demand], latest: Callable[[Demand], int]) -> None:
         """Let jobs take what becomes free, in both ways."""
@@ -54,8 +59,11 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Let each plan of machines be made in both ways; count what was compared."""
     found: Counter[str] = Counter()
 
-    def both_rooms(state: State, index: Any, now: int, earmarks: Any, wanted: Any) -> BothRooms:
-        fast, plain = room_of(state, index, now, earmarks, wanted), room_of(state, index, now, earmarks)
+    def both_rooms(
+        state: State, index: Any, now: int, earmarks: Any, wanted: Any, *, longer: bool
+    ) -> BothRooms:
+        fast = room_of(state, index, now, earmarks, wanted, longer=longer)
+        plain = room_of(state, index, now, earmarks, longer=longer)
         return BothRooms(fast, plain, found)
 
     def both_ways(

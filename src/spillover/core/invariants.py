@@ -145,6 +145,12 @@ def _machine_indexes(state: State) -> list[str]:
     for each in state.machines.values():
         if each.group and not each.is_cluster and each.id not in state.groups.get(each.group, {}):
             found.append(f"machine {each.id} is not in its group {each.group}")
+    marked = [(gang, each) for gang, machines in state.earmarked.items() for each in machines]
+    known_marks = [
+        (each.earmark.gang, each.id) for each in state.machines.values() if each.earmark is not None
+    ]
+    if sorted(marked) != sorted(known_marks):
+        found.append(f"machines {marked} are known as kept for gangs, but {known_marks} are")
     return found
 
 

@@ -177,6 +177,7 @@ class StateSnapshot(State):
         self.secrets = dict(live.secrets)
         self.machines, self.pools, self.spends = dict(live.machines), dict(live.pools), dict(live.spends)
         self.groups = {job: dict(machines) for job, machines in live.groups.items()}
+        self.earmarked = {job: dict(machines) for job, machines in live.earmarked.items()}
         self.live_rented = {cluster: dict(machines) for cluster, machines in live.live_rented.items()}
         self.unsettled = {cluster: dict(machines) for cluster, machines in live.unsettled.items()}
         self.rented = live.rented

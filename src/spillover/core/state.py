@@ -10,7 +10,7 @@ from spillover.core.records.clusters import ClusterRecord, Condition
 from spillover.core.records.facts import Facts
 from spillover.core.records.jobs import Job, Kind, Placed, Queued, Running
 from spillover.core.records.keys import Keys
-from spillover.core.records.machines import PoolRecord, PoolSpend, RentedMachine
+from spillover.core.records.machines import Earmark, PoolRecord, PoolSpend, RentedMachine
 from spillover.core.records.money import BudgetPeriod
 from spillover.core.records.nodes import Node
 from spillover.core.records.policies import PolicyHistory
@@ -112,6 +112,8 @@ class State:
         """Of those, all but ready ones that have tasks: a plan must look at them, and their order is not kept."""
         self.groups: dict[str, dict[MachineId, None]] = {}
         """For each job that machines were ordered for together, those machines, in the same order; no whole clusters."""
+        self.earmarked: dict[JobId, dict[MachineId, None]] = {}
+        """For each gang that a plan counted on machines for which were not ordered for it, those machines."""
         self.pools: dict[ClusterName, PoolRecord] = {}
         """What is known about pools besides their configuration."""
         self.spends: dict[str, PoolSpend] = {}
@@ -275,8 +277,12 @@ class State:
 
     def put_machine(self, machine: RentedMachine) -> None:
         """Add or replace a rented machine."""
-        id_ = machine.id
+        id_, before = machine.id, self.machines.get(machine.id)
+        if before is not None and before.earmark is not None and before.earmark is not machine.earmark:
+            self._lift_earmark(id_, before.earmark)
         self.machines[id_] = machine
+        if machine.earmark is not None:
+            self.earmarked.setdefault(machine.earmark.gang, {})[id_] = None
         if machine.group and not machine.is_cluster:
             self.groups.setdefault(machine.group, {})[id_] = None
         live = self.live_rented.setdefault(machine.cluster, {})
@@ -299,6 +305,14 @@ class State:
             del self.groups[machine.group][machine.id]
             if not self.groups[machine.group]:
                 del self.groups[machine.group]
+        if machine.earmark is not None:
+            self._lift_earmark(machine.id, machine.earmark)
+
+    def _lift_earmark(self, id_: MachineId, earmark: Earmark) -> None:
+        kept = self.earmarked[earmark.gang]
+        kept.pop(id_, None)
+        if not kept:
+            del self.earmarked[earmark.gang]
 
     def live_machines(self, cluster: ClusterName) -> list[RentedMachine]:
         """Return the rented machines of a cluster that exist or may exist, in the order in which they were wanted."""

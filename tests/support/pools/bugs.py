@@ -22,6 +22,7 @@ from spillover.core.state import State
 from spillover.deciding.renting import money
 from spillover.deciding.renting.ordering import Choice
 from spillover.deciding.renting.plan import Renting
+from spillover.deciding.renting.reusing import Reused, Reusing
 from spillover.model.cluster import Billing
 from spillover.model.pools import MachineState
 from spillover.ports.provider import Listed, Listing
@@ -140,6 +141,21 @@ def gang_over_zones() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def kept_twice() -> Iterator[None]:
+    """Give machines that are kept for one gang to the next one too."""
+    real = Reusing._reused
+
+    def forgetting(self: Reusing, *args: Any) -> Reused:
+        before = dict(self.kept)
+        found = real(self, *args)
+        self.kept = before
+        return found
+
+    with instead(Reusing, "_reused", forgetting):
+        yield
+
+
+@contextlib.contextmanager
 def half_a_gang() -> Iterator[None]:
     """Keep the other machines of a gang of which one was refused."""
 
@@ -201,6 +217,7 @@ BUGS: Final = {
     "small-hold": Bug(small_hold, JobsStory),
     "hold-ends-early": Bug(hold_ends_early, JobsStory),
     "gang-over-zones": Bug(gang_over_zones, JobsStory),
+    "kept-twice": Bug(kept_twice, JobsStory),
     "half-a-gang": Bug(half_a_gang, JobsStory),
     "any-node-dropped": Bug(any_node_dropped, ClustersStory),
 }

@@ -13,12 +13,14 @@ from msgspec.structs import replace
 
 from spillover.core.events import (
     AnyEvent,
+    Decided,
     JobState,
     Lease,
     MachineFound,
     MachineGone,
     MachineMade,
     MachineRefused,
+    MachinesEarmarked,
     MachinesHeld,
     MachinesWanted,
     PoolPaused,
@@ -66,7 +68,7 @@ class JobsStory(Story):
         self.spec = drawn_spec(dice)
         pool = self.spec.pool
         if pool is not None and pool.idle is None:
-            # A machine stays to the end of what is paid for it. A gang may wait for that, because all its machines are new.
+            # A machine stays to the end of what is paid for it. A gang may wait for that, if it needs one in another zone.
             self.end += self.spec.billing.step
             self.calm += self.spec.billing.step
         self._dead = dice.random() < 0.1
@@ -80,6 +82,10 @@ class JobsStory(Story):
         """Tasks that run on each machine by the provider's id, and when they end."""
         self._done: dict[JobId, None] = {}
         """Jobs of which the server was told that they succeeded."""
+        self._marked: dict[JobId, MachinesEarmarked] = {}
+        """The machines that were last kept for each gang besides new ones."""
+        self._kept: dict[MachineId, JobId] = {}
+        """The gangs that the last plan kept machines for."""
         self._held: dict[MachineId, int] = {}
         """What is held for each machine, in millionths."""
         self._paid: dict[str, int] = {}
@@ -271,6 +277,12 @@ class JobsStory(Story):
                     if self._paused:
                         raise Wrong(f"seed {self._seed}: a paused pool orders {event.wishes}")
                     self._check_gangs(event)
+                case Decided():
+                    self._kept.clear()
+                case MachinesEarmarked():
+                    self._check_kept(event)
+                    self._marked[event.job] = event
+                    self.told.earmarked += 1
                 case PoolPaused() | PoolResumed():
                     self._paused = isinstance(event, PoolPaused)
                 case MachineMade() | MachineFound():
@@ -294,16 +306,26 @@ class JobsStory(Story):
             raise Wrong(f"seed {self._seed}: {self.told.calls} calls to a provider that does not answer")
 
     def _check_gangs(self, event: MachinesWanted) -> None:
-        """All machines of a gang are ordered at once, of one offer in one zone."""
+        """All new machines of a gang are ordered at once, of one offer, in the zone of those that it gets besides."""
         ordered: dict[str, list[str]] = {}
         for wish in event.wishes:
             if wish.group and not wish.offer.nodes:  # a whole cluster has nodes for all tasks
                 ordered.setdefault(wish.group, []).append(wish.offer.key)
         for job, keys in ordered.items():
-            shape = self._engine.state.jobs[JobId(job)].shape
+            shape, mark = self._engine.state.jobs[JobId(job)].shape, self._marked.get(JobId(job))
+            there = mark.machines if mark is not None and mark.at == event.at else ()
             on_each = SMALL.resources.cpu // shape.resources.cpu
-            if len(set(keys)) > 1 or len(keys) != -(-shape.tasks // on_each):
-                raise Wrong(f"seed {self._seed}: {job} of {shape.tasks} tasks gets {keys}")
+            needed, zones = -(-shape.tasks // on_each), {each.split("/")[1] for each in keys}
+            zones |= {self._engine.state.machines[each].offer.zone for each in there}
+            if len(set(keys)) > 1 or len(zones) > 1 or not needed - len(there) <= len(keys) <= needed:
+                raise Wrong(f"seed {self._seed}: {job} of {shape.tasks} tasks gets {keys} besides {there}")
+
+    def _check_kept(self, event: MachinesEarmarked) -> None:
+        """A plan keeps a machine for one gang."""
+        for each in event.machines:
+            if each in self._kept:
+                raise Wrong(f"seed {self._seed}: {each} is kept for {event.job} and {self._kept[each]}")
+            self._kept[each] = event.job
 
     def _check_refused(self) -> None:
         """If one machine of a gang is refused, those of the same order do not go on booting."""

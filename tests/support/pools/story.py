@@ -111,6 +111,8 @@ class Told(Struct):
     """Attempts that were lost with their machine or stopped for its end."""
     calls: int = 0
     """Requests that servers sent."""
+    earmarked: int = 0
+    """How often machines that were there were kept for a gang."""
 
 
 class Story:

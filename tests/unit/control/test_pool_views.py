@@ -19,6 +19,8 @@ from spillover.policies.loading import load
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, World
 from spillover.wire.api import RentedView
+from tests.support.pools.worlds import boot, rented
+from tests.support.pools.worlds import world as pool_world
 
 CLOUD = ClusterName("cloud")
 SMALL = Offer("small", Resources(4000, 2**34), 400_000, "a")
@@ -48,6 +50,25 @@ def test_a_pool_shows_its_machines_with_what_they_cost_and_when_they_come_and_go
     w.finish("a")
     (machine,) = pool_views(w.state, w.now)[0].machines
     assert machine.leaves_at is not None
+
+
+def test_a_machine_that_is_always_there_is_not_said_to_be_given_back() -> None:
+    w = world(min=1)
+    w.step()
+    w.propose(SeeMade(CLOUD, machine_id("cloud", 1), "i-1", w.now))
+    w.agent("cloud-1", cpus=4, cluster="cloud")
+    (machine,) = pool_views(w.state, w.now)[0].machines
+    assert (machine.leaves_at, machine.reason) == (None, "empty; the pool always has 1 machine")
+
+
+def test_a_machine_that_is_kept_for_a_gang_says_so() -> None:
+    w = pool_world(min=2, max=3)
+    w.step()
+    boot(w)
+    w.submit(rented("a", minutes=60))
+    w.submit(rented("g").tasks(2))
+    shown = {each.id: (each.leaves_at, each.reason) for each in pool_views(w.state, w.now)[0].machines}
+    assert shown["cloud-2"] == (None, "kept for g, until it starts")
 
 
 def test_a_cluster_without_agents_is_empty_until_machines_are_coming() -> None:

@@ -155,7 +155,7 @@ def test_why_names_the_gang_that_a_free_machine_is_kept_for() -> None:
     w, first, _ = a_half_ready_gang(rate=2)
     w.submit(rented("a"))
     assert reason_of(w.engine, w.job("a")) == KeptForGang(CLOUD, JobId("g"), 1)
-    assert why(w, "a") == "1 free machine of cloud is kept for g, which it was ordered for"
+    assert why(w, "a") == "1 free machine of cloud is kept for g, until it starts"
     assert w.where("a") != f"cloud/{first}"
 
 

@@ -127,6 +127,31 @@ def test_a_job_whose_place_is_free_before_a_new_machine_were_ready_waits_for_it(
     assert len(wanted(w)) == 2, "the place is taken by b"
 
 
+@pytest.mark.parametrize("late", [10, 600])
+def test_a_job_does_not_wait_for_ever_for_one_that_runs_longer_than_expected(late: int) -> None:
+    w = world(max=3)
+    w.submit(rented("a", minutes=1))
+    boot(w)
+    w.start("a")
+    w.wait(seconds=60 + late)
+    w.submit(rented("b", minutes=1))
+    w.wait(seconds=300)
+    assert len(wanted(w)) == 2
+    assert replayed(w).difference is None
+
+
+def test_by_earlier_rules_such_a_job_waited_for_ever() -> None:
+    w = world(max=3)
+    w.submit(rented("a", minutes=1))
+    boot(w)
+    w.start("a")
+    w.engine.rules = 6
+    w.submit(rented("b", minutes=1))
+    w.wait(seconds=3600)
+    assert len(wanted(w)) == 1
+    assert replayed(w).difference is None
+
+
 def test_a_fixed_load_comes_to_a_fixed_point() -> None:
     w = world()
     w.submit(*[rented(f"a{number}", 2) for number in range(9)])

@@ -1,6 +1,7 @@
 """Shows pools: their machines, offers and pauses, and what they would do now."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from spillover.control.pools.comparing import Compared
 from spillover.control.views.jobs import when
@@ -8,6 +9,7 @@ from spillover.core.events import (
     AnyEvent,
     ClusterSized,
     MachinesDraining,
+    MachinesEarmarked,
     MachinesEnding,
     MachinesKept,
     MachinesWanted,
@@ -16,13 +18,14 @@ from spillover.core.events import (
 from spillover.core.pool_proposals import ResumePool
 from spillover.core.records.machines import PoolRecord, RentedMachine
 from spillover.core.state import State
-from spillover.deciding.renting.giving_back import leaves_at
+from spillover.deciding.renting.earmarks import earmarks_at
+from spillover.deciding.renting.giving_back import LEAVING, leaves_at
 from spillover.deciding.renting.money import PoolMoney
 from spillover.deciding.renting.offers import ASSUMED
 from spillover.deciding.whatif import Snapshot
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName
-from spillover.model.pools import MachineState, Offer, Pool
+from spillover.model.pools import MachineId, MachineState, Offer, Pool
 from spillover.model.units import MONEY, SECOND, format_time
 from spillover.wire.api import MachineView, OfferView, PlannedView, PoolSummary, PoolView, SweptMachine
 
@@ -85,6 +88,11 @@ def _planned(state: State, event: AnyEvent) -> list[PlannedView]:
             why = f"to {event.nodes} nodes" + (f", without {', '.join(event.drop)}" if event.drop else "")
             jobs = [] if event.job is None else [str(event.job)]
             return [PlannedView(event.cluster, action, [event.machine], known.offer.key, hour, why, jobs)]
+        case MachinesEarmarked():
+            why = f"they are kept for {event.job}, until it starts"
+            return [
+                PlannedView(event.cluster, "keep", list(event.machines), reason=why, jobs=[str(event.job)])
+            ]
         case MachinesKept():
             return [PlannedView(event.cluster, "keep", list(event.machines), reason="jobs can use them")]
         case MachinesDraining() | MachinesEnding():
@@ -100,12 +108,15 @@ def _view(state: State, spec: ClusterSpec, pool: Pool, now: int) -> PoolView:
     record = state.pool(spec.name)
     machines = [each for each in state.machines.values() if each.cluster == spec.name]
     money = PoolMoney(state, spec, now)
+    stays = {**_always(pool, machines), **_kept_for_gangs(state, now)}
     return PoolView(
         cluster=spec.name,
         provider=pool.provider,
         state=_pool_state(record, pool, now),
         paused=record.paused or None,
-        machines=[_machine(state, spec, pool, record, each, now) for each in machines],
+        machines=[
+            _machine(state, spec, pool, record, each, now, stays.get(each.id, "")) for each in machines
+        ],
         offers=[_offer(pool, record, each, now) for each in pool.offers],
         min=pool.min,
         max=pool.max,
@@ -119,15 +130,38 @@ def _view(state: State, spec: ClusterSpec, pool: Pool, now: int) -> PoolView:
     )
 
 
+def _always(pool: Pool, machines: Sequence[RentedMachine]) -> dict[MachineId, str]:
+    """Return why machines of a pool are not given back that has no more than it always has."""
+    staying = [each for each in machines if each.is_live and each.state not in LEAVING]
+    if len(staying) > pool.min:
+        return {}
+    many = "1 machine" if pool.min == 1 else f"{pool.min} machines"
+    return {each.id: f"empty; the pool always has {many}" for each in staying}
+
+
+def _kept_for_gangs(state: State, now: int) -> dict[MachineId, str]:
+    """Return for which gangs machines are kept."""
+    return {each: f"kept for {gang}, until it starts" for each, gang in earmarks_at(state, now).gangs.items()}
+
+
 def _machine(
-    state: State, spec: ClusterSpec, pool: Pool, record: PoolRecord, machine: RentedMachine, now: int
+    state: State,
+    spec: ClusterSpec,
+    pool: Pool,
+    record: PoolRecord,
+    machine: RentedMachine,
+    now: int,
+    stays: str,
 ) -> MachineView:
     node = state.agents.get(machine.key)
     offer = machine.offer
     ready = max(now, machine.wanted_at + record.boot(pool, offer.key)) if machine.state in _COMING else None
-    leaves = None
+    leaves, why = None, machine.why
     if machine.state is MachineState.READY and machine.empty_since is not None:
-        leaves = leaves_at(state, spec, pool, machine, machine.empty_since, now)
+        if stays:
+            why = why or stays
+        else:
+            leaves = leaves_at(state, spec, pool, machine, machine.empty_since, now)
     return MachineView(
         id=machine.id,
         type=offer.type,
@@ -137,7 +171,7 @@ def _machine(
         node=None if node is None else node.name,
         since=format_time(machine.since),
         cost=(machine.bill(spec.billing, now) if machine.is_live else machine.cost) / MONEY,
-        reason=machine.why,
+        reason=why,
         hour=machine.hour / MONEY,
         provider_id=machine.provider_id,
         tasks=_tasks(state, machine),

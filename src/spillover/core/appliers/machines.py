@@ -17,6 +17,7 @@ from spillover.core.events import (
     MachineNoticed,
     MachineRefused,
     MachinesDraining,
+    MachinesEarmarked,
     MachinesEnding,
     MachinesHeld,
     MachinesKept,
@@ -33,6 +34,7 @@ from spillover.core.records.machines import (
     KEPT,
     POOL,
     ClosedOffer,
+    Earmark,
     MachineBill,
     MachineHold,
     NodeSpan,
@@ -198,6 +200,14 @@ def kept(state: State, event: MachinesKept) -> None:
     """Record that machines may get tasks again."""
     for each in event.machines:
         _set(state, replace(_move(state, each, event, event.at), why=""))
+
+
+def earmarked(state: State, event: MachinesEarmarked) -> None:
+    """Record which gang machines are kept for. It ends by itself, so nothing undoes it."""
+    facts = state.facts  # the machines that the plan orders come after this
+    mark = Earmark(event.job, event.at, event.free_by, facts.cycles, facts.machines)
+    for each in event.machines:
+        _set(state, replace(state.machines[each], earmark=mark))
 
 
 def ending(state: State, event: MachinesEnding) -> None:

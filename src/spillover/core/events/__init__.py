@@ -84,6 +84,7 @@ from spillover.core.events.machines import (
     MachineNoticed,
     MachineRefused,
     MachinesDraining,
+    MachinesEarmarked,
     MachinesEnding,
     MachinesHeld,
     MachinesKept,
@@ -174,6 +175,7 @@ __all__ = [
     "MachineNoticed",
     "MachineRefused",
     "MachinesDraining",
+    "MachinesEarmarked",
     "MachinesEnding",
     "MachinesHeld",
     "MachinesKept",
@@ -289,6 +291,7 @@ AnyEvent: TypeAlias = (
     | MachinesEnding
     | ClusterSized
     | MachinesHeld
+    | MachinesEarmarked
     | MachinesKept
     | MachinesWanted
     | PoolOpened

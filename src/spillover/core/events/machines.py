@@ -71,6 +71,26 @@ class MachinesWanted(Event, frozen=True, tag="machines_wanted"):
         return f"{many} ordered: {kinds}"
 
 
+class MachinesEarmarked(Event, frozen=True, tag="machines_earmarked"):
+    """Machines that are there, or were ordered for others, are kept for a gang, besides those that it may be ordered."""
+
+    cluster: ClusterName
+    at: int
+    job: JobId
+    """The gang."""
+    machines: tuple[MachineId, ...]
+    free_by: int
+    """When all of them are expected to have room for it, nanoseconds UTC."""
+
+    def __str__(self) -> str:
+        verb = "is" if len(self.machines) == 1 else "are"
+        return f"{_named(self.machines)} of {self.cluster} {verb} kept for {self.job}"
+
+    def about(self) -> tuple[JobId, ...]:
+        """See Event."""
+        return (self.job,)
+
+
 class MachinesHeld(Event, frozen=True, tag="machines_held"):
     """The budget of a pool holds more for some machines."""
 

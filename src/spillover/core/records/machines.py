@@ -66,6 +66,20 @@ class NodeSpan(Struct, frozen=True, array_like=True, gc=False):
     """The gang that they were added for; None if it was not for a gang."""
 
 
+class Earmark(Struct, frozen=True, array_like=True):
+    """That a plan counts on a machine for a gang which it was not ordered for."""
+
+    gang: JobId
+    at: int
+    """When that was planned, nanoseconds UTC."""
+    free_by: int
+    """When all such machines of the gang are expected to have room for it, nanoseconds UTC."""
+    cycle: int
+    """The number of the cycle that planned it: several may do so at one time."""
+    after: int
+    """The number of the last machine before that plan. Machines that it ordered for the gang have higher ones."""
+
+
 class RentedMachine(Struct, frozen=True, array_like=True):
     """A machine that the plan wanted, from its order to its end; or a whole cluster, if its offer has nodes."""
 
@@ -124,6 +138,8 @@ class RentedMachine(Struct, frozen=True, array_like=True):
     """Since when nodes of a whole cluster have no tasks, nanoseconds UTC; those that had none yet are left out."""
     jumped: int = 0
     """Nanoseconds of all clock jumps before its order, as `Facts.jumped` had them."""
+    earmark: Earmark | None = None
+    """The last gang that a plan kept it for besides that of `group`; None if there was none."""
 
     @property
     def is_cluster(self) -> bool:

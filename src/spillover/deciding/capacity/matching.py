@@ -239,6 +239,13 @@ def fits(cluster: "Capacity", shape: Shape) -> bool:
     return False
 
 
+def machines_now(cluster: "Capacity", shape: Shape) -> list[Machine] | None:
+    """Return machines on which all tasks of a gang can start now, the first ones that can; None if there are none."""
+    fitting = _admitting(cluster, shape, shape.parts[0].shape, _free_now)
+    found = choose(fitting, shape, cluster, _Amounts(_free_now))
+    return None if found is None else list(dict.fromkeys([each.machine for each in found]))
+
+
 def fits_beside(cluster: "Capacity", shape: Shape, closed: Collection[int]) -> bool:
     """Return whether a job that fits into a cluster now also does without the machines that are closed to it, by index."""
     if not closed:

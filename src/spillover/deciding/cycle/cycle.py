@@ -49,6 +49,9 @@ COMPARES: Final = 5
 """The first version of the rules in which plans compare what jobs add to the bills of rented machines."""
 SEES_WHOLE: Final = 6
 """The first version of the rules in which wait policies see what nodes of whole clusters mean."""
+REUSES: Final = 7
+"""The first version of the rules in which gangs get machines that are there, besides new ones, and jobs do not wait again and
+again for a task that runs longer than expected."""
 MOST_WAITS = 1000
 """The most jobs that one cycle admits, and the most whose wait it ends. The next cycle continues."""
 QUEUE_FULL = QueueFull()
@@ -96,7 +99,7 @@ def run(  # noqa: C901, PLR0912 - the steps in order, without a call for what mo
     """
     if index.ranking is not None:
         index.ranking.rank(now)
-    if state.groups or index.earmarks.gangs:
+    if state.groups or state.earmarked or index.earmarks.gangs:
         index.earmark(now if rules >= EARMARKS else None)
     most = MOST_WAITS if rules else FOREVER
     draft = Draft(state, now, seed)
@@ -160,7 +163,9 @@ def run(  # noqa: C901, PLR0912 - the steps in order, without a call for what mo
 
 def _plan_machines(draft: Draft, index: SchedulingIndex, policies: Policies, rules: int) -> tuple[int, int]:
     """Plan machines of pools; return when to plan them again, and how many the plan looked at if it changed none."""
-    draft.machines, again, looked_at = rent(draft, index, policies, steady=rules >= EARMARKS)
+    draft.machines, again, looked_at = rent(
+        draft, index, policies, steady=rules >= EARMARKS, reuses=rules >= REUSES
+    )
     return again, 0 if draft.machines else looked_at
 
 

@@ -174,15 +174,9 @@ class Places:
         self, job: Job, candidates: Candidates, closed: Collection[int], slots: Slots
     ) -> Machine | None:
         """Return the machine of a pool to whose bill a job adds least; the place policy decides between equals."""
-        spec, shape, runs = candidates.cluster.spec, job.kind.shape, max(1, self._index.runs(job))
-        fitting = [each for each in candidates.fitting(self._policies.place) if each.index not in closed]
-        if len(fitting) == 1:
-            return fitting[0]
-        found = [
-            (slots.of(spec, each).adds(shape, runs), candidates.scores[each.index], each.index)
-            for each in fitting
-        ]
-        return candidates.cluster.slots[min(found)[2]] if found else None
+        candidates.read_all(self._policies.place)
+        index = slots.cheapest(candidates, job.kind.shape, max(1, self._index.runs(job)), closed)
+        return None if index is None else candidates.cluster.slots[index]
 
     def _place_ahead(self, job: Job, lane: Lane, role: Role) -> bool:
         """Give a job to an agent as a prefetched lease, if one takes it; return whether one does."""

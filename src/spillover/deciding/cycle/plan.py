@@ -28,7 +28,7 @@ from spillover.model.reasons import Reason
 if TYPE_CHECKING:
     import hashlib
 
-RULES: Final = 6
+RULES: Final = 7
 """The version of the planning rules. Journals record it, so that a replay makes old plans by the rules of their time.
 
 0: A plan is unbounded. Jobs beyond a bounded look wait.
@@ -38,6 +38,8 @@ RULES: Final = 6
 4: Machines that were ordered for a gang are kept for it until it starts. Clock jumps are no time to join.
 5: On machines of pools, jobs go where they add least to the bill, and wait policies see what renting a job now would mean.
 6: Wait policies see that for nodes of whole clusters too. Machines that are coming count only for jobs that may run there.
+7: A gang gets machines of a pool that are there or coming, and new ones for the rest. Before, all of its machines were new.
+   Jobs do not wait again and again for room on a machine of a task that runs longer than expected.
 """
 
 

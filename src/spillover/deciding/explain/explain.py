@@ -36,6 +36,7 @@ from spillover.model.reasons import (
     BeyondDepth,
     ClusterDown,
     ClusterDrained,
+    FreeSoon,
     Fresh,
     GangUnsupported,
     Held,
@@ -334,6 +335,7 @@ def _why_it_does_not_fit(engine: Decider, job: Job, allowed: Sequence[ClusterAns
 
 
 RENTING: Final = (
+    FreeSoon,
     MachineComing,
     KeptForGang,
     KeptOffSpot,

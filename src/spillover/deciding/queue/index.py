@@ -337,7 +337,7 @@ class SchedulingIndex:
             self.again, self.gained = FOREVER, True
         if self.opens_at <= now:
             self.opens_at, self.gained = self._next_opening(now), True
-        if (state.groups or self.earmarks.gangs) and self.earmark(now):
+        if (state.groups or state.earmarked or self.earmarks.gangs) and self.earmark(now):
             self.gained = True
         if self.grown:
             if prefetched.rentable and not prefetched.sooner:
@@ -454,7 +454,7 @@ class SchedulingIndex:
 
     def earmark(self, now: int | None) -> bool:
         """Take over which machines are kept for gangs, or let go of all; return whether one is kept no longer."""
-        before, groups = self.earmarks.gangs, self.state.groups
+        before, groups = self.earmarks.gangs, self.state.groups or self.state.earmarked
         if not before and not groups:
             return False
         self.earmarks = earmarks_at(self.state, now) if now is not None and groups else NO_EARMARKS

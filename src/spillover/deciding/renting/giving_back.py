@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from spillover.core.records.machines import POOL, RentedMachine
 from spillover.core.state import State
-from spillover.model.cluster import ClusterHealth, ClusterSpec, billed
+from spillover.model.cluster import Billing, ClusterHealth, ClusterSpec, billed
 from spillover.model.pools import MachineState, Pool
 from spillover.model.units import FOREVER, SECOND
 
@@ -186,6 +186,13 @@ def _leaves(
     return EMPTY, at if empty > machine.since else max(machine.since + NEEDED_FOR, at)
 
 
+def empty_for(pool: Pool, billing: Billing, boot: int) -> int:
+    """Return the nanoseconds of what is paid in which a machine is empty at its end, at least."""
+    if pool.idle is not None:
+        return pool.idle
+    return boot if billing.step <= boot else min(TO_END, billing.step // 10)
+
+
 def leaves_at(
     state: State,
     spec: ClusterSpec,
@@ -211,7 +218,7 @@ def leaves_at(
                 stays, machine.made_at + spec.billing.minimum - min(TO_END, spec.billing.minimum // 10)
             )
         return stays
-    margin = min(TO_END, spec.billing.step // 10)
+    margin = empty_for(pool, spec.billing, boot)
     paid = machine.made_at + billed(spec.billing, empty - machine.made_at + margin)
     # Another step has begun if the clock jumped, or nobody planned, while the last one ended. It is paid too.
     paid = max(paid, machine.made_at + billed(spec.billing, now - machine.made_at))

@@ -105,6 +105,10 @@ class OpenOffer:
         """Return an empty machine of this offer that may be changed."""
         return _empty(self._cluster)
 
+    def node(self, number: int) -> Node:
+        """Return a new machine of this offer as a node."""
+        return _node(self.spec, self.offer, self._seen, number, NodeName(f"{self.offer.key}-{number}"))
+
     def size(self) -> tuple[Resources, frozenset[str]]:
         """Return what such a machine has, and the words it offers."""
         (machine,) = self._cluster.machines
@@ -234,14 +238,18 @@ def imagined(spec: ClusterSpec, offer: Offer, seen: SeenOffer | None, count: int
     """Return a cluster with one empty machine of an offer, or several."""
     cluster = Capacity(spec, 0)
     for number in range(1, count + 1):
-        node = Node(
-            spec.name,
-            NodeName(offer.key if count == 1 else f"{offer.key}-{number}"),
-            number,
-            offer.resources if seen is None else seen.resources,
-            tuple(sorted({*offer.words, *ASSUMED})) if seen is None else seen.words,
-            offer.agent_labels if seen is None else seen.labels,
-            0,
-        )
-        cluster.refresh(node)
+        name = NodeName(offer.key if count == 1 else f"{offer.key}-{number}")
+        cluster.refresh(_node(spec, offer, seen, number, name))
     return cluster
+
+
+def _node(spec: ClusterSpec, offer: Offer, seen: SeenOffer | None, number: int, name: NodeName) -> Node:
+    return Node(
+        spec.name,
+        name,
+        number,
+        offer.resources if seen is None else seen.resources,
+        tuple(sorted({*offer.words, *ASSUMED})) if seen is None else seen.words,
+        offer.agent_labels if seen is None else seen.labels,
+        0,
+    )

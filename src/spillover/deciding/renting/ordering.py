@@ -58,6 +58,12 @@ class Limits:
             left = max(left, self._together.get(name, 0))
         return left >= machines and self._money[name].pays(offer, machines, stays)
 
+    def allow_behind(self, offer: OpenOffer, machines: int, stays: int, ahead: int) -> bool:
+        """Return whether a pool has room and money for the machines of a gang behind jobs that need others."""
+        if ahead and self._left.get(offer.spec.name, 0) < machines + ahead:
+            return False
+        return self.allow(offer, machines, stays, gang=True)
+
     def has_room(self) -> bool:
         """Return whether any pool may order a machine."""
         return any(left > 0 for left in self._left.values())

@@ -9,6 +9,8 @@ events too, and the time at which it must run again although nothing happened.
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from spillover.core.deciders import machines as deciders
 from spillover.core.deciders import whole_clusters
 from spillover.core.deciders.machines import SPILLOVER
@@ -18,6 +20,7 @@ from spillover.core.events import (
     ClusterSized,
     MachineHeld,
     MachinesDraining,
+    MachinesEarmarked,
     MachinesHeld,
     MachinesKept,
     MachinesWanted,
@@ -38,10 +41,11 @@ from spillover.deciding.renting.giving_back import LEAVING, MOST_FAILED, GivenBa
 from spillover.deciding.renting.money import PoolMoney
 from spillover.deciding.renting.offers import OpenOffer, open_offers
 from spillover.deciding.renting.ordering import Choice, Limits, choose
+from spillover.deciding.renting.reusing import MOST_GANGS, Reused, Reusing
 from spillover.deciding.renting.room import room_of
 from spillover.deciding.renting.spot import LateBoots
 from spillover.model.cluster import ClusterSpec
-from spillover.model.ids import ClusterName
+from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape
 from spillover.model.pools import MachineId, MachineState, Pool, machine_id
 from spillover.model.units import MINUTE, format_duration
@@ -54,13 +58,24 @@ class Renting:
     """The plan of machines of one cycle."""
 
     def __init__(
-        self, draft: Draft, index: SchedulingIndex, policies: Policies, *, steady: bool = True
+        self,
+        draft: Draft,
+        index: SchedulingIndex,
+        policies: Policies,
+        *,
+        steady: bool = True,
+        reuses: bool = True,
     ) -> None:
         self._draft = draft
         self._index = index
         self._policies = policies
         self._steady = steady
         """Whether machines have to join in steady time, which leaves out clock jumps."""
+        self._reuses = reuses
+        """Whether gangs get machines that are there, and jobs do not wait again and again for one that runs longer than expected.
+
+        Earlier rules did not have that.
+        """
         self._state: State = draft.state
         self._now = draft.now
         self._pools: list[tuple[ClusterSpec, Pool]] = [
@@ -76,6 +91,8 @@ class Renting:
             machine: gang for machine, gang in index.earmarks.gangs.items() if gang not in draft.taken
         }
         """The machines that are kept for gangs, without those of gangs that start with this plan."""
+        self._reused: list[Reused] = []
+        """How gangs get machines that are there, with this plan."""
         self._kept: dict[MachineId, None] = {}
         """Machines whose drain this plan undoes."""
         self._leaving: dict[MachineId, None] = {}
@@ -85,6 +102,9 @@ class Renting:
         """When to plan again although nothing happened, nanoseconds UTC."""
         self.looked_at = sum(map(len, self._unsettled.values()))
         """How many machines and jobs this plan looks at, which says how long it takes."""
+        self._left, together = self._limits()
+        """How many more machines each pool may order."""
+        self._limited = Limits(self._left, self._money, together)
 
     def run(self) -> None:
         """Plan the machines of all pools."""
@@ -109,18 +129,80 @@ class Renting:
         boot = min([offer.boot for offer in self._offers], default=0)
         demand = demand_of(self._draft, self._index, self._policies, boot)
         self.looked_at += len(demand)
+        if self._reuses:
+            demand = [each for each in demand if not self._has_group(each, self._offers)]
+            self._reuse(demand)
+            needed |= dict.fromkeys(map(str, self._earmarks))
         alone = [each for each in demand if not each.job.kind.shape.is_gang]
         if alone:
             # A job that starts before a new machine were ready needs none. Others wait as long as that pays.
-            wanted: dict[int, tuple[Shape, int]] = {}
-            for each in alone:
-                until = max(self._now, each.limit) + boot
-                before = wanted.get(each.alike)
-                wanted[each.alike] = each.job.kind.shape, until if before is None else max(until, before[1])
-            room = room_of(self._state, self._index, self._now, self._earmarks, list(wanted.values()))
-            room.take(alone, lambda each: max(self._now, each.limit) + boot)
-            needed |= room.used
-        return [each for each in demand if each.count and not self._has_group(each, self._offers)], needed
+            needed |= dict.fromkeys(self._take_room(alone, boot))
+        return [
+            each
+            for each in demand
+            if each.count and (self._reuses or not self._has_group(each, self._offers))
+        ], needed
+
+    def _take_room(self, alone: Sequence[Demand], boot: int) -> dict[str, int]:
+        """Let jobs of one task take what becomes free in time on machines that are there. Return those machines.
+
+        Each has the position of the first job that takes room there.
+        """
+        wanted: dict[int, tuple[Shape, int]] = {}
+        for each in alone:
+            until = max(self._now, each.limit) + boot
+            before = wanted.get(each.alike)
+            wanted[each.alike] = each.job.kind.shape, until if before is None else max(until, before[1])
+        shapes = list(wanted.values())
+        room = room_of(self._state, self._index, self._now, self._earmarks, shapes, longer=self._reuses)
+        room.take(alone, lambda each: max(self._now, each.limit) + boot)
+        if self._reuses:
+            self.again = min(
+                self.again, room.starts
+            )  # what does not become free by then may take much longer
+        return room.used
+
+    def _reuse(self, demand: Sequence[Demand]) -> None:
+        """Let gangs have machines that are there, in the order of the queue, and order the rest of what they need."""
+        gangs = [at for at, each in enumerate(demand) if each.job.kind.shape.is_gang][:MOST_GANGS]
+        reusing = Reusing(self._draft, self._index, self._earmarks)
+        if not gangs or not reusing.has_any():
+            return
+        boot = min([offer.boot for offer in self._offers], default=0)
+        others = [replace(each) for each in demand[: gangs[-1]]]
+        alone = [(at, each) for at, each in enumerate(others) if not each.job.kind.shape.is_gang]
+        taken = self._take_room([each for _, each in alone], boot) if alone else {}
+        before = 0
+        """How many new machines gangs need that are before the next one."""
+        for at in gangs:
+            used = [name for name, position in taken.items() if alone[position][0] < at]
+            ahead = before + sum([each.count for place, each in alone if place < at])
+            found = reusing.find(demand[at], self._offers, self._limited, used, ahead)
+            if found is None:
+                before += self._new_for(demand[at])
+                continue
+            demand[at].count = 0
+            if found.machines:
+                self._earmarks = reusing.kept
+                self._reused.append(found)
+            if found.order is not None:
+                self._limited.take(found.order)
+
+    def _new_for(self, gang: Demand) -> int:
+        """Return how many machines will be ordered for a gang that gets none of those that are there."""
+        shape = gang.job.kind.shape
+        needed = [
+            (each, each.machines_for(shape))
+            for each in self._offers
+            if not each.offer.nodes and each.admits(gang.job, gang.slack)
+        ]
+        could = [many for each, many in needed if self._limited.allow(each, many, gang.runs, gang=True)]
+        return min([many for many in could if many], default=0)
+
+    @cached_property
+    def _waiting_gangs(self) -> frozenset[JobId]:
+        """The gangs that machines are kept for."""
+        return frozenset(self._earmarks.values())
 
     @cached_property
     def _offers(self) -> list[OpenOffer]:
@@ -149,6 +231,8 @@ class Renting:
             return False
         if has_nodes_for(self._state, demand.job.id, offers, self._now):
             return True
+        if self._reuses:
+            return demand.job.id in self._waiting_gangs
         return bool(ordered_for(self._state, demand.job.id))
 
     def _keep(self, demand: Sequence[Demand]) -> None:
@@ -219,21 +303,18 @@ class Renting:
 
     def _order(self, demand: Sequence[Demand], needed: Mapping[str, None]) -> None:
         """Order machines for jobs, and those that are always there."""
-        left: dict[ClusterName, int] = {}
-        together: dict[ClusterName, int] = {}
-        chosen: list[Choice] = []
-        for spec, pool in self._pools:
-            most, rate = pool.max - self._live(spec), self._rate_left(spec, pool)
-            left[spec.name] = min(MOST_ORDERED, most, rate)
-            if rate >= (pool.rate or MOST_ORDERED):
-                together[spec.name] = most
-        limits = Limits(left, self._money, together)
+        chosen = [each.order for each in self._reused if each.order is not None]
+        limits = self._limited
         missing: dict[ClusterName, int] = {}
         for spec, pool in self._pools:
             leaving = sum(each.state in LEAVING for each in self._unsettled[spec.name])
             if (least := pool.min - (self._live(spec) - leaving)) > 0:
                 missing[spec.name] = least
-        if not missing and not demand:
+        self.events += [
+            MachinesEarmarked(each.cluster, self._now, each.job, each.machines, each.free_by)
+            for each in self._reused
+        ]
+        if not missing and not demand and not chosen:
             return
         whole = [each for each in self._offers if each.offer.nodes]
         offers = [each for each in self._offers if not each.offer.nodes]
@@ -247,8 +328,21 @@ class Renting:
             self.events.append(MachinesWanted(name, self._now, wishes))
             self.again = min([self.again, *[wish.join_by for wish in wishes]])
         if whole:
-            planner = ClusterPlanner(self._state, whole, left, self._money, self._numbers, self._now, needed)
+            planner = ClusterPlanner(
+                self._state, whole, self._left, self._money, self._numbers, self._now, needed
+            )
             self._order_clusters(planner.plan([each for each in demand if each.count], missing))
+
+    def _limits(self) -> tuple[dict[ClusterName, int], dict[ClusterName, int]]:
+        """Return how many machines each pool may order, and how many for one gang if its rate allows no more."""
+        left: dict[ClusterName, int] = {}
+        together: dict[ClusterName, int] = {}
+        for spec, pool in self._pools:
+            most, rate = pool.max - self._live(spec), self._rate_left(spec, pool)
+            left[spec.name] = min(MOST_ORDERED, most, rate)
+            if rate >= (pool.rate or MOST_ORDERED):
+                together[spec.name] = most
+        return left, together
 
     def _order_clusters(self, plan: ClusterPlan) -> None:
         """Order whole clusters for jobs that no machine takes, or let those that are there grow."""
@@ -391,12 +485,17 @@ def _ids(machines: Sequence[RentedMachine]) -> tuple[MachineId, ...]:
 
 
 def rent(
-    draft: Draft, index: SchedulingIndex, policies: Policies, *, steady: bool = True
+    draft: Draft,
+    index: SchedulingIndex,
+    policies: Policies,
+    *,
+    steady: bool = True,
+    reuses: bool = True,
 ) -> tuple[tuple[AnyEvent, ...], int, int]:
     """Plan the machines of all pools.
 
     Return events, when to plan again although nothing happened, and how many machines and jobs the plan looked at.
     """
-    renting = Renting(draft, index, policies, steady=steady)
+    renting = Renting(draft, index, policies, steady=steady, reuses=reuses)
     renting.run()
     return tuple(renting.events), renting.again, renting.looked_at

@@ -7,12 +7,12 @@ get nodes of a whole cluster.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from msgspec.structs import replace
 
-from spillover.core.records.jobs import Job
+from spillover.core.records.jobs import Job, Kind
 from spillover.core.records.machines import RentedMachine
 from spillover.core.state import State
 from spillover.deciding.cycle.draft import Draft
@@ -38,6 +38,7 @@ from spillover.model.cluster import (
 )
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape
+from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 
 MOST_CLAIMS: Final = 256
@@ -54,18 +55,31 @@ class _NewMachine:
 
     __slots__ = ("machines", "offer", "share")
 
-    def __init__(self, offer: OpenOffer, shape: Shape) -> None:
+    def __init__(self, offer: OpenOffer, shape: Shape, share: int) -> None:
         self.offer = offer
-        total = offer.size()[0]
         self.machines = offer.machines_for(shape) if shape.is_gang else 1
         """How many of them a job needs; 0 if it does not fit."""
-        self.share = sum([share_of(total, part.resources) * part.tasks for _, part in shape.parts])
+        self.share = share
         """The part of one machine that the job takes, in millionths; more than all of it for many tasks."""
 
     def rental(self, runs: int, usual: int) -> Rental:
         """Return what renting a job means if others share what it leaves of the machine."""
         price = self.offer.cost(runs) * min(self.share, self.machines * WHOLE) // WHOLE
         return Rental(self.offer.boot, self.offer.late, price, usual)
+
+
+class _Line:
+    """Slots where tasks of a shape may still fit. Most are never looked at: the first one has room."""
+
+    def __init__(self, slots: Iterator[Slot]) -> None:
+        self._slots = slots
+        self._first = next(slots, None)
+
+    def first(self, shape: Shape) -> Slot | None:
+        """Return the first slot with room, and forget those before it; None if there is none."""
+        while self._first is not None and not self._first.place.fits(shape):
+            self._first = next(self._slots, None)
+        return self._first
 
 
 class Rentals:
@@ -91,7 +105,7 @@ class Rentals:
         self._alike = Alike(draft.state)
         self._spot = SpotSlack(draft.state, index, draft.now)
         self._there = Slots(draft, index, copies=True)
-        self._fitting: dict[tuple[Shape, tuple[ClusterName, ...], bool], list[Slot]] = {}
+        self._fitting: dict[tuple[Shape, tuple[ClusterName, ...], bool], _Line] = {}
         """By shape, where a task may still fit: what is there by cluster and then by how long it is paid, then what comes."""
         self._new: dict[tuple[Shape, tuple[ClusterName, ...], int], list[_NewMachine]] = {}
         self._claims: list[Demand] = []
@@ -147,7 +161,7 @@ class Rentals:
         ready = max(self._now, machine.wanted_at + boot)
         place = self._alike.empty(cluster.spec, machine.offer)
         made = machine if machine.made_at is not None else replace(machine, made_at=machine.wanted_at)
-        return Slot(self._draft, cluster.spec, place, made, ready, ready, self._there.boots)
+        return Slot(self._there.bills, cluster.spec, place, made, ready, ready)
 
     def _node_slots(self, machine: RentedMachine) -> Iterator[Slot]:
         """Yield the nodes that a whole cluster will have soon, but for those of a gang."""
@@ -165,12 +179,12 @@ class Rentals:
             return
         # A node costs its own hour and leaves by its own boot time. What the cluster costs besides is paid anyway.
         offer = replace(machine.offer, nodes=0, least=0, cluster_hour=0)
-        self._there.boots[id(offer)] = record.node_boot(pool, machine.offer.key)
+        self._there.bills.boots[id(offer)] = record.node_boot(pool, machine.offer.key)
         node = replace(machine, offer=offer, spans=(), made_at=last.since)
         ready = max(self._now, ready)
         for _ in range(min(count, MOST_MACHINES)):
             place = self._alike.empty(cluster.spec, machine.offer)
-            yield Slot(self._draft, cluster.spec, place, node, ready, ready, self._there.boots)
+            yield Slot(self._there.bills, cluster.spec, place, node, ready, ready)
 
     def _slot(self, job: Job) -> Slot | None:
         """Return where a job of one task would go, if there is room or room is coming."""
@@ -179,33 +193,27 @@ class Rentals:
         slots = self._fitting.get(key)
         if slots is None:
             slots = self._fitting[key] = self._slots_for(job, off=off)
-        while slots:
-            if slots[0].place.fits(shape):
-                return slots[0]
-            del slots[0]
-        return None
+        return slots.first(shape)
 
-    def _slots_for(self, job: Job, *, off: bool) -> list[Slot]:
+    def _slots_for(self, job: Job, *, off: bool) -> "_Line":
         """Return machines with room for tasks of a shape, in the order in which they are used; if `off`, no spot ones."""
-        found: list[Slot] = []
+        found: list[Iterator[Slot]] = []
         for candidates in self._index.finder.candidates(self._index.lane_of(job), RENTED):
-            spec, here = candidates.cluster.spec, []
-            closed = self._index.closed_on(candidates.cluster, job, self._now)
-            for machine in candidates.fitting(self._place):
-                if machine.index in closed or (off and machine.index in candidates.cluster.spots):
-                    continue
-                slot = self._there.of(spec, machine)
-                here.append((-slot.busy, machine.index, slot))
-            found += [slot for _, _, slot in sorted(here)]
-        shape, backing_off = job.kind.shape, job.kind.backing_off
-        return found + [
-            each
-            for each in self._coming
-            if each.place.spec.name not in backing_off
-            and each.place.could_fit(shape)
-            and not (off and each.is_spot)
-            and (not self._sees_whole or may_run(shape, each.place.spec))
-        ]
+            cluster = candidates.cluster
+            closed = self._index.closed_on(cluster, job, self._now)
+            if off and cluster.spots:
+                closed = {*closed, *cluster.spots}
+            candidates.read_all(self._place)
+            found.append(self._there.by_busy(candidates, closed))
+        return _Line(chain(*found, self._coming_for(job.kind, off=off)))
+
+    def _coming_for(self, kind: Kind, *, off: bool) -> Iterator[Slot]:
+        """Yield machines that are coming and could hold tasks of a shape; if `off`, no spot ones."""
+        for each in self._coming:
+            if each.spec.name in kind.backing_off or (off and each.is_spot):
+                continue
+            if each.place.could_fit(kind.shape) and (not self._sees_whole or may_run(kind.shape, each.spec)):
+                yield each
 
     # --- answers
 
@@ -357,10 +365,16 @@ class Rentals:
         found = self._new.get(key)
         if found is None:
             found = []
+            shares: dict[Resources, int] = {}  # the offers of one type are of one size
             for offer in self._offers:
                 if not offer.admits(job, slack):
                     continue
-                one = _NewMachine(offer, shape)
+                total = offer.size()[0]
+                share = shares.get(total)
+                if share is None:
+                    parts = [share_of(total, part.resources) * part.tasks for _, part in shape.parts]
+                    share = shares[total] = sum(parts)
+                one = _NewMachine(offer, shape, share)
                 if 0 < one.machines <= self._left[offer.spec.name]:
                     found.append(one)
             found.sort(key=lambda one: one.offer.offer.hour * one.share)

@@ -9,12 +9,14 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.records.machines import RentedMachine
 from spillover.core.state import State
 from spillover.deciding.capacity.amounts import CPU, Wants, change
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.forecast.estimates import expected_end
+from spillover.deciding.forecast.estimates import began_at, estimate
+from spillover.deciding.forecast.starts import overdue
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.renting.demand import Demand
 from spillover.deciding.renting.offers import Alike
@@ -23,7 +25,7 @@ from spillover.model.cluster import RENTED
 from spillover.model.ids import JobId, job_of_task
 from spillover.model.job import Shape
 from spillover.model.pools import MachineId, MachineState, Pool, machine_number
-from spillover.model.units import FOREVER
+from spillover.model.units import FOREVER, MINUTE
 
 MOST_STEPS: Final = 20_000
 """The most changes of free capacity that one projection follows."""
@@ -39,8 +41,10 @@ class Room:
         self._ready = 0
         """When the last of the machines that were ordered is ready, nanoseconds UTC."""
         self._numbers = 0
-        self.used: dict[str, None] = {}
-        """Names of the machines that took a job."""
+        self.starts = FOREVER
+        """When the first job starts that waits for something, nanoseconds UTC."""
+        self.used: dict[str, int] = {}
+        """Machines that took a job, by name, each with the position of the first such job."""
         self.spots: dict[str, int] = {}
         """Spot machines, each with the slack in nanoseconds that a job needs which starts there."""
 
@@ -56,9 +60,13 @@ class Room:
 
     def take(self, demand: Iterable[Demand], latest: Callable[[Demand], int]) -> None:
         """Let jobs take what becomes free, in order, if they start by their latest time; gangs take nothing."""
-        left = [(each, latest(each)) for each in demand if each.count and not each.job.kind.shape.is_gang]
-        shapes = {each.alike: each.job.kind.shape for each, _ in left}
-        last, steps = max([self._ready, *[until for _, until in left]]), MOST_STEPS
+        left = [
+            (each, latest(each), at)
+            for at, each in enumerate(demand)
+            if each.count and not each.job.kind.shape.is_gang
+        ]
+        shapes = {each.alike: each.job.kind.shape for each, _, _ in left}
+        last, steps = max([self._ready, *[until for _, until, _ in left]]), MOST_STEPS
         while left and self._changes and steps > 0 and self._changes[0][0] <= last:
             at, _, machine, freed = heapq.heappop(self._changes)
             change(machine.free, freed, 1)
@@ -76,13 +84,13 @@ class Room:
         self,
         machine: Machine,
         at: int,
-        left: Sequence[tuple[Demand, int]],
+        left: Sequence[tuple[Demand, int, int]],
         fitting: dict[int, Shape],
         freed: Wants,
     ) -> bool:
         """Let jobs of shapes that fit take what is free on a machine at a time; return whether any did."""
         took, spot = False, self.spots.get(machine.name, 0)
-        for each, until in left:
+        for each, until, position in left:
             shape = fitting.get(each.alike)
             if shape is None or (freed and at > until):
                 continue
@@ -92,14 +100,37 @@ class Room:
                 wants = machine.takes(shape)
                 change(machine.free, wants, -1)
                 each.count -= 1
-                self.used[machine.name] = None
+                self.used[machine.name] = min(position, self.used.get(machine.name, position))
                 self.add(at + each.runs, machine, wants)
                 took = True
+                if self._now < at < self.starts:
+                    self.starts = at
             if each.count:
                 del fitting[each.alike]
                 if not fitting:
                     break
         return took
+
+
+class _Ends:
+    """When tasks are expected to end."""
+
+    def __init__(self, state: State, index: SchedulingIndex, now: int, *, longer: bool) -> None:
+        self._now = now
+        self._unknown = index.policies.chosen.unknown_runtime
+        self._jumped = state.facts.jumped
+        self._longer = longer
+
+    def of(self, job: Job) -> int:
+        """Return when a job is expected to end, nanoseconds UTC: the later, the longer it has run beyond that; or FOREVER."""
+        phase = job.phase
+        if type(phase) is not Running and type(phase) is not Placed:
+            return FOREVER
+        began = began_at(phase, self._jumped)
+        end = began + estimate(job, self._unknown).runtime
+        if end > self._now:
+            return end
+        return overdue(self._now, began) if self._longer else self._now + MINUTE
 
 
 def room_of(
@@ -108,12 +139,16 @@ def room_of(
     now: int,
     earmarks: Mapping[MachineId, JobId] | None = None,
     wanted: Sequence[tuple[Shape, int]] | None = None,
+    *,
+    longer: bool = True,
 ) -> Room:
     """Return what becomes free on rented machines: where tasks run, and on those that were ordered.
 
     Machines with earmarks are left out: they are kept for gangs. If it is known which shapes are `wanted`, and until
-    when each, so are machines and ends of tasks that no such job could use. That saves most of the work.
+    when each, so are machines and ends of tasks that no such job could use. That saves most of the work. Without `longer`,
+    tasks that run for longer than expected end in a minute, as in earlier rules, and jobs wait for them again and again.
     """
+    ends = _Ends(state, index, now, longer=longer)
     earmarks = earmarks or {}
     room, late, alike = Room(now), LateBoots(state), Alike(state)
     coming = _coming(state, index, earmarks)
@@ -127,11 +162,11 @@ def room_of(
             _add_present(
                 room,
                 state,
-                index,
                 cluster,
                 now,
                 last,
                 earmarks,
+                ends,
                 None if wanted is None else [shape for shape, _ in wanted],
                 late,
             )
@@ -145,22 +180,20 @@ def room_of(
             room.add_ready(ready, machine)
     for cluster in index.capacity.values():
         if cluster.spec.pool is not None and not cluster.spec.external:
-            _add_returning(room, state, index, cluster, now, earmarks, late, alike)
+            _add_returning(room, state, cluster, earmarks, ends, late, alike)
     return room
 
 
 def _add_returning(
     room: Room,
     state: State,
-    index: SchedulingIndex,
     cluster: Capacity,
-    now: int,
     earmarks: Mapping[MachineId, JobId],
+    ends: _Ends,
     late: LateBoots,
     alike: Alike,
 ) -> None:
     """Add machines whose agents have not found this server yet. They will soon, or they are lost."""
-    unknown, jumped = index.policies.chosen.unknown_runtime, state.facts.jumped
     for machine in cluster.machines:
         known = None if machine.ready else state.machines.get(MachineId(machine.name))
         if known is None or known.state is not MachineState.READY or known.id in earmarks:
@@ -175,8 +208,7 @@ def _add_returning(
         for key, held in node.holding.items():
             wants = own.layout.wants(held)
             change(own.free, wants, -1)
-            end = expected_end(state.jobs[job_of_task(key)], now, unknown, jumped)
-            room.add(FOREVER if end is None else end, own, wants)
+            room.add(ends.of(state.jobs[job_of_task(key)]), own, wants)
         room.add_ready(0, own)
 
 
@@ -214,16 +246,15 @@ def growth_of(state: State, pool: Pool, machine: RentedMachine) -> tuple[int, in
 def _add_present(
     room: Room,
     state: State,
-    index: SchedulingIndex,
     cluster: Capacity,
     now: int,
     last: int,
     earmarks: Mapping[MachineId, JobId],
+    expected: _Ends,
     shapes: Sequence[Shape] | None,
     boots: LateBoots,
 ) -> None:
     """Add what is free on the machines of a cluster, and becomes free until a time."""
-    unknown, jumped = index.policies.chosen.unknown_runtime, state.facts.jumped
     least = 0 if shapes is None else min([shape.resources.cpu for shape in shapes], default=FOREVER)
     layout = cluster.layout.copy()
     late = boots.of(cluster.spec) if cluster.spots else 0
@@ -236,7 +267,7 @@ def _add_present(
         ends = [
             (held, end)
             for key, held in node.holding.items()
-            if (end := expected_end(state.jobs[job_of_task(key)], now, unknown, jumped) or FOREVER) <= last
+            if (end := expected.of(state.jobs[job_of_task(key)])) <= last
         ]
         fits = shapes is None or (machine.free[CPU] >= least and any(machine.fits(shape) for shape in shapes))
         if node.alone and len(ends) < len(node.holding):

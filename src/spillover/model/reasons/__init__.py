@@ -65,6 +65,7 @@ from spillover.model.reasons.refusing import (
     text_of_cluster,
 )
 from spillover.model.reasons.renting import (
+    FreeSoon,
     KeptForGang,
     KeptOffSpot,
     MachineComing,
@@ -103,6 +104,7 @@ Reason: TypeAlias = (
     | Fresh
     | NoRoom
     | NoRoomTogether
+    | FreeSoon
     | KeptForGang
     | KeptOffSpot
     | MachineComing
@@ -207,6 +209,7 @@ __all__ = [
     "DependencyFailed",
     "DependencySucceeded",
     "Exited",
+    "FreeSoon",
     "Fresh",
     "GangTooBig",
     "GangUnsupported",

@@ -36,8 +36,24 @@ class MachineComing(NotNow, frozen=True, tag="machine_coming"):
         )
 
 
+class FreeSoon(NotNow, frozen=True, tag="free_soon"):
+    """It needs no new machines: those that are kept for it are expected to be free before new ones were ready."""
+
+    cluster: ClusterName
+    machines: int
+    """How many machines are kept for it."""
+    at: int
+    """When all of them are expected to be free, nanoseconds UTC."""
+
+    def __str__(self) -> str:
+        many = "1 machine" if self.machines == 1 else f"{self.machines} machines"
+        verb = "is" if self.machines == 1 else "are"
+        when = format_moment(self.at)
+        return f"{many} of {self.cluster} {verb} kept for it, and {verb} expected to be free at {when}"
+
+
 class KeptForGang(NotNow, frozen=True, tag="kept_for_gang"):
-    """Free machines are kept for a gang that they were ordered for, until it starts."""
+    """Free machines are kept for a gang until it starts: they were ordered for it, or it gets them besides new ones."""
 
     cluster: ClusterName
     job: JobId
@@ -47,10 +63,8 @@ class KeptForGang(NotNow, frozen=True, tag="kept_for_gang"):
 
     def __str__(self) -> str:
         if self.machines == 1:
-            return f"1 free machine of {self.cluster} is kept for {self.job}, which it was ordered for"
-        return (
-            f"{self.machines} machines of {self.cluster} are kept for {self.job}, which they were ordered for"
-        )
+            return f"1 free machine of {self.cluster} is kept for {self.job}, until it starts"
+        return f"{self.machines} machines of {self.cluster} are kept for {self.job}, until it starts"
 
 
 class KeptOffSpot(NotNow, frozen=True, tag="kept_off_spot"):
@@ -108,15 +122,19 @@ class PoolAtMost(NotNow, frozen=True, tag="pool_at_most"):
     ending: int = 0
     """How many of them are being ended."""
     needs: int = 1
-    """How many machines it needs at a time."""
+    """How many new machines it needs at a time."""
     has: int = 0
     """How many machines the pool has, if it needs several."""
+    free: int = 0
+    """How many of those have room for some of its tasks now."""
 
     def __str__(self) -> str:
         ending = f", of which {self.ending} are ending" if self.ending else ""
-        if self.needs > 1:
+        if self.needs > 1 or self.free:
+            many = "1 machine" if self.needs == 1 else f"{self.needs} machines"
+            free = f" besides {self.free} with room" if self.free else ""
             return (
-                f"it needs {self.needs} machines, and the pool of {self.cluster} has {self.has} of the {self.most} that it "
+                f"it needs {many}{free}, and the pool of {self.cluster} has {self.has} of the {self.most} that it "
                 f"may have{ending}; raise `max`, or wait"
             )
         machines = "1 machine" if self.most == 1 else f"{self.most} machines"

@@ -129,7 +129,7 @@ class PlannedView(Struct, frozen=True):
     """Price of an hour of all of them together, in the configured currency."""
     reason: str = ""
     jobs: list[str] = field(default_factory=list)
-    """The first job of each order."""
+    """The first job of each order; the gang that machines are kept for."""
 
 
 class MachineCostView(Struct, frozen=True):
