@@ -6,7 +6,7 @@ from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from spillover.client import asks, transfers
 from spillover.client.asks import ask
@@ -90,6 +90,9 @@ from spillover.wire.parameters import (
     SecretsQuery,
     UsageQuery,
 )
+
+if TYPE_CHECKING:
+    from spillover.client.sessions import AsyncForward, AsyncTerminal
 
 T = TypeVar("T")
 
@@ -213,6 +216,25 @@ class AsyncClient(AsyncSender):
             async for chunk in chunks:
                 gathered.take(chunk)
         return gathered.done()
+
+    def attach(self, job: str, *, task: int = 0, rows: int = 24, columns: int = 80) -> "AsyncTerminal":
+        """Return the terminal of a job that was started with one, to be used in a block, which attaches to it.
+
+        There, `send` types, `read` returns what is printed next, and iterating it yields all of it until the program
+        has ended; then `code` is its exit code. At the end of the block the job goes on.
+        """
+        from spillover.client.sessions import AsyncTerminal  # noqa: PLC0415 - heavy
+
+        return AsyncTerminal(self, job, task, (rows, columns))
+
+    def forward(self, job: str, port: int, *, task: int = 0, local: int = 0) -> "AsyncForward":
+        """Return a port of the machine that runs a task as one of this machine, to be used in a block, which opens it.
+
+        There, `str` of it is the local address, and `host` and `port` are its parts; `local` chooses the port.
+        """
+        from spillover.client.sessions import AsyncForward  # noqa: PLC0415 - heavy
+
+        return AsyncForward(self, job, port, task, local)
 
     async def why(self, job: str) -> WhyView:
         """Explain why a job is in its state, and what would change that."""
