@@ -284,14 +284,16 @@ class SecretUse(_message.Message):
     def __init__(self, name: _Optional[str] = ..., variable: _Optional[str] = ..., file: _Optional[bool] = ...) -> None: ...
 
 class Environment(_message.Message):
-    __slots__ = ("name", "requirements", "image")
+    __slots__ = ("name", "requirements", "image", "lock")
     NAME_FIELD_NUMBER: _ClassVar[int]
     REQUIREMENTS_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
+    LOCK_FIELD_NUMBER: _ClassVar[int]
     name: str
     requirements: str
     image: str
-    def __init__(self, name: _Optional[str] = ..., requirements: _Optional[str] = ..., image: _Optional[str] = ...) -> None: ...
+    lock: bool
+    def __init__(self, name: _Optional[str] = ..., requirements: _Optional[str] = ..., image: _Optional[str] = ..., lock: _Optional[bool] = ...) -> None: ...
 
 class ArrayBounds(_message.Message):
     __slots__ = ("first", "last", "size")

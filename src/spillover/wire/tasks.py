@@ -166,7 +166,7 @@ def _add_environment(task: pb.Task, spec: JobSpec) -> None:
     """Add the Python environment of a job to its task."""
     if (asked := spec.environment) is not None:
         task.environment.name, task.environment.requirements = asked.name, asked.text or ""
-        task.environment.image = asked.image
+        task.environment.image, task.environment.lock = asked.image, asked.is_lock
 
 
 def _add_files(task: pb.Task, spec: JobSpec, outputs_limit: int) -> None:
