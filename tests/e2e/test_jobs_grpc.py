@@ -73,7 +73,7 @@ def test_a_program_reads_output_changes_jobs_and_sums_them(server: ServerProcess
         assert ask("ReleaseJobs", pb.ActionRequest(jobs=["free"]), pb.ChangedJobs).jobs == [held]
         ended = ask("WaitJob", pb.WaitJobRequest(job=held), pb.JobStatus)
         assert ended.state == pb.JOB_STATE_SUCCEEDED, ended.reason
-        (again,) = ask("RerunJobs", pb.RerunJobsRequest(jobs=[held]), pb.ChangedJobs).jobs
+        (again,) = ask("RerunJobs", pb.RerunJobsRequest(jobs=[talks]), pb.ChangedJobs).jobs
         ask("WaitJob", pb.WaitJobRequest(job=again), pb.JobStatus)
         page = ask("ListJobs", pb.ListJobsRequest(states=[pb.JOB_STATE_SUCCEEDED], limit=2), pb.ListJobsReply)
         assert [each.id for each in page.jobs] == [again, held]
