@@ -55,6 +55,8 @@ def _each(jobs: Job | Iterable[Job] | None) -> Iterable[Job]:
     """Return one or many jobs as an iterable."""
     if jobs is None:
         return ()
+    if callable(jobs) and not isinstance(jobs, Mapping | JobForm | Path):
+        raise TypeError("submit takes jobs; write client.call(function, ...) to call a function")
     if isinstance(jobs, str):
         raise TypeError(f"give pathlib.Path({jobs!r}) for a file, or run={jobs!r} for a command")
     return (jobs,) if isinstance(jobs, Mapping | JobForm | Path) else jobs

@@ -14,7 +14,7 @@ from spillover.client.asks import ask
 from spillover.client.blobs import Blob, Moving, Progress
 from spillover.client.calling import CallOptions, a_call, a_map, call_of, map_of, submitted
 from spillover.client.documents import Job, change_of, documents
-from spillover.client.executing import END, Executed, Executing
+from spillover.client.executing import END, Executed, Executing, words_of
 from spillover.client.flows import HistoryFlow, OutputFlow, Pages, Past, waiting
 from spillover.client.handles import Call
 from spillover.client.packing import InputSizes
@@ -208,7 +208,7 @@ class Client(Sender):
 
     def exec(self, job: str, command: Sequence[str], *, task: int = 0) -> Executed:
         """Run a command beside a task that runs, with empty standard input; return its exit code and what it printed."""
-        asked = SessionRequest("exec", task, list(command))
+        asked = SessionRequest("exec", task, words_of(command))
         session = self._ask(ask(endpoints.OPEN_SESSION, OfJob(job), asked, repeatable=False))
         gathered = Executing()
         with closing(self._chunks(asks.session_output(session.id))) as chunks:
