@@ -277,6 +277,19 @@ async def test_asyncio_works_in_the_terminal_of_a_job(
         assert terminal.code == -9
 
 
+async def test_sessions_for_python_are_opened_by_a_block(lab: ServerProcess, client: Client) -> None:
+    closed = "the session is not open; use it with `with`"
+    with pytest.raises(RuntimeError, match=closed):
+        str(client.forward("any", 80))
+    with pytest.raises(RuntimeError, match=closed):
+        client.attach("any").read()
+    async with AsyncClient(data=lab.data) as other:
+        with pytest.raises(RuntimeError, match=closed):
+            str(other.forward("any", 80))
+        with pytest.raises(RuntimeError, match=closed):
+            await other.attach("any").read()
+
+
 def test_a_terminal_for_python_that_is_not_there_is_refused(
     client: Client, running: Callable[..., str]
 ) -> None:

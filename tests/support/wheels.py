@@ -53,5 +53,5 @@ def wheel_of(name: str, folder: Path) -> Path:
     with zipfile.ZipFile(path, "w") as wheel:
         for file in installed.files or ():
             if file.parts[0] != ".." and file.suffix != ".pyc":
-                wheel.write(file.locate(), str(file))  # type: ignore[arg-type] # a path, as pip installs files
+                wheel.write(file.locate(), str(file))
     return path

@@ -24,6 +24,7 @@ T = TypeVar("T")
 S = TypeVar("S", "AsyncTerminal", "AsyncForward")
 _AHEAD: Final = 16
 """Pieces of output that may wait to be read; then the program waits."""
+_CLOSED: Final = "the session is not open; use it with `with`"
 _LOST: Final = "the connection to the terminal was lost; the job goes on: attach to it again"
 
 
@@ -47,15 +48,18 @@ class AsyncTerminal:
 
     async def send(self, data: str | bytes) -> None:
         """Type something; wait while the program does not read it."""
+        self._check_open()
         typed = data.encode() if isinstance(data, str) else data
         await self._session.send(Frame(FrameKind.DATA, typed))
 
     async def resize(self, rows: int, columns: int) -> None:
         """Give the terminal another size."""
+        self._check_open()
         await self._session.send(resize(rows, columns))
 
     async def read(self, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - an argument in both clients
         """Return what is printed next, nothing if the program has ended; raise TimeoutError after so many seconds."""
+        self._check_open()
         if self.code is not None:
             return b""
         if self._lost is not None:
@@ -82,8 +86,8 @@ class AsyncTerminal:
 
     async def __aenter__(self) -> Self:
         await self._session.__aenter__()
-        await self.resize(*self._size)
         self._hearing = asyncio.create_task(self._hear())
+        await self.resize(*self._size)
         return self
 
     async def __aexit__(
@@ -92,7 +96,12 @@ class AsyncTerminal:
         if self._hearing is not None:
             self._hearing.cancel()
             await asyncio.gather(self._hearing, return_exceptions=True)
+            self._hearing = None
         await self._session.__aexit__(kind, error, trace)
+
+    def _check_open(self) -> None:
+        if self._hearing is None:
+            raise RuntimeError(_CLOSED)
 
     async def _hear(self) -> None:
         """Keep what is printed for `read`, to the end."""
@@ -131,6 +140,8 @@ class AsyncForward:
     @property
     def port(self) -> int:
         """Port that it listens on."""
+        if not self._forwarding.port:
+            raise RuntimeError(_CLOSED)
         return self._forwarding.port
 
     def __str__(self) -> str:
@@ -155,18 +166,25 @@ class _InThread(Generic[S]):
 
     def __init__(self, client: Face, make: "Callable[[AsyncSender], S]") -> None:
         self._client = client
-        self._make = make
+        self._make: Callable[[AsyncSender], S] = make
         self._opened: futures.Future[S] = futures.Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Task[None] | None = None
         self._thread: threading.Thread | None = None
 
-    def open(self) -> S:
+    @property
+    def session(self) -> S:
+        """The session, once it is open."""
+        if not self._opened.done():
+            raise RuntimeError(_CLOSED)
+        return self._opened.result()
+
+    def open(self) -> None:
         """Open the session."""
         self._thread = threading.Thread(target=self._run, name="spillover-session", daemon=True)
         self._thread.start()
         try:
-            return self._opened.result()
+            self._opened.result()
         except BaseException:  # also Ctrl-C
             self.close()
             raise
@@ -176,7 +194,7 @@ class _InThread(Generic[S]):
         loop = self._loop
         if loop is None or loop.is_closed():
             doing.close()
-            raise RuntimeError("the session is not open; use it with `with`")
+            raise RuntimeError(_CLOSED)
         future = asyncio.run_coroutine_threadsafe(doing, loop)
         try:
             return future.result()
@@ -215,7 +233,10 @@ class Terminal:
 
     def __init__(self, client: Face, job: str, task: int, size: tuple[int, int]) -> None:
         self._thread = _InThread(client, lambda sender: AsyncTerminal(sender, job, task, size))
-        self._terminal: AsyncTerminal
+
+    @property
+    def _terminal(self) -> AsyncTerminal:
+        return self._thread.session
 
     @property
     def job(self) -> str:
@@ -245,7 +266,7 @@ class Terminal:
             yield printed
 
     def __enter__(self) -> Self:
-        self._terminal = self._thread.open()
+        self._thread.open()
         return self
 
     def __exit__(
@@ -259,7 +280,10 @@ class Forward:
 
     def __init__(self, client: Face, job: str, port: int, task: int, local: int) -> None:
         self._thread = _InThread(client, lambda sender: AsyncForward(sender, job, port, task, local))
-        self._forward: AsyncForward
+
+    @property
+    def _forward(self) -> AsyncForward:
+        return self._thread.session
 
     @property
     def failure(self) -> str:
@@ -280,7 +304,7 @@ class Forward:
         return str(self._forward)
 
     def __enter__(self) -> Self:
-        self._forward = self._thread.open()
+        self._thread.open()
         return self
 
     def __exit__(

@@ -122,7 +122,7 @@ async def test_a_program_that_fails_or_hangs_is_asked_less_and_less_often(
 
     machine.says("0, 50, 1024", then="exec sleep 60")
     meter = GpuMeter(machine.clock, first=0.0005, every=0.001)
-    monkeypatch.setattr(gpu_usage.asyncio, "sleep", noted)
+    monkeypatch.setattr(asyncio, "sleep", noted)
     meter.begin(lease("a"), ("0",))
     async with asyncio.timeout(20):
         while len(pauses) < 6:

@@ -238,6 +238,10 @@ def test_a_call_in_an_image_asks_for_no_version_because_only_the_image_has_one()
     assert options["needs"] == ["ssd"]
 
 
+def made(kind: Any, **where: Any) -> object:
+    return kind(**where)
+
+
 def nowhere() -> Client:
     return Client("http://127.0.0.1:9", "token")
 
@@ -254,10 +258,10 @@ def nowhere() -> Client:
         (lambda client: client.cancel("a", a_handle()), "^Call is not the id"),
         (lambda client: client.job(7), "^int is not the id or the name of a job$"),
         (lambda client: client.exec("a", "ls -l"), r"^'ls -l' is one text; write a list, as in \[\"sh\", \"-c\", 'ls -l'\]$"),
-        (lambda _: Executor(max_workers=4), "^an executor has no max_workers: the cluster says how many"),
-        (lambda _: Executor(walltime="2m"), r'^walltime is a field of the jobs; write it in options, as in options=\{"walltime"'),
-        (lambda _: Executor(cpu=2), "^cpu is a field of the jobs"),
-        (lambda _: AsyncExecutor(threads=2), "^an executor has no threads; it takes client or server, token"),
+        (lambda _: made(Executor, max_workers=4), "^an executor has no max_workers: the cluster says how many"),
+        (lambda _: made(Executor, walltime="2m"), r'^walltime is a field of the jobs; write it in options, as in options=\{"walltime"'),
+        (lambda _: made(Executor, cpu=2), "^cpu is a field of the jobs"),
+        (lambda _: made(AsyncExecutor, threads=2), "^an executor has no threads; it takes client or server, token"),
     ],
 )  # fmt: skip
 def test_habits_of_other_libraries_are_told_what_to_write(asked: Callable[[Any], object], told: str) -> None:
