@@ -8,13 +8,16 @@ import asyncpg
 import msgspec
 import pytest
 
+from spillover.model.job import Shape
+from spillover.model.resources import Resources
+from spillover.model.units import SECOND
 from spillover.ports.archive import Amounts, Query, Spent, UsageQuery
 from spillover.ports.audit import AuditEntry, AuditQuery
 from spillover.ports.journal import Changed, Mentions, TooNew, Unreadable, mark_of
 from spillover.ports.outbox import OutboxQuery
 from spillover.stores.open import open_store
 from spillover.stores.store import Store
-from spillover.testing.stores import a_batch, events_of, lead, records_of, tail_of
+from spillover.testing.stores import a_batch, a_finished, events_of, lead, records_of, tail_of
 from tests.support.postgresql import PostgresqlServer
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -103,6 +106,15 @@ async def old_5(request: pytest.FixtureRequest) -> Old:
 
 
 @pytest.fixture(params=[_sqlite, _postgresql], ids=["sqlite", "postgresql"])
+async def old_6(request: pytest.FixtureRequest) -> Old:
+    """Data of version 6."""
+    data: Old = await request.param(request)
+    kind = "sqlite" if data.where == "sqlite" else "postgresql"
+    await data.execute((FIXTURES / "store-version-6" / f"{kind}.sql").read_text())
+    return data
+
+
+@pytest.fixture(params=[_sqlite, _postgresql], ids=["sqlite", "postgresql"])
 async def old(request: pytest.FixtureRequest) -> Old:
     data: Old = await request.param(request)
     kind = "sqlite" if data.where == "sqlite" else "postgresql"
@@ -175,9 +187,9 @@ async def test_an_upgrade_that_fails_changes_nothing(old: Old) -> None:
 
 
 async def test_data_of_a_newer_version_are_refused(old: Old) -> None:
-    await old.execute("UPDATE meta SET value = '7' WHERE name = 'version'")
+    await old.execute("UPDATE meta SET value = '8' WHERE name = 'version'")
     with pytest.raises(
-        TooNew, match=r"have version 7; this Spillover supports up to 6; use a newer one"
+        TooNew, match=r"have version 8; this Spillover supports up to 7; use a newer one"
     ) as refused:
         await old.open()
     if old.where == "sqlite":
@@ -263,6 +275,30 @@ async def test_data_of_version_5_from_before_it_had_all_tables_get_them(old_5: O
     assert await store.outbox.page(OutboxQuery()) == []
     assert await store.audit.audited() == await store.journal.oldest() - 1
     assert await store.secrets.list() == []
+    await store.close()
+
+
+async def test_the_use_of_gpus_is_kept_beside_usage_of_version_6(old_6: Old) -> None:
+    store = await old_6.open()
+    before = await store.archive.usage(UsageQuery())
+    assert sum(used.jobs for used in before) > 0
+    assert {(used.amounts.gpu_measured, used.amounts.gpu_unused) for used in before} == {(0, 0)}
+    job = a_finished(
+        "zzzzzzzzzzzz",
+        99,
+        project="gpus",
+        paid=(),
+        tried=(),
+        shape=Shape(Resources(1000, gpu=1)),
+        usage=(SECOND, 0, 0),
+        gpu=(SECOND // 4, SECOND, 0),
+    )
+    await store.archive.put([job], await lead(store))
+    (after,) = await store.archive.usage(UsageQuery(project="gpus"))
+    assert (after.amounts.gpu_measured, after.amounts.gpu_unused) == (1000, 750)
+    (kept,) = await store.archive.list(Query(project="gpus"))
+    assert kept.gpu == (SECOND // 4, SECOND, 0)
+    assert [each.id for each in await store.outbox.next("webhook/chat", 10)] == ["m1", "m2"]
     await store.close()
 
 

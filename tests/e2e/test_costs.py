@@ -1,7 +1,9 @@
 """Money, on a real server with a rented cluster: what is estimated, held, refused, spent and summed."""
 
 import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,3 +119,37 @@ def test_a_job_without_a_walltime_is_stopped_when_its_cap_is_used_up(
     assert "1m2s, limited by its cost cap" in server.spill("show", job).stdout
     assert server.spill("cancel", job).returncode == 0
     assert server.spill("wait", job).returncode == 1
+
+
+def test_what_a_job_did_with_its_gpu_is_shown_and_summed(
+    servers: Callable[..., ServerProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(
+        f"""#!/bin/sh
+case "$1" in
+-L) echo "GPU 0: Test (UUID: GPU-0)"; echo "GPU 1: Test (UUID: GPU-1)" ;;
+--query-gpu=*) echo "0, 40, 2048"; echo "1, 0, 0"; touch {asked} ;;
+*) exit 1 ;;
+esac
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    local = [{"name": "n1", "cpu": 2, "memory": "1Gi", "gpu": 2}]
+    server = servers(clusters=[{"name": "onprem", "role": "owned", "local": local}]).up()
+    try:
+        run = f"until [ -e {asked} ]; do sleep 0.1; done; sleep 1"
+        job = server.spill("run", "--wait", "--gpu", "1", "--", "sh", "-c", run, timeout=60)
+        assert job.returncode == 0, job
+        with server.client() as client:
+            (found,) = client.jobs()
+        used = said(server, "show", found.id)["efficiency"]
+        assert (used["gpu"], used["gpu_memory_used"]) == (pytest.approx(0.4, abs=0.01), 2 << 30)
+        assert "GPU used" in server.spill("show", found.id).stdout
+        total = said(server, "usage")["total"]
+        assert total["unused"]["gpu"] == pytest.approx(total["measured"]["gpu"] * 0.6, rel=0.05)
+    finally:
+        server.clear()

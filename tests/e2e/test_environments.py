@@ -9,7 +9,7 @@ import pytest
 from spillover.client import CallFailed, SpillError
 from spillover.client.calling import CallOptions
 from tests.support.processes import ServerProcess, write_config
-from tests.support.wheels import a_wheel, requirements
+from tests.support.wheels import a_wheel, pylock, requirements, wheel_of
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +26,15 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     agent = {"name": "n1", "cpu": 2, "memory": "1Gi", "environments": {"tiny": "named"}}
     clusters = [{"name": "onprem", "kind": "agents", "local": [agent]}]
     server = ServerProcess(folder, *write_config(folder, clusters=clusters))
-    try:
-        server.up()
-        yield server
-    finally:
-        server.clear()
+    # The agent has no uv, and finds a pip that knows lock files here.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PIP_FIND_LINKS", str(wheel_of("pip", folder / "index").parent))
+        patch.setenv("PIP_NO_INDEX", "1")
+        try:
+            server.up()
+            yield server
+        finally:
+            server.clear()
 
 
 def asks() -> int:
@@ -56,6 +60,18 @@ def test_commands_and_calls_run_in_an_environment_that_the_agent_builds(lab: Ser
     asks.__module__ = "__main__"  # so that it travels with the call
     with lab.client() as client:
         assert client.call(asks, options=options(lab.folder, "requirements.txt")).result(timeout=120) == 42
+
+
+def test_an_environment_may_come_from_a_lock_file(lab: ServerProcess) -> None:
+    wheels = lab.folder / "wheels"
+    (lab.folder / "pylock.toml").write_text(pylock(wheels / "tiny_for_tests-1.0-py3-none-any.whl"))
+    line = "import tiny_for_tests; print(tiny_for_tests.answer)"
+    locked = ("--requirements", "pylock.toml")
+    done = lab.spill("run", "--wait", *locked, "--", "python", "-c", line, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "42\n"), done
+    asks.__module__ = "__main__"
+    with lab.client() as client:
+        assert client.call(asks, options=options(lab.folder, "pylock.toml")).result(timeout=120) == 42
 
 
 def test_an_environment_that_cannot_be_built_fails_the_job_with_the_installers_words(

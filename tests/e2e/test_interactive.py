@@ -1,5 +1,6 @@
 """Terminals, commands beside tasks, and ports of their machines: real programs in real terminals, through a real server."""
 
+import asyncio
 import contextlib
 import fcntl
 import http.client
@@ -15,12 +16,15 @@ import sys
 import termios
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
-from spillover.client import Client, Refused
+from spillover.client import AsyncClient, Client, Refused, Unavailable, Unreachable
+from spillover.client.sessions import Terminal as PythonTerminal
 from tests.support.processes import (
     ServerProcess,
     alive,
@@ -218,6 +222,92 @@ def test_python_runs_commands_beside_tasks_too(client: Client, running: Callable
     assert done == (3, b"out\n", b"err\n")
 
 
+def printed(terminal: PythonTerminal, pattern: bytes, seconds: float = 20.0) -> bytes:
+    """Read until something was printed."""
+    said = b""
+    while not re.search(pattern, said):
+        piece = terminal.read(seconds)
+        assert piece, f"the program ended with {said!r}"
+        said += piece
+    return said
+
+
+def test_python_works_in_the_terminal_of_a_job(client: Client, running: Callable[..., str]) -> None:
+    job = running("exec bash --norc", terminal=True, name="python-shell")
+    with client.attach("python-shell", rows=33, columns=99) as terminal:
+        assert terminal.job == job
+        printed(terminal, rb"[$#] ")
+        terminal.send("stty size\n")
+        printed(terminal, rb"33 99")
+        terminal.resize(20, 50)
+        terminal.send(b"until [ \"$(stty size)\" = '20 50' ]; do sleep 0.05; done; echo re''sized\n")
+        printed(terminal, rb"resized")
+        with pytest.raises(TimeoutError, match=rf"the terminal of {job} printed nothing for 0\.1 seconds"):
+            printed(terminal, rb"never printed by anything", seconds=0.1)
+        terminal.send("(echo be''gun; sleep 1000)\n")
+        printed(terminal, rb"begun")
+        terminal.send("\x03")
+        printed(terminal, rb"[$#] ")
+    assert client.job(job).state == "RUNNING", "leaving the block only detaches"
+    with pytest.raises(RuntimeError, match="the session is not open"):
+        terminal.send("x")
+    with client.attach(job) as again:
+        printed(again, rb"resized")  # the last output again, once it is attached
+        with client.attach(job) as other:
+            with pytest.raises(Unavailable, match="somebody else has attached to this terminal"):
+                list(again)
+            with pytest.raises(Unavailable, match="somebody else"):
+                again.read()
+            other.send("echo last; exit 3\n")
+            assert b"last" in b"".join(other)
+            assert (other.code, other.read()) == (3, b"")
+    client.wait(job, timeout=20)
+    with pytest.raises(Refused, match="does not run"), client.attach(job):
+        pass
+
+
+async def test_asyncio_works_in_the_terminal_of_a_job(
+    lab: ServerProcess, running: Callable[..., str]
+) -> None:
+    job = running("exec bash --norc", terminal=True)
+    async with AsyncClient(data=lab.data) as client, client.attach(job) as terminal:
+        await terminal.send("kill -9 $$\n")
+        said = b"".join([piece async for piece in terminal])
+        assert b"kill -9" in said
+        assert terminal.code == -9
+
+
+async def test_sessions_for_python_are_opened_by_a_block(lab: ServerProcess, client: Client) -> None:
+    closed = "the session is not open; use it with `with`"
+    with pytest.raises(RuntimeError, match=closed):
+        str(client.forward("any", 80))
+    with pytest.raises(RuntimeError, match=closed):
+        client.attach("any").read()
+    async with AsyncClient(data=lab.data) as other:
+        with pytest.raises(RuntimeError, match=closed):
+            str(other.forward("any", 80))
+        with pytest.raises(RuntimeError, match=closed):
+            await other.attach("any").read()
+
+
+def test_a_terminal_for_python_that_is_not_there_is_refused(
+    client: Client, running: Callable[..., str]
+) -> None:
+    job = running("sleep 1000")
+    with client.attach(job) as terminal, pytest.raises(Unavailable, match="the job has no terminal"):
+        terminal.read(timeout=20)
+
+
+def test_python_loses_its_server(lab: ServerProcess, client: Client, running: Callable[..., str]) -> None:
+    job = running("exec bash --norc", terminal=True)
+    with client.attach(job) as terminal:
+        printed(terminal, rb"[$#] ")
+        lab.kill()
+        with pytest.raises(Unreachable, match="the job goes on: attach to it again"):
+            list(terminal)
+    lab.up()
+
+
 def test_a_command_in_a_terminal_ends_with_its_client(
     lab: ServerProcess, terminal: Callable[..., Terminal], running: Callable[..., str]
 ) -> None:
@@ -322,6 +412,43 @@ def test_a_port_of_the_machine_is_a_port_here(lab: ServerProcess, client: Client
     client.cancel(job)
     _, said = forward.communicate(timeout=20)
     assert (forward.returncode, said) == (0, f"spill: {job} has ended (CANCELLED)\n")
+
+
+def test_a_port_of_the_machine_is_a_port_for_python(
+    lab: ServerProcess, client: Client, running: Callable[..., str]
+) -> None:
+    (remote,) = free_ports(1)
+    (lab.folder / "page.py").write_text(SERVER)
+    os.mkfifo(lab.folder / "go")
+    job = running(f"read line < go; {sys.executable} page.py {remote}", workdir=str(lab.folder), name="page")
+    with client.forward("page", remote) as page:
+        assert page.failure.startswith(f"nothing listens on port {remote} of the task's machine")
+        (lab.folder / "go").write_text("go\n")
+        wait_until(lambda: _listens(remote), "the page")
+        assert str(page) == f"127.0.0.1:{page.port}" == f"{page.host}:{page.port}"
+        with urllib.request.urlopen(f"http://{page}/here") as answer:
+            assert answer.read()[300_000:] == b"/here"
+        with pytest.raises(OSError, match="in use"), client.forward(job, remote, local=page.port):
+            pass
+    with socket.socket() as probe:
+        assert probe.connect_ex((page.host, page.port)) != 0, "it closes at the end of its block"
+    client.cancel(job)
+    client.wait(job, timeout=20)
+    with pytest.raises(Refused, match="does not run"), client.forward(job, remote):
+        pass
+
+
+async def test_a_port_of_the_machine_is_a_port_for_asyncio(
+    lab: ServerProcess, running: Callable[..., str]
+) -> None:
+    (remote,) = free_ports(1)
+    (lab.folder / "page.py").write_text(SERVER)
+    job = running(f"exec {sys.executable} page.py {remote}", workdir=str(lab.folder))
+    wait_until(lambda: _listens(remote), "the page")
+    async with AsyncClient(data=lab.data) as client, client.forward(job, remote) as page:
+        async with httpx.AsyncClient() as browser:
+            answers = await asyncio.gather(*[browser.get(f"http://{page}/{each}") for each in range(5)])
+        assert [answer.content[300_000:] for answer in answers] == [b"/%d" % each for each in range(5)]
 
 
 def _listens(port: int) -> bool:

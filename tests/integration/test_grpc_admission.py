@@ -11,8 +11,9 @@ from spillover.api.grpc import methods
 from spillover.api.grpc.agents import SERVICE as AGENTS
 from spillover.api.grpc.agents import AgentsService, serve_agents
 from spillover.api.grpc.entry import SESSION, GrpcEntry
-from spillover.api.grpc.jobs import MOST_JOB, MOST_JOBS, JobsService
+from spillover.api.grpc.jobs import MOST_JOB, JobsService
 from spillover.api.grpc.jobs import SERVICE as JOBS
+from spillover.api.grpc.people import MOST_JOBS
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents.requests import AgentRequests
 from spillover.control.requests.commands import LiveCommands, Parts

@@ -205,7 +205,9 @@ def test_every_method_of_the_client_is_on_its_page_with_its_parameters_and_what_
     _, section = text_of("http-api.md").split("## From Python")
     rows = re.findall(r"^\| `(\w+\([^`]*\))` \| `([^`]+)` \|", section, re.MULTILINE)
     returns = {
-        call: re.sub(r"(?:\w+\.)+", "", formatannotation(signature(getattr(Client, name)).return_annotation))
+        call: re.sub(
+            r"(?:\w+\.)+|'", "", formatannotation(signature(getattr(Client, name)).return_annotation)
+        )
         for name, call in methods_of(Client).items()
     }
     written = {call: kind.replace("\\|", "|") for call, kind in rows}

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from spillover.agent.connection.link import Link
 from spillover.agent.connection.peers import Peers
 from spillover.agent.files.output import Key, Outputs
@@ -39,6 +41,7 @@ from spillover.agent.leases.values import (
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.sessions.places import Entry
 from spillover.agent.sessions.serving import Sessions
+from spillover.agent.tasks.gpu_usage import GpuMeter
 from spillover.agent.tasks.process import ProcessEnded, Returned, Sight, Spawned
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Verdict
@@ -126,6 +129,7 @@ class AgentRuntime:
         self.server_time = (0, 0)
         """The server's time in nanoseconds UTC, and the monotonic time at which it was received; 0 if unknown."""
         self._spool = spool
+        self._gpus = GpuMeter(clocks.monotonic)
         self._monotonic, self._wall = clocks
         self._runner: TaskRunner
         self._peers: Peers
@@ -256,6 +260,7 @@ class AgentRuntime:
             if isinstance(what, Spawned):
                 self._spool.started(what.lease, what.pid, what.birth, wall - (now - what.at))
                 out += self.state.started(now, what.lease, what.at)
+                self._gpus.begin(what.lease, self.state.room.gpus(what.lease))
             elif isinstance(what, ProcessEnded):
                 out += self._ended(now, wall, what.lease, what.end)
         self._flush_soon()
@@ -263,6 +268,8 @@ class AgentRuntime:
 
     def _ended(self, now: int, wall: int, lease: Lease, end: Exit) -> list[Instruction]:
         """Process the end of one task."""
+        if (used := self._gpus.end(lease, end.usage)) is not end.usage:
+            end = replace(end, usage=used)
         out = self.state.ended(now, lease, end)
         self._keep(now, wall, (lease,))
         self.outputs.ended(lease)
@@ -319,9 +326,10 @@ class AgentRuntime:
                     await self._link.drained()
 
     def close(self) -> None:
-        """Cancel the timer and write the rest to disk."""
+        """Cancel what is under way and write the rest to disk."""
         if self._timer is not None:
             self._timer.cancel()
+        self._gpus.close()
         self._spool.close()
 
     async def wait_stopped(self) -> None:

@@ -110,7 +110,7 @@ def ask(
     asked = endpoint.parameters() if asked is None else asked
     path = endpoint.path
     for name in endpoint.in_path:
-        path = path.replace(f"{{{name}}}", quote(_text(getattr(asked, name)), safe="") or "-")
+        path = path.replace(f"{{{name}}}", quote(_text(reference(getattr(asked, name))), safe="") or "-")
     return Ask(
         endpoint.method,
         path,
@@ -122,6 +122,14 @@ def ask(
         frozenset({200, int(endpoint.status)} | ({503} if endpoint.unready is not None else set())),
         upload,
     )
+
+
+def reference(thing: T) -> T:
+    """Return an id or a name; raise TypeError if it is something else, such as the handle of a call."""
+    if isinstance(thing, str):
+        return thing
+    hint = "; write `.job` behind it" if hasattr(thing, "job") else ""
+    raise TypeError(f"{type(thing).__name__} is not the id or the name of a job{hint}")
 
 
 def submit(docs: Sequence[Mapping[str, Any]]) -> Ask[list[str]]:
@@ -204,7 +212,7 @@ def act(
 ) -> Ask[list[str]]:
     """Act on jobs; a repeated requeue would requeue again."""
     named = states.split(",") if isinstance(states, str) else states
-    body: dict[str, Any] = {"act": what, "jobs": list(jobs)}
+    body: dict[str, Any] = {"act": what, "jobs": [reference(job) for job in jobs]}
     if named:
         body["states"] = [each.strip().upper() for each in named]
     if dry_run:

@@ -92,6 +92,7 @@ def a_call(
     options: CallOptions | None,
 ) -> Parcel:
     """Return the job of one call."""
+    _check_function(function)
     label, calls = label_of(name_of(function), tuple(args), kwargs), _earlier_calls()
     arguments = calls.pickled((tuple(args), dict(kwargs))) if args or kwargs else b""
     if len(arguments) <= INLINE:
@@ -102,6 +103,13 @@ def a_call(
     return _parcel(function, common, [item], None, calls.jobs, options)._replace(label=label)
 
 
+def _check_function(function: object) -> None:
+    """Raise TypeError if somebody passes the value of a call in place of the function."""
+    if not callable(function):
+        told = f"{type(function).__name__} is not a function; write `call(f, 3)` and not `call(f(3))`"
+        raise TypeError(told)
+
+
 def a_map(
     function: Callable[..., object],
     items: Iterable[tuple[object, ...]],
@@ -109,6 +117,7 @@ def a_map(
     options: CallOptions | None,
 ) -> tuple[Parcel | None, int]:
     """Return the array of many calls, and its size; None if there are no items."""
+    _check_function(function)
     calls = _earlier_calls()
     pickled = [calls.pickled(item) for item in items]
     if not pickled:

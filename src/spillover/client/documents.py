@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from socket import gethostname
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from spillover.client.errors import NoEffect, Refused
 from spillover.client.handles import CallHandle, MapHandle
@@ -55,6 +55,8 @@ def _each(jobs: Job | Iterable[Job] | None) -> Iterable[Job]:
     """Return one or many jobs as an iterable."""
     if jobs is None:
         return ()
+    if callable(cast("object", jobs)):
+        raise TypeError("submit takes jobs; write client.call(function, ...) to call a function")
     if isinstance(jobs, str):
         raise TypeError(f"give pathlib.Path({jobs!r}) for a file, or run={jobs!r} for a command")
     return (jobs,) if isinstance(jobs, Mapping | JobForm | Path) else jobs

@@ -1,5 +1,6 @@
 """Gathers what a command beside a task prints, and how it ends."""
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from spillover.client.errors import Unavailable, Unreachable
@@ -7,6 +8,13 @@ from spillover.wire.relay import Frame, FrameKind, FrameReader
 
 END: Final = Frame(FrameKind.END).encoded()
 """Input for a command that gets none."""
+
+
+def words_of(command: Sequence[str]) -> list[str]:
+    """Return program and arguments; raise TypeError for a line, which would be split into letters."""
+    if isinstance(command, str):
+        raise TypeError(f'{command!r} is one text; write a list, as in ["sh", "-c", {command!r}]')
+    return list(command)
 
 
 class Executed(NamedTuple):

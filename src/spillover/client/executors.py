@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack
 
 from spillover.client.calling import name_of
 from spillover.forms.jobs.meaning import clean_name
+from spillover.wire.jobfile import ResourcesDoc, SpecDoc
 
 if TYPE_CHECKING:
     from spillover.client.asynchronous.calls import AsyncMap
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from spillover.client.synchronous.client import Client
 
 T = TypeVar("T")
+_FIELDS: Final = frozenset(
+    {*SpecDoc.__struct_fields__, *ResourcesDoc.__struct_fields__, "name", "project", "labels"}
+)
+"""Fields that jobs of calls have."""
 _CLOSED: Final = "cannot schedule new futures after shutdown"
 MOST_IDS: Final = 10_000
 """Most jobs to cancel with one request."""
@@ -252,12 +257,26 @@ class AsyncExecutor:
 
 def _check(client: object, options: "CallOptions | None", where: Where) -> None:
     """Refuse arguments that contradict each other."""
+    if unknown := sorted(where.keys() - Where.__annotations__.keys()):
+        raise TypeError(_unknown(unknown[0]))
     if client is not None and where:
         raise TypeError(f"give a client, or {', '.join(where)}, and not both")
     if options is not None and "key" in options:
         raise TypeError(
             "options of an executor are those of all its jobs, and `key` is of one; use client.call"
         )
+
+
+def _unknown(name: str) -> str:
+    """Return what to write in place of an argument that executors do not have."""
+    if name == "max_workers":
+        return (
+            "an executor has no max_workers: the cluster says how many calls run at a time; leave it out, and "
+            'limit a map with client.map(..., options={"at_a_time": 4})'
+        )
+    if name in _FIELDS:
+        return f'{name} is a field of the jobs; write it in options, as in options={{"{name}": ...}}'
+    return f"an executor has no {name}; it takes client or {', '.join(Where.__annotations__)}, and options"
 
 
 def _bound(fn: Callable[..., T], kwargs: dict[str, Any]) -> tuple[Callable[..., T], dict[str, Any]]:

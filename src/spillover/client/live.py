@@ -15,10 +15,11 @@ from spillover.wire.parameters import OfJob
 from spillover.wire.relay import Frame, FrameKind, FrameReader
 
 if TYPE_CHECKING:
-    from spillover.client.asynchronous.client import AsyncClient
+    from spillover.client.asynchronous.sender import AsyncSender
 
 AT_ONCE: Final = 64 << 10
 """Bytes of input in one request."""
+LOOPBACK: Final = "127.0.0.1"
 _AHEAD: Final = 256 << 10
 """Bytes of input that may wait to be sent; then `send` waits."""
 
@@ -26,7 +27,7 @@ _AHEAD: Final = 256 << 10
 class LiveSession:
     """One session. Use it with `async with`, and read `frames` to their end."""
 
-    def __init__(self, client: "AsyncClient", job: str, asked: SessionRequest) -> None:
+    def __init__(self, client: "AsyncSender", job: str, asked: SessionRequest) -> None:
         self._client = client
         self._job = job
         self._asked = asked
@@ -99,7 +100,7 @@ class Forwarding:
     """Listens on a port of this machine, and connects whoever comes to a port of a task's machine."""
 
     def __init__(
-        self, client: "AsyncClient", job: str, port: int, task: int, tell: Callable[[str], None]
+        self, client: "AsyncSender", job: str, port: int, task: int, tell: Callable[[str], None]
     ) -> None:
         self._client = client
         self._job = job
@@ -108,6 +109,7 @@ class Forwarding:
         """Receives why a connection failed."""
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
+        self.host = LOOPBACK
         self.port = 0
         """The port that it listens on, once it does."""
 
@@ -117,13 +119,14 @@ class Forwarding:
             LiveSession(self._client, self._job, self._asked) as session,
             aclosing(session.frames()) as frames,
         ):
+            self._job = session.view.job  # a name may be that of another job later
             async for frame in frames:
                 return frame.text if frame.kind is FrameKind.ERROR else ""
         return ""
 
     async def open(self, local: int) -> None:
-        """Listen on 127.0.0.1; port 0 is any free one. Raises OSError."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", local)
+        """Listen on the loopback interface; port 0 is any free one. Raises OSError."""
+        self._server = await asyncio.start_server(self._accept, self.host, local)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:

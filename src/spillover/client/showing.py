@@ -125,7 +125,8 @@ class Shown:
 
     def _now(self) -> str:
         """Return its state in words; ask for it, unless that was done just now."""
-        if (result := self._known_end()) is not None and self._view is None:
+        result = self._known_end()
+        if result is not None and (self._view is None or self._view.state not in ENDED):
             return _ended(result.state, result.reason, "")
         if not self.job:
             return ""

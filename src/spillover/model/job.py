@@ -4,6 +4,7 @@
 uses. They are separate, so that a million queued jobs can share them.
 """
 
+import re
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
@@ -21,6 +22,9 @@ from spillover.model.where import Rules, Where
 
 WALLTIME_SLACK: Final = 30 * SECOND
 """How long an agent may take beyond the grace to end a task at its walltime, before the server stops it too."""
+PYLOCK: Final = "pylock.toml"
+"""Usual name of a lock file of PEP 751."""
+_PYLOCK: Final = re.compile(r"pylock(\.[^.]+)?\.toml")
 
 
 class Burst(StrEnum):
@@ -371,6 +375,16 @@ class Environment(Struct, frozen=True):
     """The content of that file; None until the client has read it."""
     image: str = ""
     """The container image in which a Python call is made; empty for any other."""
+
+    @property
+    def is_lock(self) -> bool:
+        """Whether its packages are in a lock file of PEP 751, and not in a list for `pip install -r`."""
+        return is_pylock(self.requirements)
+
+
+def is_pylock(path: str) -> bool:
+    """Return whether a file has one of the names that PEP 751 gives to lock files. Installers go by it."""
+    return _PYLOCK.fullmatch(path.rpartition("/")[2]) is not None
 
 
 class SecretUse(Struct, frozen=True, array_like=True):

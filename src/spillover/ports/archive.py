@@ -78,6 +78,9 @@ class Finished(Struct, frozen=True):
     """Attempts before the last that ran; unknown for jobs that ended before this was recorded."""
     evidence: Evidence | None = None
     """What the predicted runtime rests on; None also for jobs that ended before this was recorded."""
+    gpu: tuple[int, int, int] = (0, 0, 0)
+    """For how long its GPUs were busy (ns), of how much time of them that is known (ns), and the peak memory of one
+    (bytes); zeros if it was not measured."""
 
 
 class Spent(Struct, frozen=True):
@@ -108,6 +111,10 @@ class Amounts(Struct, frozen=True, array_like=True):
     """The part of `memory` in attempts whose peak was measured."""
     memory_unused: int = 0
     """The part of `memory_measured` above the peak."""
+    gpu_measured: int = 0
+    """The part of `gpu` in attempts whose use of GPUs was measured."""
+    gpu_unused: int = 0
+    """The part of `gpu_measured` for which they were not busy."""
 
     def __add__(self, more: "Amounts") -> "Amounts":
         return Amounts(*map(sum, zip(astuple(self), astuple(more), strict=True)))
@@ -267,7 +274,14 @@ def spells(job: Finished) -> list[Spell]:
         ran, cpu, peak = job.usage
         cost = job.cost - sum(amount for _, _, amount in job.paid)
         if job.started is not None or ran or cost > 0:
-            add(job.finished, job.cluster, used_of(job.shape, ran, cpu, peak), peak, max(0, cost), last=True)
+            add(
+                job.finished,
+                job.cluster,
+                used_of(job.shape, ran, cpu, peak, job.gpu),
+                peak,
+                max(0, cost),
+                last=True,
+            )
     return found
 
 
@@ -312,7 +326,7 @@ def asked(resources: Resources, ran: int) -> Amounts:
     )
 
 
-def used_of(shape: Shape, ran: int, cpu: int, peak: int) -> Amounts:
+def used_of(shape: Shape, ran: int, cpu: int, peak: int, gpus: tuple[int, int, int] = (0, 0, 0)) -> Amounts:
     """Return what an attempt asked for, and what it left unused as far as that was measured.
 
     The peak is that of the largest task. In a gang of unlike tasks that says nothing about the others.
@@ -332,4 +346,6 @@ def used_of(shape: Shape, ran: int, cpu: int, peak: int) -> Amounts:
         unused_cpu,
         whole.memory if knows_memory else 0,
         min(unused_memory, whole.memory),
+        gpu_measured := min(whole.gpu, bounded(gpus[1] * 1000 // SECOND)),
+        bounded(max(0, gpu_measured - gpus[0] * 1000 // SECOND)),
     )

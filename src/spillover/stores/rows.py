@@ -31,7 +31,7 @@ from spillover.ports.archive import (
 from spillover.ports.journal import Fenced, Moved
 from spillover.ports.outbox import Message
 
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 """Version of the tables, the same for all stores."""
 
 STEP_ROWS: Final = 2_000
@@ -99,6 +99,7 @@ class Rest(Struct, frozen=True, array_like=True):
     tasks: bytes | None = None
     tried: tuple[Earlier, ...] = ()
     evidence: Evidence | None = None
+    gpu: tuple[int, int, int] = (0, 0, 0)
 
 
 COST_COLUMNS: Final = ("job", "at", "project", "owner", "cluster", "amount")

@@ -27,6 +27,8 @@ messages to people, up to `noted` of `meta`: nobody is told of what happened bef
 
 Version 6 finds the messages of a channel by their age. Servers between releases wrote data of version 5 before it had
 `audit`, `secrets` and `outbox`; they get these tables.
+
+Version 7 adds `gpu_measured` and `gpu_unused` to `usage`. The use of GPUs was not measured before.
 """
 
 from collections.abc import Iterable, Iterator

@@ -69,6 +69,7 @@ def a_finished(job: str = "aaaaaaaaaaaa", number: int = 1, **changes: Any) -> Fi
         "why": None,
         "placed_why": b"\x81why",
         "usage": (5, 6, 7),
+        "gpu": (2, 5, 8),
         "key": None,
         "body": b"digest",
         "deadline": 9_000_000_000_000_000_000,

@@ -284,14 +284,16 @@ class SecretUse(_message.Message):
     def __init__(self, name: _Optional[str] = ..., variable: _Optional[str] = ..., file: _Optional[bool] = ...) -> None: ...
 
 class Environment(_message.Message):
-    __slots__ = ("name", "requirements", "image")
+    __slots__ = ("name", "requirements", "image", "lock")
     NAME_FIELD_NUMBER: _ClassVar[int]
     REQUIREMENTS_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
+    LOCK_FIELD_NUMBER: _ClassVar[int]
     name: str
     requirements: str
     image: str
-    def __init__(self, name: _Optional[str] = ..., requirements: _Optional[str] = ..., image: _Optional[str] = ...) -> None: ...
+    lock: bool
+    def __init__(self, name: _Optional[str] = ..., requirements: _Optional[str] = ..., image: _Optional[str] = ..., lock: _Optional[bool] = ...) -> None: ...
 
 class ArrayBounds(_message.Message):
     __slots__ = ("first", "last", "size")
@@ -592,7 +594,7 @@ class PreparedTask(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., port: _Optional[int] = ..., shell: _Optional[int] = ..., token: _Optional[bytes] = ...) -> None: ...
 
 class TaskResult(_message.Message):
-    __slots__ = ("lease", "outcome", "exit_code", "signal", "ran", "cpu", "peak_memory", "age", "message", "value", "value_digest", "outputs", "run", "waits", "saved")
+    __slots__ = ("lease", "outcome", "exit_code", "signal", "ran", "cpu", "peak_memory", "age", "message", "value", "value_digest", "outputs", "run", "waits", "saved", "gpu", "gpu_measured", "gpu_memory")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
@@ -608,6 +610,9 @@ class TaskResult(_message.Message):
     RUN_FIELD_NUMBER: _ClassVar[int]
     WAITS_FIELD_NUMBER: _ClassVar[int]
     SAVED_FIELD_NUMBER: _ClassVar[int]
+    GPU_FIELD_NUMBER: _ClassVar[int]
+    GPU_MEASURED_FIELD_NUMBER: _ClassVar[int]
+    GPU_MEMORY_FIELD_NUMBER: _ClassVar[int]
     lease: Lease
     outcome: Outcome
     exit_code: int
@@ -623,7 +628,10 @@ class TaskResult(_message.Message):
     run: int
     waits: bool
     saved: str
-    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., ran: _Optional[int] = ..., cpu: _Optional[int] = ..., peak_memory: _Optional[int] = ..., age: _Optional[int] = ..., message: _Optional[str] = ..., value: _Optional[bytes] = ..., value_digest: _Optional[str] = ..., outputs: _Optional[str] = ..., run: _Optional[int] = ..., waits: _Optional[bool] = ..., saved: _Optional[str] = ...) -> None: ...
+    gpu: int
+    gpu_measured: int
+    gpu_memory: int
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., ran: _Optional[int] = ..., cpu: _Optional[int] = ..., peak_memory: _Optional[int] = ..., age: _Optional[int] = ..., message: _Optional[str] = ..., value: _Optional[bytes] = ..., value_digest: _Optional[str] = ..., outputs: _Optional[str] = ..., run: _Optional[int] = ..., waits: _Optional[bool] = ..., saved: _Optional[str] = ..., gpu: _Optional[int] = ..., gpu_measured: _Optional[int] = ..., gpu_memory: _Optional[int] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("incarnation", "started", "results", "released", "leaving", "yielded", "prepared", "taken_back")

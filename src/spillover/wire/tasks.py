@@ -166,7 +166,7 @@ def _add_environment(task: pb.Task, spec: JobSpec) -> None:
     """Add the Python environment of a job to its task."""
     if (asked := spec.environment) is not None:
         task.environment.name, task.environment.requirements = asked.name, asked.text or ""
-        task.environment.image = asked.image
+        task.environment.image, task.environment.lock = asked.image, asked.is_lock
 
 
 def _add_files(task: pb.Task, spec: JobSpec, outputs_limit: int) -> None:
@@ -216,7 +216,14 @@ def result_in(node: NodeKey, result: pb.TaskResult) -> Result:
         outcome,
         bounded(result.exit_code, MOST_EXIT_CODE, -MOST_EXIT_CODE) if result.HasField("exit_code") else None,
         signal if signal is not None and 0 < signal <= MOST_SIGNAL else None,
-        Usage(bounded(result.ran, MOST_RAN), bounded(result.cpu), bounded(result.peak_memory)),
+        Usage(
+            bounded(result.ran, MOST_RAN),
+            bounded(result.cpu),
+            bounded(result.peak_memory),
+            min(bounded(result.gpu), bounded(result.gpu_measured)),
+            bounded(result.gpu_measured),
+            bounded(result.gpu_memory),
+        ),
         bounded(result.age),
         plain(message),
         result.value if len(result.value) <= MOST_VALUE else b"",

@@ -1,6 +1,7 @@
 """Python environments of an agent: its own by name, and those that it builds."""
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from spillover.core.events import Lease
 from spillover.model.admission import REQUIREMENTS
 from spillover.model.ids import JobId
 from spillover.model.job import Environment
-from tests.support.wheels import a_wheel, requirements
+from tests.support.wheels import a_wheel, pylock, requirements, wheel_of
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -79,6 +80,80 @@ async def test_a_build_that_fails_says_why_in_the_words_of_the_installer(
     said = (tmp_path / "agent" / "output" / "ab" / "ab.1.0.err").read_text()
     assert "there-is-no-such-package" in said
     assert [path.suffix for path in (tmp_path / "agent" / "environments").iterdir()] == [".log"]
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Environment:
+    return Environment("", "sub/pylock.toml", pylock(a_wheel(tmp_path / "wheels", "tiny", "answer = 42")))
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+async def an_agent(tmp_path: Path) -> Environments:
+    agent = Environments(tmp_path / "agent", "", {}, 1 << 30)
+    await agent.open()
+    return agent
+
+
+async def test_uv_builds_from_a_lock_file(
+    locked: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    agent = await an_agent(tmp_path)
+    built = await agent.take(lease("a"), locked)
+    assert said_by(built, "import tiny; print(tiny.answer)") == "42\n"
+    other = Environment("", "pylock.toml", (locked.text or "").replace('sha256 = "', 'sha256 = "0')[:-1])
+    with pytest.raises(Unbuilt, match="cannot build its environment: "):
+        await agent.take(lease("b"), other)
+    await agent.close()
+
+
+@pytest.mark.slow
+async def test_pip_is_replaced_to_build_from_a_lock_file(
+    agent: Environments, locked: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    told = r"^cannot build its environment: .*pip>=26\.1 \(a pylock\.toml needs pip 26\.1, or uv 0\.6\.15 on the PATH"
+    with pytest.raises(Unbuilt, match=told):
+        await agent.take(lease("a"), locked)
+    wheel_of("pip", tmp_path / "index")
+    found = await agent.take(lease("b"), locked)
+    assert said_by(found, "import tiny; print(tiny.answer)") == "42\n"
+
+
+@pytest.mark.slow
+async def test_an_old_uv_does_not_build_from_a_lock_file(
+    locked: Environment, needs: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel_of("pip", tmp_path / "index").parent))
+    program(tmp_path / "bin", "uv", '[ "$1" = --version ] && echo "uv 0.6.14 (abc 2025-01-01)" || exit 3')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    agent = await an_agent(tmp_path)
+    found = await agent.take(lease("a"), locked)
+    assert said_by(found, "import tiny; print(tiny.answer)") == "42\n"
+    with pytest.raises(Unbuilt, match=r"^cannot build its environment: it gave no reason$"):
+        await agent.take(lease("b"), needs)  # a list is for uv, of any release
+    await agent.close()
+
+
+async def test_an_old_uv_without_venv_says_what_a_lock_file_needs(
+    locked: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "spillover.agent.tasks.environments"
+    monkeypatch.setattr(f"{module}.find_spec", lambda name: None if name == "ensurepip" else find_spec(name))
+    script = '[ "$1" = --version ] && echo "uv 0.6.14" && exit\necho "error: Couldn\'t parse it"; exit 2'
+    program(tmp_path / "bin", "uv", script)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    agent = await an_agent(tmp_path)
+    with pytest.raises(Unbuilt, match=r"error: Couldn't parse it \(a pylock\.toml needs pip 26\.1, or uv"):
+        await agent.take(lease("a"), locked)
+    await agent.close()
 
 
 async def test_a_build_that_takes_too_long_is_ended(

@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,10 +11,13 @@ import pytest
 from spillover.agent.runners.outcomes import RunnerCannotRun, failure, trace_of
 from spillover.client.calling import INLINE, CallOptions, a_call, a_map
 from spillover.client.errors import CallFailed, Refused, RemoteError
+from spillover.client.executors import AsyncExecutor, Executor
+from spillover.client.face import Behind
 from spillover.client.gathering import MOST_RANGES, Gathering, error_of, outcome_of
 from spillover.client.handles import Call
 from spillover.client.synchronous.calls import Map
 from spillover.client.synchronous.client import Client
+from spillover.client.synchronous.sender import Sender
 from spillover.forms.jobs.reading import BadForm, read_jobs, to_doc
 from spillover.model import ranges
 from spillover.model.job import PythonCall
@@ -232,3 +236,38 @@ def test_a_call_in_an_image_asks_for_no_version_because_only_the_image_has_one()
     options: CallOptions = {"environment": {"image": "python:3.12"}, "needs": ["ssd"]}
     assert a_call(len, ("abc",), {}, options).doc["spec"]["needs"] == ["ssd"]
     assert options["needs"] == ["ssd"]
+
+
+def made(kind: Any, **where: Any) -> object:
+    return kind(**where)
+
+
+def nowhere() -> Client:
+    return Client("http://127.0.0.1:9", "token")
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (lambda client: client.call(7), r"^int is not a function; write `call\(f, 3\)` and not `call\(f\(3\)\)`$"),
+        (lambda client: client.map([1], [2]), "^list is not a function"),
+        (lambda client: client.submit(len), r"^submit takes jobs; write client\.call\(function, \.\.\.\)"),
+        (lambda client: client.job(a_handle()), "^Call is not the id or the name of a job; write `.job` behind it$"),
+        (lambda client: client.why(a_handle()), "^Call is not the id"),
+        (lambda client: client.wait(a_handle()), "^Call is not the id"),
+        (lambda client: client.cancel("a", a_handle()), "^Call is not the id"),
+        (lambda client: client.job(7), "^int is not the id or the name of a job$"),
+        (lambda client: client.exec("a", "ls -l"), r"^'ls -l' is one text; write a list, as in \[\"sh\", \"-c\", 'ls -l'\]$"),
+        (lambda _: made(Executor, max_workers=4), "^an executor has no max_workers: the cluster says how many"),
+        (lambda _: made(Executor, walltime="2m"), r'^walltime is a field of the jobs; write it in options, as in options=\{"walltime"'),
+        (lambda _: made(Executor, cpu=2), "^cpu is a field of the jobs"),
+        (lambda _: made(AsyncExecutor, threads=2), "^an executor has no threads; it takes client or server, token"),
+    ],
+)  # fmt: skip
+def test_habits_of_other_libraries_are_told_what_to_write(asked: Callable[[Any], object], told: str) -> None:
+    with nowhere() as client, pytest.raises(TypeError, match=told):
+        asked(client)
+
+
+def a_handle() -> Call[int]:
+    return Call[int](Behind(Sender.__new__(Sender), None, None, None), Gathering("abc", None))  # type: ignore[arg-type]

@@ -79,6 +79,16 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.parametrize("given", [".", "**", "*", "lab"])
+def test_the_data_folder_of_a_server_stays_behind(tmp_path: Path, given: str) -> None:
+    data = tmp_path / "lab" / "spill-data"
+    (data / "blobs").mkdir(parents=True)
+    for path in (data / "token", data / "spill.db", tmp_path / "lab" / "a.csv"):
+        path.write_text("x")
+    assert packed(tmp_path, given) == ["lab/a.csv"]
+    assert packed(tmp_path, "lab/spill-data") == ["lab/spill-data/spill.db", "lab/spill-data/token"]
+
+
 @pytest.mark.parametrize(
     ("given", "there"),
     [

@@ -16,7 +16,7 @@ from spillover.client.gathering import Gathering
 from spillover.client.handles import Call, MapHandle
 from spillover.client.showing import label_of
 from spillover.client.synchronous.sender import Sender
-from spillover.wire.api import ArrayView, JobDetail
+from spillover.wire.api import ArrayView, JobDetail, ResultView
 
 
 class Asked(Behind[Any]):
@@ -69,6 +69,14 @@ def test_a_call_says_where_it_is() -> None:
     assert repr(call).startswith("<Call f(7) job abc running on onprem/n1 for ")
     assert repr(call).startswith("<Call f(7) job abc running on onprem/n1 for ")
     assert repr(call) == "<Call f(7) job abc succeeded on onprem/n1>"
+
+
+def test_a_call_whose_value_is_known_is_shown_as_ended() -> None:
+    gathering = Gathering("abc", None, "f(7)")
+    call = Call[int](Asked(view("QUEUED")), gathering)
+    assert "queued" in repr(call)
+    gathering.results[0] = ResultView("abc", "SUCCEEDED", 0, None, None, b"", None)
+    assert repr(call) == "<Call f(7) job abc succeeded>"
 
 
 def test_a_call_whose_server_is_away_is_still_shown() -> None:

@@ -152,6 +152,23 @@ def test_hints_are_given_where_much_was_wasted_and_measured(
     assert all(part in hint for part, hint in zip(told, found, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("gpus", "busy", "told"),
+    [
+        (4, 0.2, ["asked for 4 GPUs, kept 0.8 busy on average: --gpu 1 would do"]),
+        (4, 0.3, ["asked for 4 GPUs, kept 1.2 busy on average: --gpu 2 would do"]),
+        (4, 0.6, []),
+        (1, 0.04, ["its GPU was busy 4% of the time: check that the program uses it, or ask for none"]),
+        (1, 0.3, []),
+    ],
+)
+def test_hints_are_given_for_gpus_that_were_idle(gpus: int, busy: float, told: list[str]) -> None:
+    shape, whole = Shape(Resources(1000, 0, gpus)), 600 * SECOND * gpus
+    used = used_of(shape, 600 * SECOND, 600 * SECOND, 0, (int(whole * busy), whole, GIB))
+    assert hints(shape, used, 0) == told
+    assert hints(shape, used_of(shape, 600 * SECOND, 600 * SECOND, 0), 0) == [], "nobody measured"
+
+
 async def test_a_walltime_that_was_far_too_long_is_told_of_a_success(control: Inside) -> None:
     await begin(control)
     for name, ran, code, told in (

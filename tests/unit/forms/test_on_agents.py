@@ -110,8 +110,6 @@ def test_a_call_with_a_container_is_told_how_to_write_it() -> None:
     ("name", "command"),
     [
         ("uv.lock", "uv export --format requirements-txt"),
-        ("sub/pylock.toml", "uv export"),
-        ("pylock.dev.toml", "uv export"),
         ("poetry.lock", "poetry export"),
         ("pyproject.toml", "uv pip compile pyproject.toml"),
         ("environment.yml", "pip freeze"),
@@ -121,6 +119,18 @@ def test_a_lock_file_is_no_list_of_packages(name: str, command: str) -> None:
     (told,) = refused(environment={"requirements": name, "text": "x"})
     assert told.startswith(f"spec.environment.requirements: {name.rpartition('/')[2]!r} is not a list")
     assert command in told
+
+
+@pytest.mark.parametrize("name", ["pylock.toml", "sub/pylock.toml", "pylock.dev.toml"])
+def test_a_lock_file_of_the_standard_is_taken(name: str) -> None:
+    asked = read_job(a_doc(environment={"requirements": name, "text": "x"})).spec.environment
+    assert asked is not None
+    assert asked.is_lock
+
+
+def test_a_lock_file_that_installers_would_not_know_is_refused() -> None:
+    (told,) = refused(environment={"requirements": "pylock.a.b.toml", "text": "x"})
+    assert "call it pylock.toml or pylock.NAME.toml" in told
 
 
 def test_a_signal_needs_a_walltime_that_is_longer() -> None:

@@ -24,7 +24,17 @@ from spillover.core.proposals import Outcome, Verdict, Yield
 from spillover.model.files import File
 from spillover.model.ids import JobId, is_job_id, is_name
 from spillover.model.inside import Granted, Inside, held_with
-from spillover.model.job import Argv, Container, EarlierValue, Environment, PythonCall, SecretUse, Shell, Work
+from spillover.model.job import (
+    PYLOCK,
+    Argv,
+    Container,
+    EarlierValue,
+    Environment,
+    PythonCall,
+    SecretUse,
+    Shell,
+    Work,
+)
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE
 from spillover.wire import agents_pb2 as pb
@@ -140,11 +150,16 @@ def _task_in(body: bytes) -> Task:
         state_limit=task.state_limit,
         saved=task.saved,
         terminal=task.terminal,
-        environment=Environment(task.environment.name, text=task.environment.requirements)
-        if task.HasField("environment") and not task.environment.image
-        else None,
+        environment=_environment_in(task),
         secrets=tuple([_secret_in(use) for use in task.secrets]),
     )
+
+
+def _environment_in(task: pb.Task) -> Environment | None:
+    if not task.HasField("environment") or task.environment.image:
+        return None
+    asked = task.environment
+    return Environment(asked.name, PYLOCK if asked.lock else "", asked.requirements)
 
 
 def _secret_in(use: pb.SecretUse) -> SecretUse:
@@ -266,6 +281,9 @@ def _result_out(result: TaskResult, now: int, *, waits: bool) -> pb.TaskResult:
         ran=result.usage.ran,
         cpu=result.usage.cpu,
         peak_memory=result.usage.peak_memory,
+        gpu=result.usage.gpu,
+        gpu_measured=result.usage.gpu_measured,
+        gpu_memory=result.usage.gpu_memory,
         age=max(0, now - result.ended),
         message=result.message,
         value=result.value,

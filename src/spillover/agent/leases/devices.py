@@ -38,6 +38,11 @@ class Devices:
         }
         return replace(task, env=task.env | shown)
 
+    def of(self, lease: Lease) -> tuple[str, ...]:
+        """Return the GPUs that a task holds."""
+        holder = self._holders.get(lease)
+        return () if holder is None else tuple(self._held[holder])
+
     def release(self, lease: Lease) -> None:
         """Free the GPUs of a task, unless another task of its slot still holds them."""
         holder = self._holders.pop(lease, None)

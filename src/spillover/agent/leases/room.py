@@ -34,6 +34,10 @@ class Room:
         self._by_task[lease.job, lease.task] = lease
         return self._devices.assign(lease, task, slot), slot
 
+    def gpus(self, lease: Lease) -> tuple[str, ...]:
+        """Return the names of the GPUs that a task holds."""
+        return self._devices.of(lease)
+
     def leave(self, lease: Lease, task: Task, now: int) -> None:
         """Free the capacity of a task that ended or was recalled."""
         self._devices.release(lease)

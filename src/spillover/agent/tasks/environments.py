@@ -1,13 +1,15 @@
 """Provides Python environments for tasks: those that the agent has by name, and those that it builds from requirements.
 
 It builds with `uv` where that is on PATH, else with `venv` and `pip`, in their own configuration, which says where
-packages come from. An environment is built once, however many tasks ask for it, and kept until others need its space.
+packages come from. Lock files of PEP 751 need recent ones: an old `uv` is not used for them, and an old `pip` is replaced
+in the environment, which has that of its interpreter. An environment is built once, however many tasks ask for it, and kept until others need its space.
 """
 
 import asyncio
 import hashlib
 import logging
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -32,6 +34,15 @@ MOST_WORDS: Final = 64 << 10
 """Most bytes of what the installer said to put into the output of a task."""
 _BUILT: Final = "spillover-built"
 """The file in an environment that is complete. It holds the size in bytes."""
+UV_FOR_LOCKS: Final = (0, 6, 15)
+"""The first release of uv that installs from a pylock.toml."""
+PIP_FOR_LOCKS: Final = "26.1"
+"""The first release of pip that does."""
+_NEW_PIP: Final = f"pip>={PIP_FOR_LOCKS}"
+_NEWER: Final = (
+    f"a pylock.toml needs pip {PIP_FOR_LOCKS}, or uv {'.'.join(map(str, UV_FOR_LOCKS))} on the PATH of the agent; "
+    "without them export the lock file to a requirements.txt"
+)
 _PASSED: Final = ("PATH", "HOME", "USER", "LANG", "TMPDIR")
 _PREFIXES: Final = ("PIP_", "UV_", "XDG_", "SSL_", "REQUESTS_CA", "HTTP_", "HTTPS_", "NO_", "ALL_")
 """Variables that installers get, with names in any case."""
@@ -69,6 +80,8 @@ class Environments:
         self._named = {name: _at(Path(path).absolute()) for name, path in named.items()}
         self._bound = bound
         self._uv = ""
+        self._uv_release: tuple[int, ...] = ()
+        self._has_venv = False
         self._found: dict[str, PythonEnvironment] = {}
         self._sizes: dict[str, int] = {}
         """Bytes of each environment that was built, the least recently used first."""
@@ -87,9 +100,10 @@ class Environments:
                 missing[f"{ENVIRONMENT}{name}"] = f"{found.python} cannot be run"
         self._version = await version_of(self._python)
         self._uv = shutil.which("uv") or ""
+        self._has_venv = bool(self._version) and await _has_venv(self._python)
         self._sizes = await asyncio.to_thread(self._index)
         await self._make_room()
-        if self._version and (self._uv or await _has_venv(self._python)):
+        if self._version and (self._uv or self._has_venv):
             words.append(REQUIREMENTS)
         else:
             missing[REQUIREMENTS] = f"{self._python} has no venv, and PATH has no uv"
@@ -113,7 +127,9 @@ class Environments:
         if key not in self._sizes:
             building = self._building.get(key)
             if building is None:
-                building = self._building[key] = asyncio.create_task(self._build(key, text))
+                building = self._building[key] = asyncio.create_task(
+                    self._build(key, text, lock=asked.is_lock)
+                )
                 building.add_done_callback(lambda done: self._over(key, done))
             try:
                 await asyncio.shield(building)
@@ -137,18 +153,22 @@ class Environments:
 
     # --- building
 
-    async def _build(self, key: str, text: str) -> None:
-        """Build an environment; raise Unbuilt with the words of the installer."""
-        place, listed, said = self._folder / key, self._listed(key), self._said(key)
+    async def _build(self, key: str, text: str, *, lock: bool) -> None:
+        """Build an environment from a list of packages or a lock file; raise Unbuilt with the words of the installer."""
+        place, listed, said = self._folder / key, self._listed(key, lock=lock), self._said(key)
         log.info("building environment %s", key)
         try:
             await asyncio.to_thread(remove_folder, place)
             listed.write_text(text, encoding="utf-8")
             said.write_bytes(b"")
             async with asyncio.timeout(LONGEST):
-                for words in self._commands(place, listed):
+                for words in await self._commands(place, listed, lock=lock):
                     if await _run(words, self._folder, said):
-                        raise Unbuilt(await asyncio.to_thread(_last_words, said))
+                        why = await asyncio.to_thread(_last_words, said)
+                        old = words[-1] == _NEW_PIP or (
+                            lock and words[0] == self._uv and await self._is_old_uv()
+                        )
+                        raise Unbuilt(f"{why} ({_NEWER})" if old else why)
             size = await asyncio.to_thread(_size_of, place)
             (place / _BUILT).write_text(f"{size}\n", encoding="ascii")
         except TimeoutError:
@@ -163,15 +183,22 @@ class Environments:
         self._sizes[key] = size
         await self._make_room()
 
-    def _commands(self, place: Path, listed: Path) -> tuple[tuple[str, ...], ...]:
+    async def _commands(self, place: Path, listed: Path, *, lock: bool) -> tuple[tuple[str, ...], ...]:
         """Return the commands that build an environment."""
         python = str(place / "bin" / "python")
-        if self._uv:
+        if self._uv and not (lock and await self._is_old_uv() and self._has_venv):
             uv = (self._uv, "pip", "install", "--python", python, "--requirements", str(listed))
             return (self._uv, "venv", "--python", self._python, str(place)), uv
-        quiet = ("--disable-pip-version-check", "--no-input")
-        pip = (python, "-m", "pip", "install", *quiet, "--requirement", str(listed))
-        return (self._python, "-m", "venv", str(place)), pip
+        make = (self._python, "-m", "venv", str(place))
+        pip = (python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input")
+        install = (*pip, "--requirement", str(listed))
+        return (make, (*pip, _NEW_PIP), install) if lock else (make, install)
+
+    async def _is_old_uv(self) -> bool:
+        """Return whether uv cannot read lock files."""
+        if not self._uv_release:
+            self._uv_release = await _release_of(self._uv)
+        return self._uv_release < UV_FOR_LOCKS
 
     def _tell(self, lease: Lease, key: str) -> None:
         """Append what the installer said to the errors of a task."""
@@ -184,8 +211,9 @@ class Environments:
         except OSError as error:
             log.warning("cannot store what the installer said for %s: %s", lease.job, error)
 
-    def _listed(self, key: str) -> Path:
-        return self._folder / f"{key}.txt"
+    def _listed(self, key: str, *, lock: bool) -> Path:
+        """Return the file for the installer, which knows a lock file by its name."""
+        return self._folder / (f"pylock.{key.replace('.', '-')}.toml" if lock else f"{key}.txt")
 
     def _said(self, key: str) -> Path:
         return self._folder / f"{key}.log"
@@ -257,6 +285,18 @@ async def _works(*words: str) -> bool:
     except OSError:
         return False
     return await asked.wait() == 0
+
+
+async def _release_of(uv: str) -> tuple[int, ...]:
+    """Return the release of a uv; that of one that does not say it is (0,)."""
+    pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    try:
+        asked = await asyncio.create_subprocess_exec(uv, "--version", stdin=null, stdout=pipe, stderr=null)
+    except OSError:
+        return (0,)
+    said, _ = await asked.communicate()
+    found = re.match(rb"uv (\d+)\.(\d+)\.(\d+)", said)
+    return tuple(map(int, found.groups())) if found else (0,)
 
 
 async def _run(words: tuple[str, ...], folder: Path, said: Path) -> int:

@@ -6,8 +6,8 @@ from typing import Any, Final
 import grpc
 import msgspec
 
-from spillover.api.grpc.jobs import Asked, ServiceForPeople
 from spillover.api.grpc.methods import MethodBounds, decoded, raw_method
+from spillover.api.grpc.people import Asked, ServiceForPeople
 from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire import clusters_pb2 as pb
 from spillover.wire.api import ClusterAction, ClusterRequest, ClusterView, ConfigRequest, JobsThere

@@ -8,13 +8,14 @@ import msgspec
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from spillover.forms.problems import BadForm, FormProblem
 from spillover.model.units import SECOND, parse_time
 from spillover.ports.commands import JobChange
 from spillover.wire import jobs_pb2 as pb
-from spillover.wire.api import JobDetail, ReasonView
+from spillover.wire.api import JobDetail, JobView, ReasonView
 from spillover.wire.jobfile import API_VERSION
 
-_STATES: Final[Mapping[str, Any]] = {
+STATES: Final[Mapping[str, Any]] = {
     name.removeprefix("JOB_STATE_"): value for name, value in pb.JobState.items()
 }
 
@@ -46,23 +47,32 @@ def _document(job: pb.Job) -> dict[str, Any]:
         "queue": job.queue,
         "needs": list(job.needs),
         "array": job.array,
-        "after": list(job.after),
+        "after": [*job.after, *[{"job": each.job} | _given({"on": each.on}) for each in job.dependencies]],
         "hold": job.hold,
         "singleton": job.singleton,
         "stdout": job.stdout,
         "stderr": job.stderr,
         "key": job.key,
-        "walltime": _span(job.walltime) if job.HasField("walltime") else None,
-        "environment": {"name": job.environment} if job.environment else None,
+        "walltime": span_of(job.walltime) if job.HasField("walltime") else None,
+        "environment": _environment(job),
+        "burst": job.burst,
+        "data": job.data,
+        "where": _where(job.where) if job.HasField("where") else None,
+        "retry": _present(job.retry, "exit", "lost"),
+        "on_cluster_failure": job.on_cluster_failure,
+        "lost_after": span_of(job.lost_after) if job.HasField("lost_after") else None,
+        "grace": span_of(job.grace) if job.HasField("grace") else None,
+        "terminal": job.terminal,
+        "open_mode": job.open_mode,
         "keep_state": job.keep_state,
         "secrets": [_secret(each) for each in job.secrets],
         "inputs": [_input(each) for each in job.inputs],
         "outputs": list(job.outputs),
         "signal": job.signal,
-        "signal_before": _span(job.signal_before) if job.HasField("signal_before") else None,
-        "estimate": _span(job.estimate) if job.HasField("estimate") else None,
-        "deadline": _moment(job.deadline) if job.HasField("deadline") else None,
-        "not_before": _moment(job.not_before) if job.HasField("not_before") else None,
+        "signal_before": span_of(job.signal_before) if job.HasField("signal_before") else None,
+        "estimate": span_of(job.estimate) if job.HasField("estimate") else None,
+        "deadline": moment_of(job.deadline) if job.HasField("deadline") else None,
+        "not_before": moment_of(job.not_before) if job.HasField("not_before") else None,
         "exclusive": job.exclusive,
         "pin": job.pin,
         "gpu_link": job.gpu_link,
@@ -73,8 +83,55 @@ def _document(job: pb.Job) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": "Job",
         "metadata": _given(metadata),
-        "spec": _given(spec) | _topology(job),
+        "spec": _given(spec) | _zeros(job) | _work(job) | _topology(job),
     }
+
+
+def _zeros(job: pb.Job) -> dict[str, Any]:
+    """Return fields that mean something if they are 0 or empty."""
+    found: dict[str, Any] = {}
+    if job.HasField("max_cost"):
+        found["max_cost"] = job.max_cost
+    if job.HasField("stdin"):
+        found["stdin"] = {"path": job.stdin.path, "digest": job.stdin.digest, "size": job.stdin.size}
+    if job.constraints:
+        found["constraints"] = _json("constraints", job.constraints)
+    return found
+
+
+def _work(of: pb.Job | pb.Group) -> dict[str, Any]:
+    """Return what to run if it is a container or a call."""
+    found: dict[str, Any] = {}
+    if of.HasField("container"):
+        found["container"] = {"image": of.container.image, "command": list(of.container.command)}
+    if of.HasField("python"):
+        args = _json("python.args", of.python.args) if of.python.args else []
+        found["python"] = {"call": of.python.call, "args": args}
+    return found
+
+
+def _json(field: str, text: str) -> Any:
+    """Decode a field that is JSON; raise BadForm."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise BadForm([FormProblem("", None, f"spec.{field}", f"is not JSON: {error}")]) from None
+
+
+def _environment(job: pb.Job) -> dict[str, Any]:
+    """Return the Python environment of a job; empty if it has none."""
+    listed = {"requirements": job.requirements_file or "requirements.txt", "text": job.requirements}
+    return _given({"name": job.environment, "image": job.image}) | (listed if job.requirements else {})
+
+
+def _where(where: pb.Where) -> dict[str, Any]:
+    lists = {name: list(getattr(where, name)) for name in ("kind", "cluster", "region", "avoid")}
+    return _given({"role": where.role, "labels": dict(where.labels), **lists})
+
+
+def _present(message: Any, *names: str) -> dict[str, Any]:
+    """Return the optional fields of a message that are there."""
+    return {name: getattr(message, name) for name in names if message.HasField(name)}
 
 
 def _topology(job: pb.Job) -> dict[str, Any]:
@@ -101,6 +158,7 @@ def _group(group: pb.Group) -> dict[str, Any]:
             "pin": group.pin,
             "gpu_link": group.gpu_link,
         }
+        | _work(group)
     )
 
 
@@ -117,7 +175,7 @@ def _secret(use: pb.SecretUse) -> dict[str, Any]:
 
 
 def _resources(asked: pb.Resources) -> dict[str, Any]:
-    return _given({"cpu": asked.cpu, "memory": asked.memory, "gpu": asked.gpu})
+    return _given({"cpu": asked.cpu, "memory": asked.memory, "gpu": asked.gpu, "other": dict(asked.other)})
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:
@@ -125,14 +183,14 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _span(duration: Duration) -> str:
+def span_of(duration: Duration) -> str:
     """Return a duration in the syntax of job files."""
     nanos = duration.seconds * SECOND + duration.nanos
     sign = "-" if nanos < 0 else ""
     return f"{sign}{abs(nanos) // SECOND}.{abs(nanos) % SECOND:09}".rstrip("0").rstrip(".") + "s"
 
 
-def _moment(stamp: Timestamp) -> str:
+def moment_of(stamp: Timestamp) -> str:
     """Return a time in the syntax of job files; return one outside the calendar in words, for the error message."""
     try:
         return datetime.fromtimestamp(stamp.seconds, UTC).isoformat().replace("+00:00", "Z")
@@ -140,7 +198,7 @@ def _moment(stamp: Timestamp) -> str:
         return f"{stamp.seconds} seconds after 1970"
 
 
-def status_out(view: JobDetail) -> pb.JobStatus:
+def status_out(view: JobView) -> pb.JobStatus:
     """Encode the state of a job."""
     status = pb.JobStatus(
         id=view.id,
@@ -148,19 +206,19 @@ def status_out(view: JobDetail) -> pb.JobStatus:
         user=view.user,
         project=view.project,
         queue=view.queue,
-        state=_STATES[view.state],
+        state=STATES[view.state],
         cluster=view.cluster or "",
         node=view.node or "",
         attempt=view.attempt,
-        reason=_reason(view.reason),
-        submitted_at=_stamp(view.submitted_at),
-        started_at=_stamp(view.started_at),
-        finished_at=_stamp(view.finished_at),
+        reason=reason_out(view.reason),
+        submitted_at=stamp(view.submitted_at),
+        started_at=stamp(view.started_at),
+        finished_at=stamp(view.finished_at),
         exit_code=view.exit_code,
         signal=view.signal,
         cost=view.cost,
         members={} if view.array is None else view.array.counts,
-        tasks=view.task_counts,
+        tasks=view.task_counts if isinstance(view, JobDetail) else {},
     )
     if view.estimate_s is not None:
         status.estimate.FromNanoseconds(int(view.estimate_s * SECOND))
@@ -173,13 +231,13 @@ def change_out(change: JobChange) -> pb.JobChange:
         revision=change.revision,
         at=_nanos(change.at),
         job=change.job,
-        state=_STATES[change.state],
+        state=STATES[change.state],
         attempt=change.attempt,
         cluster=change.cluster or "",
         node=change.node or "",
         exit_code=change.exit_code,
         signal=change.signal,
-        reason=_reason(change.reason),
+        reason=reason_out(change.reason),
         members=",".join(
             str(each.first) if each.first == each.last else f"{each.first}-{each.last}"
             for each in change.members
@@ -187,11 +245,13 @@ def change_out(change: JobChange) -> pb.JobChange:
     )
 
 
-def _reason(reason: ReasonView | None) -> pb.Reason | None:
+def reason_out(reason: ReasonView | None) -> pb.Reason | None:
+    """Encode a reason."""
     return None if reason is None else pb.Reason(code=reason.code, message=reason.message, never=reason.never)
 
 
-def _stamp(time: str | None) -> Timestamp | None:
+def stamp(time: str | None) -> Timestamp | None:
+    """Encode a time."""
     return None if time is None else _nanos(parse_time(time))
 
 

@@ -11,8 +11,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from spillover.api.faults import misfit
 from spillover.api.http.guard import Headers
-from spillover.api.http.problems import RequestRefused, invalid, misfit, not_json
+from spillover.api.http.problems import RequestRefused, invalid, not_json
 from spillover.control.live.garbage import not_collecting
 from spillover.forms.jobs.reading import JobForm, from_doc, read_job
 from spillover.forms.problems import BadForm

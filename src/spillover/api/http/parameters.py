@@ -8,7 +8,8 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
-from spillover.api.http.problems import RequestRefused, invalid, misfit
+from spillover.api.faults import misfit
+from spillover.api.http.problems import RequestRefused, invalid
 from spillover.forms.problems import shown
 from spillover.model.budget import USAGE_BY, UsageBy
 from spillover.model.ids import NAME_RULE, is_name

@@ -45,9 +45,6 @@ WORDS: Final[dict[int, str]] = {
 """The last part of a problem's type by status, if nothing more specific is known."""
 _RETRY_AFTER: Final = 1.0
 """Seconds after which to retry an unavailable server, if the command sets none."""
-_LONGEST: Final = 300
-"""Most characters of the message about one field."""
-_AT = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _BYTE = re.compile(r"\(byte (\d+)\)")
 
 
@@ -115,20 +112,6 @@ def invalid(problems: Sequence[FieldProblem], what: str) -> RequestRefused:
     first = f"{problems[0].path}: {problems[0].message}" if problems[0].path else problems[0].message
     detail = first if count == 1 else f"{count} problems in {what}; the first is {first}"
     return RequestRefused(HTTPStatus.BAD_REQUEST, detail, kind=ErrorKind.INVALID, problems=problems)
-
-
-def misfit(error: msgspec.ValidationError) -> FieldProblem:
-    """Return the problem with a JSON value of the wrong type."""
-    match = _AT.match(str(error))
-    if match is None:  # cannot happen, because the pattern matches any text
-        return FieldProblem("", _short(str(error)))
-    message = match["message"]
-    return FieldProblem(_short((match["path"] or "").lstrip(".")), _short(message[:1].lower() + message[1:]))
-
-
-def _short(text: str) -> str:
-    """Shorten a text that may repeat long input."""
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 
 def not_json(body: bytes, error: Exception) -> RequestRefused:

@@ -162,7 +162,7 @@ def _forward(args: Namespace, context: Context) -> int:
                     f"cannot listen on port {local} here: {error.strerror}; write another one, as in 0:{remote}"
                 ) from None
             try:
-                out.line(f"127.0.0.1:{forwarding.port}")
+                out.line(f"{forwarding.host}:{forwarding.port}")
                 out.out.flush()
                 (ended,) = await client.wait(job)
             finally:

@@ -74,8 +74,12 @@ def efficiency(of: "Efficiency") -> list[tuple[str, str]]:
     if of.memory is not None and of.memory_used is not None and of.memory_asked is not None:
         most = f"at most {format_memory(of.memory_used)} of {format_memory(of.memory_asked)}"
         facts.append(("memory used", f"{of.memory:.0%} ({most}{members})"))
-    if of.gpu_asked_s:
-        facts.append(("GPU held", f"{duration(of.gpu_asked_s)}; its use is not measured"))
+    if of.gpu is not None:
+        used = f"{duration(of.gpu_used_s)} of {duration(of.gpu_asked_s)}"
+        most = f", at most {format_memory(of.gpu_memory_used)} of memory" if of.gpu_memory_used else ""
+        facts.append(("GPU used", f"{of.gpu:.0%} ({used}{most}{members})"))
+    elif of.gpu_asked_s:
+        facts.append(("GPU held", f"{duration(of.gpu_asked_s)}; its use was not measured"))
     return facts + [("hint", hint) for hint in of.hints]
 
 

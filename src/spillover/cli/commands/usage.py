@@ -18,7 +18,7 @@ _AMOUNTS = ("cpu", "gpu", "memory")
 FIELDS = (
     "jobs",
     *(f"{part}_{name}_h" for part in ("owned", "rented") for name in _AMOUNTS),
-    *(f"{part}_{name}_h" for part in ("measured", "unused") for name in ("cpu", "memory")),
+    *(f"{part}_{name}_h" for part in ("measured", "unused") for name in _AMOUNTS),
     "cost",
 )
 """Columns of CSV behind those of the keys; memory is in GiB hours."""
@@ -89,6 +89,7 @@ def _columns(by: Sequence[str], shown: "Sequence[UsageView]", currency: str) -> 
         Column("JOBS", right=True),
         *[Column(f"{part.upper()} {_TITLES[name]}", right=True) for part, name in _parts(shown)],
         Column("UNUSED CPU", right=True, drops=1),
+        *([Column("UNUSED GPU", right=True, drops=1)] if _knows_gpus(shown) else []),
         Column("UNUSED MEMORY", right=True, drops=2),
         Column(f"COST ({currency})", right=True),
     ]
@@ -101,9 +102,15 @@ def _row(row: "UsageView", by: Sequence[str], shown: "Sequence[UsageView]", digi
         str(row.jobs),
         *[_hours(getattr(getattr(row, part), name)) for part, name in _parts(shown)],
         _unused(row.unused.cpu, row.measured.cpu),
+        *([_unused(row.unused.gpu, row.measured.gpu)] if _knows_gpus(shown) else []),
         _unused(row.unused.memory, row.measured.memory),
         money(row.cost, digits=digits) if row.cost else NOTHING,
     ]
+
+
+def _knows_gpus(shown: "Sequence[UsageView]") -> bool:
+    """Return whether the use of GPUs was measured."""
+    return any(row.measured.gpu for row in shown)
 
 
 def _hours(hours: float) -> str:
@@ -121,14 +128,13 @@ def _exact(row: "UsageView", by: Sequence[str]) -> list[str]:
     def hours(of: "Hours", names: Sequence[str]) -> list[str]:
         return [f"{getattr(of, name):.6f}" for name in names]
 
-    known = ("cpu", "memory")
     return [
         *[row.key[key] for key in by],
         str(row.jobs),
         *hours(row.owned, _AMOUNTS),
         *hours(row.rented, _AMOUNTS),
-        *hours(row.measured, known),
-        *hours(row.unused, known),
+        *hours(row.measured, _AMOUNTS),
+        *hours(row.unused, _AMOUNTS),
         f"{row.cost:.6f}",
     ]
 

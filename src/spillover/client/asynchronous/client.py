@@ -6,7 +6,7 @@ from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from spillover.client import asks, transfers
 from spillover.client.asks import ask
@@ -15,7 +15,7 @@ from spillover.client.asynchronous.sender import AsyncSender
 from spillover.client.blobs import Blob, Moving, Progress
 from spillover.client.calling import CallOptions, a_call, a_map, call_of, map_of, submitted
 from spillover.client.documents import Job, change_of, documents
-from spillover.client.executing import END, Executed, Executing
+from spillover.client.executing import END, Executed, Executing, words_of
 from spillover.client.flows import HistoryFlow, OutputFlow, Pages, Past, waiting
 from spillover.client.handles import AsyncCall
 from spillover.client.packing import InputSizes
@@ -104,6 +104,9 @@ from spillover.wire.parameters import (
     SeriesQuery,
     UsageQuery,
 )
+
+if TYPE_CHECKING:
+    from spillover.client.sessions import AsyncForward, AsyncTerminal
 
 T = TypeVar("T")
 
@@ -219,7 +222,7 @@ class AsyncClient(AsyncSender):
 
     async def exec(self, job: str, command: Sequence[str], *, task: int = 0) -> Executed:
         """Run a command beside a task that runs, with empty standard input; return its exit code and what it printed."""
-        asked = SessionRequest("exec", task, list(command))
+        asked = SessionRequest("exec", task, words_of(command))
         session = await self._ask(ask(endpoints.OPEN_SESSION, OfJob(job), asked, repeatable=False))
         gathered = Executing()
         async with aclosing(self._chunks(asks.session_output(session.id))) as chunks:
@@ -227,6 +230,25 @@ class AsyncClient(AsyncSender):
             async for chunk in chunks:
                 gathered.take(chunk)
         return gathered.done()
+
+    def attach(self, job: str, *, task: int = 0, rows: int = 24, columns: int = 80) -> "AsyncTerminal":
+        """Return the terminal of a job that was started with one, to be used in a block, which attaches to it.
+
+        There, `send` types, `read` returns what is printed next, and iterating it yields all of it until the program
+        has ended; then `code` is its exit code. At the end of the block the job goes on.
+        """
+        from spillover.client.sessions import AsyncTerminal  # noqa: PLC0415 - heavy
+
+        return AsyncTerminal(self, job, task, (rows, columns))
+
+    def forward(self, job: str, port: int, *, task: int = 0, local: int = 0) -> "AsyncForward":
+        """Return a port of the machine that runs a task as one of this machine, to be used in a block, which opens it.
+
+        There, `str` of it is the local address, and `host` and `port` are its parts; `local` chooses the port.
+        """
+        from spillover.client.sessions import AsyncForward  # noqa: PLC0415 - heavy
+
+        return AsyncForward(self, job, port, task, local)
 
     async def why(self, job: str) -> WhyView:
         """Explain why a job is in its state, and what would change that."""

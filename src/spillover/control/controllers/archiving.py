@@ -185,4 +185,5 @@ def finished_of(job: Job) -> Finished | None:
         tasks=kept(job),
         tried=tuple((each.at, each.cluster, bounded(each.ran), each.tasks) for each in job.extra.tried),
         evidence=job.evidence,
+        gpu=(bounded(phase.usage.gpu), bounded(phase.usage.gpu_measured), bounded(phase.usage.gpu_memory)),
     )

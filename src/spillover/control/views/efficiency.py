@@ -1,5 +1,6 @@
 """Says how much of what jobs asked for they used, and what to ask for next time."""
 
+from math import ceil
 from typing import Final
 
 from spillover.control.controllers.archiving import finished_of
@@ -25,6 +26,8 @@ LEAST: Final = 60
 """Seconds that attempts must have run for a hint: short jobs say little about long ones."""
 WASTED: Final = 0.5
 """Part of what was asked that must have been unused for a hint."""
+IDLE: Final = 0.1
+"""Part of the time for which the only GPU of a task must have been busy, or there is a hint."""
 TOO_LONG: Final = 10
 """How many times longer than a job ran its walltime must have been for a hint."""
 _LEAST_MEMORY: Final = 256 << 20
@@ -50,7 +53,7 @@ async def efficiency_of(loop: Loop, archive: Archive, found: Found) -> Efficienc
         total, members, peak = last.amounts, 0, last.peak
     longer = [] if row is None else walltime_hint(row)
     shape = found.shape if isinstance(found, Job | Finished) else None
-    if shape is None or not (total.cpu_measured or total.memory_measured):
+    if shape is None or not (total.cpu_measured or total.memory_measured or total.gpu_measured):
         return None
     return Efficiency(
         cpu=_part(total.cpu_measured, total.cpu_unused),
@@ -62,6 +65,9 @@ async def efficiency_of(loop: Loop, archive: Archive, found: Found) -> Efficienc
         gpu_asked_s=total.gpu / 1000,
         members=members,
         hints=hints(shape, total, peak) + longer,
+        gpu=_part(total.gpu_measured, total.gpu_unused),
+        gpu_used_s=(total.gpu_measured - total.gpu_unused) / 1000,
+        gpu_memory_used=(row.gpu[2] or None) if row is not None else None,
     )
 
 
@@ -90,7 +96,20 @@ def hints(shape: Shape, total: Amounts, peak: int) -> list[str]:
                 f"asked for {format_cpu(asked.cpu)} CPU, used {mean / 1000:.1f} on average: "
                 f"--cpu {enough // 1000} would do"
             )
+    if total.gpu_measured and total.gpu_unused > total.gpu_measured * WASTED:
+        found += _gpu_hint(asked.gpu, (total.gpu_measured - total.gpu_unused) / total.gpu_measured)
     return found
+
+
+def _gpu_hint(asked: int, part: float) -> list[str]:
+    """Return what to do about GPUs that were busy for a small part of the time."""
+    mean = f"{asked * part:.1f}"
+    enough = max(1, ceil(asked * part * _MARGIN))
+    if enough < asked:
+        return [f"asked for {asked} GPUs, kept {mean} busy on average: --gpu {enough} would do"]
+    if part < IDLE:
+        return [f"its GPU was busy {part:.0%} of the time: check that the program uses it, or ask for none"]
+    return []
 
 
 def walltime_hint(row: Finished) -> list[str]:

@@ -49,8 +49,8 @@ class _Sum:
             jobs=self.jobs,
             owned=_hours(self.owned.cpu, self.owned.gpu, self.owned.memory),
             rented=_hours(self.rented.cpu, self.rented.gpu, self.rented.memory),
-            measured=_hours(both.cpu_measured, 0, both.memory_measured),
-            unused=_hours(both.cpu_unused, 0, both.memory_unused),
+            measured=_hours(both.cpu_measured, both.gpu_measured, both.memory_measured),
+            unused=_hours(both.cpu_unused, both.gpu_unused, both.memory_unused),
             cost=money(self.cost),
         )
 

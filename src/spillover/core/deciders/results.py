@@ -27,7 +27,6 @@ from spillover.core.events import (
     TaskRestarted,
     TasksEnded,
     TasksStarted,
-    Usage,
 )
 from spillover.core.proposals import DRIVER, Done, Refusal, RefusalKind, Reply, Result, Started, Verdict
 from spillover.core.records.jobs import Ended, Job, Placed, Running
@@ -203,7 +202,7 @@ def _of_task(state: State, job: Job, proposal: Result, now: int) -> tuple[list[A
         outcome,
         proposal.exit_code,
         proposal.signal,
-        Usage(ran, used.cpu, used.peak_memory),
+        replace(used, ran=ran),
         proposal.message,
         saved=proposal.saved,
     )

@@ -116,6 +116,12 @@ class Usage(Struct, frozen=True, array_like=True, gc=False):
     """CPU time in nanoseconds, user and system, including children."""
     peak_memory: int = 0
     """Peak memory of the largest process in bytes."""
+    gpu: int = 0
+    """Time in nanoseconds for which its GPUs were busy, in sum."""
+    gpu_measured: int = 0
+    """Time of its GPUs in nanoseconds, in sum, for which `gpu` counts; 0 if their use was not measured."""
+    gpu_memory: int = 0
+    """Peak memory in use of one of its GPUs in bytes."""
 
 
 class Like(StrEnum):

@@ -133,22 +133,33 @@ _TOLD_TO: Final = frozenset({Outcome.STOPPED})
 
 
 def usage_of(ends: Sequence[TaskEnd]) -> Usage:
-    """Return the usage of a gang: the longest runtime, the CPU time of all tasks, and the highest peak memory.
+    """Return the usage of a gang: the longest runtime, the CPU and GPU time of all tasks, and the highest peak memory.
 
     Each task has the full walltime of the job. So a gang costs no more than its hold, whenever its tasks began.
     """
     used = [end.usage for end in ends]
     return Usage(
-        max(each.ran for each in used), sum(each.cpu for each in used), max(each.peak_memory for each in used)
+        max(each.ran for each in used),
+        sum(each.cpu for each in used),
+        max(each.peak_memory for each in used),
+        sum(each.gpu for each in used),
+        sum(each.gpu_measured for each in used),
+        max(each.gpu_memory for each in used),
     )
 
 
 def added(before: Usage, more: Usage) -> Usage:
-    """Return what several runs of one task used: time and CPU time together, and the highest peak memory."""
+    """Return what several runs of one task used: times together, and the highest peaks."""
     if before == Usage():
         return more
-    peak = max(before.peak_memory, more.peak_memory)
-    return Usage(before.ran + more.ran, before.cpu + more.cpu, peak)
+    return Usage(
+        before.ran + more.ran,
+        before.cpu + more.cpu,
+        max(before.peak_memory, more.peak_memory),
+        before.gpu + more.gpu,
+        before.gpu_measured + more.gpu_measured,
+        max(before.gpu_memory, more.gpu_memory),
+    )
 
 
 ENDED_AS: Final = {

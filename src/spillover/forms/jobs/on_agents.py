@@ -18,7 +18,7 @@ from spillover.model.admission import (
     SIGNALS,
     STATE,
 )
-from spillover.model.job import Environment, SecretUse, Shape, Terms
+from spillover.model.job import Environment, SecretUse, Shape, Terms, is_pylock
 from spillover.wire.jobfile import SpecDoc
 
 SIGNAL_NUMBERS: Final = {
@@ -123,7 +123,6 @@ def _image(doc: SpecDoc, image: str, shape: Shape, found: Findings) -> Environme
 _UV: Final = "uv export --format requirements-txt --output-file requirements.txt"
 _EXPORTS: Final = {
     "uv.lock": _UV,
-    "pylock.toml": _UV,
     "pyproject.toml": "uv pip compile pyproject.toml --output-file requirements.txt",
     "poetry.lock": "poetry export --output requirements.txt",
     "pdm.lock": "pdm export --output requirements.txt",
@@ -136,8 +135,11 @@ _EXPORTS: Final = {
 def not_a_list(name: str) -> str | None:
     """Return why a file of this name is no list of packages that every agent can install; None if it may be one."""
     file = PurePosixPath(name).name
-    known = "pylock.toml" if file.startswith("pylock.") and file.endswith(".toml") else file
-    if (command := _EXPORTS.get(known)) is not None:
+    if is_pylock(file):
+        return None
+    if file.startswith("pylock.") and file.endswith(".toml"):
+        return f"{shown(file)} is not a name of a lock file for pip and uv; call it pylock.toml or pylock.NAME.toml, without a dot in NAME"
+    if (command := _EXPORTS.get(file)) is not None:
         return f"{shown(file)} is not a list of packages; make one with `{command}`, and name that"
     if file.endswith((".lock", ".toml", ".yml", ".yaml")):
         return f"{shown(file)} is not a list of packages, as `pip install -r` takes it; make one, such as with `pip freeze`"

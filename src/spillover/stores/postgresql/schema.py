@@ -106,11 +106,17 @@ CREATE TABLE usage (
     memory_measured bigint NOT NULL,
     memory_unused bigint NOT NULL,
     peak bigint NOT NULL,
-    cost bigint NOT NULL
+    cost bigint NOT NULL,
+    gpu_measured bigint NOT NULL,
+    gpu_unused bigint NOT NULL
 );
 CREATE INDEX usage_job ON usage (job);
 CREATE INDEX usage_at ON usage (at);
 """
+_USAGE_OF_GPUS: Final = """
+ALTER TABLE usage ADD COLUMN gpu_measured bigint NOT NULL DEFAULT 0, ADD COLUMN gpu_unused bigint NOT NULL DEFAULT 0;
+"""
+"""Upgrades to version 7."""
 _AUDIT: Final = """
 CREATE TABLE audit (
     revision bigint PRIMARY KEY,
@@ -178,7 +184,8 @@ CREATE INDEX outbox_waiting ON outbox (channel, at, id) WHERE failed = 0;
 """
 PUT_COST: Final = "INSERT INTO costs VALUES ($1, $2, $3, $4, $5, $6)"
 PUT_USAGE: Final = (
-    f"INSERT INTO usage VALUES ({', '.join(f'${index}' for index in range(1, len(USAGE_COLUMNS) + 1))})"  # noqa: S608 - constants
+    f"INSERT INTO usage ({', '.join(USAGE_COLUMNS)}) "  # noqa: S608 - constants
+    f"VALUES ({', '.join(f'${index}' for index in range(1, len(USAGE_COLUMNS) + 1))})"
 )
 PUT_AUDIT: Final = (
     f"INSERT INTO audit VALUES ({', '.join(f'${index}' for index in range(1, len(AUDIT_COLUMNS) + 1))})"  # noqa: S608 - constants
@@ -214,7 +221,10 @@ async def prepare(database: PostgresDatabase) -> None:
             if version < SCHEMA_VERSION:
                 if version < 5:
                     await _add_usage(connection)
-                await _add_tables_of_people(connection)
+                else:
+                    await connection.execute(_USAGE_OF_GPUS)
+                if version < 6:
+                    await _add_tables_of_people(connection)
                 await connection.execute("UPDATE meta SET value = $1 WHERE name = 'version'", SCHEMA_VERSION)
 
 

@@ -101,11 +101,19 @@ CREATE TABLE usage (
     memory_measured INTEGER NOT NULL,
     memory_unused INTEGER NOT NULL,
     peak INTEGER NOT NULL,
-    cost INTEGER NOT NULL
+    cost INTEGER NOT NULL,
+    gpu_measured INTEGER NOT NULL,
+    gpu_unused INTEGER NOT NULL
 );
 CREATE INDEX usage_job ON usage (job);
 CREATE INDEX usage_at ON usage (at);
 """
+
+USAGE_OF_GPUS: Final = """
+ALTER TABLE usage ADD COLUMN gpu_measured INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage ADD COLUMN gpu_unused INTEGER NOT NULL DEFAULT 0;
+"""
+"""Upgrades to version 7."""
 
 AUDIT: Final = """
 CREATE TABLE audit (
@@ -188,7 +196,10 @@ PUT_FINISHED: Final = (
 )
 PUT_COST: Final = f"INSERT INTO costs VALUES ({', '.join('?' * len(COST_COLUMNS))})"  # noqa: S608 - constants
 
-PUT_USAGE: Final = f"INSERT INTO usage VALUES ({', '.join('?' * len(USAGE_COLUMNS))})"  # noqa: S608 - constants
+PUT_USAGE: Final = (
+    f"INSERT INTO usage ({', '.join(USAGE_COLUMNS)}) "  # noqa: S608 - constants
+    f"VALUES ({', '.join('?' * len(USAGE_COLUMNS))})"
+)
 
 
 PUT_AUDIT: Final = f"INSERT INTO audit VALUES ({', '.join('?' * len(AUDIT_COLUMNS))})"  # noqa: S608 - constants
@@ -241,7 +252,10 @@ def prepare(connection: apsw.Connection, folder: Path) -> None:
                 connection.execute(STAGED_AND_MENTIONS)
             if version < 5:
                 _add_usage(connection)
-            _add_tables_of_people(connection)
+            elif version < 7:
+                connection.execute(USAGE_OF_GPUS)
+            if version < 6:
+                _add_tables_of_people(connection)
             connection.execute("UPDATE meta SET value = ? WHERE name = 'version'", (SCHEMA_VERSION,))
         connection.execute("COMMIT")
     except BaseException:

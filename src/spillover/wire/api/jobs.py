@@ -152,11 +152,17 @@ class Efficiency(Struct, frozen=True):
     memory_used: int | None
     """Highest peak of a task in bytes; null if it was not measured."""
     gpu_asked_s: float
-    """GPU seconds: GPUs times runtime. Their use is not measured."""
+    """GPU seconds: GPUs times runtime."""
     members: int = 0
     """Members of an array that have run, of which these are sums; 0 for other jobs."""
     hints: list[str] = field(default_factory=list)
     """What to ask for next time, if much was wasted."""
+    gpu: float | None = None
+    """Part of the time for which its GPUs were busy; null if it was not measured."""
+    gpu_used_s: float = 0.0
+    """GPU seconds for which they were busy, of those that were measured."""
+    gpu_memory_used: int | None = None
+    """Most bytes in use of one GPU; null if it was not measured, and for arrays."""
 
 
 class JobDetail(JobView, frozen=True):

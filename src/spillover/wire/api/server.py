@@ -60,9 +60,9 @@ class UsageView(Struct, frozen=True):
     rented: Hours
     """The same on rented capacity."""
     measured: Hours
-    """The part of both in attempts whose use was measured. Use of GPUs is not."""
+    """The part of both in attempts whose use was measured."""
     unused: Hours
-    """The part of `measured` that was not used: CPU time, and memory above the peak."""
+    """The part of `measured` that was not used: CPU time, time for which GPUs were idle, and memory above the peak."""
     cost: float
 
 
