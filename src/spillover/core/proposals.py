@@ -92,6 +92,8 @@ class NewJob(Struct, frozen=True):
     saved: tuple[str, ...] = ()
     saved_by: str = ""
     """What another job left in its folders, by rank, and that job, as in `JobSubmitted`."""
+    command: bytes = b""
+    """Digests of what it runs, as in `JobSubmitted`."""
 
 
 class Submit(Struct, frozen=True):
