@@ -128,7 +128,7 @@ class Server:
         self._delivery = SecretDelivery(self.loop, self._specs, self._vault)
         self._telemetry = telemetry_of(config.telemetry, os.environ)
         self._tracing = None
-        exporter = self._telemetry.exporter()
+        self._exporter = exporter = self._telemetry.exporter()
         if exporter is not None:
             self._tracing = Tracing(self.loop, self._telemetry.tracer, exporter)
         tickets = Tickets()
@@ -229,6 +229,7 @@ class Server:
                 delivering=self._delivering,
                 sampling=self._sampling,
                 frontier=self._frontier,
+                exporter=self._exporter,
             )
         )
 
