@@ -226,6 +226,8 @@ PARTS: Final[Mapping[str, tuple[str, float, Mapping[int, int]]]] = {
     "theta": ("theta_2022", 64, {0: 257_388, 5000: 257_440, 10000: 272_054}),
 }
 """By name, the trace, what coefficients are divided by, and by first job of each part of 5,000 the CPUs of which it needs 80%."""
+COPIES: Final = (1, 2)
+"""Seeds by which submissions are moved."""
 DENSE: Final = (0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
 _PARTS: Final = {
     (name, first, coefficient): [
@@ -243,7 +245,7 @@ _PARTS: Final = {
             DENSE,
             scale,
         )
-        for seed in REPLICAS
+        for seed in COPIES
     ]
     for name, (trace, scale, parts) in PARTS.items()
     for first, cpus in parts.items()
