@@ -217,6 +217,65 @@ def _walltimes(results: Results) -> str:
     return f"{markdown(columns, rows)}\nbreak_even loses {len(lost)} of {len(waits)} contests{worst}.\n"
 
 
+# --- only walltimes known, at one load, on several parts of each trace
+
+PARTS: Final[Mapping[str, tuple[str, float, Mapping[int, int]]]] = {
+    "ctc_sp2": ("ctc_sp2_1996", 1, {0: 282, 5000: 379, 10000: 371}),
+    "hpc2n": ("hpc2n_2002", 1, {0: 160, 5000: 201, 10000: 192}),
+    "kth_sp2": ("kth_sp2_1996", 1, {0: 87, 5000: 89, 10000: 95}),
+    "theta": ("theta_2022", 64, {0: 257_388, 5000: 257_440, 10000: 272_054}),
+}
+"""By name, the trace, what coefficients are divided by, and by first job of each part of 5,000 the CPUs of which it needs 80%."""
+COPIES: Final = (1, 2)
+"""Seeds by which submissions are moved."""
+DENSE: Final = (0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
+_PARTS: Final = {
+    (name, first, coefficient): [
+        contest(
+            Case(
+                f"{trace}[{first}:{first + 5000}]",
+                f"1x{cpus}cpu",
+                "cpu=1",
+                "",
+                warmup=500,
+                told=WALLTIME,
+                jitter=seed,
+            ),
+            coefficient,
+            DENSE,
+            scale,
+        )
+        for seed in COPIES
+    ]
+    for name, (trace, scale, parts) in PARTS.items()
+    for first, cpus in parts.items()
+    for coefficient in COEFFICIENTS
+}
+
+
+def _parts(results: Results) -> str:
+    rows, means = [], []
+    for name, (_, _, parts) in PARTS.items():
+        for first in parts:
+            cells = []
+            for coefficient in COEFFICIENTS:
+                gains = [each.gain(results).wait for each in _PARTS[name, first, coefficient]]
+                known = [each for each in gains if each is not None]
+                if len(known) < len(gains):
+                    cells.append("-")
+                    continue
+                means.append(sum(known) / len(known))
+                cells.append(
+                    f"{percent(means[-1], 0)} ({percent(min(known), 0)} to {percent(max(known), 0)})"
+                )
+            rows.append([name, f"{first + 1:,} to {first + 5000:,}", *cells])
+    columns = ["trace", "jobs", *(f"against compute({each})" for each in COEFFICIENTS)]
+    lost = [each for each in means if each < 0]
+    worst = f"; the worst by {percent(-min(lost), 1)}% of waiting" if lost else ""
+    told = f"break_even loses {len(lost)} of {len(means)} contests on average{worst}."
+    return f"{markdown(columns, rows)}\n{told}\n"
+
+
 # --- what steps bring
 
 STEPS: Final = {
@@ -363,6 +422,7 @@ CHAPTERS: Final[Mapping[str, Chapter]] = {
     "pools-varied": VARIED,
     "others": Chapter(_of(_LIGHT), _others(_LIGHT)),
     "walltimes": Chapter(all_of(one for found in _LIMITED.values() for one in found), _walltimes),
+    "load": Chapter(all_of(one for found in _PARTS.values() for one in found), _parts),
     "steps": Chapter(all_of(one for found in _STEPS.values() for one in found), _steps),
     "errors": Chapter(list(_ERRORS.values()), _errors),
     "easy": Chapter(list(_FILLS.values()), _easy),

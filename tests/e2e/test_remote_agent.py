@@ -1,5 +1,6 @@
 """`spill agent` as a process of its own, with a token and a URL: it joins, runs, survives the server and drains."""
 
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -334,3 +335,22 @@ def test_a_client_of_the_server_finds_where_agents_go(server: ServerProcess) -> 
         address = client.agents_address()
     assert (address.host, address.cluster, address.clusters) == (None, "onprem", ["onprem"])
     assert f":{address.port}" in (server.data / "server.json").read_text()
+
+
+def test_an_agent_that_was_stopped_left_and_one_that_was_killed_is_lost(
+    server: ServerProcess, agents: Callable[..., RemoteAgent], tmp_path: Path
+) -> None:
+    """Its connection closes either way, and somebody should look after the second."""
+    token = token_file(server, tmp_path / "agent.token")
+    words = ("--server", server.url, "--token-file", str(token), "--slots", "1", "--name")
+    stopped, killed = agents(*words, "stopped").start(), agents(*words, "killed").start()
+    for name in ("stopped", "killed"):
+        joined(server, name)
+    stopped.signal()
+    assert stopped.end() == 0
+    killed.signal(signal.SIGKILL)
+    for name in ("stopped", "killed"):
+        joined(server, name, "lost")
+    told = server.spill("events").stdout
+    assert "agent onprem/stopped left" in told
+    assert "agent onprem/killed is lost" in told

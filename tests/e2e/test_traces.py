@@ -78,3 +78,18 @@ def test_a_killed_server_goes_on_with_traces_under_the_same_ids(
     parts = [span.name for span in receiver.spans if span.trace_id == whole.trace_id]
     assert sorted(set(parts) - {"queued"}) == ["attempt 1", "preparing", "running", "survivor"]
     assert len(set(parts)) == len(parts)
+
+
+def test_doctor_tells_that_the_receiver_takes_no_traces(lab: ServerProcess, receiver: TraceReceiver) -> None:
+    receiver.answers += [(503, {}, b"down")] * 1000
+    lab.spill("run", "--wait", "--name", "unseen", "--", "true")
+    with lab.client() as client:
+        wait_until(lambda: client.server().traces, "the problem")
+    told = lab.spill("doctor", "--quick").stdout
+    assert f"{receiver.url}/v1/traces answers 503; " in told
+    assert "waiting, 0 lost; start it, or correct `telemetry.endpoint`" in told
+    receiver.answers.clear()
+    span_of_job(receiver, "unseen")
+    with lab.client() as client:
+        wait_until(lambda: client.server().traces is None, "its end")
+    assert "traces" not in lab.spill("doctor", "--quick").stdout

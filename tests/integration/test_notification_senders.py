@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spillover.forms.problems import path_text
 from spillover.model.notifications import Mail, Notifications, Webhook
 from spillover.model.units import SECOND
 from spillover.ports.outbox import Message
@@ -259,24 +260,28 @@ def settings(folder: Path) -> Notifications:
     return Notifications((Webhook("chat", "https://a.b/", secret),), mail)
 
 
+def told(settings: Notifications) -> list[str]:
+    return [f"{path_text(place)}: {problem}" for place, problem in problems_of(settings)]
+
+
 def test_files_and_variables_that_cannot_be_used_are_told(
     settings: Notifications, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert problems_of(settings) == []
     (folder / "secret").write_text("short\n")
     (folder / "password").unlink()
-    assert problems_of(settings) == [
+    assert told(settings) == [
         f"notifications.webhooks[0]: {folder}/secret: a secret is shorter than 16 bytes; make one with `openssl rand -base64 32`",
         f"notifications.mail: cannot read {folder}/password: No such file or directory",
     ]
     (folder / "secret").write_text("whsec_???\n")
     (folder / "password").write_text("\n")
-    assert problems_of(settings) == [
+    assert told(settings) == [
         f"notifications.webhooks[0]: {folder}/secret: a secret that begins with whsec_ is not base64 behind that",
         f"notifications.mail: {folder}/password: the password is empty",
     ]
     hook = Webhook("chat", "https://a.b/", None, "CHAT_SECRET", ca=str(folder / "none.pem"))
-    assert problems_of(Notifications((hook,))) == [
+    assert told(Notifications((hook,))) == [
         "notifications.webhooks[0]: the server's environment has no variable CHAT_SECRET",
         f"notifications.webhooks[0].ca: cannot read {folder}/none.pem: No such file or directory",
     ]

@@ -324,6 +324,7 @@ class AgentRuntime:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FAREWELL):
                     await self._link.drained()
+                    await self._link.sign_off()
 
     def close(self) -> None:
         """Cancel what is under way and write the rest to disk."""

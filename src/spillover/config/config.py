@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from ipaddress import ip_address
-from typing import Self
+from typing import Final, Self
 
 from msgspec import Struct, field
 
@@ -118,6 +118,10 @@ class TelemetryConfig(Struct, frozen=True):
     """None leaves it to the variables of OpenTelemetry."""
 
 
+DEFAULT_HTTP: Final = Address("127.0.0.1", 7070)
+DEFAULT_GRPC: Final = Address("127.0.0.1", 7071)
+
+
 class Config(Struct, frozen=True):
     """The configuration of a server."""
 
@@ -134,8 +138,8 @@ class Config(Struct, frozen=True):
     """Folder; relative to the server's working directory."""
     store: str = "sqlite"
     """`sqlite`, `memory`, or the URL of a PostgreSQL database."""
-    http: Address = Address("127.0.0.1", 7070)
-    grpc: Address = Address("127.0.0.1", 7071)
+    http: Address = DEFAULT_HTTP
+    grpc: Address = DEFAULT_GRPC
     tls: Tls | None = None
     hosts: tuple[str, ...] = ()
     """Host names that it accepts, besides loopback names and those of its certificate."""

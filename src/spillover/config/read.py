@@ -1,16 +1,20 @@
 """Reads spill.yaml into a configuration, and reports all of its problems at once."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from ipaddress import ip_address
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spillover.agent.nursery.holes import LEAST_LIMIT
 from spillover.clusters.kinds import Kinds, load_kinds
 from spillover.config.access import read_access
 from spillover.config.clusters import read_clusters, this_machine
 from spillover.config.config import (
+    DEFAULT_GRPC,
+    DEFAULT_HTTP,
     Address,
     ClusterSource,
     Config,
@@ -66,6 +70,27 @@ MOST_BODY = 2**30
 MOST_HEAD_TIME = 300 * SECOND
 
 
+class Reading(Struct, frozen=True):
+    """What was found in a configuration file."""
+
+    config: Config | None
+    """Its parts without problems, so that the files which they name can be checked too; None if there are none."""
+    problems: tuple[FormProblem, ...]
+    """In the order of the lines; empty if the configuration is valid."""
+    document: Document
+    found: Findings
+
+    def further(self, told: Iterable[tuple[Path, str]]) -> list[FormProblem]:
+        """Return problems with what `config` names, with their lines; without those of settings that have one already."""
+        wrong = {path for path, _ in self.found.found}
+        further = Findings()
+        for place, message in told:
+            path = self.found.written(place)
+            if not any(path[:end] in wrong for end in range(1, len(path) + 1)):
+                further.add(path, message)
+        return further.located(self.document.source, self.document.lines)
+
+
 def read_config(
     text: bytes | str | None,
     source: str = "spill.yaml",
@@ -81,6 +106,21 @@ def read_config(
     """
     if text is None:
         return default_config(slots)
+    reading = examine(text, source, policies=policies, slots=slots, kinds=kinds)
+    if reading.problems or reading.config is None:
+        raise BadForm(reading.problems)
+    return reading.config
+
+
+def examine(
+    text: bytes | str,
+    source: str,
+    *,
+    policies: Collection[str] | None = None,
+    slots: int | None = None,
+    kinds: Kinds | None = None,
+) -> Reading:
+    """Read a configuration with all of its problems; raise BadForm if it is not one YAML document at all."""
     documents = read_documents(text, source)
     if len(documents) > 1:
         message = f"has {len(documents)} documents; a configuration must be one document"
@@ -129,39 +169,39 @@ def check_reach(address: Address, path: Path, found: Findings, *, tls: bool) -> 
 
 def _read(
     document: Document, source: str, policies: Collection[str] | None, slots: int | None, kinds: Kinds
-) -> Config:
+) -> Reading:
     """Read the configuration of one document."""
     found = Findings()
     try:
         doc = msgspec.convert(document.value, kinds.config_doc)
     except (msgspec.ValidationError, RecursionError):
-        config = None
         right = check(kinds.config_doc, document.value, found)
         name_providers(found)
-        _explain(right, found, policies, slots, kinds)
+        config = _explain(right, found, policies, slots, kinds)
         _look_at_budgets(document.value, found)
     else:
         config = _understand(doc, found, policies, slots, kinds)
     problems = [*document.problems, *found.located(source, document.lines)]
-    if problems or config is None:
-        raise BadForm(sorted(problems, key=lambda problem: problem.line or 0))
-    return config
+    problems.sort(key=lambda problem: problem.line or 0)
+    return Reading(config, tuple(problems), document, found)
 
 
 def _explain(
     right: object, found: Findings, policies: Collection[str] | None, slots: int | None, kinds: Kinds
-) -> None:
-    """Add problems with the meaning of the parts whose form is valid."""
+) -> Config | None:
+    """Add problems with the meaning of the parts whose form is valid; return these parts."""
     if not isinstance(right, dict):
-        return
+        return None
     meaning = Findings()
     try:
         doc = msgspec.convert({"apiVersion": "spillover/v1", "kind": "Config"} | right, kinds.config_doc)
     except (msgspec.ValidationError, RecursionError):  # a list that is too long: reported, but not shortened
-        return
-    _understand(doc, meaning, policies, slots, kinds)
+        return None
+    tls = any(path[:1] == ("tls",) for path, _ in found.found)  # there is one, although it cannot be read
+    config = _understand(doc, meaning, policies, slots, kinds, tls=tls)
     for path, message in meaning.found:
         found.add(found.written(path), message)
+    return config
 
 
 def _look_at_budgets(value: object, found: Findings) -> None:
@@ -174,9 +214,15 @@ def _look_at_budgets(value: object, found: Findings) -> None:
 
 
 def _understand(
-    doc: ConfigDoc, found: Findings, policies: Collection[str] | None, slots: int | None, kinds: Kinds
-) -> Config | None:
-    """Convert a document to a configuration; None and problems in `found` if it is invalid."""
+    doc: ConfigDoc,
+    found: Findings,
+    policies: Collection[str] | None,
+    slots: int | None,
+    kinds: Kinds,
+    *,
+    tls: bool = False,
+) -> Config:
+    """Convert a document to a configuration; its parts without problems, and `found` with these, if it is invalid."""
     if _STORE.fullmatch(doc.store) is None:
         found.add(("store",), f"{shown(doc.store)} is not a store; write sqlite, memory or postgresql://...")
     if "\0" in doc.data:
@@ -191,7 +237,7 @@ def _understand(
         found.add(("grpc",), "is the same address as http; use another port")
     for address, path in ((http, ("http",)), (grpc, ("grpc",))):
         if address is not None:
-            check_reach(address, path, found, tls=doc.tls is not None)
+            check_reach(address, path, found, tls=tls or doc.tls is not None)
     hosts = _hosts(doc.hosts, found)
     chosen = read_policies(doc.policy, policies, found)
     if slots is not None and doc.clusters is not None:
@@ -221,9 +267,7 @@ def _understand(
     queues = read_queues(doc.queues, found)
     telemetry = _telemetry(doc.telemetry, found)
     notifications = read_notifications(doc.notifications, found)
-    if found.found or http is None or grpc is None:
-        return None
-    return Config(
+    config = Config(
         clusters=clusters.specs,
         forms=clusters.forms,
         entries=clusters.entries,
@@ -231,8 +275,8 @@ def _understand(
         clusters_from=ClusterSource.DEFAULT if doc.clusters is None else ClusterSource.FILE,
         data=doc.data,
         store=doc.store,
-        http=http,
-        grpc=grpc,
+        http=http or DEFAULT_HTTP,
+        grpc=grpc or DEFAULT_GRPC,
         tls=None if doc.tls is None else Tls(doc.tls.cert, doc.tls.key, doc.tls.ca),
         hosts=hosts,
         currency=doc.currency,
@@ -263,6 +307,11 @@ def _understand(
         max_outputs=max_outputs,
         max_state=max_state,
     )
+    wrong = {path[1] for path, _ in found.found if path[0:1] == ("clusters",) and len(path) > 1}
+    if doc.clusters is None or not wrong:
+        return config
+    names = {each.name for at, each in enumerate(doc.clusters) if at in wrong}
+    return replace(config, clusters=tuple([spec for spec in config.clusters if spec.name not in names]))
 
 
 def _reached(text: str | None, found: Findings) -> tuple[str, int] | None:

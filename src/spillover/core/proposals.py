@@ -5,8 +5,36 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from spillover.core.events import JobState, Lease, SeenNode, TaskEnd, Usage
-from spillover.core.events import Outcome as Outcome  # noqa: PLC0414 - re-exported for callers that propose results
+from spillover.core.agent_proposals import (
+    AgentGone,
+    AskSteal,
+    Drain,
+    Forget,
+    GangOverdue,
+    HandBack,
+    Interrupt,
+    Prepared,
+    Reclaim,
+    Register,
+    Result,
+    Resume,
+    Started,
+    Yield,
+    Yielded,
+)
+from spillover.core.cluster_proposals import (
+    AddCluster,
+    ClearedCluster,
+    DrainCluster,
+    OpenedCluster,
+    RemoveCluster,
+    ResumeCluster,
+    SeeBound,
+    SeeCluster,
+    SeeNodes,
+    UpdateCluster,
+)
+from spillover.core.events import JobState, Lease, Outcome, Usage
 from spillover.core.pool_proposals import (
     AdmitMachine,
     DropMachineCosts,
@@ -22,16 +50,75 @@ from spillover.core.pool_proposals import (
     SeeUnwanted,
 )
 from spillover.model.budget import Budget
-from spillover.model.cluster import ClusterHealth, ClusterSpec, Leave
-from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
-from spillover.model.inside import Inside
+from spillover.model.cluster import ClusterSpec
+from spillover.model.ids import JobId, NodeKey, NodeName
 from spillover.model.job import JobSpec, On
 from spillover.model.policy import PolicySet
 from spillover.model.queues import QueueSpec
 from spillover.model.reservation import AdvanceReservation
-from spillover.model.resources import Resources
 from spillover.model.tokens import SignInMethod, TokenRole
 from spillover.model.units import SECOND
+
+__all__ = [
+    "DRIVER",
+    "Act",
+    "AddCluster",
+    "AgentGone",
+    "Archived",
+    "AskSteal",
+    "CancelReservation",
+    "Change",
+    "ChangeJob",
+    "Changed",
+    "ClearedCluster",
+    "Configure",
+    "CreateToken",
+    "Dependency",
+    "DisablePolicy",
+    "Done",
+    "Drain",
+    "DrainCluster",
+    "Forget",
+    "GangOverdue",
+    "HandBack",
+    "Interrupt",
+    "Jump",
+    "LookAtBudgets",
+    "MoveReservation",
+    "NewJob",
+    "OpenedCluster",
+    "Outcome",
+    "Prepared",
+    "Proposal",
+    "QueueBounds",
+    "Reclaim",
+    "Refusal",
+    "RefusalKind",
+    "Register",
+    "Registered",
+    "RemoveCluster",
+    "RemoveSecret",
+    "Reply",
+    "Reserve",
+    "Result",
+    "Resume",
+    "ResumeCluster",
+    "RevokeToken",
+    "SeeBound",
+    "SeeCluster",
+    "SeeNodes",
+    "SetPolicies",
+    "SetPriority",
+    "SetSecret",
+    "StartEpoch",
+    "Started",
+    "Submit",
+    "Submitted",
+    "UpdateCluster",
+    "Verdict",
+    "Yield",
+    "Yielded",
+]
 
 DRIVER: Final = NodeKey("")
 """The sender of messages for all nodes of an external cluster. No agent has this key."""
@@ -92,6 +179,8 @@ class NewJob(Struct, frozen=True):
     saved: tuple[str, ...] = ()
     saved_by: str = ""
     """What another job left in its folders, by rank, and that job, as in `JobSubmitted`."""
+    command: bytes = b""
+    """Digests of what it runs, as in `JobSubmitted`."""
 
 
 class Submit(Struct, frozen=True):
@@ -159,281 +248,15 @@ class ChangeJob(Struct, frozen=True):
     """Whether its name says what it does."""
 
 
-class Register(Struct, frozen=True):
-    """An agent connected, and reports what it still holds."""
-
-    cluster: ClusterName
-    node: NodeName
-    incarnation: int
-    """Drawn by the server, higher than any before."""
-    capacity: Resources
-    offers: tuple[str, ...]
-    labels: dict[str, str]
-    queue: int
-    held: tuple[Lease, ...]
-    """Its leases: waiting, running, or with a result that the server has not confirmed."""
-    token: str = ""
-    """Id of its token; empty for the server's own token."""
-    admin: bool = True
-    """Whether that token has all rights."""
-    waiting: tuple[Lease, ...] = ()
-    """The leases that it has not started. The server takes back those for which its queue has no room any more."""
-    inside: Inside | None = None
-    """Its sockets, cores, GPUs and links; None if it reports none."""
-    gangs: bool = True
-    """Whether it can run tasks of gangs; agents before 0.5 cannot."""
-
-
-class Started(Struct, frozen=True):
-    """An agent reports that a task runs."""
-
-    node: NodeKey
-    lease: Lease
-    age: int
-    """Nanoseconds between its start and the report."""
-    ranks: tuple[int, ...] = ()
-    """The running tasks of a gang, if the driver of an external cluster reports for all of them; empty if unknown."""
-
-
-class Result(Struct, frozen=True):
-    """An agent reports how a task ended."""
-
-    node: NodeKey
-    lease: Lease
-    outcome: Outcome
-    exit_code: int | None
-    signal: int | None
-    usage: Usage
-    age: int
-    """Nanoseconds between its end and the report."""
-    message: str = ""
-    value: bytes = b""
-    """What a Python call returned or raised, if it is small."""
-    value_digest: str = ""
-    """The blob with that value if it is large."""
-    outputs: str = ""
-    """The blob that lists its output files; empty if there are none."""
-    tasks: tuple[TaskEnd, ...] = ()
-    """The known ends of tasks of a gang, if the driver of an external cluster reports for all of them."""
-    backoff: int = 0
-    """Nanoseconds for which a gang that could not start as a whole backs off from that external cluster."""
-    run: int = 0
-    """How often the task was started again under its lease before."""
-    waits: bool = False
-    """Whether its agent keeps its capacity, and can start it again."""
-    saved: str = ""
-    """The blob with what it left in its folder for later attempts; empty if nothing was saved."""
-
-
 def unusable(result: Result, why: str) -> Result:
     """Return an empty result to replace one that cannot be used, so that the job and its lease still end."""
     return Result(result.node, result.lease, Outcome.UNUSABLE, None, None, Usage(), 0, why)
-
-
-class HandBack(Struct, frozen=True):
-    """An agent, or the server on its behalf, returns leases that never started."""
-
-    node: NodeKey
-    leases: tuple[Lease, ...]
-    because: str = ""
-    """Reason for people; empty if there is none."""
-    backoff: int = 0
-    """Nanoseconds for which these jobs back off from that cluster."""
-
-
-class Reclaim(Struct, frozen=True):
-    """Leases expired, because their agent did not renew them in time."""
-
-    node: NodeKey
-    leases: tuple[Lease, ...]
-
-
-class Prepared(Struct, frozen=True):
-    """An agent reports that a task of a gang can start. It is not decided: only the whole gang starts."""
-
-    lease: Lease
-    port: int = 0
-    """Of rank 0: a free port for the program."""
-    shell: int = 0
-    """A free port for remote shells."""
-    token: bytes = b""
-    """Of rank 0: a secret for the whole gang."""
-
-
-class GangOverdue(Struct, frozen=True):
-    """Some nodes of a gang have not prepared their tasks in time, so that it could not start."""
-
-    lease: Lease
-    """Of its first task."""
-    external: bool = False
-    """Whether the driver of an external cluster says so, which may also lose tasks of a gang that ran as a whole."""
-
-
-class AskSteal(Struct, frozen=True):
-    """An idle agent could run a task that another agent has not started."""
-
-    cluster: ClusterName
-    node: NodeName
-    """The agent that holds the lease."""
-    lease: Lease
-    thief: NodeName
-
-
-class Yield(StrEnum):
-    """The answer of an agent about a lease that another agent wants."""
-
-    RELEASED = "released"
-    """Not started, and never will be under that lease."""
-    STARTED = "started"
-    UNKNOWN = "unknown"
-    """Not held here; refused if it arrives later."""
-
-
-class Yielded(Struct, frozen=True):
-    """An agent answers about a lease that another agent wants."""
-
-    node: NodeKey
-    lease: Lease
-    answer: Yield
-
-
-class Drain(Struct, frozen=True):
-    """Give an agent no more work."""
-
-    cluster: ClusterName
-    node: NodeName
-    who: str = ""
-    """The person who drains it until it is resumed; empty if the agent itself is shutting down."""
-    reason: str = ""
-    """Why, for people; empty if nobody said."""
-
-
-class Interrupt(Struct, frozen=True):
-    """The machine of an agent will be taken back. Its tasks stop, and return to the queue."""
-
-    cluster: ClusterName
-    node: NodeName
-    until: int
-    """When the machine will be gone, nanoseconds UTC."""
-
-
-class Resume(Struct, frozen=True):
-    """Give work again to an agent that a person drained."""
-
-    cluster: ClusterName
-    node: NodeName
-    who: str
-
-
-class Forget(Struct, frozen=True):
-    """Remove a lost agent from the state."""
-
-    cluster: ClusterName
-    node: NodeName
-    who: str
-
-
-class AgentGone(Struct, frozen=True):
-    """An agent sent no heartbeat for too long. Its leases are proposed separately as they expire."""
-
-    cluster: ClusterName
-    node: NodeName
-    incarnation: int
-    left: bool = False
-    """Whether it signed off."""
 
 
 class LookAtBudgets(Struct, frozen=True):
     """Record which of these budget periods have reached 80 or 100 % of their limits."""
 
     keys: tuple[str, ...]
-
-
-class SeeNodes(Struct, frozen=True):
-    """Nodes of a cluster as they are now."""
-
-    cluster: ClusterName
-    nodes: tuple[SeenNode, ...]
-    gone: tuple[NodeName, ...] = ()
-    whole: bool = False
-    """Whether these are all nodes of the cluster: then others are gone."""
-
-
-class SeeCluster(Struct, frozen=True):
-    """The health of an external cluster was observed."""
-
-    cluster: ClusterName
-    health: ClusterHealth
-    why: str = ""
-    unsent: tuple[Lease, ...] = ()
-    """For a failed cluster, leases that surely never reached it."""
-
-
-class SeeBound(Struct, frozen=True):
-    """Tasks of an external cluster are bound to these nodes."""
-
-    cluster: ClusterName
-    leases: tuple[Lease, ...]
-    nodes: tuple[tuple[NodeName, ...], ...]
-    """For each lease, the nodes of its tasks in order, as far as they are bound."""
-
-
-class AddCluster(Struct, frozen=True):
-    """Use one more cluster."""
-
-    spec: ClusterSpec
-    who: str
-    form: str = ""
-    """Its entry in spill.yaml as JSON; empty if the configuration file has it."""
-    identity: str = ""
-    """As in `StartEpoch`, for an external cluster."""
-
-
-class UpdateCluster(Struct, frozen=True):
-    """Use a cluster with its new configuration."""
-
-    spec: ClusterSpec
-    who: str
-    form: str = ""
-    """As in `AddCluster`."""
-    restated: bool = False
-    """Whether settings changed that only its driver uses: then the update is recorded even if `spec` is the same."""
-
-
-class OpenedCluster(Struct, frozen=True):
-    """The server has opened a cluster."""
-
-    cluster: ClusterName
-
-
-class DrainCluster(Struct, frozen=True):
-    """Give a cluster no more work."""
-
-    cluster: ClusterName
-    who: str
-
-
-class ResumeCluster(Struct, frozen=True):
-    """Give a cluster work again, and cancel its removal."""
-
-    cluster: ClusterName
-    who: str
-
-
-class RemoveCluster(Struct, frozen=True):
-    """Drain a cluster, and remove it when none of our jobs are left there."""
-
-    cluster: ClusterName
-    who: str
-    how: Leave = Leave.FINISH
-    form: str = ""
-    """Its entry in spill.yaml as JSON, if it was just removed from the configuration file; otherwise empty."""
-
-
-class ClearedCluster(Struct, frozen=True):
-    """Check whether a cluster that is being removed can go."""
-
-    cluster: ClusterName
 
 
 class Configure(Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
 
-from spillover.core.learned.estimates import estimate, likely
+from spillover.core.learned.estimates import estimate, likely, reckoned
 from spillover.core.learned.tally import Tally
 from spillover.core.records.jobs import Job
 from spillover.core.state import State
@@ -81,6 +81,10 @@ class Case(Struct, frozen=True):
     """Whether anything is known about the runtime; otherwise `expected` is an assumption."""
     rental: Rental | None = None
     """What renting it now would mean; None if no pool could rent it, or if the question is not whether to rent it now."""
+    reckoned: int = 0
+    """Runtime with which to reckon what renting costs, in nanoseconds: likely, with a chance that the job takes its whole
+    walltime; 0 is the likely one.
+    """
 
 
 class Wait(Protocol):
@@ -296,7 +300,16 @@ class Policies(Struct, frozen=True):
         unknown = self.chosen.unknown_runtime
         expected = estimate(job, unknown)
         known = expected.source != "default"
-        return Case(shape, expected.runtime, returned, tally, likely(job, unknown), known, rental)
+        return Case(
+            shape,
+            expected.runtime,
+            returned,
+            tally,
+            likely(job, unknown),
+            known,
+            rental,
+            reckoned(job, unknown),
+        )
 
     def wait_of(self, case: Case) -> int:
         """Return how long a job waits, within the minimum and maximum."""

@@ -35,7 +35,8 @@ class BreakEven:
 
     The patience of a job is a coefficient times its GPUs (or CPUs) times its runtime. When a new job stays queued, the
     policy simulates the expected ends of running jobs. It rents every waiting job that would not start within its
-    patience. No job waits longer than three times its patience. A job with an unknown runtime waits no longer than the
+    patience. Of a job with a walltime of which similar jobs ran much shorter, the runtime in the patience counts with the
+    chance that it is as long as its walltime: rented for nothing, a few such jobs cost more than all others. No job waits longer than three times its patience. A job with an unknown runtime waits no longer than the
     patience of a mean job.
 
     With pools, the patience also grows and shrinks with what renting the job now would add to the bill, and a job for
@@ -57,7 +58,7 @@ class BreakEven:
         if not case.known and case.tally.jobs:
             mean = case.tally.expected // case.tally.jobs
             return boot + self._worth(case.shape, mean)
-        patience = self._worth(case.shape, case.likely)
+        patience = self._worth(case.shape, case.reckoned or case.likely)
         return boot + (SUNK * patience if case.known else patience)
 
     def review(self, outlook: Outlook) -> list[Late]:

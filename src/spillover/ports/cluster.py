@@ -113,6 +113,8 @@ class Contact(Struct, frozen=True):
     """The longest terms that the agent may be using."""
     left: bool = False
     """Whether its stream was open and has closed."""
+    signed_off: bool = False
+    """Whether it said that it stops."""
     address: str = ""
     """Host where tasks on other machines reach tasks on this one; empty if unknown."""
     version: str = ""

@@ -26,7 +26,7 @@ from spillover.core.proposals import (
     UpdateCluster,
 )
 from spillover.core.state import State
-from spillover.forms.problems import BadForm, Findings, FormProblem, shown
+from spillover.forms.problems import BadForm, Findings, FormProblem, path_text, shown
 from spillover.model.cluster import ClusterSpec, Leave
 from spillover.model.ids import ClusterName
 from spillover.ports.commands import CommandError, ErrorKind, refused
@@ -187,8 +187,8 @@ class ServerAdministration:
             raise CommandError(
                 ErrorKind.INVALID, f"cannot read the configuration: {error.strerror or error}"
             ) from None
-        if lines := problems_of(read.notifications):
-            raise _invalid([FormProblem("", None, *line.split(": ", 1)) for line in lines])
+        if wrong := problems_of(read.notifications):
+            raise _invalid([FormProblem("", None, path_text(place), told) for place, told in wrong])
         return read
 
     def _differences(

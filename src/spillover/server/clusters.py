@@ -20,6 +20,7 @@ from spillover.control.driving.saved_output import OutputArchive
 from spillover.control.live.loop import Loop
 from spillover.control.live.set_aside import surviving
 from spillover.core.state import State
+from spillover.forms.problems import path_text
 from spillover.model.backoff import reason_of
 from spillover.model.cluster import AGENTS, ClusterSpec
 from spillover.model.ids import ClusterName
@@ -41,6 +42,14 @@ class Unusable(Exception):
 
 def check_access(config: Config, environ: Mapping[str, str] | None = None) -> None:
     """Raise Unusable unless the access to each cluster, and what signs notifications, is there; contacts nobody."""
+    wrong = missing_access(config, environ)
+    wrong += [f"{path_text(place)}: {told}" for place, told in problems_of(config.notifications)]
+    if wrong:
+        raise Unusable("\n".join(wrong))
+
+
+def missing_access(config: Config, environ: Mapping[str, str] | None = None) -> list[str]:
+    """Return what is missing for the access to each cluster, one line each; contacts nobody."""
     kinds, told = load_kinds(), os.environ if environ is None else environ
     wrong = [
         f"cluster {spec.name}: {line}"
@@ -55,9 +64,7 @@ def check_access(config: Config, environ: Mapping[str, str] | None = None) -> No
         if providers is not None and spec.pool is not None
         for line in providers[spec.pool.provider].missing(config.providers[spec.name], told, Path.home())
     ]
-    wrong += problems_of(config.notifications)
-    if wrong:
-        raise Unusable("\n".join(wrong))
+    return wrong
 
 
 def identity_for(state: State) -> str:

@@ -9,32 +9,39 @@ from pathlib import Path
 from spillover.config.config import Config, Tls
 from spillover.control.secrets.sealing import KeyProblem
 from spillover.forms.documents import read_documents
-from spillover.forms.problems import FormProblem, line_of
+from spillover.forms.problems import Findings, FormProblem
+from spillover.forms.problems import Path as Place
 from spillover.server.secret_keys import key_file_of
+from spillover.server.senders.files import problems_of
 from spillover.server.tls import BadCertificate, load_identity
 
 
 def refused_files(config: Config, source: str) -> list[FormProblem]:
     """Return a problem for each file without which a server does not start."""
-    return _located(source, [*_tls(config.tls), *_telemetry(config), *_oidc(config)])
-
-
-def unusable_files(config: Config, source: str) -> list[FormProblem]:
-    """Return a problem for each file or folder that a server cannot use, also if it would start without it."""
-    found = [*_tls(config.tls), *_telemetry(config), *_oidc(config), *_secrets(config), *_data(config)]
-    return _located(source, found)
-
-
-def _located(source: str, found: list[tuple[str, str]]) -> list[FormProblem]:
-    """Return problems with the lines of their settings."""
-    if not found:
+    found = Findings()
+    for setting, told in (*_tls(config.tls), *_telemetry(config), *_oidc(config)):
+        found.add(_place(setting), told)
+    if not found.found:
         return []
     lines = read_documents(Path(source).read_bytes(), source)[0].lines if Path(source).is_file() else {}
-    located = [
-        FormProblem(source, line_of(tuple(setting.split(".")), lines), setting, told)
-        for setting, told in found
-    ]
-    return sorted(located, key=lambda problem: problem.line or 0)
+    return found.located(source, lines)
+
+
+def unusable_files(config: Config) -> Iterator[tuple[Place, str]]:
+    """Yield each setting whose file or folder a server cannot use, also if it would start without it, and why."""
+    for setting, told in (
+        *_tls(config.tls),
+        *_telemetry(config),
+        *_oidc(config),
+        *_secrets(config),
+        *_data(config),
+    ):
+        yield _place(setting), told
+    yield from problems_of(config.notifications)
+
+
+def _place(setting: str) -> Place:
+    return tuple(setting.split("."))
 
 
 def _tls(tls: Tls | None) -> Iterator[tuple[str, str]]:

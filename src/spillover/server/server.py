@@ -137,7 +137,7 @@ class Server:
         self._delivery = SecretDelivery(self.loop, self._specs, self._vault)
         self._telemetry = telemetry_of(config.telemetry, os.environ)
         self._tracing = None
-        exporter = self._telemetry.exporter()
+        self._exporter = exporter = self._telemetry.exporter()
         if exporter is not None:
             self._tracing = Tracing(self.loop, self._telemetry.tracer, exporter)
         tickets = Tickets()
@@ -238,6 +238,7 @@ class Server:
                 sign_ins=self.sign_ins,
                 sampling=self._sampling,
                 frontier=self._frontier,
+                exporter=self._exporter,
             )
         )
 

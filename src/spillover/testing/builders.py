@@ -5,6 +5,7 @@ from typing import Self
 from msgspec.structs import replace
 
 from spillover.core.proposals import Dependency, NewJob
+from spillover.forms.jobs.likeness import command_of
 from spillover.model.ids import JobId
 from spillover.model.job import (
     Burst,
@@ -240,13 +241,15 @@ class JobBuilder:
 
     def build(self) -> NewJob:
         """Return the job, with its name as id."""
+        spec = self.spec()
         return NewJob(
             JobId(self._name),
-            self.spec(),
+            spec,
             b"spec",
             self._after,
             self._key,
             self._name.encode() if self._key is None else b"body",
+            command=command_of(spec),
         )
 
 

@@ -492,7 +492,7 @@ class GangStart(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., seq: _Optional[int] = ..., nodes: _Optional[_Iterable[str]] = ..., hosts: _Optional[_Iterable[str]] = ..., port: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., token: _Optional[bytes] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("incarnation", "held", "running", "load", "wall", "terms", "introduction")
+    __slots__ = ("incarnation", "held", "running", "load", "wall", "terms", "introduction", "leaving")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
@@ -500,6 +500,7 @@ class HeartbeatRequest(_message.Message):
     WALL_FIELD_NUMBER: _ClassVar[int]
     TERMS_FIELD_NUMBER: _ClassVar[int]
     INTRODUCTION_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     held: int
     running: int
@@ -507,7 +508,8 @@ class HeartbeatRequest(_message.Message):
     wall: int
     terms: int
     introduction: RegisterRequest
-    def __init__(self, incarnation: _Optional[int] = ..., held: _Optional[int] = ..., running: _Optional[int] = ..., load: _Optional[int] = ..., wall: _Optional[int] = ..., terms: _Optional[int] = ..., introduction: _Optional[_Union[RegisterRequest, _Mapping]] = ...) -> None: ...
+    leaving: bool
+    def __init__(self, incarnation: _Optional[int] = ..., held: _Optional[int] = ..., running: _Optional[int] = ..., load: _Optional[int] = ..., wall: _Optional[int] = ..., terms: _Optional[int] = ..., introduction: _Optional[_Union[RegisterRequest, _Mapping]] = ..., leaving: _Optional[bool] = ...) -> None: ...
 
 class StopOrder(_message.Message):
     __slots__ = ("lease", "kill", "overdue")

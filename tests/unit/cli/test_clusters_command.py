@@ -232,6 +232,56 @@ telemetry:
     assert "telemetry.ca: gone.pem has no certificate of an authority, as PEM" in told
 
 
+def test_one_check_names_all_problems_of_form_of_meaning_and_of_what_is_named(
+    spill: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spill.yaml").write_text(
+        """\
+apiVersion: spillover/v1
+kind: Config
+colour: red
+http: localhost
+currency: euro
+tls: {cert: gone.crt, key: gone.key}
+clusters:
+  - {name: k, kind: kubernetes, kubernetes: {kubeconfig: kube}}
+  - {name: bad name, kind: kubernetes, kubernetes: {kubeconfig: kube}}
+notifications:
+  webhooks:
+    - {name: 7}
+    - {name: none, url: "http://localhost:9/x"}
+    - {name: ops, url: "http://localhost:9/x", secret_file: gone.secret}
+  mail: {server: localhost, from: nobody, tls: "no", user: ann, password_file: gone.password}
+telemetry: {ca: gone.pem, sample: 7}
+"""
+    )
+    typed = spill("config", "check")
+    assert (typed.code, typed.out) == (2, "")
+    at = [line.removeprefix("spill: spill.yaml:").split(": ")[:2] for line in typed.err.splitlines()]
+    assert at[:-1] == [
+        ["3", "colour"],
+        ["4", "http"],
+        ["5", "currency"],
+        ["6", "tls.cert"],
+        ["6", "tls.key"],
+        ["9", "clusters[1].name"],
+        ["12", "notifications.webhooks[0].name"],
+        ["12", "notifications.webhooks[0].url"],
+        ["13", "notifications.webhooks[1]"],
+        ["14", "notifications.webhooks[2]"],
+        ["15", "notifications.mail.tls"],
+        ["15", "notifications.mail.from"],
+        ["15", "notifications.mail"],
+        ["16", "telemetry.sample"],
+        ["16", "telemetry.ca"],
+    ]
+    assert typed.err.splitlines()[-1].startswith("spill: cluster k: "), (
+        "what can be opened, if its entry is right"
+    )
+    assert "cannot read gone.secret" in typed.err
+
+
 def test_the_file_is_named_as_for_a_server_too(spill: Callable[..., Any], tmp_path: Path) -> None:
     file = tmp_path / "lab.yaml"
     file.write_text("apiVersion: spillover/v1\nkind: Config\nclusters: [{name: lab}]\n")

@@ -12,7 +12,7 @@ from spillover.core.proposals import Outcome, Result, Started
 from spillover.core.records.jobs import Placed, Running
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
-from spillover.model.units import DAY, SECOND
+from spillover.model.units import DAY, HOUR, SECOND
 from spillover.ports.archive import Finished, ProjectKey
 from tests.support.inside import Inside
 
@@ -69,6 +69,17 @@ async def test_a_job_knows_whether_its_name_is_only_that_of_its_program(control:
     mine, program = await control.submit("train", "true")
     assert control.loop.state.jobs[JobId(mine)].named
     assert not control.loop.state.jobs[JobId(program)].named
+
+
+async def test_a_name_that_another_command_had_before_does_not_make_a_job_short(busy: Inside) -> None:
+    for _ in range(3):
+        (short,) = await busy.submit("nightly", run="echo hello")
+        await run(busy, short)
+    (again,) = await busy.submit("nightly", run="echo hello")
+    (other,) = await busy.submit("nightly", run="make world")
+    jobs = busy.loop.state.jobs
+    assert jobs[JobId(again)].predicted == SECOND
+    assert jobs[JobId(other)].predicted == HOUR, "unknown_runtime"
 
 
 async def test_jobs_of_others_that_are_archived_meanwhile_do_not_disturb(busy: Inside) -> None:

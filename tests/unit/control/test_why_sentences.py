@@ -7,11 +7,12 @@ from spillover.control.requests.dry_run import forecasts
 from spillover.control.views.jobs import ended_sentence, finished_view, finished_why, job_view, why_view
 from spillover.core.proposals import Act, AgentGone, Drain, NewJob, Outcome, Resume, Submit
 from spillover.deciding.whatif import Snapshot, Trial, try_jobs
+from spillover.forms.jobs.likeness import command_of
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import ClusterHealth, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
-from spillover.model.job import Burst, On
+from spillover.model.job import Argv, Burst, On
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import ClusterDown, NotConfigured, Reason, TooBig
 from spillover.model.resources import Resources
@@ -97,7 +98,7 @@ def test_a_job_says_which_earlier_runs_tell_how_long_it_takes(world: World) -> N
         )
     again = why_view(world.engine, world.job("trainNone"), world.now)
     assert (again.estimate_s, again.estimate_from) == (720, "history")
-    assert again.estimate_because == "9 of 10 earlier runs of train by ann took no longer"
+    assert again.estimate_because == "9 of 10 earlier runs of this very job by ann took no longer"
     world.start("trainNone")
     world.finish("trainNone", ran=60)
     row = finished_of(world.job("trainNone"))
@@ -112,7 +113,7 @@ def test_a_job_says_which_earlier_runs_tell_how_long_it_takes(world: World) -> N
         )
     limited = job_view(world.engine, world.job(f"train{limit}"))
     assert (limited.estimate_s, limited.estimate_from) == (7200, "walltime")
-    assert limited.estimate_because == "3 of 3 earlier runs of train by ann took no longer than 12m"
+    assert limited.estimate_because == "3 of 3 earlier runs of this very job by ann took no longer than 12m"
     new = job_view(world.engine, world.job("newNone"))
     assert (new.estimate_s, new.estimate_from) == (3600, "history"), "no shorter than what is unknown"
     assert new.estimate_because == "3 of 3 other jobs of ann with its resources took no longer"
@@ -120,7 +121,7 @@ def test_a_job_says_which_earlier_runs_tell_how_long_it_takes(world: World) -> N
 
 def test_a_job_that_nobody_named_says_what_other_runs_of_its_program_tell(world: World) -> None:
     for run in ("one", "two", "three", "four"):
-        told = structs.replace(a_job("sleep").build(), job=JobId(run), digest=run.encode(), named=False)
+        told = structs.replace(a_job("sleep").build(), job=JobId(run), command=run.encode(), named=False)
         world.propose(Submit((told,), "ann"))
         if run != "four":
             world.start(run)
@@ -130,6 +131,20 @@ def test_a_job_that_nobody_named_says_what_other_runs_of_its_program_tell(world:
         7200,
         "3 of 3 other runs of sleep by ann took no longer",
     )
+
+
+def test_a_job_says_when_only_other_arguments_of_its_program_ran_before(world: World) -> None:
+    for run in ("one", "two", "three", "four"):
+        job = a_job("train").build()
+        spec = structs.replace(job.spec, work=Argv(("python", "train.py", run)))
+        new = structs.replace(job, job=JobId(run), spec=spec, command=command_of(spec))
+        world.propose(Submit((new,), "ann"))
+        if run != "four":
+            world.start(run)
+            world.finish(run, ran=60)
+    view = job_view(world.engine, world.job("four"))
+    told = "3 of 3 runs of train by ann with other arguments took no longer"
+    assert (view.estimate_s, view.estimate_because) == (60, told)
 
 
 def test_a_job_that_runs_says_when_it_is_expected_to_end(world: World) -> None:

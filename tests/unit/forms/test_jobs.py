@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from spillover.forms.jobs.meaning import says_what
 from spillover.forms.jobs.reading import AfterRef, BadForm, JobForm, from_doc, read_job, read_jobs, to_doc
 from spillover.model.job import (
     Argv,
@@ -18,7 +17,6 @@ from spillover.model.job import (
     Shape,
     Shell,
     Terms,
-    Work,
 )
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
@@ -443,23 +441,3 @@ def test_bytes_that_are_not_base64_are_told() -> None:
 def test_an_image_is_no_option_of_an_engine(image: str) -> None:
     (problem,) = refused(doc({"container": {"image": image, "command": ["sh", "alpine"]}}))
     assert problem == f"spec.container.image: {image!r} is not a valid image name"
-
-
-@pytest.mark.parametrize(
-    ("name", "work", "says"),
-    [
-        ("train", Argv(("python", "train.py")), True),
-        ("sleep", Argv(("sleep", "5")), False),
-        ("sleep", Argv(("/bin/sleep", "5")), False),
-        ("sleep", Shell("N=5 sleep $N\n"), False),
-        ("train.sh", Argv(("./train.sh", "5")), True),
-        ("train.sh", Shell("../bin/train.sh 5"), True),
-        ("blast", Container(image="ghcr.io/lab/blast:2"), False),
-        ("align", Container(image="ghcr.io/lab/blast:2"), True),
-        ("simulate", PythonCall("m:simulate"), True),
-    ],
-)
-def test_a_name_that_is_only_that_of_a_program_says_not_what_the_job_does(
-    name: str, work: Work, says: bool
-) -> None:
-    assert says_what(name, work) is says

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from spillover.core.events import AnyEvent, MemberPlaced
+from spillover.core.events import AnyEvent, Evidence, Like, MemberPlaced
 from spillover.core.learned.tally import Tally
 from spillover.deciding.forecast.starts import Late, Outlook
 from spillover.deciding.protocols import Case, Policies
@@ -61,6 +61,22 @@ def test_nobody_waits_longer_than_three_times_what_it_is_worth() -> None:
 def test_what_a_job_is_likely_to_run_counts_not_the_limit_that_it_asked_for() -> None:
     case = Case(FOUR_GPUS, 10 * HOUR, 0, Tally(), HOUR, known=True)
     assert BreakEven(0.1).wait(case) == 3 * 4 * HOUR // 10
+
+
+def test_a_job_that_asks_for_much_more_than_a_few_others_took_may_be_as_long_as_it_says() -> None:
+    """Three short runs leave a chance of one in four, twenty hardly any; a few long jobs would cost more than all others."""
+
+    def wait(runs: int, walltime: int | None) -> int:
+        w = a_world()
+        w.submit(a_job("x").gpus(4).terms(walltime=walltime))
+        job = w.job("x")
+        job.predicted, job.evidence = HOUR, Evidence(Like.SHAPE, runs, runs)
+        return BreakEven(0.1).wait(w.engine.policies.case_of(job, Tally()))
+
+    assert wait(3, 13 * HOUR) == 3 * 4 * 4 * HOUR // 10, "(3 x 1 h + 13 h) / 4 = 4 h"
+    assert wait(11, 13 * HOUR) == 3 * 4 * 2 * HOUR // 10
+    assert wait(3, HOUR // 2) == 3 * 4 * HOUR // 20, "its walltime, if that is shorter"
+    assert wait(3, None) == 3 * 4 * HOUR // 10
 
 
 def test_a_job_of_which_nothing_is_known_waits_as_long_as_a_mean_job_is_worth() -> None:

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from spillover import __version__
 from spillover.client import Client, Refused, Unreachable
-from spillover.config.config import Config, Tls
+from spillover.config.config import Config, TelemetryConfig, Tls
 from spillover.core.events import JobsAdmitted
 from spillover.core.proposals import Drain, Register
 from spillover.model.ids import ClusterName, NodeName
@@ -47,6 +47,7 @@ from spillover.wire.api import (
 )
 from spillover.wire.journal import encode_event
 from tests.support.inside import Inside, leading
+from tests.support.otlp import receiving
 
 NOW = 1_800_000_000 * SECOND
 """The time of `leading`'s clock."""
@@ -104,7 +105,8 @@ def nobody() -> Client:
 
 def examined(data: Path | None, *, connect: Callable[[], Client] = nobody, **how: Any) -> DoctorReport:
     how.setdefault("clock", lambda: NOW)
-    return examine(Inspection(data=data, config=None, connect=connect, **how))
+    how.setdefault("config", None)
+    return examine(Inspection(data=data, connect=connect, **how))
 
 
 def wrong(data: Path | None, **how: Any) -> list[Finding]:
@@ -756,6 +758,34 @@ def test_notifications_that_are_stuck_are_told_behind_newer_ones_that_were_not_t
         "one to bob@example.org was tried 3 times: answered with status 500",
         "one to chat was tried 7 times: answered with status 500",
     ]
+
+
+def test_traces_that_do_not_arrive_are_told_by_their_server(server: FakeServer) -> None:
+    said = "http://localhost:4318/v1/traces: connection refused; 3 spans waiting, 0 lost"
+    server.view = structs.replace(server.view, traces=said)
+    (found,) = running(server)
+    assert (found.check, found.level, found.found) == ("traces", Level.WARNING, said)
+    assert "`telemetry.endpoint`" in found.todo
+
+
+def test_a_receiver_of_traces_that_is_dead_is_told_before_there_are_any(
+    server: FakeServer, data: Path
+) -> None:
+    with receiving() as receiver:
+        config = Config((), telemetry=TelemetryConfig(endpoint=receiver.url))
+        (fine,) = [
+            each
+            for each in examined(data, config=config, connect=lambda: cast("Client", server)).findings
+            if each.check == "traces"
+        ]
+        assert (fine.level, fine.found) == (Level.OK, f"go to {receiver.url}/v1/traces")
+        assert receiver.spans == [], "the check sends none"
+        receiver.answers.append((401, {}, b"no token"))
+        (found,) = running(server, data, config=config)
+        assert f"{receiver.url}/v1/traces answers 401: no token" in found.found
+    (found,) = running(server, data, config=config)
+    assert found.check == "traces"
+    assert found.found.startswith(f"their receiver does not take them: {receiver.url}/v1/traces: ")
 
 
 def test_secrets_without_a_key_are_told(server: FakeServer, tmp_path: Path) -> None:

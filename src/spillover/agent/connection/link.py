@@ -150,6 +150,8 @@ class Link:
         self._chunks: asyncio.Queue[pb.OutputChunk] = asyncio.Queue(16)
         self.registrations = 0
         """Number of registrations tried so far."""
+        self._registered: tuple[Calls, int] | None = None
+        """The calls and the incarnation of the registration that is current."""
         self.connected = False
         self._spread = 0.0
         """Seconds over which the server asks its agents to spread their reconnects."""
@@ -204,6 +206,15 @@ class Link:
         self._report_now.set()
         await self._drained.wait()
 
+    async def sign_off(self) -> None:
+        """Tell the server that this agent stops, so that nobody looks after it."""
+        if self._registered is not None:
+            calls, incarnation = self._registered
+            request = self._heartbeat(incarnation)
+            request.leaving = True
+            with contextlib.suppress(grpc.aio.AioRpcError):  # then the server takes it for lost
+                await calls.unary("Heartbeat", request, pb.HeartbeatReply, CALL_LIMIT)
+
     async def _connect(self) -> None:
         """Run one connection from start to end; always raise `Over`."""
         try:
@@ -215,6 +226,7 @@ class Link:
             try:
                 welcome, stream = await self._register(calls, target.address)
                 incarnation = welcome.incarnation
+                self._registered = calls, incarnation
                 self._finder.found(structs.replace(target, token=calls.token))
                 self._transfers.connected(channel, calls.metadata, target)
                 if stream is not None or welcome.stream:
@@ -227,6 +239,7 @@ class Link:
             except convert.InvalidMessage as error:
                 raise Over(str(error), slow=True) from None
             finally:
+                self._registered = None
                 self._transfers.disconnected()
                 self._state.unreported()
                 await self._worker.outputs.reset()

@@ -209,7 +209,10 @@ class AgentsService:
         )
 
     async def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
-        return _orders_out(await self._requests.heartbeat(request.incarnation, request.load, request.wall))
+        orders = await self._requests.heartbeat(request.incarnation, request.load, request.wall)
+        if request.leaving and (session := self._hub.session(request.incarnation)) is not None:
+            session.signed_off = True
+        return _orders_out(orders)
 
     async def _join(self, _: AsyncIterator[bytes], context: "ServicerContext[bytes, bytes]") -> None:
         caller = await self._entry.caller(context)

@@ -10,6 +10,7 @@ from spillover.cli.command import Command, Context, UsageError, add_actions, add
 from spillover.cli.printing.output import Column, Output
 
 if TYPE_CHECKING:
+    from spillover.forms.problems import FormProblem
     from spillover.wire.api import ConfigOutcome
 
 _CHANGES: Final = (Column("WHAT"), Column("CHANGE"), Column("HOW", gives=True))
@@ -72,23 +73,22 @@ def _check(args: Namespace, context: Context) -> int:
 
     from spillover.cli.unused import ignored_settings  # noqa: PLC0415 - only here
     from spillover.clusters.kinds import load_kinds  # noqa: PLC0415 - heavy
+    from spillover.config.read import examine  # noqa: PLC0415 - likewise
+    from spillover.forms.problems import BadForm  # noqa: PLC0415 - likewise
     from spillover.providers.registry import load_providers  # noqa: PLC0415 - likewise
-    from spillover.server.clusters import Unusable, check_access  # noqa: PLC0415 - likewise
+    from spillover.server.clusters import missing_access  # noqa: PLC0415 - likewise
     from spillover.server.local_files import unusable_files  # noqa: PLC0415 - likewise
-    from spillover.server.up import settings_of  # noqa: PLC0415 - likewise
 
     if args.file is not None and args.config is not None:
         raise UsageError("name one file: `spill config check FILE`")
     file = args.file or args.config or "spill.yaml"
-    Path(file).read_bytes()  # an unreadable file is an error here, not a reason for defaults
-    config = settings_of(file, None)
-    wrong = [str(problem) for problem in unusable_files(config, file)]
-    try:
-        check_access(config)
-    except Unusable as error:
-        wrong += str(error).splitlines()
-    if wrong:
-        raise UsageError(*wrong)
+    reading = examine(Path(file).read_bytes(), file)
+    config, problems, missing = reading.config, list(reading.problems), list[str]()
+    if config is not None:
+        problems = sorted([*problems, *reading.further(unusable_files(config))], key=_line)
+        missing = missing_access(config)
+    if problems or missing or config is None:
+        raise UsageError(*str(BadForm(problems)).splitlines(), *missing)
     if args.json:
         context.out.json({"file": file, "clusters": [spec.name for spec in config.clusters]})
         return codes.OK
@@ -99,6 +99,10 @@ def _check(args: Namespace, context: Context) -> int:
     names = ", ".join(f"{spec.name} ({spec.kind}, {spec.role})" for spec in config.clusters)
     context.out.line(f"{file} is valid; clusters: {names}")
     return codes.OK
+
+
+def _line(problem: "FormProblem") -> int:
+    return problem.line or 0
 
 
 def _show(out: Output, outcome: "ConfigOutcome") -> None:

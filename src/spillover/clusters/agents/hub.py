@@ -109,6 +109,8 @@ class Session:
         self.connected = False
         self.left = False
         """True once its stream has been open and has closed."""
+        self.signed_off = False
+        """Whether the agent said that it stops."""
         self.fenced = False
         self.secret = b""
         """Secret that calls of this registration carry; empty until the agent has received it."""
@@ -413,6 +415,7 @@ class Hub:
             session.life,
             session.terms,
             session.left,
+            session.signed_off,
             session.address,
             session.version,
             session.abilities,

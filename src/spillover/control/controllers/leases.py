@@ -98,7 +98,8 @@ class Leases:
             # An agent that has just registered may have no stream yet, if the server is busy.
             left = contact is not None and contact.left
             if node.status != "lost" and (left or silent > terms.short):
-                gone.append(AgentGone(node.cluster, node.name, node.incarnation, left))
+                signed_off = contact is not None and contact.signed_off
+                gone.append(AgentGone(node.cluster, node.name, node.incarnation, signed_off))
             if not leased:
                 continue
             if leases := self._run_out(node, silent, terms):

@@ -17,7 +17,8 @@ from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.unused import change_without_effect
 from spillover.core.proposals import ChangeJob, Dependency, Proposal, Refusal, RefusalKind, SetPriority
 from spillover.core.records.jobs import Job, Placed, Running
-from spillover.forms.jobs.meaning import JobForm, says_what
+from spillover.forms.jobs.likeness import says_what
+from spillover.forms.jobs.meaning import JobForm
 from spillover.forms.jobs.options import merged
 from spillover.forms.jobs.reading import read_job, to_doc
 from spillover.forms.problems import BadForm, shown

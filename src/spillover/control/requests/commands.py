@@ -44,6 +44,7 @@ from spillover.control.requests.tokens import Tokens
 from spillover.control.requests.unused import without_effect
 from spillover.control.requests.waiting import EndsOfJobs
 from spillover.control.secrets.vault import Vault
+from spillover.control.telemetry.exporting import Exporter
 from spillover.control.views import jobs as views
 from spillover.control.views.agents import agent_detail
 from spillover.control.views.audit import audit_page
@@ -228,6 +229,8 @@ class Parts(Struct, frozen=True):
     """The last hours; None if nothing is sampled."""
     frontier: PolicyFrontier | None = None
     """Other waits for the last jobs; None if the server cannot simulate them."""
+    exporter: Exporter | None = None
+    """What sends traces; None if nothing does."""
 
 
 class LiveCommands:
@@ -678,7 +681,9 @@ class LiveCommands:
     def _server(self, state: State) -> ServerView:
         files = self._parts.files
         limits = (GIB, GIB) if files is None else (files.max_inputs, files.max_outputs)
-        return server_view(self._loop, state, self._parts.currency, limits)
+        exporter = self._parts.exporter
+        traces = None if exporter is None else exporter.problem
+        return server_view(self._loop, state, self._parts.currency, limits, traces)
 
     def past(self, span: Span) -> AsyncIterator[PastJob]:
         """Stream ended jobs in the form that a backtest reads."""

@@ -21,7 +21,7 @@ from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, S
 from spillover.deciding.expected import StartRange, starts_if_submitted
 from spillover.deciding.explain.feasibility import Feasibility, TooLarge
 from spillover.deciding.whatif import Snapshot, Trial, try_jobs
-from spillover.forms.jobs.meaning import says_what
+from spillover.forms.jobs.likeness import command_of, says_what
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.ids import ID_BITS, JobId, job_id
 from spillover.model.job import JobSpec, On, Shape, Terms
@@ -278,8 +278,17 @@ class Submitting:
         for drafted in drafts:
             draft, after = await self._resolved(drafted, names, problems)
             form = draft.form
-            named = says_what(draft.spec.name, draft.spec.work)
-            job = NewJob(draft.job, draft.spec, draft.digest, after, form.key, draft.signature, named, trace)
+            job = NewJob(
+                draft.job,
+                draft.spec,
+                draft.digest,
+                after,
+                form.key,
+                draft.signature,
+                says_what(draft.spec.name, draft.spec.work),
+                trace,
+                command=command_of(draft.spec),
+            )
             new.append(structs.replace(job, saved=form.saved, saved_by=form.saved_by) if form.saved else job)
             blobs[draft.digest] = draft.body
             self._specs.keep(draft.digest, draft.spec, len(draft.body))

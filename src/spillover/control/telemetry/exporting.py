@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from spillover.control.telemetry import otlp
 from spillover.control.telemetry.spans import Span, Value
+from spillover.model.units import so_many
 
 if TYPE_CHECKING:
     import httpx
@@ -85,6 +86,16 @@ class Exporter:
         """Spans by what became of them."""
         self._told = ""
         """The problem that was logged last; empty while all is well."""
+        self._why = ""
+        """What the last request failed with; empty if it delivered."""
+
+    @property
+    def problem(self) -> str | None:
+        """What keeps spans from their receiver, and how many; None while they arrive."""
+        if not self._told:
+            return None
+        waiting, lost = len(self._queue), self.counts[DROPPED] + self.counts[REFUSED]
+        return f"{self._why or self._told}; {so_many(waiting, 'span')} waiting, {lost:,} lost"
 
     def put(self, spans: Sequence[Span]) -> None:
         """Queue spans; drop the new ones if the queue is full, so that the traces in it stay whole."""
@@ -162,13 +173,27 @@ class Exporter:
             self._tell("the receiver of traces refuses some of them", why)
         elif self._told:
             log.info("traces are delivered again", dropped=self.counts[DROPPED])
-            self._told = ""
+            self._told = self._why = ""
 
     def _tell(self, what: str, error: str) -> None:
         """Log a problem once, until it has passed or another one comes."""
+        self._why = error or self._why
         if self._told != what:
             self._told = what
             log.warning(what, error=error)
+
+
+def why_unreachable(receiver: Receiver) -> str | None:
+    """Ask a receiver to take no spans at all; return why it does not, or None if it does."""
+    import httpx  # noqa: PLC0415 - slow to import, and only needed with an endpoint
+
+    headers = {"Content-Type": "application/json", **receiver.headers}
+    try:
+        with httpx.Client(verify=_trusted(receiver), trust_env=False, timeout=PATIENCE) as client:
+            answer = client.post(receiver.url, content=otlp.NOTHING, headers=headers)
+    except (httpx.TransportError, OSError) as error:
+        return f"{receiver.url}: {str(error) or type(error).__name__}"
+    return None if answer.is_success else f"{receiver.url} answers {answer.status_code}: {answer.text[:200]}"
 
 
 def _trusted(receiver: Receiver) -> ssl.SSLContext | bool:

@@ -31,6 +31,10 @@ class _Answer(msgspec.Struct):
     partialSuccess: Partial | None = None  # noqa: N815
 
 
+NOTHING: Final = b'{"resourceSpans":[]}'
+"""The body of a request without spans, which a receiver takes as a success."""
+
+
 def request(spans: Iterable[Span], resource: Mapping[str, Value]) -> bytes:
     """Return the body of a request that delivers spans of one source."""
     scope = {"name": "spillover", "version": __version__}

@@ -207,7 +207,7 @@ def evidence_of(job: Job | Finished) -> str | None:
         return None
     match found.like:
         case Like.NAME:
-            runs = f"earlier runs of {job.name} by {job.user}"
+            runs = f"runs of {job.name} by {job.user} with other arguments"
         case Like.JOB:
             runs = f"earlier runs of this very job by {job.user}"
         case Like.PROGRAM:

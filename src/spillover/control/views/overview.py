@@ -189,8 +189,13 @@ def _about(span: int) -> str:
     return format_duration(span // SECOND * SECOND)
 
 
-def server_view(loop: Loop, state: State, currency: str, limits: tuple[int, int]) -> ServerView:
-    """Return the server's own state; `limits` are the most bytes of the inputs and of the outputs of a job."""
+def server_view(
+    loop: Loop, state: State, currency: str, limits: tuple[int, int], traces: str | None = None
+) -> ServerView:
+    """Return the server's own state.
+
+    `limits` are the most bytes of the inputs and of the outputs of a job, `traces` what keeps traces from their receiver.
+    """
     clock = clock_view(loop)
     return ServerView(
         version=__version__,
@@ -206,4 +211,5 @@ def server_view(loop: Loop, state: State, currency: str, limits: tuple[int, int]
         max_inputs=limits[0],
         max_outputs=limits[1],
         clock=None if clock.state == "followed" else clock.message,
+        traces=traces,
     )

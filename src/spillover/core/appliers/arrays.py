@@ -53,6 +53,7 @@ def member_placed(state: State, event: MemberPlaced) -> None:
         predicted=array.predicted,
         evidence=array.evidence,
         named=array.named,
+        command=array.command,
     )
     state.jobs[job.id] = job
     state.members.setdefault(array.id, {})[job.id] = None

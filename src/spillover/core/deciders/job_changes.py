@@ -178,7 +178,7 @@ def _events(
         found = None
         if terms.estimate is None:
             user, named = job.user, proposal.named
-            found = predict(state, user, spec.name, proposal.digest, shape, terms, named=named)
+            found = predict(state, user, spec.name, job.command, shape, terms, named=named)
         events.append(
             JobChanged(
                 job.id,

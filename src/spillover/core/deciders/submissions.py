@@ -301,7 +301,7 @@ def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[Afte
     shape = spec.shape if queue is None else queue.restricted(spec.shape)
     found = None
     if spec.terms.estimate is None:
-        found = predict(state, user, spec.name, new.digest, shape, spec.terms, named=new.named)
+        found = predict(state, user, spec.name, new.command, shape, spec.terms, named=new.named)
     return JobSubmitted(
         new.job,
         now,
@@ -329,6 +329,7 @@ def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[Afte
         new.saved,
         new.saved_by,
         bool(spec.notify),
+        new.command,
     )
 
 

@@ -128,13 +128,13 @@ class Like(StrEnum):
     """What earlier runs have in common with a job that is expected to run about as long."""
 
     NAME = "name"
-    """They were of the same user and had the same name."""
+    """They were of the same user, had the same name and ran the same program, with other arguments."""
     JOB = "job"
-    """They were runs of the very same job, whose name says nothing about it, such as `python`."""
+    """They were runs of the very same job: of the same user, with the same name and command."""
     SHAPE = "shape"
     """They were of the same user, asked for the same resources and have the same walltime."""
     PROGRAM = "program"
-    """They were of the same user and ran the same program, in other ways."""
+    """They were of the same user and ran the same program, in other ways, under no name of their own."""
 
 
 class Evidence(Struct, frozen=True, array_like=True, gc=False):

@@ -70,6 +70,10 @@ class JobSubmitted(JobEvent, frozen=True, tag="job_submitted"):
     """That job."""
     notify: bool = False
     """Whether it names somebody who is told when it begins or ends; its spec has whom."""
+    command: bytes = b""
+    """Digest of the program that it runs (8 bytes, zeros if it is not clear) and of all that says what it runs (8 bytes); empty up
+    to release 0.4.
+    """
 
     def __str__(self) -> str:
         size = ranges.size(self.array)

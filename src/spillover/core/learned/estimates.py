@@ -4,6 +4,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from spillover.core.events import Evidence
 from spillover.model.job import Terms
 
 Source: TypeAlias = Literal["estimate", "walltime", "history", "default"]
@@ -31,6 +32,11 @@ class Expecting(Protocol):
         """Runtime of similar jobs in nanoseconds; None if it was not needed, or not known."""
         ...
 
+    @property
+    def evidence(self) -> Evidence | None:
+        """What that rests on; None without it, and for jobs of release 0.4 and older."""
+        ...
+
 
 def likely(job: Expecting, unknown: int) -> int:
     """Return the likely runtime in nanoseconds: like `estimate`, but similar jobs count before the walltime."""
@@ -40,6 +46,18 @@ def likely(job: Expecting, unknown: int) -> int:
     if job.predicted is not None:
         return job.predicted if terms.walltime is None else min(job.predicted, terms.walltime)
     return unknown if terms.walltime is None else terms.walltime
+
+
+def reckoned(job: Expecting, unknown: int) -> int:
+    """Return the runtime with which to reckon what renting costs, in nanoseconds.
+
+    That is the mean of a run that is as likely as any other to take its whole walltime, and of the known runs of similar
+    jobs: a few short ones do not rule out that the next one is long, and that one would cost the most.
+    """
+    runtime, limit, evidence = likely(job, unknown), job.terms.walltime, job.evidence
+    if job.terms.estimate is not None or limit is None or evidence is None or runtime >= limit:
+        return runtime
+    return (evidence.runs * runtime + limit) // (evidence.runs + 1)
 
 
 def foreseen(job: Expecting) -> int:

@@ -1,10 +1,11 @@
 """Learns runtimes from ended jobs. The result follows from events and is part of the state.
 
-What is said of a new job rests on earlier runs of *this* job: of the same user, with the same name and shape, or at least
-the same name. A name that nobody gave is that of a program, such as `sleep` or `python`, and counts only together with
-the rest of the job. Without such runs, those of the same program say something, and then other jobs of the user with
-the same shape and walltime, but never that a job is short: their runs do not make it expected to be shorter than an
-unknown job, unless its own walltime says so too.
+What is said of a new job rests on earlier runs of *this* job: of the same user, with the same name and command, at best
+with the same shape. Without such runs, those of the same program under the same name count, if it ran with several
+different arguments: then the name tells more than the arguments. Anything less never says that a job is short: runs of
+a program with other arguments, such as `sleep`, and other jobs of the user with the same shape and walltime do not make
+it expected to be shorter than an unknown job, unless its own walltime says so too. A name alone says nothing: people
+use one name for different things.
 
 A sample keeps the last runtimes, and a prediction is a high quantile of them. Samples of other jobs learn only from the
 first few runs of each job with a name. So a job that runs every minute does not outweigh all others, and a well-known
@@ -51,8 +52,9 @@ _MOST_OF_USER: Final = 2 * spread.OF_USER
 _MOST_OF_ALL: Final = 2 * spread.WINDOW
 _TELLING: Final = frozenset({JobState.SUCCEEDED, JobState.TIMED_OUT})
 """End states that samples learn from."""
-_OTHER_JOBS: Final = frozenset({Like.PROGRAM, Like.SHAPE})
-"""What runs of other jobs have in common with a job. They never say that it is short."""
+OF_PROGRAM: Final = 8
+"""Bytes of the digest of a program, which begins the digests of what a job runs."""
+_NOT_CLEAR: Final = bytes(OF_PROGRAM)
 
 
 def learn(state: State, job: Job, event: JobEnded) -> None:
@@ -60,66 +62,82 @@ def learn(state: State, job: Job, event: JobEnded) -> None:
     ran, ended = event.usage.ran, event.state
     if ran <= 0 or ended not in _TELLING:
         return
-    history, user, shape = state.history, job.user, job.kind.shape
+    history = state.history
     if ran > MOST:
         ran = MOST
     state.facts.learned += 1
-    own = job.named and job.name not in ANYTHING
-    called = job.name if own else _whole(job.name, job.spec)
-    runs = 0
-    if called:
-        about: About = ("job", user, called, shape)
-        sample = history.get(about)
-        if sample is None:
-            sample = _begin(state, about)
-        _add(state, sample, ran)
-        runs = sample.count
-        if runs <= FEW:
-            _learn_about(state, ("name" if own else "program", user, job.name, None), ran)
+    runs = _learn_job(state, job, ran)
     terms = job.terms
     _count_spread(state, job, terms, ran)
     if runs <= FEW:
-        about = ("shape", user, "" if terms.walltime is None else _limit(terms), shape)
-        _add(state, history.get(about) or _begin(state, about), ran)
+        _learn_about(state, ("shape", job.user, _limit(terms), job.kind.shape), ran)
         if len(history) > KEPT:
             _forget(state, nsmallest(DROPPED, history.values(), key=_age))
 
 
+def _learn_job(state: State, job: Job, ran: int) -> int:
+    """Learn from a run of a job for later runs of it, and of its program; return how many runs of it are known."""
+    user, name, command = job.user, job.name, job.command
+    own = job.named and name not in ANYTHING
+    if not (own or command):
+        return 0
+    called = f"{name} {command.hex()}" if command else name
+    runs = _learn_about(state, ("job", user, called, job.kind.shape), ran).count
+    if runs > FEW:
+        return runs
+    if not command:
+        _learn_about(state, ("name", user, name, None), ran)
+        return runs
+    whole = _learn_about(state, ("job", user, called, None), ran)
+    program = _program(user, name, command, own=own)
+    if program is not None and whole.count <= FEW:
+        sample = _learn_about(state, program, ran)
+        sample.kinds += whole.count == 1
+    return runs
+
+
 def predict(
-    state: State, user: str, name: str, spec: bytes, shape: Shape, terms: Terms, *, named: bool = True
+    state: State, user: str, name: str, command: bytes, shape: Shape, terms: Terms, *, named: bool = True
 ) -> tuple[int, Evidence] | None:
     """Predict the runtime of a job in nanoseconds, with the runs that say so; None if there are too few."""
     history = state.history
-    for like, about in _levels(user, name, spec, shape, terms, named):
+    for like, about in _levels(user, name, command, shape, terms, named):
         sample = history.get(about)
         if sample is None or sample.count < FEW:
             continue
         runs = sorted(sample.known(FEW))
         up, down = LIKELY
         ran = runs[-(-len(runs) * up // down) - 1]
-        if like in _OTHER_JOBS and terms.walltime is None:
+        sure = like is Like.JOB or (like is Like.NAME and (sample.kinds >= FEW or not command))
+        if not sure and terms.walltime is None:
             ran = max(ran, state.facts.policies.unknown_runtime)
         return max(1, ran), Evidence(like, len(runs), bisect_right(runs, ran))
     return None
 
 
 def _levels(
-    user: str, name: str, spec: bytes, shape: Shape, terms: Terms, named: bool
+    user: str, name: str, command: bytes, shape: Shape, terms: Terms, named: bool
 ) -> Iterator[tuple[Like, About]]:
     """Yield what earlier jobs may have in common with a job, the closest first."""
-    if named and name not in ANYTHING:
+    own = named and name not in ANYTHING
+    if command:
+        called = f"{name} {command.hex()}"
+        yield Like.JOB, ("job", user, called, shape)
+        yield Like.JOB, ("job", user, called, None)
+        if (program := _program(user, name, command, own=own)) is not None:
+            yield Like.NAME if own else Like.PROGRAM, program
+    elif own:  # simulated: then names are all that is known
         yield Like.NAME, ("job", user, name, shape)
         yield Like.NAME, ("name", user, name, None)
-    elif called := _whole(name, spec):
-        yield Like.JOB, ("job", user, called, shape)
-        if name not in ANYTHING:
-            yield Like.PROGRAM, ("program", user, name, None)
     yield Like.SHAPE, ("shape", user, _limit(terms), shape)
 
 
-def _whole(name: str, spec: bytes) -> str:
-    """Return what only runs of the very same job have in common; empty if that is not known."""
-    return f"{name} {spec.hex()}" if spec else ""
+def _program(user: str, name: str, command: bytes, *, own: bool) -> About | None:
+    """Return the sample of runs of a program, with whatever arguments; None if it is not clear what the program is."""
+    if not own:  # it is called like its program
+        return None if name in ANYTHING else ("program", user, name, None)
+    program = command[:OF_PROGRAM]
+    return None if program == _NOT_CLEAR else ("name", user, f"{name} {program.hex()}", None)
 
 
 def _limit(terms: Terms) -> str:
@@ -141,8 +159,11 @@ def _begin_histogram(state: State, about: About) -> Sample:
     return sample
 
 
-def _learn_about(state: State, about: About, ran: int) -> None:
-    _add(state, state.history.get(about) or _begin(state, about), ran)
+def _learn_about(state: State, about: About, ran: int) -> Sample:
+    """Add a runtime to the sample of jobs that have this in common."""
+    sample = state.history.get(about) or _begin(state, about)
+    _add(state, sample, ran)
+    return sample
 
 
 def _add(state: State, sample: Sample, ran: int) -> None:

@@ -10,7 +10,9 @@ WINDOW: Final = 20
 """Runtimes that a sample keeps. Older ones say less about the next job, as people change what they run."""
 
 About: TypeAlias = tuple[str, str, str, Shape | None]
-"""What the jobs have in common: kind of sample, user, name or walltime, shape; empty or None means any."""
+"""What the jobs have in common: kind of sample, user, name with digests of what they run or walltime, shape; empty or
+None means any.
+"""
 
 
 class Sample(Struct, array_like=True, gc=False):
@@ -29,6 +31,8 @@ class Sample(Struct, array_like=True, gc=False):
     """How many ran how long compared with what was expected: see `spread`. Empty if nothing is known."""
     runs: list[int] = []
     """The last runtimes in nanoseconds, oldest first; at most WINDOW."""
+    kinds: int = 0
+    """From how many different commands it learned, of a program under a name; else 0."""
 
     def known(self, most: int) -> list[int]:
         """Return the last runtimes; of an older release, that kept a sum, the mean as if at most so many had run."""

@@ -251,6 +251,8 @@ class Job(Struct, array_like=True, gc=False):
     """What `predicted` rests on; None without a prediction, or of an older release."""
     named: bool = True
     """Whether its name says what it does; false if it is only that of the program that it runs, such as `sleep`."""
+    command: bytes = b""
+    """Digests of what it runs, as in `JobSubmitted`; empty if it was submitted to an older release, and in simulations."""
 
     @property
     def state(self) -> JobState:

@@ -73,8 +73,6 @@ _COMMAND_FILES: Final = ("command", "files")
 _FILES_PYTHON: Final = ("files", "python")
 _DEFAULT_RULES: Final = (_DEFAULT_TERMS.on_task_failure, _DEFAULT_TERMS.on_task_success)
 _ANYWHERE: Final = (None,) * 5
-_SYSTEM: Final = ("/bin/", "/sbin/", "/usr/")
-"""Where programs of the system are, beside scripts of one's own elsewhere."""
 _NO_FILES: Final = Files()
 _encoder: Final = msgpack.Encoder()
 
@@ -192,7 +190,7 @@ def default_name(work: Work | None) -> str:
     """Return the name of a job without one."""
     match work:
         case Shell(run=run):
-            return clean_name(_first_word(run))
+            return clean_name(first_word(run))
         case Argv(command=command):
             return clean_name(command[0])
         case PythonCall(call=call):
@@ -202,22 +200,7 @@ def default_name(work: Work | None) -> str:
     return "job"
 
 
-def says_what(name: str, work: Work) -> bool:
-    """Return whether a name says what a job does: not that of a program or an image, which does different things."""
-    match work:
-        case Argv(command=[program, *_]):
-            pass
-        case Shell(run=run):
-            program = _first_word(run)
-        case Container():
-            program = ""
-        case _:
-            return True
-    own_script = "/" in program and not program.startswith(_SYSTEM)
-    return own_script or name != default_name(work)
-
-
-def _first_word(script: str) -> str:
+def first_word(script: str) -> str:
     """Return the program that a script runs first, after assignments; empty if there is none."""
     return next((word for word in script[:256].split() if "=" not in word), "")
 

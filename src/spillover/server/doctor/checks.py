@@ -35,6 +35,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("tokens", running.tokens),
     ("secrets", running.secrets),
     ("notifications", running.notifications),
+    ("traces", running.traces),
     ("certificate", certificates.certificates),
 )
 

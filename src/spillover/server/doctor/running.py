@@ -1,13 +1,16 @@
 """Checks a running server, and the agents, clusters, policies and tokens that it depends on."""
 
+import os
 from collections.abc import Iterator
 from typing import Final
 
 from spillover import __version__
+from spillover.control.telemetry.exporting import why_unreachable
 from spillover.model.units import DAY, SECOND, format_duration, format_moment, parse_time
 from spillover.server.doctor.findings import MOST, Finding, count, ok, problem, some, warning
 from spillover.server.doctor.folder import lives, lock_holder
 from spillover.server.doctor.inspection import Inspection
+from spillover.server.telemetry import telemetry_of
 from spillover.stores.sqlite.election import LOCK_FILE
 from spillover.wire.api import AgentView, ClusterView, NotificationView
 
@@ -252,6 +255,23 @@ def notifications(inspection: Inspection) -> Iterator[Finding]:
     for each in stuck.values():
         told = f"one to {each.to} was tried {each.tries} times: {each.error}"
         yield warning("notifications", told, "`spill notifications` lists those that wait")
+
+
+def traces(inspection: Inspection) -> Iterator[Finding]:
+    """Check that traces arrive: by what the server says, and else by a request without spans."""
+    todo = "start it, or correct `telemetry.endpoint`; jobs run as before, and spans wait for a while"
+    if inspection.server is not None and inspection.server.traces is not None:
+        yield warning("traces", inspection.server.traces, todo)
+        return
+    if inspection.config is None:
+        return
+    receiver = telemetry_of(inspection.config.telemetry, os.environ).receiver
+    if receiver is None:
+        return
+    if (why := why_unreachable(receiver)) is not None:
+        yield warning("traces", f"their receiver does not take them: {why}", todo)
+    else:
+        yield ok("traces", f"go to {receiver.url}")
 
 
 def tokens(inspection: Inspection) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from spillover.control.notifications.signing import BadSecret, secrets_of
+from spillover.forms.problems import Path as Place
 from spillover.model.notifications import Mail, Notifications, Webhook
 
 _MOST = 64 << 10
@@ -34,32 +35,33 @@ def password_of(mail: Mail) -> str:
     return password
 
 
-def problems_of(settings: Notifications) -> list[str]:
-    """Return a line for each file or variable that cannot be used."""
-    found: list[str] = []
+def problems_of(settings: Notifications) -> list[tuple[Place, str]]:
+    """Return which settings name a file or variable that cannot be used, and why."""
+    found: list[tuple[Place, str]] = []
     for at, hook in enumerate(settings.webhooks):
+        where: Place = ("notifications", "webhooks", at)
         try:
             signing_secrets(hook)
         except Unreadable as error:
-            found.append(f"notifications.webhooks[{at}]: {error}")
-        found += _without_ca(f"notifications.webhooks[{at}].ca", hook.ca)
+            found.append((where, str(error)))
+        found += _without_ca((*where, "ca"), hook.ca)
     if (mail := settings.mail) is not None:
         try:
             if mail.user is not None:
                 password_of(mail)
         except Unreadable as error:
-            found.append(f"notifications.mail: {error}")
-        found += _without_ca("notifications.mail.ca", mail.ca)
+            found.append((("notifications", "mail"), str(error)))
+        found += _without_ca(("notifications", "mail", "ca"), mail.ca)
     return found
 
 
-def _without_ca(where: str, ca: str | None) -> list[str]:
+def _without_ca(where: Place, ca: str | None) -> list[tuple[Place, str]]:
     if ca is None:
         return []
     try:
         _read(ca)
     except Unreadable as error:
-        return [f"{where}: {error}"]
+        return [(where, str(error))]
     return []
 
 

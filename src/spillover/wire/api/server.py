@@ -227,6 +227,8 @@ class ServerView(Struct, frozen=True):
     """Most bytes of all outputs of a task."""
     clock: str | None = None
     """What is wrong with the clock of its machine, and what to do; null while the server trusts it."""
+    traces: str | None = None
+    """What keeps traces from their receiver; null while they arrive, and without a receiver."""
 
 
 class ClockView(Struct, frozen=True):

@@ -119,8 +119,12 @@ async def test_a_receiver_that_is_away_for_long_costs_spans_and_no_memory() -> N
         exporter.put([a_span(number) for number in range(8)])
         exporter.put([a_span(number) for number in range(8, 13)])
         assert exporter.counts[DROPPED] == 3
+        await came(lambda: "waiting" in (exporter.problem or ""))
+        await came(lambda: (exporter.problem or "").startswith(f"http://127.0.0.1:{port}/v1/traces: "))
+        assert (exporter.problem or "").endswith("; 10 spans waiting, 3 lost")
         with receiving(port) as receiver:
             await came(lambda: receiver.spans)
+            await came(lambda: exporter.problem is None)
             assert [span.name for span in receiver.spans] == [f"job {number}" for number in range(10)]
 
 
