@@ -1,19 +1,29 @@
-"""Finds the job that a user means by an id, a unique prefix, or a unique name; live or archived."""
+"""Finds the job that a user means by an id, a unique prefix, or a name; live or archived.
+
+A name means the only job with it that has not ended, or if all have ended, the newest. So it goes on to mean one job
+after that was run again, and never picks one of several that could still be changed.
+"""
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from itertools import islice
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
 from spillover.control.live.loop import Loop
 from spillover.core.deciders.changes import pending_member
 from spillover.core.events import MembersDropped
-from spillover.core.records.jobs import Job
+from spillover.core.records.jobs import Ended, Job
 from spillover.core.state import START, State
 from spillover.model import ranges
 from spillover.model.ids import JobId, is_name, member_id, split_member
 from spillover.ports.archive import Archive, Finished, Query
 from spillover.ports.commands import CommandError, ErrorKind
+
+MOST_NAMED: Final = 5
+"""The most jobs to list if several match."""
+MOST_ALIKE: Final = 10_000
+"""The most jobs with one name in the state, of which others may be archived, to look for one that has not ended."""
 
 
 class PendingMember(Struct, frozen=True):
@@ -114,27 +124,61 @@ class Lookup:
     async def _guess(self, ref: str) -> Job | Finished:
         """Return the job that matches a prefix or a name; raise CommandError if none or several do."""
         state = (await self._loop.read()).state
-        prefix = ref if len(ref) >= START else None
-        found: dict[str, Job | None] = {}
-        for job in _candidates(state, ref, self.project):
+        more = MOST_NAMED + 1  # one more than are listed, to say so
+        found: dict[JobId, Job | None] = {}
+        for job in _starting(state, ref):
             if self._is_ours(job.kind.project):
                 found[job.id] = job
-                if len(found) > 1:
-                    raise _ambiguous(ref, list(found))
-        archived = await self._archive.find(prefix, 2, self.project) if prefix is not None else []
-        named = await self._archive.list(Query(name=ref, project=self.project, limit=2))
-        for each in (*archived, *(row.job for row in named)):
-            found.setdefault(each, None)
+                if len(found) == more:
+                    break
+        if len(ref) >= START and len(found) < more:
+            for each in await self._archive.find(ref, more, self.project):
+                found.setdefault(each, None)
+        for each in await self._named(state, ref):
+            found.setdefault(*each)
         if len(found) > 1:
-            raise _ambiguous(ref, list(found))
-        if not found:
-            raise _unknown(ref)
-        ((job_id, live),) = found.items()
-        row = None if live is not None else await self._archive.get(JobId(job_id))
-        result = live if live is not None else row
-        if result is None:
-            raise _unknown(ref)
-        return result
+            raise await self._ambiguous(ref, found)
+        for job_id, live in found.items():
+            result = live if live is not None else await self._archive.get(job_id)
+            if result is not None:
+                return result
+        raise _unknown(ref)
+
+    async def _named(self, state: State, name: str) -> list[tuple[JobId, Job | None]]:
+        """Return the jobs that a name may mean: those that have not ended, or else the newest."""
+        newest: Job | None = None
+        unended: list[Job] = []
+        called = [state.jobs[each] for each in islice(state.called(name, self.project), MOST_ALIKE + 1)]
+        for job in called:
+            if type(job.phase) is not Ended:
+                unended.append(job)
+                if len(unended) > MOST_NAMED:
+                    break
+            elif newest is None or job.number > newest.number:
+                newest = job
+        if unended:
+            return [(job.id, job) for job in unended]
+        if len(called) > MOST_ALIKE:
+            raise CommandError(
+                ErrorKind.AMBIGUOUS,
+                f"more than {MOST_ALIKE:,} jobs that ended just now are called {name!r}; use the id",
+            )
+        archived = await self._archive.list(Query(name=name, project=self.project, limit=1))
+        if archived and (newest is None or archived[0].number > newest.number):
+            return [(archived[0].job, None)]
+        return [] if newest is None else [(newest.id, newest)]
+
+    async def _ambiguous(self, ref: str, found: dict[JobId, Job | None]) -> CommandError:
+        """Return the error for a reference that matches several jobs, with those."""
+        rows = await self._archive.some([each for each, live in found.items() if live is None])
+        lines: list[str] = []
+        for each, live in list(found.items())[:MOST_NAMED]:
+            known = live if live is not None else rows.get(each)
+            lines.append(each if known is None else f"{each} ({known.name}, {known.state})")
+        others = " and others" if len(found) > MOST_NAMED else ""
+        return CommandError(
+            ErrorKind.AMBIGUOUS, f"{ref!r} matches several jobs: {', '.join(lines)}{others}; use the id"
+        )
 
 
 def _unknown(ref: str) -> CommandError:
@@ -143,15 +187,14 @@ def _unknown(ref: str) -> CommandError:
     return CommandError(ErrorKind.UNKNOWN, f"there is no job {ref[:80]!r}{short}; `spill ls` lists jobs")
 
 
-def _candidates(state: State, ref: str, project: str | None) -> Iterator[Job]:
-    """Yield jobs in the state that match by id prefix or name; members, named as their array, match by id alone."""
-    if len(ref) >= START:
-        yield from (state.jobs[each] for each in state.starting(ref))
-    array, dot, _ = ref.partition(".")
+def _starting(state: State, prefix: str) -> Iterator[Job]:
+    """Yield jobs in the state whose ids start with a prefix."""
+    if len(prefix) >= START:
+        yield from (state.jobs[each] for each in state.starting(prefix))
+    array, dot, _ = prefix.partition(".")
     if dot:
         members = state.members.get(JobId(array), ())
-        yield from (state.jobs[each] for each in members if each.startswith(ref))
-    yield from (state.jobs[each] for each in state.called(ref, project))
+        yield from (state.jobs[each] for each in members if each.startswith(prefix))
 
 
 def is_array(found: Found) -> bool:
@@ -164,12 +207,6 @@ def is_array(found: Found) -> bool:
 def is_index(text: str) -> bool:
     """Return whether a text can be the index of a member."""
     return text.isascii() and text.isdigit() and len(text) < 12
-
-
-def _ambiguous(ref: str, ids: list[str]) -> CommandError:
-    return CommandError(
-        ErrorKind.AMBIGUOUS, f"{ref!r} matches several jobs, such as {ids[0]} and {ids[1]}; use the id"
-    )
 
 
 def is_among(job: JobId, dropped: MembersDropped) -> bool:
