@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from spillover.core.appliers.queue import granted, live_of
 from spillover.core.events import AnyEvent, GangPlaced, JobPlaced, LeaseMoved, MemberPlaced
-from spillover.core.records.jobs import Ended, Job, Phase, Placed, Queued, Running
+from spillover.core.records.jobs import Ended, Job, Phase, Placed, Queued, Running, Waiting
 from spillover.core.records.nodes import Node
 from spillover.core.state import START, State
 from spillover.core.transitions import TERMINAL
@@ -389,6 +389,15 @@ def _arrays(state: State) -> list[str]:
         if member is not None and job.state not in TERMINAL:
             live[member[0]] = live.get(member[0], 0) + 1
             members_of.setdefault(member[0], {})[job.id] = None
+    waits = {
+        array: {each: None for each in own if type(state.jobs[each].phase) is Waiting}
+        for array, own in members_of.items()
+    }
+    waiting = {array: own for array, own in waits.items() if own}
+    if waiting != state.waiting_members:
+        found.append(
+            f"the waiting members are {waiting}, but state.waiting_members has {state.waiting_members}"
+        )
     if members_of != state.members:
         found.append(f"the live members are {members_of}, but state.members has {state.members}")
     for job in state.jobs.values():

@@ -5,6 +5,7 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
+from spillover.core.appliers.arrays import note_member
 from spillover.core.appliers.clusters import update_lifecycles
 from spillover.core.appliers.queue import granted, live_of, weight
 from spillover.core.learned.samples import Sample
@@ -180,6 +181,7 @@ def _index(state: State, job: Job) -> None:
     member = split_member(job.id)
     if member is not None and job.state not in TERMINAL:
         state.members.setdefault(member[0], {})[job.id] = None
+        note_member(state, job)
 
 
 def _give_tasks(job: Job) -> None:

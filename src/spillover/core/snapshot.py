@@ -163,6 +163,7 @@ class StateSnapshot(State):
         self.budget_periods = self._branch(live.budget_periods, copy)
         self.waiters = self._branch(live.waiters, dict)
         self.members = self._branch(live.members, dict)
+        self.waiting_members = self._branch(live.waiting_members, dict)
         self.lost = live.lost
         self.registered = dict(live.registered)
         self.clusters = dict(live.clusters)
@@ -236,6 +237,7 @@ _BRANCHED: Final = (
     "budget_periods",
     "waiters",
     "members",
+    "waiting_members",
 )
 """Mappings of a state whose values are changed in place."""
 

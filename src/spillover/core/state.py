@@ -81,6 +81,8 @@ class State:
         """For each job that others depend on, those other jobs."""
         self.members: dict[JobId, dict[JobId, None]] = {}
         """For each array, its members that have been placed and have not ended."""
+        self.waiting_members: dict[JobId, dict[JobId, None]] = {}
+        """Of those, the ones that are held, or came back to the queue and wait for other members."""
         self.budget_periods: dict[str, BudgetPeriod] = {}
         """By key. Past periods are dropped when nothing is held in them."""
         self.history: dict[About, Sample] = {}

@@ -85,6 +85,18 @@ def members_dropped(state: State, event: MembersDropped) -> None:
     state.touch_job(array.id)
 
 
+def note_member(state: State, job: Job) -> None:
+    """Note whether a member waits outside of the queue; other jobs are left alone."""
+    if (member := split_member(job.id)) is None:
+        return
+    if type(job.phase) is Waiting:
+        state.waiting_members.setdefault(member[0], {})[job.id] = None
+    elif waiting := state.waiting_members.get(member[0]):
+        waiting.pop(job.id, None)
+        if not waiting:
+            del state.waiting_members[member[0]]
+
+
 def count_ended(state: State, member: Job, ended: JobState) -> None:
     """Count an ended job in its array, if it is a member."""
     split = split_member(member.id)
@@ -94,6 +106,7 @@ def count_ended(state: State, member: Job, ended: JobState) -> None:
     members = array.extra.members
     if members is None:
         raise Impossible(f"{member} is a member of {array}, which is not an array")
+    note_member(state, member)
     members.live -= 1
     members.ended[ended] = members.ended.get(ended, 0) + 1
     array.cost += member.cost

@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from spillover.core.appliers.arrays import note_member
 from spillover.core.appliers.queue import enter_queue, expected_of, job_of, leave_queue, live_of
 from spillover.core.events import JobChanged
 from spillover.core.records.jobs import NO_EXTRA, Extra, Job, Queued, Running, Waiting
@@ -35,6 +36,7 @@ def changed(state: State, event: JobChanged) -> None:
     _extra(state, job, event)
     if event.held:
         job.phase = Waiting(None)
+        note_member(state, job)
     elif queued and event.again:
         enter_queue(state, job)
 

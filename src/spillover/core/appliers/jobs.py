@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from spillover.core.appliers import machines, money
-from spillover.core.appliers.arrays import count_ended
+from spillover.core.appliers.arrays import count_ended, note_member
 from spillover.core.appliers.queue import (
     count_wait,
     enter_queue,
@@ -419,6 +419,7 @@ def held(state: State, event: JobHeld) -> None:
     job = job_of(state, event.job, event)
     leave_queue(state, job)
     job.phase = Waiting(event.who or None)
+    note_member(state, job)
 
 
 def released(state: State, event: JobReleased) -> None:
@@ -426,6 +427,8 @@ def released(state: State, event: JobReleased) -> None:
     job = job_of(state, event.job, event)
     job.arrived = state.steady(event.at)
     enter_queue(state, job)
+    if state.waiting_members:
+        note_member(state, job)
 
 
 def dependency_ended(state: State, event: DependencyEnded) -> None:

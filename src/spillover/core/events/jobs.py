@@ -275,6 +275,8 @@ class JobHeld(JobEvent, frozen=True, tag="job_held"):
     who: str
     released_by: str = ""
     """The person who ended the hold; empty if it began."""
+    throttled: bool = False
+    """Whether it is a member that came back to the queue and waits because its array has as many members going as may be."""
 
     def caused_by(self) -> str:
         """See Event."""
@@ -284,6 +286,9 @@ class JobHeld(JobEvent, frozen=True, tag="job_held"):
         if self.who:
             return f"held by {self.who}"
         ended = f"hold ended by {self.released_by}" if self.released_by else "hold ended"
+        if self.throttled:
+            waits = "waits for another member of its array to end"
+            return f"{ended}; {waits}" if self.released_by else waits
         return f"{ended}; still waits for its time or for other jobs"
 
     def reached(self) -> tuple[Reached, ...]:

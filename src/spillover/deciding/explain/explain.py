@@ -23,7 +23,7 @@ from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Walk
 from spillover.deciding.renting.spot import SpotSlack
 from spillover.model.cluster import ClusterHealth, Role
-from spillover.model.ids import ClusterName, JobId
+from spillover.model.ids import ClusterName, JobId, split_member
 from spillover.model.job import After, On
 from spillover.model.reasons import (
     AfterJobs,
@@ -234,6 +234,9 @@ def _unqueued(state: State, job: Job) -> Reason | None:
                 return _after(state, job.extra.after)
             if job.extra.members is not None and job.extra.members.throttled:
                 return ArrayThrottled(job.extra.members.most)
+            member = split_member(job.id)
+            if member is not None and (found := state.jobs[member[0]].extra.members) is not None:
+                return ArrayThrottled(found.most)
             return NotBefore(job.extra.not_before or 0)
         case Placed() | Running():
             if job.phase.stopping is not None:
