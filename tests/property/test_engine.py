@@ -271,7 +271,10 @@ class Life(RuleBasedStateMachine):
             )
             after = tuple(
                 Dependency(
-                    each, data.draw(st.sampled_from(On)), data.draw(st.sampled_from([None, True, False]))
+                    each,
+                    data.draw(st.sampled_from(On)),
+                    data.draw(st.sampled_from([None, True, False])),
+                    bool(array) and data.draw(st.booleans()),
                 )
                 for each in (wanted if data.draw(RARELY) else ())
             )
@@ -364,7 +367,8 @@ class Life(RuleBasedStateMachine):
             throttle=throttle or 0,
         )
         changed = tuple([each for each, value in wanted.items() if value is not None])
-        waits = () if after is None else (Dependency(after),)
+        same = found.extra.members is not None and index % 2 == 0
+        waits = () if after is None else (Dependency(after, same=same),)
         self.propose(ChangeJob(job, found.spec, spec, b"changed", changed, "bob", waits))
 
     @rule(policies=policy_sets, really=RARELY)

@@ -406,12 +406,16 @@ def _arrays(state: State) -> list[str]:
             continue
         if members.live != live.get(job.id, 0):
             found.append(f"array {job.id} counts {members.live} live members, but has {live.get(job.id, 0)}")
-        known = ranges.size(members.pending) + members.live + sum(members.ended.values())
+        known = ranges.size(members.unplaced) + members.live + sum(members.ended.values())
         if known != members.size:
             found.append(f"array {job.id} has {members.size} members, but its counts add up to {known}")
         if type(job.phase) is Queued and members.throttled:
             found.append(f"array {job.id} is queued, but has {members.live} of {members.most} live members")
-        if type(job.phase) is Ended and (members.live or members.pending):
+        if type(job.phase) is Queued and not members.pending:
+            found.append(f"array {job.id} is queued, but has no pending members")
+        if ranges.common(members.pending, members.blocked):
+            found.append(f"members of {job.id} are pending and wait for others: {members.after}")
+        if type(job.phase) is Ended and (members.live or members.unplaced):
             found.append(f"array {job.id} has ended, but some of its members have not")
     return found
 
@@ -432,6 +436,19 @@ def _links(state: State) -> list[str]:
                 found.append(f"{job.id} waits for {wanted.job}, but is not among its waiters")
             if wanted.job not in state.jobs or state.jobs[wanted.job].state in TERMINAL:
                 found.append(f"{job.id} waits for {wanted.job}, which has ended")
+    waits = {
+        (each.job, job.id): ranges.size(each.members)
+        for job in state.jobs.values()
+        for each in (() if job.extra.members is None else job.extra.members.after)
+    }
+    known = {(wanted, waiter) for wanted, waiters in state.member_waiters.items() for waiter in waiters}
+    if set(waits) != known or not all(waits.values()):
+        found.append(f"members of arrays wait for {waits}, but state.member_waiters has {known}")
+    found += [
+        f"{wanted} is the array of members that {waiter} waits for, but has ended"
+        for wanted, waiter in waits
+        if wanted not in state.jobs or state.jobs[wanted].state in TERMINAL
+    ]
     found += [
         f"{waiter} is a waiter of {wanted}, but does not wait for it"
         for wanted, waiters in state.waiters.items()

@@ -178,6 +178,8 @@ def _index(state: State, job: Job) -> None:
         state.keys.take(job.kind.project, job.extra.key, job.id)
     for wanted in job.extra.after:
         state.waiters.setdefault(wanted.job, {})[job.id] = None
+    if job.extra.members is not None:
+        state.wait_for_members(job.id, job.extra.members.after)
     member = split_member(job.id)
     if member is not None and job.state not in TERMINAL:
         state.members.setdefault(member[0], {})[job.id] = None

@@ -162,6 +162,7 @@ class StateSnapshot(State):
         self.usage = self._branch(live.usage, copy)
         self.budget_periods = self._branch(live.budget_periods, copy)
         self.waiters = self._branch(live.waiters, dict)
+        self.member_waiters = self._branch(live.member_waiters, dict)
         self.members = self._branch(live.members, dict)
         self.waiting_members = self._branch(live.waiting_members, dict)
         self.lost = live.lost
@@ -236,6 +237,7 @@ _BRANCHED: Final = (
     "usage",
     "budget_periods",
     "waiters",
+    "member_waiters",
     "members",
     "waiting_members",
 )

@@ -140,13 +140,6 @@ class Retry(Struct, frozen=True, array_like=True, gc=False):
     """After its agent or cluster was lost."""
 
 
-class After(Struct, frozen=True, array_like=True, gc=False):
-    """A job that must end before another one begins."""
-
-    job: JobId
-    on: On = On.SUCCESS
-
-
 class Range(Struct, frozen=True, array_like=True, gc=False):
     """Indexes of an array, including both ends."""
 
@@ -155,6 +148,22 @@ class Range(Struct, frozen=True, array_like=True, gc=False):
 
     def __len__(self) -> int:
         return self.last - self.first + 1
+
+
+class After(Struct, frozen=True, array_like=True, gc=False):
+    """A job that must end before another one begins."""
+
+    job: JobId
+    on: On = On.SUCCESS
+
+
+class AfterMembers(Struct, frozen=True, array_like=True):
+    """An array whose members those of another one wait for, each for that with its own index."""
+
+    job: JobId
+    on: On
+    members: tuple[Range, ...]
+    """The members that wait; sorted and without overlap."""
 
 
 class TaskGroup(Struct, frozen=True, array_like=True, gc=False):

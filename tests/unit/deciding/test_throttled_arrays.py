@@ -95,7 +95,7 @@ def test_a_throttled_array_survives_a_checkpoint() -> None:
     checkpoints.write(w.state)
     again = checkpoints.load()
     assert said_by(again) == said_by(w.state)
-    assert again.jobs[w.job("arr").id].throttled
+    assert again.jobs[w.job("arr").id].waits_for_members
 
 
 def running(size: int, most: int = 0) -> World:

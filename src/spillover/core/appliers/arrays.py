@@ -1,15 +1,28 @@
 """Applies events of arrays. An array is one record; each member becomes a separate job when it is placed."""
 
+from collections.abc import Iterable
+
 from spillover.core.appliers import machines
-from spillover.core.appliers.queue import count_granted, count_wait, granted, job_of, leave_queue, let_rent
-from spillover.core.events import JobState, MemberPlaced, MembersDropped
+from spillover.core.appliers.queue import (
+    count_granted,
+    count_wait,
+    granted,
+    job_of,
+    leave_queue,
+    let_rent,
+    weight,
+)
+from spillover.core.events import JobState, MemberPlaced, MembersDropped, MembersFreed
 from spillover.core.holding import put_on_node
 from spillover.core.learned import usage
-from spillover.core.records.jobs import NO_EXTRA, Extra, Job, Placed, Queued, Spread, Waiting
+from spillover.core.records.jobs import NO_EXTRA, Extra, Job, Members, Placed, Queued, Spread, Waiting
 from spillover.core.state import State
 from spillover.core.transitions import Impossible
 from spillover.model import ranges
 from spillover.model.ids import member_id, split_member
+from spillover.model.job import AfterMembers, On
+from spillover.model.ranges import Ranges
+from spillover.model.reasons import DependencyFailed, DependencySucceeded
 
 
 def member_placed(state: State, event: MemberPlaced) -> None:
@@ -27,9 +40,9 @@ def member_placed(state: State, event: MemberPlaced) -> None:
         if not members.due:
             let_rent(state, array, None)
     state.queued -= 1
-    if not members.pending:
+    if not members.pending and not members.after:
         array.phase = Spread(event.at)
-    elif members.throttled:
+    elif members.wait_for_members:
         leave_queue(state, array)
         array.phase = Waiting(None)
     extra = NO_EXTRA if array.extra.deadline is None else Extra(deadline=array.extra.deadline)
@@ -73,16 +86,75 @@ def members_dropped(state: State, event: MembersDropped) -> None:
         raise Impossible(f"MembersDropped on {array}: {event!r}")
     count = ranges.size(event.members)
     state.count_live(array, -count)
-    before = granted(state, array)
-    members.pending = ranges.minus(members.pending, event.members)
-    if type(array.phase) is Queued:
-        count_granted(state, array, granted(state, array) - before)
+    pending = ranges.minus(members.pending, event.members)
+    if members.after:
+        _set_after(state, array, members, [(each, ranges.minus(each.members, event.members)) for each in members.after])
     members.ended[event.state] = members.ended.get(event.state, 0) + count
-    if type(array.phase) is Queued:
-        state.queued -= count
-    if not members.pending:
+    if isinstance(event.why, DependencyFailed | DependencySucceeded):
+        members.unmet = _with_unmet(members.unmet, event.why, event.members)
+    _set_pending(state, array, members, pending)
+    if not members.pending and not members.after:
         array.phase = Spread(event.at)
     state.touch_job(array.id)
+
+
+def _with_unmet(
+    unmet: tuple[AfterMembers, ...], why: DependencyFailed | DependencySucceeded, dropped: Ranges
+) -> tuple[AfterMembers, ...]:
+    """Return for which arrays members never start, with some more."""
+    member = split_member(why.job)
+    on = On.SUCCESS if isinstance(why, DependencyFailed) else On.FAILURE
+    job = why.job if member is None else member[0]
+    for at, each in enumerate(unmet):
+        if (each.job, each.on) == (job, on):
+            return (*unmet[:at], AfterMembers(job, on, ranges.union(each.members, dropped)), *unmet[at + 1 :])
+    return (*unmet, AfterMembers(job, on, dropped))
+
+
+def members_freed(state: State, event: MembersFreed) -> None:
+    """Let members wait no longer for those of another array."""
+    array = state.jobs[event.array]
+    members = array.extra.members
+    if members is None:
+        raise Impossible(f"MembersFreed on {array}: {event!r}")
+    left = [
+        (each, ranges.minus(each.members, event.members) if each.job == event.on else each.members)
+        for each in members.after
+    ]
+    free = ranges.outside(event.members, [still for _, still in left])
+    _set_after(state, array, members, left)
+    _set_pending(state, array, members, ranges.union(members.pending, free))
+    state.touch_job(array.id)
+
+
+def _set_after(
+    state: State, array: Job, members: Members, left: Iterable[tuple[AfterMembers, Ranges]]
+) -> None:
+    """Set which members still wait for those of other arrays."""
+    kept: list[AfterMembers] = []
+    for each, still in left:
+        if still:
+            kept.append(each if still is each.members else AfterMembers(each.job, each.on, still))
+        else:
+            state.no_longer_wait_for_members(array.id, each.job)
+    members.after = tuple(kept)
+
+
+def _set_pending(state: State, array: Job, members: Members, pending: Ranges) -> None:
+    """Set which members may be placed; an array without any leaves the queue until others follow."""
+    if type(array.phase) is not Queued:
+        members.pending = pending
+        return
+    if not pending and members.after:
+        leave_queue(state, array)
+        members.pending = pending
+        array.phase = Waiting(None)
+        return
+    # Those that join the others share the wait that was granted to them.
+    before, size = granted(state, array), weight(array)
+    members.pending = pending
+    count_granted(state, array, granted(state, array) - before)
+    state.queued += weight(array) - size
 
 
 def note_member(state: State, job: Job) -> None:

@@ -71,7 +71,10 @@ def submitted(state: State, event: JobSubmitted) -> None:
     """Add a job; queue it at once unless it is held or must wait for a time or for other jobs."""
     members = None
     if event.array:
-        members = Members(ranges.size(event.array), event.array, most=event.throttle)
+        pending = ranges.outside(event.array, [each.members for each in event.after_members])
+        size = ranges.size(event.array)
+        members = Members(size, pending, most=event.throttle, after=event.after_members)
+        state.wait_for_members(event.job, event.after_members)
     extra = NO_EXTRA
     if (
         event.after
@@ -123,6 +126,8 @@ def submitted(state: State, event: JobSubmitted) -> None:
         state.waiters.setdefault(wanted.job, {})[job.id] = None
     if event.held:
         job.phase = Waiting(job.user)
+    elif job.waits_for_members:
+        pass
     elif not event.after and (event.not_before is None or event.not_before <= event.at):
         enter_queue(state, job)
 
@@ -468,6 +473,11 @@ def _settle(state: State, job: Job, event: JobEnded) -> None:
         state.no_longer_waits(job.id, wanted.job)
     if job.extra.after:
         job.extra.after = ()
+    members = job.extra.members
+    if members is not None and members.after:
+        for each in members.after:
+            state.no_longer_wait_for_members(job.id, each.job)
+        members.after = ()
 
 
 def _end_tasks(gang: Gang, event: JobEnded) -> None:

@@ -80,7 +80,9 @@ class _Array:
 
     def _hold(self, state: State, array: Job, by: str | None, who: str) -> None:
         """Follow a hold of the whole array, or its end."""
-        if by is None and self.by is not None:
+        if by is None and self.by is None:
+            return  # one of its members ended, so that another one may begin
+        if by is None:
             self.who = who
             self.freed = {member: None for member, holder in self.waiting.items() if holder is not None}
         self.by = by

@@ -128,7 +128,7 @@ def pending_member(state: State, job: JobId) -> tuple[Job, int] | None:
     array = state.jobs.get(member[0]) if member is not None else None
     if member is None or array is None or array.extra.members is None:
         return None
-    return (array, member[1]) if ranges.contains(array.extra.members.pending, member[1]) else None
+    return (array, member[1]) if ranges.contains(array.extra.members.unplaced, member[1]) else None
 
 
 def set_priority(state: State, proposal: SetPriority, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -212,7 +212,7 @@ def _release(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Ref
         return Refusal(RefusalKind.CONFLICT, f"{job.id} is {job.state}; only a held job can be released")
     not_before = job.extra.not_before
     without = member is not None and job.phase.by is None  # it waits for other members
-    if without or job.extra.after or job.throttled or (not_before is not None and not_before > now):
+    if without or job.extra.after or job.waits_for_members or (not_before is not None and not_before > now):
         if job.phase.by is None:
             return Refusal(
                 RefusalKind.CONFLICT, f"{job.id} has no hold to release; `spill why` shows what it waits for"

@@ -55,6 +55,7 @@ from spillover.core.events.jobs import (
     JobStopping,
     JobSubmitted,
     MembersDropped,
+    MembersFreed,
     WaitsExpired,
 )
 from spillover.core.events.leases import (
@@ -179,6 +180,7 @@ __all__ = [
     "MachinesWanted",
     "MemberPlaced",
     "MembersDropped",
+    "MembersFreed",
     "NodeUse",
     "NodesSeen",
     "Outcome",
@@ -223,6 +225,7 @@ AnyEvent: TypeAlias = (
     | GangPlaced
     | MemberPlaced
     | MembersDropped
+    | MembersFreed
     | CostHeld
     | JobStarted
     | TasksStarted

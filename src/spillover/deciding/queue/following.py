@@ -32,6 +32,7 @@ from spillover.core.events import (
     LeaseMoved,
     MemberPlaced,
     MembersDropped,
+    MembersFreed,
     ReservationCancelled,
     ReservationEnded,
     ReservationMade,
@@ -117,7 +118,7 @@ def _ended(index: SchedulingIndex, event: JobEnded) -> None:
         index.leave(job)
 
 
-def _members_left(index: SchedulingIndex, event: MemberPlaced | MembersDropped) -> None:
+def _members_left(index: SchedulingIndex, event: MemberPlaced | MembersDropped | MembersFreed) -> None:
     index.leave(index.state.jobs[event.array])
 
 
@@ -289,6 +290,7 @@ FOLLOWERS: Final[dict[type, Callable[[SchedulingIndex, Any], None]]] = {
     GangPlaced: _placed,
     MemberPlaced: _member_placed,
     MembersDropped: _members_left,
+    MembersFreed: _members_left,
     JobStarted: _started,
     TasksEnded: _tasks_ended,
     LeaseMoved: _moved,
