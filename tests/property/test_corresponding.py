@@ -105,7 +105,9 @@ class Beside:
                 pass
 
 
-@given(st.fixed_dictionaries({name: st.tuples(indexes, waits) for name in NAMES}), st.lists(acts, max_size=40))
+@given(
+    st.fixed_dictionaries({name: st.tuples(indexes, waits) for name in NAMES}), st.lists(acts, max_size=40)
+)
 def test_members_start_and_end_as_single_jobs_would(
     shapes: dict[str, tuple[list[int], dict[str, On]]], told: list[tuple[str, str, int]]
 ) -> None:

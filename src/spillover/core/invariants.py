@@ -389,17 +389,9 @@ def _arrays(state: State) -> list[str]:
         if member is not None and job.state not in TERMINAL:
             live[member[0]] = live.get(member[0], 0) + 1
             members_of.setdefault(member[0], {})[job.id] = None
-    waits = {
-        array: {each: None for each in own if type(state.jobs[each].phase) is Waiting}
-        for array, own in members_of.items()
-    }
-    waiting = {array: own for array, own in waits.items() if own}
-    if waiting != state.waiting_members:
-        found.append(
-            f"the waiting members are {waiting}, but state.waiting_members has {state.waiting_members}"
-        )
     if members_of != state.members:
         found.append(f"the live members are {members_of}, but state.members has {state.members}")
+    found += _waiting_members(state, members_of)
     for job in state.jobs.values():
         members = job.extra.members
         if members is None:
@@ -418,6 +410,17 @@ def _arrays(state: State) -> list[str]:
         if type(job.phase) is Ended and (members.live or members.unplaced):
             found.append(f"array {job.id} has ended, but some of its members have not")
     return found
+
+
+def _waiting_members(state: State, members_of: dict[JobId, dict[JobId, None]]) -> list[str]:
+    waits = {
+        array: {each: None for each in own if type(state.jobs[each].phase) is Waiting}
+        for array, own in members_of.items()
+    }
+    waiting = {array: own for array, own in waits.items() if own}
+    if waiting == state.waiting_members:
+        return []
+    return [f"the waiting members are {waiting}, but state.waiting_members has {state.waiting_members}"]
 
 
 def _found(state: State) -> list[str]:

@@ -429,7 +429,7 @@ class JobSpec(Struct, frozen=True):
     array: tuple[Range, ...] = ()
     """Sorted and without overlap; empty for a single job."""
     after: tuple[str, ...] = ()
-    """Each dependency as written, with its condition behind a space; only for display."""
+    """Each dependency as written, with its condition and `same` behind spaces; only for display."""
     inputs: tuple[File, ...] = ()
     """Files for the folder of each task. With `inputs` or `outputs`, each task has a folder of its own."""
     outputs: tuple[str, ...] = ()

@@ -47,7 +47,7 @@ class NewJob(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., document: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "project", "queue", "labels", "run", "command", "env", "workdir", "tasks", "resources", "walltime", "estimate", "deadline", "not_before", "priority", "needs", "array", "after", "key", "most_tasks", "groups", "on_task_failure", "on_task_success", "hold", "singleton", "stdout", "stderr", "signal_before", "signal", "keep_state", "environment", "within", "spread", "exclusive", "pin", "gpu_link", "reservation", "inputs", "outputs", "secrets", "notify")
+    __slots__ = ("name", "project", "queue", "labels", "run", "command", "env", "workdir", "tasks", "resources", "walltime", "estimate", "deadline", "not_before", "priority", "needs", "array", "after", "key", "most_tasks", "groups", "on_task_failure", "on_task_success", "hold", "singleton", "stdout", "stderr", "signal_before", "signal", "keep_state", "environment", "within", "spread", "exclusive", "pin", "gpu_link", "reservation", "inputs", "outputs", "secrets", "notify", "dependencies")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +103,7 @@ class Job(_message.Message):
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     SECRETS_FIELD_NUMBER: _ClassVar[int]
     NOTIFY_FIELD_NUMBER: _ClassVar[int]
+    DEPENDENCIES_FIELD_NUMBER: _ClassVar[int]
     name: str
     project: str
     queue: str
@@ -144,7 +145,18 @@ class Job(_message.Message):
     outputs: _containers.RepeatedScalarFieldContainer[str]
     secrets: _containers.RepeatedCompositeFieldContainer[SecretUse]
     notify: _containers.RepeatedCompositeFieldContainer[Notify]
-    def __init__(self, name: _Optional[str] = ..., project: _Optional[str] = ..., queue: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., run: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., tasks: _Optional[int] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., estimate: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., not_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., priority: _Optional[int] = ..., needs: _Optional[_Iterable[str]] = ..., array: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., key: _Optional[str] = ..., most_tasks: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., on_task_failure: _Optional[str] = ..., on_task_success: _Optional[str] = ..., hold: _Optional[bool] = ..., singleton: _Optional[bool] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., signal_before: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., signal: _Optional[str] = ..., keep_state: _Optional[bool] = ..., environment: _Optional[str] = ..., within: _Optional[_Union[Within, _Mapping]] = ..., spread: _Optional[_Union[Spread, _Mapping]] = ..., exclusive: _Optional[str] = ..., pin: _Optional[str] = ..., gpu_link: _Optional[str] = ..., reservation: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[Input, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., secrets: _Optional[_Iterable[_Union[SecretUse, _Mapping]]] = ..., notify: _Optional[_Iterable[_Union[Notify, _Mapping]]] = ...) -> None: ...
+    dependencies: _containers.RepeatedCompositeFieldContainer[After]
+    def __init__(self, name: _Optional[str] = ..., project: _Optional[str] = ..., queue: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., run: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., tasks: _Optional[int] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., estimate: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., not_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., priority: _Optional[int] = ..., needs: _Optional[_Iterable[str]] = ..., array: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., key: _Optional[str] = ..., most_tasks: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., on_task_failure: _Optional[str] = ..., on_task_success: _Optional[str] = ..., hold: _Optional[bool] = ..., singleton: _Optional[bool] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., signal_before: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., signal: _Optional[str] = ..., keep_state: _Optional[bool] = ..., environment: _Optional[str] = ..., within: _Optional[_Union[Within, _Mapping]] = ..., spread: _Optional[_Union[Spread, _Mapping]] = ..., exclusive: _Optional[str] = ..., pin: _Optional[str] = ..., gpu_link: _Optional[str] = ..., reservation: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[Input, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., secrets: _Optional[_Iterable[_Union[SecretUse, _Mapping]]] = ..., notify: _Optional[_Iterable[_Union[Notify, _Mapping]]] = ..., dependencies: _Optional[_Iterable[_Union[After, _Mapping]]] = ...) -> None: ...
+
+class After(_message.Message):
+    __slots__ = ("job", "on", "members")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ON_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    on: str
+    members: str
+    def __init__(self, job: _Optional[str] = ..., on: _Optional[str] = ..., members: _Optional[str] = ...) -> None: ...
 
 class Notify(_message.Message):
     __slots__ = ("to", "on")

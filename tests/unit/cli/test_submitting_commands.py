@@ -438,6 +438,15 @@ def test_a_priority_may_be_negative(client: Any, spill: Callable[..., Any]) -> N
             ("--after", "a", "--after", "b:any"),
             {"after": [{"job": "a", "on": "success"}, {"job": "b", "on": "any"}]},
         ),
+        (
+            ("--after", "a:same", "--after", "b:any:same"),
+            {
+                "after": [
+                    {"job": "a", "on": "success", "members": "same"},
+                    {"job": "b", "on": "any", "members": "same"},
+                ]
+            },
+        ),
         (("--no-after", "--throttle", "0"), {"after": [], "throttle": 0}),
     ],
 )

@@ -46,7 +46,7 @@ def _document(job: pb.Job) -> dict[str, Any]:
         "queue": job.queue,
         "needs": list(job.needs),
         "array": job.array,
-        "after": list(job.after),
+        "after": [*job.after, *[_after(each) for each in job.dependencies]],
         "hold": job.hold,
         "singleton": job.singleton,
         "stdout": job.stdout,
@@ -75,6 +75,11 @@ def _document(job: pb.Job) -> dict[str, Any]:
         "metadata": _given(metadata),
         "spec": _given(spec) | _topology(job),
     }
+
+
+def _after(after: pb.After) -> dict[str, str]:
+    """Return a job to wait for, without fields that are not set."""
+    return {"job": after.job} | _given({"on": after.on, "members": after.members})
 
 
 def _topology(job: pb.Job) -> dict[str, Any]:

@@ -138,9 +138,10 @@ class Changing:
         problems: list[FieldProblem] = []
         for place, wanted in enumerate(form.after):
             try:
-                one = await self._submitting.dependency(wanted.ref, wanted.on)
+                one = await self._submitting.dependency(wanted, spec.array)
             except CommandError as error:
-                problems.append(FieldProblem(f"spec.after[{place}].job", error.message))
+                where = "members" if error.kind is ErrorKind.INVALID else "job"
+                problems.append(FieldProblem(f"spec.after[{place}].{where}", error.message))
                 continue
             found[one.job] = one
         if problems:

@@ -28,7 +28,14 @@ from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_o
 from spillover.control.requests.notifications import NotificationRequests
 from spillover.control.requests.policies import PolicyRequests
 from spillover.control.requests.pools import change_pool, planned, shown_pools, swept
-from spillover.control.requests.projects import OwnHistory, budgets_of, forms_of, jobs_of, pools_of
+from spillover.control.requests.projects import (
+    OwnHistory,
+    budgets_of,
+    forms_of,
+    jobs_of,
+    pools_of,
+    reason_within,
+)
 from spillover.control.requests.rerunning import Rerunning, without_folder
 from spillover.control.requests.reservations import reservation_views
 from spillover.control.requests.reserving import Reserving
@@ -356,9 +363,12 @@ class LiveCommands:
         engine = await self._loop.read()
         if isinstance(found, Finished):
             return views.finished_why(found, engine.policies.chosen.unknown_runtime)
+        if isinstance(found, PendingMember) and found.has_ended:
+            return views.never_started_why(found.id, found.array, found.reason, engine)
         job, member = (found.array, found.index) if isinstance(found, PendingMember) else (found, None)
+        reason = found.reason if isinstance(found, PendingMember) else None
         view = views.why_view(
-            engine, job, self._loop.now(), self._project, self._place_reason, self._problem, member
+            engine, job, self._loop.now(), self._project, self._place_reason, self._problem, member, reason
         )
         start, note = await self._starts.view_of(found)
         return structs.replace(view, id=found.id, expected_start=start, expected_start_note=note)
@@ -375,7 +385,7 @@ class LiveCommands:
     async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - a timeout is an answer here
         """Return a job once it has ended, or as it is after `timeout` seconds."""
         found = await self._lookup.find(ref)
-        if isinstance(found, PendingMember) or (
+        if (isinstance(found, PendingMember) and not found.has_ended) or (
             isinstance(found, Job) and not isinstance(found.phase, Ended)
         ):
             await self._ends.wait(found.id, timeout)
@@ -727,6 +737,10 @@ class LiveCommands:
             case Finished():
                 return views.finished_view(found, engine.policies.chosen.unknown_runtime)
             case PendingMember():
-                return views.pending_member(views.job_view(engine, found.array, reasons), found.id)
+                view = views.pending_member(views.job_view(engine, found.array, reasons), found.id)
+                if found.reason is None:
+                    return view
+                reason = views.reason_view(reason_within(found.reason, engine.state, self._project))
+                return structs.replace(view, state=found.state, reason=reason)
             case Job():
                 return views.job_view(engine, found, reasons)

@@ -4,7 +4,7 @@ A name means the only job with it that has not ended, or if all have ended, the 
 after that was run again, and never picks one of several that could still be changed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -12,14 +12,19 @@ from msgspec import Struct
 
 from spillover.control.live.loop import Loop
 from spillover.core.deciders.changes import pending_member
-from spillover.core.events import MembersDropped
+from spillover.core.events import JobState, MembersDropped
 from spillover.core.records.jobs import Ended, Job
 from spillover.core.state import START, State
+from spillover.deciding.explain.explain import explain_member
 from spillover.model import ranges
 from spillover.model.ids import JobId, is_name, member_id, split_member
+from spillover.model.job import Range
+from spillover.model.reasons import Reason
 from spillover.ports.archive import Archive, Finished, Query
 from spillover.ports.commands import CommandError, ErrorKind
 
+PAGE: Final = 2000
+"""Members to read from the archive at once."""
 MOST_NAMED: Final = 5
 """The most jobs to list if several match."""
 MOST_ALIKE: Final = 10_000
@@ -31,6 +36,20 @@ class PendingMember(Struct, frozen=True):
 
     array: Job
     index: int
+    reason: Reason | None = None
+    """Why it waits for a member of another array, or can never start; None if its array says why it waits."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it can never start."""
+        return self.reason is not None and self.reason.never
+
+    @property
+    def state(self) -> JobState:
+        """The state that users see."""
+        if self.reason is None:
+            return self.array.state
+        return JobState.CANCELLED if self.reason.never else JobState.HELD
 
     @property
     def id(self) -> JobId:
@@ -89,6 +108,10 @@ class Lookup:
             raise CommandError(
                 ErrorKind.CONFLICT, f"{found.job} has ended ({found.state}) and cannot be changed"
             )
+        if isinstance(found, PendingMember) and found.has_ended:
+            raise CommandError(
+                ErrorKind.CONFLICT, f"{found.id} has ended ({found.state}) and cannot be changed"
+            )
         return found
 
     async def _exact(self, job_id: JobId) -> Found | None:
@@ -97,8 +120,8 @@ class Lookup:
         found: Found | None
         if (job := state.jobs.get(job_id)) is not None:
             found = job
-        elif (member := pending_member(state, job_id)) is not None:
-            found = PendingMember(*member)
+        elif (found := _pending(state, job_id)) is not None:
+            pass
         else:
             found = await self._archive.get(job_id)
         return found if found is not None and self._is_ours(project_of(found)) else None
@@ -181,6 +204,18 @@ class Lookup:
         )
 
 
+def _pending(state: State, job_id: JobId) -> PendingMember | None:
+    """Return a member that is not a separate job yet, or never will be; None if there is no such member."""
+    split = split_member(job_id)
+    array = None if split is None else state.jobs.get(split[0])
+    if split is None or array is None or array.extra.members is None:
+        return None
+    reason = explain_member(state, array, split[1])
+    if reason is not None or pending_member(state, job_id) is not None:
+        return PendingMember(array, split[1], reason)
+    return None
+
+
 def _unknown(ref: str) -> CommandError:
     """Return the error for a reference that matches no job."""
     short = f"; a prefix needs at least {START} letters" if len(ref) < START else ""
@@ -202,6 +237,38 @@ def is_array(found: Found) -> bool:
     if isinstance(found, Finished):
         return found.array is not None
     return isinstance(found, Job) and found.extra.members is not None
+
+
+async def ended_members(
+    loop: Loop, archive: Archive, array: Found, states: Collection[JobState]
+) -> ranges.Ranges:
+    """Return the indexes of the members of an array that ended in one of these states."""
+    # The state first. A member that is archived meanwhile is then in both, never in neither.
+    prefix = f"{id_of(array)}."
+    ended = await loop.scan(
+        lambda jobs: [
+            job.id
+            for job in jobs
+            if type(job.phase) is Ended and job.phase.state in states and job.id.startswith(prefix)
+        ]
+    )
+    found = set(map(_index, ended))
+    number = array.number if isinstance(array, Job | Finished) else array.array.number
+    for wanted in sorted(states):
+        before: tuple[int, str] | None = None
+        while True:
+            rows = await archive.list(
+                Query(state=wanted, number=number, members=True, before=before, limit=PAGE)
+            )
+            found.update(_index(row.job) for row in rows if "." in row.job)
+            if len(rows) < PAGE:
+                break
+            before = rows[-1].number, rows[-1].job
+    return ranges.merged(Range(index, index) for index in found)
+
+
+def _index(member: JobId) -> int:
+    return int(member.rpartition(".")[2])
 
 
 def is_index(text: str) -> bool:

@@ -88,7 +88,12 @@ def members_dropped(state: State, event: MembersDropped) -> None:
     state.count_live(array, -count)
     pending = ranges.minus(members.pending, event.members)
     if members.after:
-        _set_after(state, array, members, [(each, ranges.minus(each.members, event.members)) for each in members.after])
+        _set_after(
+            state,
+            array,
+            members,
+            [(each, ranges.minus(each.members, event.members)) for each in members.after],
+        )
     members.ended[event.state] = members.ended.get(event.state, 0) + count
     if isinstance(event.why, DependencyFailed | DependencySucceeded):
         members.unmet = _with_unmet(members.unmet, event.why, event.members)

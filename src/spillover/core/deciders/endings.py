@@ -62,7 +62,9 @@ def finish(
 ) -> list[AnyEvent]:
     """Return earlier events, the endings, and what follows: arrays that end, jobs that are released or cancelled."""
     events = list(before)
-    _Following(state, now, events).end(list(endings), [each for each in events if type(each) is MembersDropped])
+    _Following(state, now, events).end(
+        list(endings), [each for each in events if type(each) is MembersDropped]
+    )
     return events
 
 
@@ -209,12 +211,12 @@ class _Following:
             self._doomed[job.id] = None
             why = unmet(ending.job, succeeded=succeeded)
             left = self._array(job)
-            unplaced = ranges.union(left.pending, ranges.merged(part for each in left.waits.values() for part in each))
+            unplaced = ranges.union(
+                left.pending, ranges.merged(part for each in left.waits.values() for part in each)
+            )
             if unplaced:
                 self._drop(MembersDropped(job.id, self._now, unplaced, JobState.CANCELLED, ITSELF))
-            self._todo.append(
-                end_unplaced(job.id, job.attempt, job.seq, self._now, JobState.CANCELLED, why)
-            )
+            self._todo.append(end_unplaced(job.id, job.attempt, job.seq, self._now, JobState.CANCELLED, why))
             return
         self._events.append(DependencyEnded(job.id, ending.job))
         left_of = self._after.setdefault(job.id, [each.job for each in job.extra.after])

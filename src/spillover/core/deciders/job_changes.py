@@ -135,7 +135,9 @@ def _resolved(
 ) -> tuple[tuple[After, ...], tuple[AfterMembers, ...]] | Refusal:
     """Return the dependencies of a job that have not ended, or why it cannot have them."""
     if job.extra.members is None and any(each.same for each in wanted):
-        told = f"{job.id} is not an array, so it has no members that could wait for others; write `members: all`"
+        told = (
+            f"{job.id} is not an array, so it has no members that could wait for others; write `members: all`"
+        )
         return Refusal(RefusalKind.INVALID, told)
     found = unended(state, wanted, job)
     if isinstance(found, Refusal):

@@ -46,7 +46,7 @@ def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Re
     return events, Submitted(tuple(taken_in))
 
 
-def _submit_linked(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:  # noqa: C901, PLR0912 - the checks of one submission, in order
+def _submit_linked(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:  # noqa: C901, PLR0911, PLR0912 - the checks of one submission, in order
     """Accept jobs of which some have a key or depend on others."""
     events: list[AnyEvent] = []
     fresh = {new.job: _alone(state, new, proposal) for new in proposal.jobs}

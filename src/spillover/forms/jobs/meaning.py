@@ -7,7 +7,7 @@ are cached, and nothing is copied without need.
 import re
 from functools import lru_cache
 from posixpath import basename, join, normpath
-from typing import Final
+from typing import Final, Self
 
 from msgspec import Struct, msgpack
 from msgspec.structs import replace
@@ -85,6 +85,17 @@ class AfterRef(Struct, frozen=True):
     ref: str
     """Id, prefix of an id, or name."""
     on: On = On.SUCCESS
+    same: bool = False
+    """Whether each member of the array waits for the member of that one with its index alone."""
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Return what a spec has for display."""
+        ref, on, *members = text.split(" ")
+        return cls(ref, On(on), bool(members))
+
+    def __str__(self) -> str:
+        return f"{self.ref} {self.on} same" if self.same else f"{self.ref} {self.on}"
 
 
 class JobForm(Struct, frozen=True):
@@ -165,7 +176,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         deadline=deadline,
         not_before=not_before,
         array=array,
-        after=tuple(f"{one.ref} {one.on}" for one in after),
+        after=tuple(map(str, after)),
         inputs=files.packed,
         outputs=files.outputs,
         groups=groups,
@@ -410,11 +421,14 @@ def _after(doc: SpecDoc, found: Findings) -> list[AfterRef]:
     seen: dict[str, AfterRef] = {}
     for at, one in enumerate(doc.after):
         ref, on = (one, On.SUCCESS) if isinstance(one, str) else (one.job, On(one.on))
+        same = not isinstance(one, str) and one.members == "same"
         if not is_name(ref):
             found.add(("spec", "after", at), f"{shown(ref)} is not a job name or id")
         elif ref in seen:
             found.add(("spec", "after", at), f"lists {shown(ref)} twice; remove one")
-        seen[ref] = AfterRef(ref, on)
+        elif same and not doc.array:
+            found.add(("spec", "after", at, "members"), "same is for arrays; write `all`, or add `array`")
+        seen[ref] = AfterRef(ref, on, same)
     for job in doc.python.values if doc.python is not None else ():
         # A member is not a job that others can wait for before it is placed, so wait for its array.
         ref = job.partition(".")[0]

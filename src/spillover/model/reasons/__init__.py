@@ -74,6 +74,7 @@ from spillover.model.reasons.renting import (
     PoolOutOfMoney,
 )
 from spillover.model.reasons.waiting import (
+    AfterArrays,
     AfterJobs,
     AgentsOutdated,
     AllDrained,
@@ -98,6 +99,7 @@ from spillover.model.reasons.waiting import (
 Reason: TypeAlias = (
     Held
     | AfterJobs
+    | AfterArrays
     | NotBefore
     | ArrayThrottled
     | Fresh
@@ -187,6 +189,7 @@ def _code(kind: type[Reason]) -> str:
 
 
 __all__ = [
+    "AfterArrays",
     "AfterJobs",
     "AgentSilent",
     "AgentsOutdated",
