@@ -54,7 +54,10 @@ async def test_a_member_says_what_it_waits_for_and_why_it_never_starts(inside: S
     whole = await inside.commands.why(train)
     assert whole.reason is not None
     assert whole.reason.code == "after_members"
-    assert f"each of its members waits for that of prepare ({prepare}) with its index to succeed" in whole.sentence
+    assert (
+        f"each of its members waits for that of prepare ({prepare}) with its index to succeed"
+        in whole.sentence
+    )
     member = await inside.commands.why(f"{train}.2")
     assert member.state == "HELD"
     assert f"waits for prepare.2 ({prepare}.2) to succeed" in member.sentence
@@ -71,6 +74,20 @@ async def test_a_member_says_what_it_waits_for_and_why_it_never_starts(inside: S
     assert view.array.counts == {"CANCELLED": 1, "HELD": 1, "PLACED": 1}
     with pytest.raises(CommandError, match=r"has ended \(CANCELLED\)"):
         await inside.commands.change(f"{train}.2", Patch(spec={"walltime": "1h"}), "ada")
+    for last in (f"{prepare}.3", f"{train}.1", f"{train}.3"):
+        await end(inside, last)
+    await inside.control.archive()
+    assert JobId(train) not in inside.jobs
+    assert (await inside.commands.why(f"{train}.2")).sentence == member.sentence
+
+
+async def test_members_that_were_cancelled_before_they_started_are_found(inside: Served) -> None:
+    (job,) = await inside.control.submit("sweep", array="1-5")
+    await inside.commands.act(Action("cancel", [f"{job}.4"]), "ada")
+    member = await inside.commands.job("sweep.4")
+    assert (member.state, member.reason and member.reason.message) == ("CANCELLED", "cancelled by ada")
+    with pytest.raises(CommandError, match="is not a member of the array"):
+        await inside.commands.job("sweep.9")
 
 
 async def test_members_that_ended_before_count_live_or_archived(inside: Served) -> None:
@@ -84,11 +101,13 @@ async def test_members_that_ended_before_count_live_or_archived(inside: Served) 
     members = inside.jobs[JobId(train)].extra.members
     assert members is not None
     assert members.blocked == (Range(4, 4),)
-    assert members.unmet[0].members == (Range(2, 2),)
+    assert members.ended == {JobState.CANCELLED: 1}
     await end(inside, f"{prepare}.4")
     await inside.control.archive()
     assert JobId(prepare) not in inside.jobs
-    (later,) = await inside.control.submit("later", array="1,3-4", after=[{"job": prepare, "members": "same"}])
+    (later,) = await inside.control.submit(
+        "later", array="1,3-4", after=[{"job": prepare, "members": "same"}]
+    )
     assert inside.jobs[JobId(later)].state in {JobState.QUEUED, JobState.RUNNING}
     (never,) = await inside.control.submit("never", array="2", after=[{"job": prepare, "members": "same"}])
     assert inside.jobs[JobId(never)].state is JobState.CANCELLED
@@ -123,11 +142,13 @@ async def test_what_an_array_waits_for_can_be_changed(inside: Served) -> None:
     await inside.commands.change(train, Patch(spec={"after": []}), "ada")
     assert inside.jobs[JobId(train)].state is JobState.QUEUED
     (single,) = await inside.control.submit("single")
-    with pytest.raises(CommandError, match="same is for arrays"):
+    with pytest.raises(CommandError, match="is for arrays"):
         await inside.commands.change(single, Patch(spec={"after": [SAME]}), "ada")
     await inside.commands.change(train, Patch(spec={"after": [SAME]}), "ada")
     with pytest.raises(CommandError, match="has a cycle"):
-        await inside.commands.change("prepare", Patch(spec={"after": [{"job": train, "members": "same"}]}), "ada")
+        await inside.commands.change(
+            "prepare", Patch(spec={"after": [{"job": train, "members": "same"}]}), "ada"
+        )
 
 
 async def test_arrays_that_run_again_together_wait_by_member_again(inside: Served) -> None:

@@ -363,8 +363,6 @@ class LiveCommands:
         engine = await self._loop.read()
         if isinstance(found, Finished):
             return views.finished_why(found, engine.policies.chosen.unknown_runtime)
-        if isinstance(found, PendingMember) and found.has_ended:
-            return views.never_started_why(found.id, found.array, found.reason, engine)
         job, member = (found.array, found.index) if isinstance(found, PendingMember) else (found, None)
         reason = found.reason if isinstance(found, PendingMember) else None
         view = views.why_view(
@@ -385,7 +383,7 @@ class LiveCommands:
     async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - a timeout is an answer here
         """Return a job once it has ended, or as it is after `timeout` seconds."""
         found = await self._lookup.find(ref)
-        if (isinstance(found, PendingMember) and not found.has_ended) or (
+        if isinstance(found, PendingMember) or (
             isinstance(found, Job) and not isinstance(found.phase, Ended)
         ):
             await self._ends.wait(found.id, timeout)

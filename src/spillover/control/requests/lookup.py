@@ -4,7 +4,7 @@ A name means the only job with it that has not ended, or if all have ended, the 
 after that was run again, and never picks one of several that could still be changed.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from spillover.control.live.loop import Loop
 from spillover.core.deciders.changes import pending_member
+from spillover.core.deciders.endings import ITSELF
 from spillover.core.events import JobState, MembersDropped
 from spillover.core.records.jobs import Ended, Job
 from spillover.core.state import START, State
@@ -19,9 +20,10 @@ from spillover.deciding.explain.explain import explain_member
 from spillover.model import ranges
 from spillover.model.ids import JobId, is_name, member_id, split_member
 from spillover.model.job import Range
-from spillover.model.reasons import Reason
+from spillover.model.reasons import CancelledBy, PastDeadline, Reason
 from spillover.ports.archive import Archive, Finished, Query
 from spillover.ports.commands import CommandError, ErrorKind
+from spillover.wire.journal import encode_reason
 
 PAGE: Final = 2000
 """Members to read from the archive at once."""
@@ -37,19 +39,12 @@ class PendingMember(Struct, frozen=True):
     array: Job
     index: int
     reason: Reason | None = None
-    """Why it waits for a member of another array, or can never start; None if its array says why it waits."""
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it can never start."""
-        return self.reason is not None and self.reason.never
+    """Why it waits for a member of another array; None if its array says why it waits."""
 
     @property
     def state(self) -> JobState:
         """The state that users see."""
-        if self.reason is None:
-            return self.array.state
-        return JobState.CANCELLED if self.reason.never else JobState.HELD
+        return self.array.state if self.reason is None else JobState.HELD
 
     @property
     def id(self) -> JobId:
@@ -72,18 +67,26 @@ def project_of(found: Found) -> str:
     return (found.array if isinstance(found, PendingMember) else found).kind.project
 
 
+Dropped: TypeAlias = Callable[[JobId, int], Awaitable[MembersDropped | None]]
+"""Returns the event by which a member of an array ended before it was placed; None if there is none."""
+
+
 class Lookup:
     """Finds jobs in the state and the archive."""
 
-    def __init__(self, loop: Loop, archive: Archive, project: str | None = None) -> None:
+    def __init__(
+        self, loop: Loop, archive: Archive, project: str | None = None, dropped: "Dropped | None" = None
+    ) -> None:
         self._loop = loop
         self._archive = archive
         self.project = project
         """The only project to search; None means all."""
+        self._dropped = dropped
+        """Finds what became of members that were never placed, in history; None finds none."""
 
     def within(self, project: str | None) -> "Lookup":
         """Return a lookup that is limited to a project."""
-        return Lookup(self._loop, self._archive, project)
+        return Lookup(self._loop, self._archive, project, self._dropped)
 
     async def knows(self, job: JobId) -> bool:
         """Return whether a job with this full id exists."""
@@ -108,10 +111,6 @@ class Lookup:
             raise CommandError(
                 ErrorKind.CONFLICT, f"{found.job} has ended ({found.state}) and cannot be changed"
             )
-        if isinstance(found, PendingMember) and found.has_ended:
-            raise CommandError(
-                ErrorKind.CONFLICT, f"{found.id} has ended ({found.state}) and cannot be changed"
-            )
         return found
 
     async def _exact(self, job_id: JobId) -> Found | None:
@@ -123,8 +122,19 @@ class Lookup:
         elif (found := _pending(state, job_id)) is not None:
             pass
         else:
-            found = await self._archive.get(job_id)
+            found = await self._archive.get(job_id) or await self._never_placed(state, job_id)
         return found if found is not None and self._is_ours(project_of(found)) else None
+
+    async def _never_placed(self, state: State, job_id: JobId) -> Finished | None:
+        """Return a member that ended before it was placed, if history still has that; None if there is none."""
+        split = split_member(job_id)
+        if split is None or self._dropped is None:
+            return None
+        array = state.jobs.get(split[0]) or await self._archive.get(split[0])
+        if array is None or not is_array(array):
+            return None
+        event = await self._dropped(*split)
+        return None if event is None else _ended_unplaced(array, job_id, event)
 
     def _is_ours(self, project: str) -> bool:
         """Return whether this lookup covers a project."""
@@ -157,8 +167,8 @@ class Lookup:
         if len(ref) >= START and len(found) < more:
             for each in await self._archive.find(ref, more, self.project):
                 found.setdefault(each, None)
-        for each in await self._named(state, ref):
-            found.setdefault(*each)
+        for job_id, live in await self._named(state, ref):
+            found.setdefault(job_id, live)
         if len(found) > 1:
             raise await self._ambiguous(ref, found)
         for job_id, live in found.items():
@@ -205,15 +215,44 @@ class Lookup:
 
 
 def _pending(state: State, job_id: JobId) -> PendingMember | None:
-    """Return a member that is not a separate job yet, or never will be; None if there is no such member."""
-    split = split_member(job_id)
-    array = None if split is None else state.jobs.get(split[0])
-    if split is None or array is None or array.extra.members is None:
+    """Return a member that is not a separate job yet; None if there is no such member."""
+    if (found := pending_member(state, job_id)) is None:
         return None
-    reason = explain_member(state, array, split[1])
-    if reason is not None or pending_member(state, job_id) is not None:
-        return PendingMember(array, split[1], reason)
-    return None
+    return PendingMember(*found, explain_member(state, *found))
+
+
+def _ended_unplaced(array: Job | Finished, member: JobId, event: MembersDropped) -> Finished:
+    """Return a member that ended before it was placed, as the archive would have it."""
+    why: Reason | None = event.why
+    if why is None and event.who != ITSELF:
+        why = CancelledBy(event.who)
+    elif why is None and event.state is JobState.TIMED_OUT:
+        why = PastDeadline()
+    return Finished(
+        job=member,
+        number=array.number,
+        name=array.name,
+        user=array.user,
+        project=project_of(array),
+        queue=array.queue if isinstance(array, Finished) else array.kind.queue,
+        priority=array.priority,
+        state=event.state,
+        submitted=array.submitted,
+        started=None,
+        finished=event.at,
+        cluster=None,
+        node=None,
+        attempt=1,
+        exit_code=None,
+        signal=None,
+        cost=0,
+        spec=array.spec,
+        shape=array.shape,
+        terms=array.terms,
+        why=None if why is None else encode_reason(why),
+        placed_why=None,
+        usage=(0, 0, 0),
+    )
 
 
 def _unknown(ref: str) -> CommandError:

@@ -89,8 +89,7 @@ class Watching:
         """Return the current state of a job."""
         match found:
             case PendingMember(array):
-                why = reason_view(found.reason) if found.has_ended else None
-                return JobChange(revision, array.submitted, found.id, found.state, array.attempt, why=why)
+                return JobChange(revision, array.submitted, found.id, found.state, array.attempt)
             case Finished():
                 why = None if found.why is None else reason_view(decode_reason(found.why))
                 return JobChange(

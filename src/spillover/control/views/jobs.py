@@ -384,25 +384,6 @@ def why_view(
     )
 
 
-def never_started_why(member: JobId, array: Job, reason: Reason | None, engine: Engine) -> WhyView:
-    """Return why a member of an array can never start."""
-    told = estimate(array, engine.policies.chosen.unknown_runtime)
-    return WhyView(
-        id=member,
-        state=JobState.CANCELLED,
-        reason=reason_view(reason),
-        sentence=ended_sentence(member, JobState.CANCELLED, None, reason, None),
-        waiting_since=None,
-        waited_s=None,
-        spills_at=None,
-        spills_in_s=None,
-        ahead=None,
-        estimate_s=told.runtime / SECOND,
-        estimate_from=told.source,
-        clusters=[],
-    )
-
-
 def _share(cost: float | None, size: int) -> float | None:
     """Return the part of a cost that falls to one of so many members."""
     return None if cost is None else cost / size

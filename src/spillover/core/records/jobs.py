@@ -136,8 +136,6 @@ class Members(Struct, array_like=True, gc=False):
     """Most live members at a time; 0 is all."""
     after: tuple[AfterMembers, ...] = ()
     """Arrays for whose members some of these wait. Such members are not among `pending`."""
-    unmet: tuple[AfterMembers, ...] = ()
-    """Members that never start, because that of another array ended otherwise than they need."""
 
     @property
     def blocked(self) -> Ranges:

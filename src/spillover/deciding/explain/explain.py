@@ -38,8 +38,6 @@ from spillover.model.reasons import (
     BeyondDepth,
     ClusterDown,
     ClusterDrained,
-    DependencyFailed,
-    DependencySucceeded,
     Fresh,
     GangUnsupported,
     Held,
@@ -255,14 +253,10 @@ def _after_members(state: State, wanted: tuple[AfterMembers, ...]) -> AfterArray
 
 
 def explain_member(state: State, array: Job, index: int) -> Reason | None:
-    """Return why a pending member of an array waits for a member of another one, or can never start; None if neither."""
+    """Return why a pending member of an array waits for a member of another one; None if it does not."""
     members = array.extra.members
     if members is None:
         return None
-    for each in members.unmet:
-        if ranges.contains(each.members, index):
-            one = member_id(each.job, index)
-            return DependencyFailed(one) if each.on is On.SUCCESS else DependencySucceeded(one)
     own = [each for each in members.after if ranges.contains(each.members, index)]
     if not own or array.extra.after or (type(array.phase) is Waiting and array.phase.by is not None):
         return None
@@ -316,9 +310,7 @@ def _why_it_never_starts(
 ) -> Reason | None:
     """Return why no cluster will ever take a job; None if one may."""
     shape = job.kind.shape
-    gangs = job.extra.members is None and any(
-        cluster.spec.gangs for cluster in engine.index.capacity.values()
-    )
+    gangs = any(cluster.spec.gangs for cluster in engine.index.capacity.values())
     if shape.is_gang and not gangs:
         return GangUnsupported(shape.tasks)
     if isinstance(over := _why_held_back(engine, job), QueueOverLimit):
