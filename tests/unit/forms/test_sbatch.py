@@ -137,7 +137,7 @@ def test_dependencies_are_those_of_slurm() -> None:
         ("c", On.SUCCESS, False),  # the strictest
     ]
     assert refused("-d aftercorr:a") == [
-        "job.sbatch:2: --dependency: same is for arrays; write `all`, or add `array`"
+        "job.sbatch:2: --dependency: same (aftercorr) is for arrays; add `array`, or write `all` (afterok)"
     ]
     assert refused("-d after:a") == [
         "job.sbatch:2: --dependency: 'after' is not supported; write one of afterok, aftercorr, afterany, afternotok, singleton"

@@ -6,32 +6,74 @@ from spillover.core.appliers import machines
 from spillover.core.appliers.queue import (
     count_granted,
     count_wait,
+    grant,
     granted,
     job_of,
     leave_queue,
     let_rent,
     weight,
 )
-from spillover.core.events import JobState, MemberPlaced, MembersDropped, MembersFreed
+from spillover.core.events import JobState, MemberPlaced, MembersDropped, MembersFreed, MemberSplit
 from spillover.core.holding import put_on_node
 from spillover.core.learned import usage
-from spillover.core.records.jobs import NO_EXTRA, Extra, Job, Members, Placed, Queued, Spread, Waiting
+from spillover.core.records.jobs import (
+    NO_EXTRA,
+    QUEUED,
+    Extra,
+    Job,
+    Members,
+    Phase,
+    Placed,
+    Queued,
+    Spread,
+    Waiting,
+)
 from spillover.core.state import State
 from spillover.core.transitions import Impossible
 from spillover.model import ranges
 from spillover.model.ids import member_id, split_member
-from spillover.model.job import AfterMembers, On
+from spillover.model.job import AfterMembers
 from spillover.model.ranges import Ranges
-from spillover.model.reasons import DependencyFailed, DependencySucceeded
 
 
 def member_placed(state: State, event: MemberPlaced) -> None:
     """Turn a pending member into a job with a lease."""
     array = job_of(state, event.array, event)
+    latest = state.latest(array)
+    _leave_array(state, array, event)
+    extra = NO_EXTRA if array.extra.deadline is None else Extra(deadline=array.extra.deadline)
+    if event.granted is not None:
+        extra = Extra(deadline=array.extra.deadline, granted=(event.granted,))
+    job = _member(array, event.index, Placed(event.cluster, event.node, event.at, event.why), extra)
+    job.seq, job.latest = event.seq, latest
+    _enter(state, array, job)
+    put_on_node(state, job, event.cluster, event.node)
+    if state.machines:
+        machines.take_place(state, job)
+    count_wait(state, job, event.seq, event.at)
+    if state.facts.sharing is not None:
+        usage.begin(state, job, event.at)
+
+
+def member_split(state: State, event: MemberSplit) -> None:
+    """Turn a pending member into a queued job. The next event places its tasks."""
+    array = job_of(state, event.array, event)
+    latest, due = state.latest(array), array.due
+    _leave_array(state, array, event)
+    job = _member(array, event.index, QUEUED, Extra(deadline=array.extra.deadline))
+    _enter(state, array, job)
+    state.queued += 1
+    job.due = due
+    if latest is not None:
+        grant(state, job, latest)
+
+
+def _leave_array(state: State, array: Job, event: MemberPlaced | MemberSplit) -> None:
+    """Take a member out of those that are pending."""
     members = array.extra.members
     if members is None or not ranges.contains(members.pending, event.index):
-        raise Impossible(f"MemberPlaced on {array}: {event!r}")
-    before, latest = granted(state, array), state.latest(array)
+        raise Impossible(f"{type(event).__name__} on {array}: {event!r}")
+    before = granted(state, array)
     members.pending = ranges.without(members.pending, event.index)
     count_granted(state, array, granted(state, array) - before)
     members.live += 1
@@ -45,11 +87,12 @@ def member_placed(state: State, event: MemberPlaced) -> None:
     elif members.wait_for_members:
         leave_queue(state, array)
         array.phase = Waiting(None)
-    extra = NO_EXTRA if array.extra.deadline is None else Extra(deadline=array.extra.deadline)
-    if event.granted is not None:
-        extra = Extra(deadline=array.extra.deadline, granted=(event.granted,))
-    job = Job(
-        id=member_id(array.id, event.index),
+
+
+def _member(array: Job, index: int, phase: Phase, extra: Extra) -> Job:
+    """Return a member as a separate job."""
+    return Job(
+        id=member_id(array.id, index),
         number=array.number,
         user=array.user,
         name=array.name,
@@ -59,23 +102,19 @@ def member_placed(state: State, event: MemberPlaced) -> None:
         submitted=array.submitted,
         arrived=array.arrived,
         priority=array.priority,
-        phase=Placed(event.cluster, event.node, event.at, event.why),
-        seq=event.seq,
-        latest=latest,
+        phase=phase,
         extra=extra,
         predicted=array.predicted,
         evidence=array.evidence,
         named=array.named,
     )
+
+
+def _enter(state: State, array: Job, job: Job) -> None:
+    """Add a member to the state."""
     state.jobs[job.id] = job
     state.members.setdefault(array.id, {})[job.id] = None
     state.touch_job(job.id)
-    put_on_node(state, job, event.cluster, event.node)
-    if state.machines:
-        machines.take_place(state, job)
-    count_wait(state, job, event.seq, event.at)
-    if state.facts.sharing is not None:
-        usage.begin(state, job, event.at)
 
 
 def members_dropped(state: State, event: MembersDropped) -> None:
@@ -95,25 +134,10 @@ def members_dropped(state: State, event: MembersDropped) -> None:
             [(each, ranges.minus(each.members, event.members)) for each in members.after],
         )
     members.ended[event.state] = members.ended.get(event.state, 0) + count
-    if isinstance(event.why, DependencyFailed | DependencySucceeded):
-        members.unmet = _with_unmet(members.unmet, event.why, event.members)
     _set_pending(state, array, members, pending)
     if not members.pending and not members.after:
         array.phase = Spread(event.at)
     state.touch_job(array.id)
-
-
-def _with_unmet(
-    unmet: tuple[AfterMembers, ...], why: DependencyFailed | DependencySucceeded, dropped: Ranges
-) -> tuple[AfterMembers, ...]:
-    """Return for which arrays members never start, with some more."""
-    member = split_member(why.job)
-    on = On.SUCCESS if isinstance(why, DependencyFailed) else On.FAILURE
-    job = why.job if member is None else member[0]
-    for at, each in enumerate(unmet):
-        if (each.job, each.on) == (job, on):
-            return (*unmet[:at], AfterMembers(job, on, ranges.union(each.members, dropped)), *unmet[at + 1 :])
-    return (*unmet, AfterMembers(job, on, dropped))
 
 
 def members_freed(state: State, event: MembersFreed) -> None:

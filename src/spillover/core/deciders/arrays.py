@@ -65,9 +65,10 @@ class _Array:
                     del self.waiting[event.job]
                     self.queued[event.job] = None
                     self.active += 1
-            case JobHeld() | JobChanged():
-                if type(event) is JobHeld or event.held:
-                    self._leave(event.job, event.who or None)
+            case JobHeld():
+                self._leave(event.job, event.who or None)
+            case JobChanged() if event.held:
+                self._leave(event.job, None)
             case JobEnded():
                 if event.job in self.waiting:
                     del self.waiting[event.job]

@@ -366,7 +366,8 @@ def _take(
         if found.waits.members:
             waits.append(found.waits)
         if found.unmet:
-            why = unmet(each.job, succeeded=each.on is On.FAILURE)
+            one = each.job if ranges.size(found.unmet) > 1 else member_id(each.job, found.unmet[0].first)
+            why = unmet(one, succeeded=each.on is On.FAILURE)
             left = ranges.minus(left, found.unmet)
             dropped.append(MembersDropped(new.job, now, found.unmet, JobState.CANCELLED, ITSELF, why))
     events = [_submitted(state, new, user, now, _waits(after, failed), _within(waits, left)), *dropped]

@@ -66,6 +66,7 @@ from spillover.core.events.leases import (
     LeaseMoved,
     LeasesRevoked,
     MemberPlaced,
+    MemberSplit,
     StealAsked,
     StealRefused,
     TaskRestarted,
@@ -179,6 +180,7 @@ __all__ = [
     "MachinesKept",
     "MachinesWanted",
     "MemberPlaced",
+    "MemberSplit",
     "MembersDropped",
     "MembersFreed",
     "NodeUse",
@@ -224,6 +226,7 @@ AnyEvent: TypeAlias = (
     | JobPlaced
     | GangPlaced
     | MemberPlaced
+    | MemberSplit
     | MembersDropped
     | MembersFreed
     | CostHeld

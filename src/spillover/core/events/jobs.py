@@ -18,7 +18,7 @@ from spillover.core.events.base import (
     Usage,
 )
 from spillover.model import ranges
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeName, member_id
 from spillover.model.job import After, AfterMembers, Range, Shape, Terms
 from spillover.model.reasons import CancelledBy, Reason
 from spillover.model.units import format_duration, format_moment, so_many
@@ -168,11 +168,13 @@ class MembersFreed(Event, frozen=True, tag="members_freed"):
     of_members = True
 
     def __str__(self) -> str:
-        return f"{so_many(ranges.size(self.members), 'member')} no longer wait for {self.on}"
+        many = ranges.size(self.members)
+        return f"{so_many(many, 'member')} no longer wait{'' if many > 1 else 's'} for {self.on}"
 
     def about(self) -> tuple[JobId, ...]:
-        """See Event."""
-        return (self.array,)
+        """See Event. A single member is named, so that the history of its array does not fill with such events."""
+        first = self.members[0].first
+        return (self.array if ranges.size(self.members) > 1 else member_id(self.array, first),)
 
 
 class JobStopping(JobEvent, frozen=True, tag="job_stopping"):
@@ -409,7 +411,8 @@ class JobChanged(JobEvent, frozen=True, tag="job_changed"):
             case "deadline":
                 told = "no deadline" if self.deadline is None else f"deadline {format_moment(self.deadline)}"
             case "after":
-                told = f"after {', '.join([each.job for each in (*self.after, *self.after_members)]) or 'no job'}"
+                jobs = [each.job for each in self.after] + [each.job for each in self.after_members]
+                told = f"after {', '.join(jobs) or 'no job'}"
             case "throttle":
                 told = f"at most {self.throttle} at a time" if self.throttle else "all members at a time"
             case _:

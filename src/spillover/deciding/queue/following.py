@@ -33,6 +33,7 @@ from spillover.core.events import (
     MemberPlaced,
     MembersDropped,
     MembersFreed,
+    MemberSplit,
     ReservationCancelled,
     ReservationEnded,
     ReservationMade,
@@ -118,7 +119,9 @@ def _ended(index: SchedulingIndex, event: JobEnded) -> None:
         index.leave(job)
 
 
-def _members_left(index: SchedulingIndex, event: MemberPlaced | MembersDropped | MembersFreed) -> None:
+def _members_left(
+    index: SchedulingIndex, event: MemberPlaced | MemberSplit | MembersDropped | MembersFreed
+) -> None:
     index.leave(index.state.jobs[event.array])
 
 
@@ -289,6 +292,7 @@ FOLLOWERS: Final[dict[type, Callable[[SchedulingIndex, Any], None]]] = {
     JobEnded: _ended,
     GangPlaced: _placed,
     MemberPlaced: _member_placed,
+    MemberSplit: _members_left,
     MembersDropped: _members_left,
     MembersFreed: _members_left,
     JobStarted: _started,

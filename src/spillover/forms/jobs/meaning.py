@@ -151,7 +151,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
     if doc.workdir is not None:
         check_text(doc.workdir, ("spec", "workdir"), found)
     files = read_files(doc, found) if doc.inputs or doc.outputs else _NO_FILES
-    array, throttle = _array(doc.array, shape, found)
+    array, throttle = _array(doc.array, found)
     shape = _with_streams(doc, shape, found)
     own, shape = read_on_agents(doc, shape, terms, found)
     shape, stdin, unread = _with_stdin(doc, shape, found)
@@ -347,13 +347,11 @@ def _time(value: str | None, name: str, found: Findings) -> int | None:
     return quantity(parse_time, value, ("spec", name), found)
 
 
-def _array(value: str | int | None, shape: Shape, found: Findings) -> tuple[tuple[Range, ...], int]:
+def _array(value: str | int | None, found: Findings) -> tuple[tuple[Range, ...], int]:
     """Read the ranges of an array, and how many members may be placed at a time."""
     if value is None:
         return (), 0
     path = ("spec", "array")
-    if shape.is_gang:
-        found.add(path, "is not possible with several tasks; submit one job for each gang")
     if isinstance(value, int):
         found.add(
             path, f"{shown(value)} is ambiguous (an index, or a number of members); write 1-{shown(value)}"
@@ -427,7 +425,10 @@ def _after(doc: SpecDoc, found: Findings) -> list[AfterRef]:
         elif ref in seen:
             found.add(("spec", "after", at), f"lists {shown(ref)} twice; remove one")
         elif same and not doc.array:
-            found.add(("spec", "after", at, "members"), "same is for arrays; write `all`, or add `array`")
+            found.add(
+                ("spec", "after", at, "members"),
+                "same (aftercorr) is for arrays; add `array`, or write `all` (afterok)",
+            )
         seen[ref] = AfterRef(ref, on, same)
     for job in doc.python.values if doc.python is not None else ():
         # A member is not a job that others can wait for before it is placed, so wait for its array.

@@ -382,9 +382,6 @@ class Sbatch:
             return
         self._put(directive, "spec.tasks", f"{self.nodes}..{most}" if most else self.nodes)
         self._put(directive, "spec.spread", "node")
-        if "--array" in self._given:
-            told = "an array of jobs on several nodes is not supported; submit one job for each"
-            self._problem(self._given["--array"].line, "--array", told)
 
     def _gpus(self, tasks: int, counted: Mapping[str, int]) -> int:
         """Set the GPUs of each node; return their number."""
