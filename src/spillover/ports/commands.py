@@ -24,6 +24,9 @@ from spillover.wire.api import (
     AgentView,
     AuditPage,
     BudgetView,
+    ChangesView,
+    CheckRequest,
+    CheckView,
     ClockView,
     ClusterAction,
     ClusterNames,
@@ -36,6 +39,8 @@ from spillover.wire.api import (
     FieldProblem,
     FilesView,
     Forecasts,
+    FrontierRequest,
+    FrontierView,
     Ids,
     JobDetail,
     JobPage,
@@ -69,6 +74,7 @@ from spillover.wire.api import (
     SecretRef,
     SecretRequest,
     SecretView,
+    Series,
     ServerView,
     SessionInput,
     SessionRequest,
@@ -185,6 +191,15 @@ class JobChange(Struct, frozen=True):
     """Members of an array that reached the state without being placed; empty if the job itself did."""
 
 
+class LiveMessage(Struct, frozen=True):
+    """What an open page is told."""
+
+    event: str
+    """`overview`, `machines`, `jobs`, `pools` or `problem`."""
+    data: bytes
+    """JSON, encoded once for all pages."""
+
+
 class JobChanges(Struct, frozen=True):
     """Changes up to a revision; there are no others."""
 
@@ -229,6 +244,18 @@ class ClusterAdministration(Protocol):
         ...
 
 
+class PolicyFrontier(Protocol):
+    """Simulates the last jobs under other wait policies; implemented by the server."""
+
+    def view(self) -> FrontierView:
+        """Return the last frontier."""
+        ...
+
+    def start(self, request: FrontierRequest) -> FrontierView:
+        """Begin to make another one."""
+        ...
+
+
 class EventFilter(Struct, frozen=True):
     """Selects events by what they say."""
 
@@ -258,6 +285,10 @@ class Commands(Protocol):
 
     def without_effect(self, jobs: Sequence[JobForm]) -> list[str]:
         """Return a line for each thing that these jobs ask for and that has no effect on this server."""
+        ...
+
+    async def check(self, request: CheckRequest, user: str) -> CheckView:
+        """Return what is wrong with the text of a job file, or the jobs in it."""
         ...
 
     async def forecast(self, jobs: Sequence[JobForm], user: str) -> Forecasts:
@@ -290,6 +321,10 @@ class Commands(Protocol):
 
     async def change(self, ref: str, patch: Patch, who: str) -> Ids:
         """Change a job that waits, or the walltime of one that runs."""
+        ...
+
+    async def changes(self, ref: str) -> ChangesView:
+        """Return the smallest changes that would let a waiting job start now, and what is ahead of it."""
         ...
 
     async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - a timeout is an answer here
@@ -393,6 +428,14 @@ class Commands(Protocol):
         """Return a summary with at most this many running jobs, queued jobs and agents."""
         ...
 
+    def live(self) -> AsyncIterator[LiveMessage]:
+        """Stream what an open page shows: everything first, then changes."""
+        ...
+
+    async def series(self, since: int | None) -> Series:
+        """Return the last hours as lines, from a time on, or of the last hour."""
+        ...
+
     async def reservations(self) -> list[ReservationView]:
         """Return the capacity that is reserved, in the order of its start."""
         ...
@@ -459,6 +502,14 @@ class Commands(Protocol):
 
     async def set_policy(self, patch: PolicyPatch, who: str) -> PolicyOutcome:
         """Change the policies, or tell what that would change."""
+        ...
+
+    async def frontier(self) -> FrontierView:
+        """Return what other waits would have cost and saved."""
+        ...
+
+    async def compute_frontier(self, request: FrontierRequest) -> FrontierView:
+        """Begin to compute that again."""
         ...
 
     async def policy_history(self) -> list[PolicyRecord]:

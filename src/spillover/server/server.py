@@ -38,6 +38,7 @@ from spillover.control.controllers.leases import Leases
 from spillover.control.controllers.notifying import Notifying
 from spillover.control.controllers.removed import RemovedClusters
 from spillover.control.controllers.replacing import Replacing
+from spillover.control.controllers.sampling import Sampling
 from spillover.control.controllers.sources import Sources
 from spillover.control.controllers.stealing import Stealing
 from spillover.control.controllers.tracing import Tracing
@@ -69,6 +70,7 @@ from spillover.ports.kinds import CannotOpen
 from spillover.server.administration import ServerAdministration
 from spillover.server.clusters import ClusterParts, OpenClusters, Unusable, cluster_settings, identity_for
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
+from spillover.server.frontier import Frontier
 from spillover.server.lives import ClusterLives
 from spillover.server.metrics import Metrics
 from spillover.server.pools import Reached, reached_at
@@ -170,6 +172,8 @@ class Server:
         self.administration = ServerAdministration(
             config, self.loop, self._clusters, self._lives, reload, self._access, self._settings
         )
+        self._sampling = Sampling(self.loop, None if config.store == "memory" else data / "series.bin")
+        self._frontier = Frontier(self.loop, data, keep=config.store != "memory")
         self.commands = self._commands(drivers)
 
     def _graph_of(self, cluster: ClusterName) -> str | None:
@@ -224,6 +228,8 @@ class Server:
                 outbox=store.outbox,
                 settings=self._settings,
                 delivering=self._delivering,
+                sampling=self._sampling,
+                frontier=self._frontier,
             )
         )
 
@@ -301,6 +307,7 @@ class Server:
                     task.result()
             finally:
                 await stack.aclose()  # first, as nothing is left to answer requests
+                await self._frontier.end()
                 await self._end(tasks, grpc_server)
 
     def _start(self, tasks: list[asyncio.Task[None]]) -> None:
@@ -338,6 +345,7 @@ class Server:
             "removed clusters": RemovedClusters(self.loop).run,
             "clusters": self._lives.run,
             "pauses": self._metrics.pauses.run,
+            "sampling": self._sampling.run,
         }
         controllers["replacing"] = Replacing(self.loop).run
         if self._tracing is not None:

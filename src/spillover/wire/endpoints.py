@@ -22,6 +22,9 @@ from spillover.wire.api import (
     AuditPage,
     BlobKept,
     BudgetView,
+    ChangesView,
+    CheckRequest,
+    CheckView,
     ClockView,
     ClusterAction,
     ClusterNames,
@@ -34,12 +37,19 @@ from spillover.wire.api import (
     EventView,
     FilesView,
     Forecasts,
+    FrontierRequest,
+    FrontierView,
     Health,
     Ids,
     JobDetail,
     JobPage,
     Jobs,
     JobView,
+    LiveJobs,
+    LiveMachines,
+    LiveOverview,
+    LivePools,
+    LiveProblem,
     MachineCosts,
     NewToken,
     NodeView,
@@ -70,6 +80,7 @@ from spillover.wire.api import (
     SecretRef,
     SecretRequest,
     SecretView,
+    Series,
     ServerView,
     SessionInput,
     SessionRequest,
@@ -105,6 +116,7 @@ from spillover.wire.parameters import (
     OverviewQuery,
     PastQuery,
     SecretsQuery,
+    SeriesQuery,
     UsageQuery,
     WaitQuery,
 )
@@ -116,6 +128,7 @@ A = TypeVar("A")
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 OCTETS: Final = "application/octet-stream"
+SSE: Final = "text/event-stream"
 FOR_ADMINS: Final = frozenset({TokenRole.ADMIN})
 FOR_AGENTS: Final = frozenset({TokenRole.AGENT, TokenRole.ADMIN})
 
@@ -143,6 +156,11 @@ def json_of(form: type[T], *others: type[Any]) -> Content[T]:
 def lines_of(form: type[Any]) -> Content[bytes]:
     """Return content that is lines of JSON of one type, which the reader processes as they arrive."""
     return Content(NDJSON, (form,))
+
+
+def messages_of(*forms: type[Any]) -> Content[bytes]:
+    """Return content that is server-sent events, whose data is JSON of one of these types."""
+    return Content(SSE, forms)
 
 
 _BODY_ERRORS: Final = {
@@ -224,6 +242,10 @@ FORECAST: Final = Endpoint(
     "forecast", "POST", "/v1/forecast", "Predict where and when jobs would start, without submitting them",
     NoParameters, json_of(JobDoc, Jobs), json_of(Forecasts), errors=_LIMITED,
 )
+CHECK: Final = Endpoint(
+    "check", "POST", "/v1/check", "Check the text of a job file or script, without submitting it",
+    NoParameters, json_of(CheckRequest), json_of(CheckView), errors=_LIMITED,
+)
 SHOW: Final = Endpoint(
     "show", "GET", "/v1/jobs/{job}", "Show a job",
     OfJob, NO_BODY, json_of(JobDetail), errors=_LOOKUP,
@@ -239,6 +261,10 @@ WHY: Final = Endpoint(
 WHAT_IF: Final = Endpoint(
     "what_if", "POST", "/v1/jobs/{job}/what-if", "Predict what would happen to a job under other conditions",
     OfJob, json_of(WhatIf), json_of(WhatIfView), errors=_LOOKUP,
+)
+CHANGES: Final = Endpoint(
+    "changes", "GET", "/v1/jobs/{job}/changes", "Find the smallest changes that would let a waiting job start now",
+    OfJob, NO_BODY, json_of(ChangesView), errors=_LOOKUP,
 )
 WAIT: Final = Endpoint(
     "wait", "GET", "/v1/jobs/{job}/wait", "Wait for a job to end",
@@ -373,6 +399,14 @@ OVERVIEW: Final = Endpoint(
     "overview", "GET", "/v1/overview", "Show clusters, agents, running jobs and the head of the queue",
     OverviewQuery, NO_BODY, json_of(Overview),
 )
+LIVE: Final = Endpoint(
+    "live", "GET", "/v1/live", "Follow clusters, machines and jobs as server-sent events, as an open page does",
+    NoParameters, NO_BODY, messages_of(LiveOverview, LiveMachines, LiveJobs, LivePools, LiveProblem),
+)
+SERIES: Final = Endpoint(
+    "series", "GET", "/v1/series", "Show the last hours as lines: capacity, use, queue and rent",
+    SeriesQuery, NO_BODY, json_of(Series),
+)
 COSTS: Final = Endpoint(
     "costs", "GET", "/v1/costs", "Show the cost by project, user, cluster, day, week or month",
     CostQuery, NO_BODY, json_of(CostReport),
@@ -404,6 +438,15 @@ SET_POLICY: Final = Endpoint(
 POLICY_HISTORY: Final = Endpoint(
     "policy_history", "GET", "/v1/policy/history", "List changes of policies, newest first",
     NoParameters, NO_BODY, json_of(list[PolicyRecord]),
+)
+FRONTIER: Final = Endpoint(
+    "frontier", "GET", "/v1/policy/frontier", "Show what other waits would have cost and saved for the last jobs",
+    NoParameters, NO_BODY, json_of(FrontierView),
+)
+COMPUTE_FRONTIER: Final = Endpoint(
+    "compute_frontier", "POST", "/v1/policy/frontier", "Begin to compute that frontier",
+    NoParameters, json_of(FrontierRequest), json_of(FrontierView), status=HTTPStatus.ACCEPTED, roles=FOR_ADMINS,
+    errors=(HTTPStatus.CONFLICT, *_BUSY),
 )
 PUT_BLOB: Final = Endpoint(
     "put_blob", "PUT", "/v1/blobs/{digest}", "Store a blob under its SHA-256",

@@ -15,7 +15,7 @@ from spillover.api.http.streams import Stream
 from spillover.api.traces import trace_of_request
 from spillover.forms.jobs.reading import JobForm
 from spillover.ports.blobs import NoBlob
-from spillover.ports.commands import CommandError, ErrorKind
+from spillover.ports.commands import CommandError, ErrorKind, LiveMessage
 from spillover.wire import endpoints
 from spillover.wire.api import (
     Action,
@@ -27,6 +27,9 @@ from spillover.wire.api import (
     AuditPage,
     BlobKept,
     BudgetView,
+    ChangesView,
+    CheckRequest,
+    CheckView,
     ClockView,
     ClusterAction,
     ClusterNames,
@@ -39,6 +42,8 @@ from spillover.wire.api import (
     EventView,
     FilesView,
     Forecasts,
+    FrontierRequest,
+    FrontierView,
     Health,
     Ids,
     JobDetail,
@@ -74,6 +79,7 @@ from spillover.wire.api import (
     SecretRef,
     SecretRequest,
     SecretView,
+    Series,
     ServerView,
     SessionInput,
     SessionRequest,
@@ -89,7 +95,7 @@ from spillover.wire.api import (
     WhatIfView,
     WhyView,
 )
-from spillover.wire.endpoints import NDJSON, OCTETS
+from spillover.wire.endpoints import NDJSON, OCTETS, SSE
 from spillover.wire.parameters import (
     AgentQuery,
     AuditQuery,
@@ -109,6 +115,7 @@ from spillover.wire.parameters import (
     OverviewQuery,
     PastQuery,
     SecretsQuery,
+    SeriesQuery,
     UsageQuery,
     WaitQuery,
 )
@@ -126,6 +133,12 @@ async def submit(request: Request[NoParameters, list[JobForm]]) -> Ids:
 async def forecast(request: Request[NoParameters, list[JobForm]]) -> Forecasts:
     """Forecast where and when jobs would start."""
     return await request.commands.forecast(request.body, request.user)
+
+
+@serves(endpoints.CHECK)
+async def check(request: Request[NoParameters, CheckRequest]) -> CheckView:
+    """Check the text of a job file."""
+    return await request.commands.check(request.body, request.user)
 
 
 @serves(endpoints.LIST_JOBS)
@@ -156,6 +169,12 @@ async def why(request: Request[OfJob, None]) -> WhyView:
 async def what_if(request: Request[OfJob, WhatIf]) -> WhatIfView:
     """Answer what would happen to a job under other conditions."""
     return await request.commands.what_if(request.asked.job, request.body)
+
+
+@serves(endpoints.CHANGES)
+async def changes(request: Request[OfJob, None]) -> ChangesView:
+    """Find changes that would let a job start."""
+    return await request.commands.changes(request.asked.job)
 
 
 @serves(endpoints.WAIT)
@@ -366,6 +385,18 @@ async def overview(request: Request[OverviewQuery, None]) -> Overview:
     return await request.commands.overview(asked.running, asked.queued, asked.agents)
 
 
+@serves(endpoints.LIVE)
+async def live(request: Request[NoParameters, None]) -> Stream:
+    """Stream what an open page shows."""
+    return Stream(_sent(request.commands.live()), SSE, keep_alive=b":\n\n")
+
+
+@serves(endpoints.SERIES)
+async def series(request: Request[SeriesQuery, None]) -> Series:
+    """Show the last hours."""
+    return await request.commands.series(moment(request.asked.since))
+
+
 @serves(endpoints.COSTS)
 async def costs(request: Request[CostQuery, None]) -> CostReport:
     """Sum costs."""
@@ -412,6 +443,18 @@ async def set_policy(request: Request[NoParameters, PolicyPatch]) -> PolicyOutco
 async def policy_history(request: Request[NoParameters, None]) -> list[PolicyRecord]:
     """List earlier policies."""
     return await request.commands.policy_history()
+
+
+@serves(endpoints.FRONTIER)
+async def frontier(request: Request[NoParameters, None]) -> FrontierView:
+    """Show what other waits would have cost and saved."""
+    return await request.commands.frontier()
+
+
+@serves(endpoints.COMPUTE_FRONTIER)
+async def compute_frontier(request: Request[NoParameters, FrontierRequest]) -> FrontierView:
+    """Begin to compute the frontier."""
+    return await request.commands.compute_frontier(request.body)
 
 
 @serves(endpoints.PUT_BLOB)
@@ -556,6 +599,17 @@ async def _lines(history: AsyncIterator[EventView] | AsyncIterator[PastJob]) -> 
     finally:
         if isinstance(history, AsyncGenerator):
             await history.aclose()
+
+
+async def _sent(messages: AsyncIterator[LiveMessage]) -> AsyncIterator[bytes]:
+    """Yield messages as server-sent events. A page that was cut off comes back after two seconds."""
+    try:
+        yield b"retry: 2000\n\n"
+        async for each in messages:
+            yield b"event: %s\ndata: %s\n\n" % (each.event.encode(), each.data)
+    finally:
+        if isinstance(messages, AsyncGenerator):
+            await messages.aclose()
 
 
 ROUTES: Final[tuple[HttpRoute[Any, Any], ...]] = tuple(

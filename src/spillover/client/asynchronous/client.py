@@ -28,6 +28,9 @@ from spillover.wire.api import (
     AgentView,
     AuditView,
     BudgetView,
+    ChangesView,
+    CheckRequest,
+    CheckView,
     ClockView,
     ClusterRequest,
     ClusterView,
@@ -37,6 +40,8 @@ from spillover.wire.api import (
     EventView,
     FilesView,
     Forecast,
+    FrontierRequest,
+    FrontierView,
     JobDetail,
     JobView,
     MachineCosts,
@@ -64,6 +69,7 @@ from spillover.wire.api import (
     SecretRef,
     SecretRequest,
     SecretView,
+    Series,
     ServerView,
     SessionRequest,
     SweepRequest,
@@ -88,6 +94,7 @@ from spillover.wire.parameters import (
     OfJob,
     OverviewQuery,
     SecretsQuery,
+    SeriesQuery,
     UsageQuery,
 )
 
@@ -221,6 +228,10 @@ class AsyncClient(AsyncSender):
     async def what_if(self, job: str, assumption: WhatIf) -> WhatIfView:
         """Explain what would happen to a job under an assumption, without changing anything."""
         return await self._ask(ask(endpoints.WHAT_IF, OfJob(job), assumption))
+
+    async def changes(self, job: str) -> ChangesView:
+        """Find the smallest changes that would let a waiting job start now, and what is ahead of it; change nothing."""
+        return await self._ask(ask(endpoints.CHANGES, OfJob(job), seconds=asks.BULK))
 
     async def cancel(self, *jobs: str, states: str | Sequence[str] = (), dry_run: bool = False) -> list[str]:
         """Cancel jobs.
@@ -409,6 +420,17 @@ class AsyncClient(AsyncSender):
         """Return all budgets in the current period."""
         return await self._ask(ask(endpoints.BUDGETS))
 
+    async def check(self, text: str, *, name: str = "job.yaml", forecast: bool = False) -> CheckView:
+        """Return what is wrong with the text of a job file or script, or the jobs in it; submit nothing.
+
+        With `forecast`, the scheduler also says where and when they would start.
+        """
+        return await self._ask(ask(endpoints.CHECK, body=CheckRequest(text, name, forecast)))
+
+    async def series(self, since: str | datetime | None = None) -> Series:
+        """Return what clusters had and used, what waited and what rent cost since a time; by default the last hour."""
+        return await self._ask(ask(endpoints.SERIES, SeriesQuery(asks.moment(since))))
+
     async def queues(self) -> list[QueueView]:
         """Return the named queues, with their limits and what is in them."""
         return await self._ask(ask(endpoints.QUEUES))
@@ -428,6 +450,16 @@ class AsyncClient(AsyncSender):
     async def set_policy(self, policy: str | None, *, dry_run: bool = False) -> PolicyOutcome:
         """Set policies, such as `wait=compute(0.1),order=priority`; None restores those of spill.yaml."""
         return await self._ask(ask(endpoints.SET_POLICY, body=PolicyPatch(policy, dry_run)))
+
+    async def frontier(self) -> FrontierView:
+        """Return what other waits would have cost and saved for the last jobs, as computed last."""
+        return await self._ask(ask(endpoints.FRONTIER))
+
+    async def compute_frontier(self, span_s: float = 604_800) -> FrontierView:
+        """Begin to compute that frontier for the jobs submitted in so many seconds before now; for admins."""
+        return await self._ask(
+            ask(endpoints.COMPUTE_FRONTIER, body=FrontierRequest(span_s), repeatable=False)
+        )
 
     async def policy_history(self) -> list[PolicyRecord]:
         """Return the latest changes of the policies, newest first."""

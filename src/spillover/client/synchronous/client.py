@@ -29,6 +29,9 @@ from spillover.wire.api import (
     AgentView,
     AuditView,
     BudgetView,
+    ChangesView,
+    CheckRequest,
+    CheckView,
     ClockView,
     ClusterRequest,
     ClusterView,
@@ -38,6 +41,8 @@ from spillover.wire.api import (
     EventView,
     FilesView,
     Forecast,
+    FrontierRequest,
+    FrontierView,
     JobDetail,
     JobView,
     MachineCosts,
@@ -65,6 +70,7 @@ from spillover.wire.api import (
     SecretRef,
     SecretRequest,
     SecretView,
+    Series,
     ServerView,
     SessionRequest,
     SweepRequest,
@@ -89,6 +95,7 @@ from spillover.wire.parameters import (
     OfJob,
     OverviewQuery,
     SecretsQuery,
+    SeriesQuery,
     UsageQuery,
 )
 
@@ -221,6 +228,10 @@ class Client(Sender):
     def what_if(self, job: str, assumption: WhatIf) -> WhatIfView:
         """Explain what would happen to a job under an assumption, without changing anything."""
         return self._ask(ask(endpoints.WHAT_IF, OfJob(job), assumption))
+
+    def changes(self, job: str) -> ChangesView:
+        """Find the smallest changes that would let a waiting job start now, and what is ahead of it; change nothing."""
+        return self._ask(ask(endpoints.CHANGES, OfJob(job), seconds=asks.BULK))
 
     def cancel(self, *jobs: str, states: str | Sequence[str] = (), dry_run: bool = False) -> list[str]:
         """Cancel jobs.
@@ -408,6 +419,17 @@ class Client(Sender):
         """Return all budgets in the current period."""
         return self._ask(ask(endpoints.BUDGETS))
 
+    def check(self, text: str, *, name: str = "job.yaml", forecast: bool = False) -> CheckView:
+        """Return what is wrong with the text of a job file or script, or the jobs in it; submit nothing.
+
+        With `forecast`, the scheduler also says where and when they would start.
+        """
+        return self._ask(ask(endpoints.CHECK, body=CheckRequest(text, name, forecast)))
+
+    def series(self, since: str | datetime | None = None) -> Series:
+        """Return what clusters had and used, what waited and what rent cost since a time; by default the last hour."""
+        return self._ask(ask(endpoints.SERIES, SeriesQuery(asks.moment(since))))
+
     def queues(self) -> list[QueueView]:
         """Return the named queues, with their limits and what is in them."""
         return self._ask(ask(endpoints.QUEUES))
@@ -427,6 +449,14 @@ class Client(Sender):
     def set_policy(self, policy: str | None, *, dry_run: bool = False) -> PolicyOutcome:
         """Set policies, such as `wait=compute(0.1),order=priority`; None restores those of spill.yaml."""
         return self._ask(ask(endpoints.SET_POLICY, body=PolicyPatch(policy, dry_run)))
+
+    def frontier(self) -> FrontierView:
+        """Return what other waits would have cost and saved for the last jobs, as computed last."""
+        return self._ask(ask(endpoints.FRONTIER))
+
+    def compute_frontier(self, span_s: float = 604_800) -> FrontierView:
+        """Begin to compute that frontier for the jobs submitted in so many seconds before now; for admins."""
+        return self._ask(ask(endpoints.COMPUTE_FRONTIER, body=FrontierRequest(span_s), repeatable=False))
 
     def policy_history(self) -> list[PolicyRecord]:
         """Return the latest changes of the policies, newest first."""

@@ -301,6 +301,54 @@ class MachinesDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """Of each machine; a missing amount is that of the cluster's largest machine."""
 
 
+class OtherJob(Struct, frozen=True):
+    """Another job, in an explanation."""
+
+    id: str | None
+    """Null for a job of another project, for a token of one project."""
+    name: str
+    user: str
+    ends_at: Time | None = None
+    """When it is expected to end, if it runs."""
+
+
+class SmallChange(Struct, frozen=True):
+    """A change with which a waiting job would start now, as the scheduler decided on a snapshot."""
+
+    what: str
+    """`cpu`, `memory`, `gpu`, `size` (all three), `tasks`, `walltime`, `where`, `burst`, `priority`, `hold`, `max_cost`, `budget`, `queue` or `machines`."""
+    sentence: str
+    """For example: with 6Gi of memory instead of 8Gi, it would start on onprem."""
+    cluster: str
+    """Where it would start."""
+    why: str
+    """Why there, in words."""
+    changes: dict[str, Any] | None
+    """What `PATCH /v1/jobs/{job}` takes to make this change; null if the job cannot be changed that way."""
+
+
+class ChangesView(Struct, frozen=True):
+    """What keeps a waiting job from starting, and the smallest changes that would let it start now."""
+
+    id: str
+    state: str
+    sentence: str
+    """Why it waits."""
+    ahead: list[OtherJob]
+    """The first few jobs that are tried before it."""
+    ahead_in_all: int
+    more_ahead: bool
+    """Whether there may be more than these."""
+    ends: list[OtherJob]
+    """Jobs that end before it starts, on the machines where it then starts, if each runs as long as expected."""
+    expected_start: ExpectedStart | None
+    changes: list[SmallChange]
+    tried: int
+    """How many changes the scheduler tried."""
+    complete: bool
+    """False if the search was ended because it took too long."""
+
+
 class WhatIf(Struct, frozen=True, forbid_unknown_fields=True):
     """Assumptions to test. The server changes nothing."""
 
@@ -510,6 +558,41 @@ class Forecasts(Struct, frozen=True, omit_defaults=True):
     jobs: list[Forecast]
     warnings: list[str] = []
     """As for submitted jobs."""
+
+
+class CheckRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The text of a job file or script to check."""
+
+    text: Annotated[str, Meta(max_length=262_144)]
+    name: Annotated[str, Meta(max_length=200)] = "job.yaml"
+    """Name of the file; its ending says which language a script is in."""
+    forecast: bool = False
+    """Whether to ask the scheduler too where and when the jobs would start."""
+
+
+class TextProblem(Struct, frozen=True):
+    """One problem of a text."""
+
+    line: int | None
+    """Counted from 1; null if it concerns the whole."""
+    path: str
+    """The field, such as `spec.resources.cpu`; empty for the whole."""
+    message: str
+
+
+class CheckView(Struct, frozen=True):
+    """What is wrong with a text, or the jobs in it."""
+
+    problems: list[TextProblem]
+    """By line. Empty if the jobs can be submitted."""
+    more: int
+    """Problems beyond these."""
+    jobs: list[dict[str, Any]]
+    """The jobs as documents that `POST /v1/jobs` takes; empty if there are problems."""
+    warnings: list[TextProblem]
+    """What is ignored, and the jobs run without it."""
+    forecasts: list[Forecast] | None = None
+    """One for each job; null if there are problems, or if none was asked for."""
 
 
 class FileView(Struct, frozen=True):
