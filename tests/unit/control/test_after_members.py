@@ -11,9 +11,9 @@ from spillover.core.proposals import Outcome, Result
 from spillover.forms.jobs.reading import read_job, to_doc
 from spillover.model.ids import JobId, NodeKey
 from spillover.model.job import On, Range
-from spillover.ports.commands import Action, CommandError, ErrorKind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire import jobs_pb2 as pb
-from spillover.wire.api import Patch, Rerun
+from spillover.wire.api import Action, Patch, Rerun
 from tests.support.inside import form
 from tests.support.served import Served, served
 from tests.unit.control.test_projects import register
@@ -172,3 +172,16 @@ def test_the_form_is_the_same_in_grpc_and_in_a_job_file() -> None:
         ("x", On.SUCCESS, False),
         ("prepare", On.ANY, True),
     ]
+
+
+async def test_an_array_goes_on_waiting_for_the_members_whose_files_it_takes(inside: Served) -> None:
+    (prepare,) = await inside.control.submit("prepare", array="1-3", outputs=["out"])
+    (train,) = await inside.control.submit(
+        "train", array="1-3", after=[SAME], inputs=[{"from": "prepare", "path": "out"}]
+    )
+    (other,) = await inside.control.submit("other")
+    await inside.commands.change(train, Patch(spec={"after": [other]}), "ada")
+    job = inside.jobs[JobId(train)]
+    assert [each.job for each in job.extra.after] == [other]
+    assert job.extra.members is not None
+    assert [each.job for each in job.extra.members.after] == [prepare]

@@ -17,7 +17,7 @@ from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.unused import change_without_effect
 from spillover.core.proposals import ChangeJob, Dependency, Proposal, Refusal, RefusalKind, SetPriority
 from spillover.core.records.jobs import Job, Placed, Running
-from spillover.forms.jobs.meaning import JobForm, says_what
+from spillover.forms.jobs.meaning import AfterRef, JobForm, says_what
 from spillover.forms.jobs.options import merged
 from spillover.forms.jobs.reading import read_job, to_doc
 from spillover.forms.problems import BadForm, shown
@@ -151,6 +151,11 @@ class Changing:
         for each in job.extra.after:
             if each.job in sources:
                 found.setdefault(each.job, Dependency(each.job, each.on))
+        members = job.extra.members
+        for waited in () if members is None else members.after:
+            if waited.job in sources and waited.job not in found:
+                wanted = AfterRef(waited.job, waited.on, same=True)
+                found[waited.job] = await self._submitting.dependency(wanted, spec.array)
         return tuple(found.values())
 
 

@@ -142,8 +142,8 @@ def _resolved(
     found = unended(state, wanted, job)
     if isinstance(found, Refusal):
         return found
-    for each in (*found[0], *found[1]):
-        if (trail := _path(state, each.job, job.id)) is not None:
+    for waited in [each.job for each in found[0]] + [each.job for each in found[1]]:
+        if (trail := _path(state, waited, job.id)) is not None:
             names = " -> ".join([job.name, *(state.jobs[one].name for one in trail), job.name])
             return Refusal(RefusalKind.INVALID, f"`after` has a cycle: {names}")
     return found
@@ -165,10 +165,10 @@ def _path(state: State, start: JobId, goal: JobId) -> list[JobId] | None:
             return trail
         extra = state.jobs[here].extra if here in state.jobs else NO_EXTRA
         members = () if extra.members is None else extra.members.after
-        for each in (*extra.after, *members):
-            if each.job not in before:
-                before[each.job] = here
-                todo.append(each.job)
+        for waited in [each.job for each in extra.after] + [each.job for each in members]:
+            if waited not in before:
+                before[waited] = here
+                todo.append(waited)
     return None
 
 

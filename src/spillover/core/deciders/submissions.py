@@ -260,8 +260,7 @@ def corresponding(
     state: State, array: ranges.Ranges, wanted: Dependency, name: str
 ) -> Corresponding | Refusal:
     """Return for which members of another array those of an array wait, and which can never start."""
-    going, well = _progress(state, wanted)
-    waits = AfterMembers(wanted.job, wanted.on, ranges.common(array, going))
+    waits = AfterMembers(wanted.job, wanted.on, ranges.common(array, _going(state, wanted.job)))
     over = ranges.minus(array, waits.members)
     if wanted.on is On.ANY:
         return Corresponding(waits, ())
@@ -269,27 +268,27 @@ def corresponding(
     if wanted.succeeded or (live is not None and live.state is JobState.SUCCEEDED):
         well = over
     else:
-        well = ranges.common(over, well)
+        well = ranges.common(over, wanted.well)
         # A few members may have ended since the archive was read.
         for index in ranges.indexes(ranges.minus(over, wanted.ended)):
             member = state.jobs.get(member_id(wanted.job, index))
             if member is None:
                 told = f"{name}: members of {wanted.job} were archived in the meantime; try again"
                 return Refusal(RefusalKind.STALE, told)
-            if member is not None and member.state is JobState.SUCCEEDED:
+            if member.state is JobState.SUCCEEDED:
                 well = ranges.union(well, (Range(index, index),))
     return Corresponding(waits, ranges.minus(over, well) if wanted.on is On.SUCCESS else well)
 
 
-def _progress(state: State, wanted: Dependency) -> tuple[ranges.Ranges, ranges.Ranges]:
-    """Return which members of an array have not ended, and which had succeeded when the archive was read."""
-    live = state.jobs.get(wanted.job)
+def _going(state: State, array: JobId) -> ranges.Ranges:
+    """Return which members of an array have not ended; none if it is gone."""
+    live = state.jobs.get(array)
     members = None if live is None else live.extra.members
     if members is None:
-        return (), wanted.well
-    placed = [split_member(each) for each in state.members.get(wanted.job, ())]
-    going = ranges.merged(Range(each[1], each[1]) for each in placed if each is not None)
-    return ranges.merged((*members.unplaced, *going)), wanted.well
+        return ()
+    placed = [split_member(each) for each in state.members.get(array, ())]
+    own = [Range(each[1], each[1]) for each in placed if each is not None]
+    return ranges.merged((*members.unplaced, *own))
 
 
 def _job_of(ref: str) -> JobId:

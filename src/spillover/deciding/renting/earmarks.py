@@ -54,10 +54,10 @@ def earmarks_at(state: State, now: int) -> Earmarks:
 def ordered_for(state: State, gang: JobId) -> list[RentedMachine]:
     """Return the machines of the last order for a gang; none if one of them failed: it cannot start on the others."""
     known = [state.machines[each] for each in state.groups.get(gang, ())]
-    order = [each for each in known if _order_of(each) == _order_of(known[-1])]
     job = state.jobs.get(gang)
-    if job is not None and job.extra.members is not None and any(each.is_busy for each in order):
-        return []  # a member of the array has started on them, and the next one gets an order of its own
+    if job is not None and job.extra.members is not None:
+        known = [each for each in known if not each.is_busy]  # on the others, a member of the array has started
+    order = [each for each in known if _order_of(each) == _order_of(known[-1])]
     return order if all(each.is_coming or each.state is MachineState.READY for each in order) else []
 
 
