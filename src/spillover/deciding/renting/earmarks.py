@@ -56,7 +56,8 @@ def ordered_for(state: State, gang: JobId) -> list[RentedMachine]:
     known = [state.machines[each] for each in state.groups.get(gang, ())]
     job = state.jobs.get(gang)
     if job is not None and job.extra.members is not None:
-        known = [each for each in known if not each.is_busy]  # on the others, a member of the array has started
+        # On busy ones a member of the array has started.
+        known = [each for each in known if not each.is_busy]
     order = [each for each in known if _order_of(each) == _order_of(known[-1])]
     return order if all(each.is_coming or each.state is MachineState.READY for each in order) else []
 
